@@ -124,7 +124,7 @@ def wheel(built: bool) -> Path:
 
 
 def shared(binary: Path) -> Iterator[tuple[str, bytes]]:
-    """What goes under share/ and include/: manual pages and completions, made by the program, and the headers."""
+    """What goes under share/ and include/: manual pages and completions, made by the program, and what programs in C need."""
     with tempfile.TemporaryDirectory() as scratch:
         run(binary, "man", scratch)
         for page in sorted(Path(scratch).iterdir()):
@@ -135,8 +135,12 @@ def shared(binary: Path) -> Iterator[tuple[str, bytes]]:
         ("fish", "share/fish/vendor_completions.d/millrace.fish"),
     ]:
         yield path, run(binary, "completions", shell).encode()
-    for header in ["millrace.h", "millrace_client.h"]:
-        yield f"include/{header}", (ROOT / "sdk" / "c" / header).read_bytes()
+    sources = ROOT / "sdk" / "c"
+    yield "include/millrace.h", (sources / "millrace.h").read_bytes()
+    # The client is compiled with the program that uses it.
+    for pattern in ["*.c", "*.h", "*.inc", "wire/*.c", "wire/*.h", "local/local.h"]:
+        for path in sorted(sources.glob(pattern)):
+            yield f"share/millrace/c/{path.relative_to(sources)}", path.read_bytes()
     yield "share/doc/millrace/copyright", (ROOT / "LICENSE").read_bytes()
     yield "share/doc/millrace/changelog.gz", gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), 9, mtime=0)
     yield "share/doc/millrace/examples/millrace.service", unit()
@@ -205,7 +209,8 @@ Priority: optional
 Description: {DESCRIPTION}
  Millrace keeps state in append-only logs and runs functions in WebAssembly,
  Python or any program for each record that is appended. This package has the
- program millrace with its manual pages and completions, and the headers for C.
+ program millrace with its manual pages and completions, millrace.h for functions
+ in C, and the sources of the client in C.
 """
     sums = "".join(f"{hashlib.md5(data).hexdigest()}  {path}\n" for path, data in sorted(files.items()))
     parts = {

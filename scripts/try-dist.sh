@@ -30,7 +30,13 @@ PYTHON
             PATH=$(echo "$place"/millrace-*/bin):$PATH
             export PATH
             ;;
-        deb) apt-get install -y -q --no-install-recommends "$packages"/millrace_*.deb >/dev/null 2>&1 ;;
+        deb)
+            apt-get install -y -q --no-install-recommends "$packages"/millrace_*.deb gcc libc6-dev >/dev/null 2>&1
+            # The client in C compiles from what the package has.
+            printf '#include "millrace_client.h"\nint main(void) { return mrc_remedy("MR2101") == NULL; }\n' >"$place/client.c"
+            (cd /usr/share/millrace/c && cc -o "$place/client" "$place/client.c" ./*.c wire/*.c -I .)
+            "$place/client"
+            ;;
     esac
     millrace version
     millrace log append --help >/dev/null 2>&1

@@ -152,8 +152,7 @@ int64_t mrc_append_nowait(mrc_client *client, const char *log, const void *data,
     client->pending_count++;
     client->unsent_appends++;
     if (client->unsent_appends >= UNSENT_MAX(client->window)) {
-        /* That the connection is lost is told to whom all of its appends are told, so also to the one of this
-         * ticket. */
+        /* If the connection is lost, every append in flight is reported as failed, this one included. */
         mrc_remote_flush(client);
     }
     return (int64_t)request;
@@ -292,6 +291,30 @@ int mrc_remove_log(mrc_client *client, const char *log) {
     if (status < 0) return status;
     MRC_LOCALLY(client, mrl_remove_log(client->local, log, &client->error));
     return mrc_remote_call(client, MRW_REMOVE_LOG, &remove, NULL, 0, MRW_DONE, &done);
+}
+
+int mrc_set_history(mrc_client *client, const char *log, uint64_t history) {
+    mrw_set_log set;
+    mrw_empty done;
+    int status = mrc_check_free(client);
+    if (status == 0) status = mrc_check_log(client, log, &set.log);
+    if (status < 0) return status;
+    MRC_LOCALLY(client, mrl_set_history(client->local, log, history, &client->error));
+    set.history = history;
+    return mrc_remote_call(client, MRW_SET_LOG, &set, NULL, 0, MRW_DONE, &done);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ runs */
+
+int mrc_cancel_run(mrc_client *client, const mrc_id *run) {
+    mrw_cancel_run cancel;
+    mrw_empty done;
+    int status = mrc_check_free(client);
+    if (status < 0) return status;
+    if (run == NULL) return mrc_fail(client, MRC_C_CALL_INVALID, "no run");
+    MRC_LOCALLY(client, mrl_cancel_run(client->local, run, &client->error));
+    memcpy(cancel.run.bytes, run->bytes, sizeof cancel.run.bytes);
+    return mrc_remote_call(client, MRW_CANCEL_RUN, &cancel, NULL, 0, MRW_DONE, &done);
 }
 
 int mrc_show(mrc_client *client, const char *path, const char **json, size_t *size) {

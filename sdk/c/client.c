@@ -136,7 +136,7 @@ bool mrc_connected(const mrc_client *client) { return client->local != NULL || c
 
 void mrc_close(mrc_client *client) {
     if (client == NULL || client->in_callback) return;
-    client->on_appended = NULL; /* nobody waits for the answers any more */
+    client->on_appended = NULL; /* the answers are no longer awaited */
 #ifdef MILLRACE_LOCAL
     if (client->local != NULL) mrl_close(client->local);
 #endif

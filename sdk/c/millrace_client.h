@@ -153,7 +153,7 @@ int mrc_append_many(mrc_client *client, const mrc_new_record *records, size_t co
                     mrc_receipt *receipts);
 
 /* Appends without waiting for the answer, unless as many as the window allows are unanswered. Returns a ticket, or a
- * refusal of this one. How each ended is told to what mrc_on_appended named. Every other call may come in between. */
+ * refusal of this one. The callback of mrc_on_appended gets the outcome of each. Other calls may come in between. */
 int64_t mrc_append_nowait(mrc_client *client, const char *log, const void *data, size_t size,
                           const mrc_append_options *how);
 
@@ -219,6 +219,10 @@ int mrc_tail_end(mrc_client *client);
 /* Makes a log that keeps its `history` newest records; one with the same attributes is left as it is. */
 int mrc_create_log(mrc_client *client, const char *log, uint64_t history);
 
+/* Changes how many of its newest records a log keeps. A shorter history drops the records beyond it at once; a longer
+ * one does not bring them back. */
+int mrc_set_history(mrc_client *client, const char *log, uint64_t history);
+
 /* Removes a log that no function is bound to. */
 int mrc_remove_log(mrc_client *client, const char *log);
 
@@ -227,6 +231,10 @@ typedef struct mrc_log_stat {
 } mrc_log_stat;
 
 int mrc_stat_log(mrc_client *client, const char *log, mrc_log_stat *stat);
+
+/* Cancels a run that has not ended. It publishes nothing more, its process is stopped, and it is neither retried nor
+ * left as a dead letter; what a streamed run has published stays. MRC_RUN_OVER if it has ended. */
+int mrc_cancel_run(mrc_client *client, const mrc_id *run);
 
 /* A document as JSON, such as "logs", "functions/smooth", "runs?limit=10". `*json` ends in zero. It is made by a host;
  * a client of files asks the one that serves them. */

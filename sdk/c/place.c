@@ -267,7 +267,7 @@ int mrc_place_nonce(mrc_client *client, uint8_t nonce[MRW_CHANNEL_NONCE]) {
 
 /* ------------------------------------------------------------------------------- who is at the other end of a port
 
-   In clear nothing but the kernel says whose program listens: whoever had the port first may be another user of this
+   In clear nothing but the kernel says whose program listens: the process that had the port first may be of another user of this
    machine. Linux tells the user of either end of a connection within the machine (sock_diag(7)). */
 
 static bool is_loopback(const struct sockaddr_storage *address) {
@@ -389,7 +389,7 @@ static int check_user(mrc_client *client, const struct sockaddr_storage *theirs,
 int mrc_place_check(mrc_client *client, bool greeted) {
     struct sockaddr_storage theirs, ours;
     socklen_t theirs_size = sizeof theirs, ours_size = sizeof ours;
-    /* Whoever opened the channel has shown to know the capability. */
+    /* The peer that opened the channel has proved that it knows the capability. */
     if (client->place.kind != MRC_TCP || client->secure) return 0;
     memset(&theirs, 0, sizeof theirs);
     memset(&ours, 0, sizeof ours);

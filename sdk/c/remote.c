@@ -1,6 +1,6 @@
 /* remote.c - a connection to a host: spec/protocol/wire.md as a client sees it.
  *
- *   mrc_remote_send --> out --> channel --> socket --> channel --> in --> take_frame --> next_answer --> whoever asked
+ *   mrc_remote_send --> out --> channel --> socket --> channel --> in --> take_frame --> next_answer --> the caller
  *                                                                                         |
  *                                                 PING, appends without waiting, the end of the connection
  *
@@ -28,7 +28,7 @@
 /* A host that says nothing for so long while it should is asked whether it is there, and then given up. */
 #define PING_AFTER_MS 5000
 #define SILENT_MAX_MS 10000
-/* Enough of a frame to know whom it is for. */
+/* Enough of a frame to know which request it answers. */
 #define HEADING_MAX 64
 
 static void tell(mrc_client *client, int64_t ticket, int status, const mrc_receipt *receipt) {
@@ -219,7 +219,7 @@ static int too_long(mrc_client *client) {
                     (unsigned long)client->in_capacity - MRW_LENGTH_BYTES);
 }
 
-/* The answer to an append that nobody waits for. */
+/* The answer to an append without wait. */
 static int settle(mrc_client *client, uint64_t *slot, const mrw_frame *frame) {
     mrw_appended appended;
     mrc_receipt receipt;
@@ -248,7 +248,7 @@ static int pong(mrc_client *client, const mrw_frame *frame) {
     return mrc_remote_flush(client);
 }
 
-/* Deals with what concerns the connection and with appends that nobody waits for. 1: it is for somebody else. */
+/* Deals with what concerns the connection and with appends without wait. 1: it answers another request. */
 static int dispatch(mrc_client *client, const mrw_frame *frame) {
     uint64_t request = frame->heading.request, *slot = &client->pending[request % client->window];
     if (frame->type == MRW_PING) return pong(client, frame);
@@ -279,7 +279,7 @@ int mrc_remote_answer(mrc_client *client, uint64_t request, uint64_t deadline_ms
         if (status <= 0) return status;
         status = dispatch(client, frame);
         if (status < 0) return status;
-        /* Frames that come without end must not hold up whoever waits for another one. */
+        /* Frames without end must not delay a caller that waits for another one. */
         if (status == 0 && mrc_now_ms() >= deadline_ms) return 0;
     } while (status == 0);
     if (frame->heading.request != request) return not_asked(client);
@@ -326,7 +326,7 @@ static bool send_all(void *context, const void *bytes, size_t size) {
             continue;
         }
         if (sent < 0 && errno == EINTR) continue;
-        /* Why the host closed stands in what it sent last: whoever waits for an answer reads it. */
+        /* The last frame says why the host closed the connection; the caller that waits for an answer reads it. */
         if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return true;
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
             lost_by_system(client, "sending");

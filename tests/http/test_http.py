@@ -67,10 +67,30 @@ def test_the_history_of_a_log_can_be_changed(host: Host) -> None:
     assert requests.patch(log, json={"history": 2}, timeout=PATIENCE_S).status_code == 200
     assert get(log).json()["earliest"] == 15
     assert error_of(get(f"{log}/records/14"))["code"] == "MR2104"
+    assert error_of(requests.patch(log, timeout=PATIENCE_S))["code"] == "MR6045"
     for body, code in [({}, "MR6045"), ({"history": 0}, "MR2107"), ({"history": 5, "name": "b"}, "MR6045")]:
         assert error_of(requests.patch(log, json=body, timeout=PATIENCE_S))["code"] == code
     assert error_of(requests.patch(f"{host.ns}/logs/none", json={"history": 5}, timeout=PATIENCE_S))["code"] == "MR2101"
     requests.delete(log, timeout=PATIENCE_S)
+
+
+def test_a_run_can_be_cancelled(own_host: Host) -> None:
+    host = own_host
+    (host.place / "slow.sh").write_text("#!/bin/sh\nexec sleep 3600\n")
+    (host.place / "slow.sh").chmod(0o755)
+    host.run("log", "create", "slow")
+    host.run("function", "deploy", "slow", *"--runtime oneshot --code slow.sh --on slow --timeout 1h -- ./slow.sh".split())
+    host.append("slow", b"x")
+    run = get(f"{host.ns}/runs?function=slow").json()["runs"][0]["id"]
+    cancel = f"{host.ns}/runs/{run}/cancel"
+    cancelled = requests.post(cancel, timeout=PATIENCE_S)
+    assert (cancelled.status_code, cancelled.json()) == (200, {"run": run, "change": "cancelled"})
+    assert get(f"{host.ns}/runs/{run}").json()["state"] == "cancelled"
+    for path, status, code in [(run, 409, "MR3141"), ("1-0-1", 404, "MR3007"), ("latest", 400, "MR1005")]:
+        refused = requests.post(f"{host.ns}/runs/{path}/cancel", timeout=PATIENCE_S)
+        assert (refused.status_code, error_of(refused)["code"]) == (status, code)
+    assert (get(cancel).status_code, get(cancel).headers["allow"]) == (405, "POST")
+    host.idle()
 
 
 def test_large_records_are_streamed_both_ways_and_in_parts(host: Host) -> None:

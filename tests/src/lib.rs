@@ -62,10 +62,11 @@ impl Ended {
         std::str::from_utf8(&self.stdout).expect("it prints text")
     }
 
-    /// Asserts that it succeeded, and said nothing on standard error.
+    /// Asserts that it succeeded, and said nothing on standard error but that something takes long, which depends on the machine.
     #[track_caller]
     pub fn ok(self) -> Self {
-        assert!(self.code == 0 && self.stderr.is_empty(), "it failed: {self:#?}");
+        let is_quiet = self.stderr.lines().all(|line| line.contains(": still importing the module "));
+        assert!(self.code == 0 && is_quiet, "it failed: {self:#?}");
         self
     }
 

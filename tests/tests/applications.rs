@@ -341,7 +341,7 @@ fn functions_with_pending_runs_are_removed_by_force_only_and_each_run_leaves_a_l
     place.run(["up"]).ok();
     place.run(["log", "append", "inbox", "4"]).ok();
     let said = place.run(["function", "rm", "shout", "--force"]).ok();
-    assert!(said.text().contains("gave up 1 pending run,"), "{}", said.text());
+    assert!(said.text().contains("1 pending run became a dead letter"), "{}", said.text());
     assert_eq!(place.records("dead/shout").len(), 4);
 }
 

@@ -86,7 +86,7 @@ fn python_functions_that_fail_leave_a_dead_letter_each_and_disturb_nobody() {
         let id = run["id"].as_str().unwrap();
         let shown = place.run(["run", "show", id]).ok();
         assert!(shown.text().contains("state      dead") && shown.text().contains("error      MR"), "{}", shown.text());
-        assert!(place.run(["why", id]).ok().text().contains("given up"), "{name}");
+        assert!(place.run(["why", id]).ok().text().contains("failed for good"), "{name}");
         assert_eq!(place.run(["run", "wait", id]).code, 1, "{name}");
     }
     let raised = place.run(["run", "ls", "--function", "raises"]).ok();
@@ -139,7 +139,7 @@ fn a_shell_function_that_fails_is_tried_again_and_given_up() {
     place.run(["log", "append", "in", "x"]).ok();
     place.idle();
     assert_eq!(place.records("out"), ["from in 1"], "what a failed run appended is dropped");
-    host.line_with(&["attempt 3 of fail failed (given up)"]);
+    host.line_with(&["attempt 3 of fail failed (not retried)"]);
     let run = place.run(["--json", "run", "ls", "--function", "fail"]).ok().object();
     assert_eq!((&run["state"], run["attempts"].as_array().map(Vec::len)), (&json!("dead"), Some(3)));
     assert!(run["output"].as_str().unwrap().contains("trying 3"), "{run}");
@@ -218,7 +218,7 @@ fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed(
     assert_eq!(counts(&function_f(&place)), [120, 100, 0]);
     let why = place.run(["why", "f"]).ok();
     assert!(
-        why.text().contains("gave up 120 runs") && why.text().contains("20 have left its history"),
+        why.text().contains("120 runs of function") && why.text().contains("20 left its history"),
         "{}",
         why.text()
     );

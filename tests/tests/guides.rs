@@ -61,7 +61,7 @@ fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
         Some(python) => format!("{bin}:{python}:{path}"),
         None => format!("{bin}:{path}"),
     };
-    shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_REPOSITORY", root());
+    shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_C", root().join("sdk/c"));
     shell
         .env_remove("MILLRACE_NAMESPACE")
         .env("XDG_CONFIG_HOME", place.path().join("config"))
@@ -97,7 +97,16 @@ fn serverless() {
     let printed = type_in("serverless.md");
     says(
         &printed,
-        &["\"sum\":17", "\"order\":5", "id: ", "MR3110", "gave up", "millrace_function_pending", "MR2107", "MR2101"],
+        &[
+            "\"sum\":17",
+            "\"order\":5",
+            "id: ",
+            "MR3110",
+            "failed for good",
+            "millrace_function_pending",
+            "MR2107",
+            "MR2101",
+        ],
     );
     let answers: Vec<&str> = printed.lines().filter(|line| line.contains("\"seqno\":3")).collect();
     assert_eq!(answers.len(), 2, "the same record twice:\n{printed}");
@@ -134,11 +143,11 @@ fn operators() {
     let expected = [
         "orders: 1000 records, 1 to 1000",
         "ORDER 1000",
-        "gave up 3 runs",
-        "3 records of function 'bill' run again",
+        "3 runs of function 'bill' failed for good",
+        "retrying 3 runs of function 'bill'",
         "3 were retried",
         "backup of namespace",
-        "streams to other namespaces stand still",
+        "links to other namespaces are stopped",
         "sound ",
         "check ended with 1",
         "missing since it was salvaged",
@@ -224,7 +233,7 @@ fn two_machines() {
     says(&printed, &["function double would be created", "function double created", "doubled 1  42", "doubling 21"]);
     says(
         &printed,
-        &["2 runs of function 'double' started", "2 records of function 'double' run again", "function double removed"],
+        &["2 runs of function 'double' started", "retrying 2 runs of function 'double'", "function double removed"],
     );
 }
 

@@ -52,7 +52,7 @@ pub fn check(caller: &Caller, keys: &dyn Keys, action: &Action<'_>, now: Now, ra
     let Resource { kind: Kind::Log, name } = action.on else { return Ok(()) };
     let reads = matches!(action.right, Right::Read | Right::Observe);
     if is_secret(name) || (!reads && LogName::is_internal(name)) {
-        return Err(Code::LogInternal.error(format!("nobody may {} log '{}'", action.right, name.escape_debug())));
+        return Err(Code::LogInternal.error(format!("no client may {} log '{}'", action.right, name.escape_debug())));
     }
     Ok(())
 }

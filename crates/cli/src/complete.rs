@@ -24,13 +24,19 @@ const NAMES_MAX: usize = 1000;
 
 /// The option `--namespace` of a command line that may be incomplete.
 fn namespace_of(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
+    value_of(words, "--namespace", Some("-n"))
+}
+
+/// The value of an option of a command line that may be incomplete.
+fn value_of(words: impl Iterator<Item = OsString>, long: &str, short: Option<&str>) -> Option<PathBuf> {
     let mut words = words.skip_while(|word| word != "--").skip(1);
     while let Some(word) = words.next() {
-        if word == "-n" || word == "--namespace" {
+        if word == long || short.is_some_and(|short| word == short) {
             return words.next().map(PathBuf::from);
         }
         let text = word.to_string_lossy();
-        if let Some(value) = text.strip_prefix("--namespace=").or_else(|| text.strip_prefix("-n")) {
+        let joined = text.strip_prefix(long).and_then(|rest| rest.strip_prefix('='));
+        if let Some(value) = joined.or_else(|| text.strip_prefix(short?)) {
             return Some(value.into());
         }
     }
@@ -39,7 +45,8 @@ fn namespace_of(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
 
 /// The namespace that the command line is about. Whatever is wrong with it, a shell completes nothing then.
 fn place() -> Option<Place> {
-    let (target, _) = Target::find(&Global { json: false, namespace: namespace_of(env::args_os()) }).ok()?;
+    let (namespace, ca) = (namespace_of(env::args_os()), value_of(env::args_os(), "--ca", None));
+    let (target, _) = Target::find(&Global { json: false, namespace, ca }).ok()?;
     // Somebody holds a finger on a key.
     let options = Options { connect_timeout_ms: PATIENCE_MS, request_timeout_ms: PATIENCE_MS, ..remote::options() };
     Place::reach(&target, &options).ok()

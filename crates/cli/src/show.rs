@@ -150,11 +150,12 @@ pub fn count(n: u64, one: &str) -> String {
     format!("{} {one}{plural}", grouped(n))
 }
 
-/// What is told besides of a function that was removed with its pending runs.
+/// What became of the pending runs of a function that was removed.
 pub fn given_up(runs: u64) -> String {
     match runs {
         0 => String::new(),
-        runs => format!("; gave up {}, of which its dead letters tell", count(runs, "pending run")),
+        1 => "; 1 pending run became a dead letter".into(),
+        runs => format!("; {} became dead letters", count(runs, "pending run")),
     }
 }
 

@@ -5,7 +5,8 @@
 //!  $XDG_STATE_HOME/millrace/peers/HOST:PORT/NAMESPACE   what an invitation gave: key and capability
 //!  $XDG_STATE_HOME/millrace/identity                    the key of this user
 //!  $MILLRACE_CAPABILITY                                 a file with a capability, for whatever is reached
-//!  $MILLRACE_CA                                         a file with authorities that vouch for hosts elsewhere, or `system`
+//!  $MILLRACE_CA                                         a file with authorities that vouch for hosts elsewhere, or `system`; an option goes
+//!                                                       before it
 //! ```
 //!
 //! A file that anybody else could have read or written is refused.
@@ -30,6 +31,8 @@ use zeroize::Zeroizing;
 
 /// No such file is longer.
 const FILE_MAX_BYTES: u64 = 64 << 10;
+/// Names the authorities of this machine in place of a file.
+pub const SYSTEM: &str = "system";
 const CAPABILITY: &str = "capability ";
 const PIN: &str = "key ";
 
@@ -61,6 +64,20 @@ fn unusable(path: &Path, why: impl std::fmt::Display) -> Error {
 /// A directory of the environment; a relative path there is to be ignored.
 fn directory(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// A path that the environment names.
+fn variable(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Whether authorities can be read from a file, or from this machine if the name is `system`.
+///
+/// # Errors
+///
+/// There is no such file, or it holds no certificate of an authority.
+pub fn check_authorities(named: &Path) -> Result<()> {
+    authorities(named).map(drop)
 }
 
 fn state_dir() -> Option<PathBuf> {
@@ -182,7 +199,7 @@ impl Credentials {
 
     /// The capability that the environment names, if it does.
     pub(crate) fn of_environment() -> Result<Option<Token>> {
-        let Some(path) = env::var_os("MILLRACE_CAPABILITY").filter(|path| !path.is_empty()).map(PathBuf::from) else {
+        let Some(path) = variable("MILLRACE_CAPABILITY") else {
             return Ok(None);
         };
         let text = text(&path)?.ok_or_else(|| unusable(&path, "there is no such file"))?;
@@ -190,7 +207,8 @@ impl Credentials {
     }
 
     /// What is kept for a namespace at this address, and whether that is only what a host of this machine left there.
-    pub(crate) fn find(peer: &Peer, address: SocketAddr) -> Result<(Self, bool)> {
+    /// `ca` names the authorities that identify hosts whose key is not known, instead of the environment.
+    pub(crate) fn find(peer: &Peer, address: SocketAddr, ca: Option<&Path>) -> Result<(Self, bool)> {
         let (mut found, mut is_left) = (Self::default(), false);
         if let Some(path) = peer_file(peer)
             && let Some(text) = text(&path)?
@@ -211,9 +229,9 @@ impl Credentials {
         // What a host left for its user is enough to know it by.
         if found.pin.is_none()
             && found.capability.is_none()
-            && let Some(named) = env::var_os("MILLRACE_CA").filter(|named| !named.is_empty())
+            && let Some(named) = ca.map(Path::to_owned).or_else(|| variable("MILLRACE_CA"))
         {
-            found.authorities = Some(authorities(Path::new(&named))?);
+            found.authorities = Some(authorities(&named)?);
             found.identity = Identity::load()?.map(Arc::new);
         }
         if let Some(capability) = Self::of_environment()? {

@@ -2,7 +2,7 @@
 
 use crate::{connector::Resolve, credentials::Credentials, loopback::Near};
 use millrace_wire::{Durability, EventId, Peer, Result};
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 /// How to connect and how long to wait.
 #[derive(Clone)]
@@ -27,6 +27,9 @@ pub struct Options {
     pub resolve: Option<Resolve>,
     /// What to reach the host with; by default what this user has for it: [`crate::credentials`].
     pub credentials: Option<Arc<Credentials>>,
+    /// The certificate authorities that identify a host whose key is not known: a PEM file, or `system` for those of this machine; by
+    /// default what `MILLRACE_CA` says.
+    pub ca: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -42,6 +45,7 @@ impl Default for Options {
             interrupted: None,
             resolve: None,
             credentials: None,
+            ca: None,
         }
     }
 }
@@ -65,7 +69,7 @@ impl Options {
     pub(crate) fn for_host(&self, peer: &Peer, address: SocketAddr, near: Near) -> Result<(Credentials, bool)> {
         let (credentials, is_left) = match &self.credentials {
             Some(credentials) => (Credentials::clone(credentials), false),
-            None => Credentials::find(peer, address)?,
+            None => Credentials::find(peer, address, self.ca.as_deref())?,
         };
         let without = is_left && near == Near::InClear;
         Ok((if without { Credentials::default() } else { credentials }, without))

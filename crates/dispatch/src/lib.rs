@@ -202,6 +202,7 @@ impl Shared {
             runs_done: self.runs_done.load(Ordering::Relaxed),
             runs_failed: self.runs_failed.load(Ordering::Relaxed),
             sandbox: isolation.map(SandboxStatus::from),
+            notice: state.notice.clone(),
             functions: state.live(self.now()),
         }
     }
@@ -341,6 +342,16 @@ impl Dispatcher {
     /// What it is doing.
     pub fn status(&self) -> HostStatus {
         self.shared.status()
+    }
+
+    /// Has the status say what its operator should know.
+    pub fn set_notice(&self, notice: Option<String>) {
+        let mut state = self.shared.state();
+        if state.notice != notice {
+            state.notice = notice;
+            drop(state);
+            self.shared.touch();
+        }
     }
 
     /// Why it cannot go on.

@@ -41,6 +41,8 @@ pub(super) struct State {
     pub recorded: Recorded,
     /// Why no function is run any more.
     pub failure: Option<Error>,
+    /// What the operator should know.
+    pub notice: Option<String>,
     /// Nothing is published any more.
     pub halted: bool,
     /// Whether entries were passed over because they are damaged, or runs were not found: some may be lost.
@@ -70,6 +72,7 @@ impl State {
             starters: Vec::new(),
             recorded: Recorded::default(),
             failure: None,
+            notice: None,
             halted: false,
             damaged: false,
             scan: namespace.journal().scan(Position::default()),

@@ -31,6 +31,9 @@ pub struct HostStatus {
     /// How well it keeps functions that run in processes from everything else; of a host that says nothing they have its rights.
     #[serde(default)]
     pub sandbox: Option<SandboxStatus>,
+    /// What its operator should know, such as that its certificate expires soon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<String>,
     /// Every function that has something to tell.
     pub functions: Vec<LiveFunction>,
 }
@@ -172,6 +175,7 @@ mod tests {
         let status = HostStatus {
             pid: 9,
             sandbox: Some(SandboxStatus { level: "none".into(), summary: "none".into(), remedies: vec!["ask".into()] }),
+            notice: Some("the certificate expires".into()),
             functions: vec![LiveFunction {
                 name: "f".parse().unwrap(),
                 state: FunctionState::Stopped { error: "gone".into(), until_ms: 3 },

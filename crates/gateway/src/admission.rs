@@ -1,6 +1,6 @@
 //! The caller of a connection and of a request: the owner, or the holder of a capability.
 
-use crate::Hosted;
+use crate::{Hosted, unknown::Unknown};
 use millrace_client::loopback::{Holder, Loopback};
 use millrace_node::{
     Caller, Door, Resource, Right, Served, is_local, is_owner,
@@ -8,14 +8,7 @@ use millrace_node::{
     token::{Action, Binding, Now, Peer, Proof, Rate, Rates, Token, Way, admit, check},
 };
 use millrace_wire::{Code, Defence, Error, Result};
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-};
+use std::{io, net::SocketAddr, sync::Arc};
 
 /// The caller of a connection, as far as the connection itself determines it.
 #[derive(Clone)]
@@ -32,33 +25,6 @@ pub(crate) struct Who {
     pub stranger: Option<Stranger>,
     /// The place among those who have not shown yet who they are.
     pub unknown: Option<Arc<Unknown>>,
-}
-
-/// A connection of somebody unknown, counted until it is known or gone.
-pub(crate) struct Unknown {
-    count: Arc<AtomicUsize>,
-    is_known: AtomicBool,
-}
-
-impl Unknown {
-    /// One more, unless there are as many as may be.
-    pub fn enter(count: &Arc<AtomicUsize>, max: usize) -> Option<Arc<Self>> {
-        let more = |unknown: usize| (unknown < max).then_some(unknown + 1);
-        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Arc::new(Self { count: count.clone(), is_known: AtomicBool::new(false) }))
-    }
-
-    fn leave(&self) {
-        if !self.is_known.swap(true, Ordering::Relaxed) {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Unknown {
-    fn drop(&mut self) {
-        self.leave();
-    }
 }
 
 /// Somebody at a loopback address who is not known as the owner.

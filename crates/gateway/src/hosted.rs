@@ -2,7 +2,7 @@
 
 use crate::{
     http::{Origin, Sample},
-    server::Silence,
+    server::{Certificate, Silence},
 };
 use millrace_node::{CLIENT_INDEX_MAX_BYTES, Caller, Definition, Door, Held, Isolation, Limits, Name, Runtime, Served};
 use millrace_wire::{Code, Result};
@@ -32,6 +32,8 @@ thread_local! {
 pub struct Hosted {
     served: Vec<Served>,
     isolation: Option<Arc<Isolation>>,
+    /// What is shown to those who know the host by a name.
+    certificate: Option<Arc<Certificate>>,
     /// Origins of pages that are answered.
     pub(crate) cors_origins: Vec<Origin>,
     started: Instant,
@@ -99,6 +101,7 @@ impl Hosted {
         Self {
             served,
             isolation: None,
+            certificate: None,
             cors_origins: Vec::new(),
             started: Instant::now(),
             draining,
@@ -115,6 +118,12 @@ impl Hosted {
     pub fn keeping_apart(self, isolation: Arc<Isolation>) -> Self {
         self.served.iter().for_each(|served| served.keep_apart(isolation.clone()));
         Self { isolation: Some(isolation), ..self }
+    }
+
+    /// The same, which shows this certificate, and reports when it expires.
+    #[must_use]
+    pub fn showing(self, certificate: Option<Arc<Certificate>>) -> Self {
+        Self { certificate, ..self }
     }
 
     /// The same, which answers pages of these origins.
@@ -136,6 +145,12 @@ impl Hosted {
             Err(_) => true,
         };
         isolation.is_networked() || self.served.iter().any(reaches_out)
+    }
+
+    /// When its certificate expires, in seconds since 1970, if it has one.
+    pub(crate) fn certificate_until_s(&self) -> Option<u64> {
+        let until = self.certificate.as_ref()?.until_s();
+        u64::try_from(until).ok()
     }
 
     /// The namespaces.

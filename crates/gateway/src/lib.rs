@@ -20,6 +20,7 @@ mod links;
 mod memory;
 mod patience;
 mod server;
+mod unknown;
 mod wire;
 
 pub use hosted::Hosted;

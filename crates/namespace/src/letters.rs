@@ -78,7 +78,12 @@ pub struct RetriedAll {
     pub before: u64,
     /// Those that do not hold their record, which is not in its log any more either.
     pub lost: u64,
+    /// Those about a record that the caller may not read, in a log that the function is not bound to.
+    pub refused: u64,
 }
+
+/// Whether the caller may read the records of a log.
+pub type MayRead<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 /// What a letter says, as far as it is needed here.
 #[derive(Deserialize)]
@@ -186,8 +191,14 @@ impl Namespace {
     /// Runs the record of a run that was given up again, with that run's function alone. `patience` is how long to wait for room
     /// while too many runs of it are pending.
     pub fn retry_run(&self, dead: EventId, patience: Duration) -> Result<Retried> {
+        self.retry_run_of(dead, patience, &|_| Ok(()))
+    }
+
+    /// The same for a caller that may not read every log: its function may have other code than when the run failed, and is shown the
+    /// record again.
+    pub fn retry_run_of(&self, dead: EventId, patience: Duration, may_read: MayRead<'_>) -> Result<Retried> {
         if let Some((log, found)) = self.letter_of(dead)? {
-            let (retried, end) = self.retry(&log, &found, &mut Notes::default(), patience)?;
+            let (retried, end) = self.retry(&log, &found, &mut Notes::default(), patience, may_read)?;
             self.settle(Site::AppendBatch, end, None)?;
             return Ok(retried);
         }
@@ -252,6 +263,17 @@ impl Namespace {
         patience: Duration,
         progress: &mut dyn FnMut(&Retried),
     ) -> Result<RetriedAll> {
+        self.retry_function_of(function, patience, &|_| Ok(()), progress)
+    }
+
+    /// The same for a caller that may not read every log. Letters about records that it may not read are left and counted.
+    pub fn retry_function_of(
+        &self,
+        function: &Name,
+        patience: Duration,
+        may_read: MayRead<'_>,
+        progress: &mut dyn FnMut(&Retried),
+    ) -> Result<RetriedAll> {
         let stat = self.functions()?.into_iter().find(|stat| stat.name == *function);
         let definition = stat.ok_or_else(|| crate::namespace::no_function(function))?.definition?;
         let mut all = RetriedAll::default();
@@ -267,7 +289,7 @@ impl Namespace {
             if found.letter.function != *function {
                 return Ok(true);
             }
-            match self.retry(&log, &found, &mut notes, patience) {
+            match self.retry(&log, &found, &mut notes, patience, may_read) {
                 Ok((retried, end)) => {
                     upto = end;
                     (all.retried, all.before) = match retried.before {
@@ -277,6 +299,7 @@ impl Namespace {
                     unsettled.extend((!retried.before).then_some(retried));
                 }
                 Err(error) if is_lost(error.code()) => all.lost += 1,
+                Err(error) if error.code() == Code::CapabilityDenied => all.refused += 1,
                 Err(error) => return Err(error),
             }
             if unsettled.len() as u64 == SETTLE_EVERY {
@@ -392,17 +415,24 @@ impl Namespace {
         found: &Found,
         notes: &mut Notes,
         patience: Duration,
+        may_read: MayRead<'_>,
     ) -> Result<(Retried, Position)> {
         let Found { dead, letter, .. } = found;
         let retained = self.retained(found).map(drop);
         let committed = self.with_patience(patience, || {
             self.journal().commit(|tx| {
                 let catalog = tx.catalog().clone();
+                let bindings = self.bindings_of(tx);
+                // The deployer of a function has the right to read what it is bound to.
+                let function = catalog.function(&letter.function);
+                let definition = function.and_then(|function| bindings.definition(function.id()));
+                if !definition.is_some_and(|definition| definition.spec.on.iter().any(|on| **on == *letter.log)) {
+                    may_read(&letter.log)?;
+                }
                 notes.catch_up(self.journal(), &catalog, letters)?;
                 if let Some(run) = notes.runs.get(&found.seqno) {
                     return Ok((*run, true));
                 }
-                let bindings = self.bindings_of(tx);
                 let bound = named(&catalog, &bindings, &letter.function)?;
                 let log = self::found(catalog.log(&letter.log), &letter.log)?;
                 retained.clone()?;

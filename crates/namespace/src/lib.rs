@@ -27,7 +27,7 @@ pub use admission::{Backfilled, Stretch};
 pub use definition::{Definition, FunctionSpec, Runtime};
 pub use gate::{Gate, Held, Site, Watermark};
 pub use holder::Holder;
-pub use letters::{Letters, Retried, RetriedAll};
+pub use letters::{Letters, MayRead, Retried, RetriedAll};
 pub use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position};
 pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
 pub use namespace::{

@@ -21,6 +21,9 @@ use std::{
     sync::Arc,
 };
 
+/// Functions of other applications that a refusal names.
+const OTHERS_SHOWN_MAX: usize = 20;
+
 /// What a step is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -172,17 +175,25 @@ pub struct Changes<'a> {
     application: &'a Application,
     /// Set if somebody sent it from elsewhere.
     sent: Option<&'a Sent>,
+    /// Whether it may change and remove functions that were deployed from another application.
+    take_over: bool,
 }
 
 impl<'a> Changes<'a> {
     /// Those of this application.
     pub fn of(application: &'a Application) -> Self {
-        Self { application, sent: None }
+        Self { application, sent: None, take_over: false }
     }
 
     /// Those of an application that somebody sent to the namespace's host.
     pub(crate) fn sent(application: &'a Application, sent: &'a Sent) -> Self {
-        Self { application, sent: Some(sent) }
+        Self { application, sent: Some(sent), take_over: false }
+    }
+
+    /// The same, which may change and remove functions that were deployed from another application, if `take_over` says so.
+    #[must_use]
+    pub fn taking_over(self, take_over: bool) -> Self {
+        Self { take_over, ..self }
     }
 
     /// The namespace in `dir`, which is made if there is none and all code of the application can be started.
@@ -265,6 +276,23 @@ impl<'a> Changes<'a> {
         there.iter().filter(ours).collect()
     }
 
+    /// Refuses to change or remove functions of `there` that the file declares and that were deployed from another application.
+    fn check_origins(&self, namespace: &Namespace, there: &[FunctionStat]) -> Result<()> {
+        if self.take_over {
+            return Ok(());
+        }
+        let own = self.origin(namespace);
+        let of_others = there.iter().filter(|function| self.declares(&function.name)).filter_map(|function| {
+            let other = function.definition.as_ref().ok()?.application.as_ref().filter(|other| **other != own)?;
+            Some(format!("function '{}' was deployed from {}", function.name, other.escape_debug()))
+        });
+        let of_others: Vec<String> = of_others.take(OTHERS_SHOWN_MAX).collect();
+        match of_others.is_empty() {
+            true => Ok(()),
+            false => Err(Code::FunctionOfOther.error(of_others.join("; "))),
+        }
+    }
+
     /// The functions that applying would remove.
     pub(crate) fn gone(&self, namespace: &Namespace) -> Result<Vec<Name>> {
         let there = namespace.functions()?;
@@ -280,6 +308,7 @@ impl<'a> Changes<'a> {
         namespace.map_or(Ok(()), |namespace| self.application.settings.check(namespace))?;
         let mut steps = self.plan_logs(namespace)?;
         let there = namespace.map_or(Ok(Vec::new()), Namespace::functions)?;
+        namespace.map_or(Ok(()), |namespace| self.check_origins(namespace, &there))?;
         let deployed: BTreeMap<_, _> = there.iter().map(|function| (&*function.name, &function.definition)).collect();
         let origin = namespace.map(|namespace| self.origin(namespace));
         for declared in &self.application.functions {
@@ -356,6 +385,7 @@ impl<'a> Changes<'a> {
         let planned = self.plan_logs(Some(namespace))?;
         let there = namespace.functions()?;
         let leftovers = self.leftovers(namespace, &there);
+        errors.extend(self.check_origins(namespace, &there).err());
         errors.extend(if force { None } else { busy(&leftovers) });
         // Until it is defined nothing else says that the code is needed.
         let _lock = StoreLock::shared(namespace.dir())?;
@@ -423,6 +453,7 @@ impl<'a> Changes<'a> {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
         let Withdrawal { functions: leaving, logs: names } = self.withdrawal(namespace)?;
+        self.check_origins(namespace, &leaving)?;
         let leaving: Vec<&FunctionStat> = leaving.iter().collect();
         if let (false, Some(error)) = (force, busy(&leaving)) {
             return Err(error);

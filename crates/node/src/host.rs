@@ -55,6 +55,11 @@ impl Host {
         self.dispatcher.status()
     }
 
+    /// Has [`HostStatus`] say what its operator should know; `millrace why` reports it.
+    pub fn set_notice(&self, notice: Option<String>) {
+        self.dispatcher.set_notice(notice);
+    }
+
     /// Why it cannot go on: the journal refused to, or the namespace's directory was moved or removed. To be asked now and then.
     pub fn failure(&self) -> Option<Error> {
         self.dispatcher.failure().or_else(|| self.namespace.journal().check_place().err())

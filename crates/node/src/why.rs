@@ -40,6 +40,7 @@ pub enum Reason {
     NoHost,
     HostFailed { failure: String },
     Refusing { refusal: String },
+    Notice { notice: String },
     NothingBound { log: String },
     Removing { function: Name },
     Removed,
@@ -55,6 +56,7 @@ pub enum Reason {
     Ordered { behind: String },
     ConcurrencyFull { concurrency: u32 },
     Queued { function: Name, ahead: u64 },
+    Pending { function: Name, pending: u64 },
     Busy { function: Name, pending: u64, pending_max: u64 },
     Starting { function: Name, pending: u64 },
     Uncounted { function: Name, counted: u64, found: u64 },
@@ -81,6 +83,16 @@ pub struct LinkReason {
     remedy: Option<&'static str>,
 }
 
+/// `1 run`, `2 runs`.
+fn counted(n: u64, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
+}
+
+/// `1 run of function 'f' is`, `2 runs of function 'f' are`.
+fn runs_are(n: u64, function: &Name) -> String {
+    format!("{} of function '{function}' {}", counted(n, "run"), if n == 1 { "is" } else { "are" })
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -89,6 +101,7 @@ impl fmt::Display for Reason {
             Self::Refusing { refusal } => {
                 write!(f, "the disk refuses appends, so no run can start or end: {refusal}")
             }
+            Self::Notice { notice } => f.write_str(notice),
             Self::NothingBound { log } => write!(f, "no function is bound to log '{log}'"),
             Self::Removing { function } => write!(f, "function '{function}' is being removed"),
             Self::Removed => write!(f, "the run's function is not defined any more"),
@@ -105,21 +118,23 @@ impl fmt::Display for Reason {
                 write!(f, "function '{function}' cannot be started; next try in {retry_in_ms} ms: {error}")
             }
             Self::Idle { function, done } => {
-                write!(f, "function '{function}' has nothing to do: all of its {done} runs have ended")
+                write!(f, "function '{function}' has no pending runs; {} ended", counted(*done, "run"))
             }
             Self::DeadLetters { function, log, records, given_up, gone, retried, waiting } => {
                 write!(
                     f,
-                    "function '{function}' gave up {given_up} runs; log '{log}' has {records} of their dead letters"
+                    "{} of function '{function}' failed for good; log '{log}' has {} of them",
+                    counted(*given_up, "run"),
+                    counted(*records, "dead letter"),
                 )?;
                 if *gone > 0 {
-                    write!(f, ", {gone} have left its history")?;
+                    write!(f, ", {gone} left its history")?;
                 }
                 if *retried > 0 {
-                    write!(f, ", {retried} were retried")?;
+                    write!(f, ", {retried} {} retried", if *retried == 1 { "was" } else { "were" })?;
                 }
                 match waiting {
-                    0 => write!(f, "; none of those in the log is left to retry"),
+                    0 => write!(f, "; no dead letter in the log is left to retry"),
                     _ => write!(f, "; see `millrace log tail {log}` and `millrace run retry --function {function}`"),
                 }
             }
@@ -135,7 +150,8 @@ impl fmt::Display for Reason {
             }
             Self::Ordered { behind } => write!(f, "runs go in order, and run {behind} comes first"),
             Self::ConcurrencyFull { concurrency } => write!(f, "the maximum number of runs ({concurrency}) is running"),
-            Self::Queued { function, ahead } => write!(f, "{ahead} older runs of function '{function}' are pending"),
+            Self::Queued { function, ahead } => write!(f, "{} pending before it", runs_are(*ahead, function)),
+            Self::Pending { function, pending } => write!(f, "{} pending", runs_are(*pending, function)),
             Self::Busy { function, pending, pending_max } => write!(
                 f,
                 "appends are refused: {pending} runs of function '{function}' are pending, and its pending_max is {pending_max}"
@@ -148,15 +164,15 @@ impl fmt::Display for Reason {
             }
             Self::Uncounted { function, counted, found } => write!(
                 f,
-                "{counted} runs of function '{function}' are counted as pending, and the journal has {found}: damage took some. \
-                 A host that starts ends what is lost, with dead letters; `millrace namespace check` tells of the damage"
+                "{counted} runs of function '{function}' are counted as pending, but the journal has {found}: the others are damaged. \
+                 When a host starts, they become dead letters; `millrace namespace check` lists the damage"
             ),
             Self::Sandbox { summary, remedies } => {
                 write!(f, "functions are not fully isolated: sandbox {summary}")?;
                 remedies.iter().try_for_each(|remedy| write!(f, "; {remedy}"))
             }
             Self::Done { run, at } => write!(f, "run {run} succeeded at {at}"),
-            Self::Dead { run, at, code, error } => write!(f, "run {run} was given up at {at}: {code}: {error}"),
+            Self::Dead { run, at, code, error } => write!(f, "run {run} failed for good at {at}: {code}: {error}"),
             Self::Link(LinkReason { kind, link, to, state, lag_records, error, remedy }) => {
                 write!(f, "{kind} '{link}' to {to} is {state}: {lag_records} records are waiting")?;
                 error.as_ref().map_or(Ok(()), |error| write!(f, "; {error}"))?;
@@ -322,6 +338,8 @@ impl Asked<'_> {
 
     fn all(&self) -> Vec<Reason> {
         let mut reasons = self.host();
+        let notice = self.status.notice.as_ref().filter(|_| self.holder.is_some());
+        reasons.extend(notice.map(|notice| Reason::Notice { notice: notice.clone() }));
         for function in self.catalog.functions() {
             reasons.extend(self.of_function(function.name()));
         }
@@ -359,7 +377,7 @@ impl Asked<'_> {
         } else if obstacles.is_empty() && self.runs() {
             reasons.push(Reason::Starting { function: name.clone(), pending });
         } else if obstacles.is_empty() {
-            reasons.push(Reason::Queued { function: name.clone(), ahead: pending });
+            reasons.push(Reason::Pending { function: name.clone(), pending });
         }
         reasons.extend(obstacles);
         reasons.extend(definition.and_then(|definition| self.letters(name, &definition.spec.dead_letter)));

@@ -32,6 +32,8 @@ int mrl_range(void *local, const char *log, uint64_t from, uint32_t count, const
               mrc_error *error);
 int mrl_latest(void *local, const char *log, uint64_t above, const mrc_reading *how, uint64_t *seqno, mrc_error *error);
 int mrl_create_log(void *local, const char *log, uint64_t history, mrc_error *error);
+int mrl_set_history(void *local, const char *log, uint64_t history, mrc_error *error);
+int mrl_cancel_run(void *local, const mrc_id *run, mrc_error *error);
 int mrl_remove_log(void *local, const char *log, mrc_error *error);
 int mrl_stat_log(void *local, const char *log, mrc_log_stat *stat, mrc_error *error);
 /* Makes a cursor exact, or refuses it. */

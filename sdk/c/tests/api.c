@@ -211,6 +211,9 @@ static void check_stat(mrc_client *client) {
     CHECK(mrc_stat_log(client, "a/b-c_d.e", &stat) == 0 && stat.history == 5 && stat.earliest == 0 && stat.latest == 0);
     CHECK(mrc_append(client, "a/b-c_d.e", "x", 1, NULL, NULL) == 0);
     CHECK(mrc_stat_log(client, "a/b-c_d.e", &stat) == 0 && stat.earliest == 1 && stat.latest == 1);
+    CHECK(mrc_set_history(client, "a/b-c_d.e", 9) == 0);
+    CHECK(mrc_stat_log(client, "a/b-c_d.e", &stat) == 0 && stat.history == 9 && stat.latest == 1);
+    CHECK(mrc_cancel_run(client, NULL) == MRC_C_CALL_INVALID);
     CHECK(mrc_stat_log(client, "none", &stat) == MRC_LOG_NOT_FOUND);
     CHECK(mrc_stat_log(client, "%", &stat) == MRC_LOG_NAME_INVALID);
 }

@@ -227,9 +227,17 @@ static int done(int status) {
     return status;
 }
 
+static int cancel_run(mrc_client *client) {
+    mrc_id id;
+    if (mrc_id_parse(text(1), &id) < 0) abort();
+    return done(mrc_cancel_run(client, &id));
+}
+
 static int run(mrc_client *client) {
     const char *what = words[0];
     if (strcmp(what, "create_log") == 0) return done(mrc_create_log(client, text(1), number(2)));
+    if (strcmp(what, "set_history") == 0) return done(mrc_set_history(client, text(1), number(2)));
+    if (strcmp(what, "cancel_run") == 0) return cancel_run(client);
     if (strcmp(what, "remove_log") == 0) return done(mrc_remove_log(client, text(1)));
     if (strcmp(what, "reconnect") == 0) return done(mrc_reconnect(client));
     if (strcmp(what, "append") == 0) return append(client);

@@ -2,7 +2,7 @@
  *
  *     mrw_channel_begin --> M1 --> host --> M2 --> mrw_channel_answer, then records: mrw_channel_seal, mrw_channel_open
  *
- * Whoever has the capability's signature has the key of the channel, at both ends. No I/O, no memory but the caller's:
+ * The capability's signature is the key of the channel, at both ends. No I/O, no memory but the caller's:
  * a channel has 128 bytes, and a record is sealed and opened where it stands. A channel serves one connection.
  */
 #ifndef MILLRACE_CHANNEL_H

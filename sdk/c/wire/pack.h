@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes that somebody else owns: text without an end mark, or binary. `at` is NULL if there are none. */
+/* Borrowed bytes: text without an end mark, or binary. `at` is NULL if there are none. */
 typedef struct mrw_bytes {
     const void *at;
     size_t size;

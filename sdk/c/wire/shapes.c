@@ -97,6 +97,11 @@ static const mrw_field create_log_fields[] = {
     FIELD(mrw_create_log, history, "history", MRW_U64, MRW_REQUIRED),
 };
 static const mrw_field remove_log_fields[] = {FIELD(mrw_remove_log, log, "log", MRW_TEXT, MRW_REQUIRED)};
+static const mrw_field set_log_fields[] = {
+    FIELD(mrw_set_log, log, "log", MRW_TEXT, MRW_REQUIRED),
+    FIELD(mrw_set_log, history, "history", MRW_U64, MRW_REQUIRED),
+};
+static const mrw_field cancel_run_fields[] = {FIELD(mrw_cancel_run, run, "run", MRW_ID, MRW_REQUIRED)};
 static const mrw_field show_fields[] = {FIELD(mrw_show, path, "path", MRW_TEXT, MRW_REQUIRED)};
 static const mrw_field document_fields[] = {FIELD(mrw_document, json, "json", MRW_TEXT, MRW_REQUIRED)};
 static const mrw_field step_fields[] = {
@@ -163,6 +168,12 @@ static const mrw_shape shapes[] = {
     [MRW_DELIVER] = SHAPE(deliver), [MRW_DELIVERED] = SHAPE(delivered),
 };
 
+/* From MRW_SET_LOG on: the types in between belong to other clients, and the table has no room for them. */
+static const mrw_shape changes[] = {SHAPE(set_log), SHAPE(cancel_run)};
+
 const mrw_shape *mrw_shape_of(uint8_t type) {
+    if (type >= MRW_SET_LOG && type - MRW_SET_LOG < (int)(sizeof changes / sizeof changes[0])) {
+        return &changes[type - MRW_SET_LOG];
+    }
     return type < sizeof shapes / sizeof shapes[0] && shapes[type].size > 0 ? &shapes[type] : NULL;
 }

@@ -28,7 +28,8 @@ enum {
     MRW_APPEND = 16, MRW_APPENDED, MRW_APPEND_MANY, MRW_APPENDED_MANY, MRW_GET, MRW_RECORD, MRW_RANGE, MRW_RECORDS,
     MRW_LATEST, MRW_SEQNO, MRW_TAIL, MRW_CREDIT, MRW_CANCEL, MRW_ENDED, MRW_CREATE_LOG, MRW_DONE, MRW_REMOVE_LOG,
     MRW_SHOW = 34, MRW_DOCUMENT,
-    MRW_LINK = 48, MRW_LINKED, MRW_DELIVER, MRW_DELIVERED
+    MRW_LINK = 48, MRW_LINKED, MRW_DELIVER, MRW_DELIVERED,
+    MRW_SET_LOG = 140, MRW_CANCEL_RUN
 };
 
 /* As safe as the namespace says; survives the death of every process; survives a power failure. */
@@ -82,6 +83,8 @@ typedef struct mrw_tail { mrw_bytes log; uint64_t from; uint32_t incarnation, cr
 typedef struct mrw_credit { uint32_t records; } mrw_credit;
 typedef struct mrw_create_log { mrw_bytes log; uint64_t history; } mrw_create_log;
 typedef struct mrw_remove_log { mrw_bytes log; } mrw_remove_log;
+typedef struct mrw_set_log { mrw_bytes log; uint64_t history; } mrw_set_log;
+typedef struct mrw_cancel_run { mrw_id run; } mrw_cancel_run;
 typedef struct mrw_show { mrw_bytes path; } mrw_show;
 typedef struct mrw_document { mrw_bytes json; } mrw_document;
 
@@ -117,7 +120,7 @@ typedef struct mrw_frame {
  * do, once at least MRW_LENGTH_BYTES are there. Negative: what comes is no frame, or longer than `max_bytes`. */
 int mrw_split(const void *bytes, size_t size, size_t max_bytes, mrw_frame *frame, size_t *used);
 
-/* Reads as much of a frame's heading as decides whom it is for, from its first `size` bytes. 0, or a refusal. */
+/* Reads as much of a frame's heading as names the request, from its first `size` bytes. 0, or a refusal. */
 int mrw_peek(const void *bytes, size_t size, mrw_frame *frame);
 
 /* Reads the message, which must be of this type and fill the frame. 0, or a refusal. */

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, overload
@@ -34,6 +35,66 @@ _THREADS = 32
 _BATCH_MAX = 256
 
 
+class AsyncRecords(AsyncIterator[StoredRecord]):
+    """Records of a log as they are read. To resume a tail later, pass its `next` and `incarnation` to `tail`."""
+
+    def __init__(self, read: Callable[[], Records], threads: ThreadPoolExecutor, own: Optional[ThreadPoolExecutor]) -> None:
+        self._read = read
+        self._threads = threads
+        self._own = own
+        self._records: Optional[Records] = None
+        self._batch: deque[StoredRecord] = deque()
+        self._closed = False
+        #: The number of the record that comes next, once one was asked for; 0 before.
+        self.next = 0
+        #: The log's incarnation; 0 before the first record.
+        self.incarnation = 0
+
+    def __aiter__(self) -> AsyncRecords:
+        return self
+
+    async def __anext__(self) -> StoredRecord:
+        if not self._batch:
+            await self._fill()
+        if not self._batch:
+            self._close()
+            raise StopAsyncIteration
+        record = self._batch.popleft()
+        self.next = record.seqno + 1
+        return record
+
+    async def _fill(self) -> None:
+        """Reads a batch in a thread."""
+        if self._closed:
+            return
+        run = asyncio.get_running_loop().run_in_executor
+        try:
+            if self._records is None:
+                self._records = await run(self._threads, self._read)
+                self.next = self._records.next
+            self._batch.extend(await run(self._threads, self._records.batch, _BATCH_MAX))
+            self.incarnation = self._records.incarnation
+        except BaseException:
+            # The thread may have taken records that nobody gets any more.
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        self._closed = True
+        self._batch.clear()
+        if self._records is not None:
+            self._records.close()  # So the thread does not wait any longer.
+        if self._own is not None:
+            self._own.shutdown(wait=False)
+
+    async def aclose(self) -> None:
+        """Ends it; ending twice is fine."""
+        self._close()
+
+    def __del__(self) -> None:
+        self._close()
+
+
 class AsyncNamespace:
     """An open namespace for asyncio: `async with millrace.aopen(...) as ns`. `sync` is the same namespace without."""
 
@@ -44,7 +105,7 @@ class AsyncNamespace:
         self._pipeline: Optional[_native.Pipeline] = None
         self._waiting: set[asyncio.Future[Any]] = set()
         if isinstance(namespace, RemoteNamespace):
-            self._pipeline = _native.Pipeline(namespace.address)
+            self._pipeline = _native.Pipeline(namespace.address, namespace.ca)
             asyncio.get_running_loop().add_reader(self._pipeline.fileno(), self._pipeline.drain)
 
     async def _call(self, f: Callable[..., R], *arguments: Any, **named: Any) -> R:
@@ -135,34 +196,17 @@ class AsyncNamespace:
             return number
         return await self._call(self.sync.latest, log)
 
-    def range(
-        self, log: str, start: Optional[int] = None, stop: Optional[int] = None
-    ) -> AsyncGenerator[StoredRecord, None]:
+    def range(self, log: str, start: Optional[int] = None, stop: Optional[int] = None) -> AsyncRecords:
         """The records from `start` up to, and without, `stop`. See `Namespace.range`."""
-        return self._read(functools.partial(self.sync.range, log, start, stop), None)
+        return AsyncRecords(functools.partial(self.sync.range, log, start, stop), self._threads, None)
 
     def tail(
-        self, log: str, start: Optional[int] = None, *, timeout: Optional[float] = None
-    ) -> AsyncGenerator[StoredRecord, None]:
+        self, log: str, start: Optional[int] = None, *, timeout: Optional[float] = None, incarnation: int = 0
+    ) -> AsyncRecords:
         """The records from `start` on, and then each that comes. See `Namespace.tail`."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="millrace-tail")
-        return self._read(functools.partial(self.sync.tail, log, start, timeout=timeout), thread)
-
-    async def _read(
-        self, read: Callable[[], Records], own: Optional[ThreadPoolExecutor]
-    ) -> AsyncGenerator[StoredRecord, None]:
-        """The records, in the namespace's threads or in one of their own."""
-        loop, threads = asyncio.get_running_loop(), own or self._threads
-        records = await loop.run_in_executor(threads, read)
-        try:
-            while batch := await loop.run_in_executor(threads, records.batch, _BATCH_MAX):
-                for record in batch:
-                    yield record
-        finally:
-            # Who stops listening does not wait for the thread's next look.
-            records.close()
-            if own is not None:
-                own.shutdown(wait=False)
+        tail = functools.partial(self.sync.tail, log, start, timeout=timeout, incarnation=incarnation)
+        return AsyncRecords(tail, thread, thread)
 
     async def create_log(self, name: str, history: Optional[int] = HISTORY_DEFAULT) -> None:
         """Makes a log that keeps its `history` newest records readable, or with None all of them until they are trimmed.
@@ -170,6 +214,10 @@ class AsyncNamespace:
         One like it is left as it is.
         """
         await self._call(self.sync.create_log, name, history)
+
+    async def set_history(self, name: str, history: Optional[int]) -> None:
+        """Changes how many of its newest records the log keeps. See `Namespace.set_history`."""
+        await self._call(self.sync.set_history, name, history)
 
     async def remove_log(self, name: str) -> None:
         """Removes a log that no function is bound to and no pending run was caused by."""
@@ -201,6 +249,10 @@ class AsyncNamespace:
         """One run: what caused it, what it read and appended, how it ended."""
         return await self._call(self.sync.run, id)
 
+    async def cancel_run(self, id: str) -> None:
+        """Cancels a run that has not ended. See `Namespace.cancel_run`."""
+        await self._call(self.sync.cancel_run, id)
+
     async def why(self, target: str = "") -> Why:
         """Why nothing more is running. See `Namespace.why`."""
         return await self._call(self.sync.why, target)
@@ -210,7 +262,7 @@ class AsyncNamespace:
         return await self._call(self.sync.deploy, handler, source=source, **settings)
 
     async def remove_function(self, name: str, force: bool = False) -> int:
-        """Removes a function. With `force` its pending runs are given up, each with a dead letter; their number."""
+        """Removes a function. With `force` its pending runs become dead letters; their number."""
         return await self._call(self.sync.remove_function, name, force)
 
     async def wait_idle(self, timeout: float) -> None:
@@ -275,7 +327,7 @@ class AsyncLog(Generic[T]):
         """The entries from `start` on, and then each that comes."""
         return self._entries(self.namespace.tail(self.name, start, timeout=timeout))
 
-    async def _entries(self, records: AsyncGenerator[StoredRecord, None]) -> AsyncGenerator[Entry[T], None]:
+    async def _entries(self, records: AsyncRecords) -> AsyncGenerator[Entry[T], None]:
         async with contextlib.aclosing(records):
             async for record in records:
                 yield self.sync.entry(record)
@@ -287,12 +339,13 @@ class AsyncLog(Generic[T]):
 class _Opening(Awaitable[AsyncNamespace]):
     """The result of `aopen`: await it, or use it in `async with`."""
 
-    def __init__(self, place: Optional[PathOrAddress]) -> None:
-        self._place = place
+    def __init__(self, place: Optional[PathOrAddress], ca: Optional[PathOrAddress]) -> None:
+        self._place, self._ca = place, ca
         self._opened: Optional[AsyncNamespace] = None
 
     async def _open(self) -> AsyncNamespace:
-        return AsyncNamespace(await asyncio.get_running_loop().run_in_executor(None, open, self._place))
+        opening = functools.partial(open, self._place, ca=self._ca)
+        return AsyncNamespace(await asyncio.get_running_loop().run_in_executor(None, opening))
 
     def __await__(self) -> Generator[Any, None, AsyncNamespace]:
         return self._open().__await__()
@@ -308,6 +361,9 @@ class _Opening(Awaitable[AsyncNamespace]):
             await self._opened.close()
 
 
-def aopen(place: Optional[PathOrAddress] = None) -> _Opening:
-    """Opens a namespace for asyncio: `async with millrace.aopen(...) as ns`, or `ns = await millrace.aopen(...)`."""
-    return _Opening(place)
+def aopen(place: Optional[PathOrAddress] = None, *, ca: Optional[PathOrAddress] = None) -> _Opening:
+    """Opens a namespace for asyncio: `async with millrace.aopen(...) as ns`, or `ns = await millrace.aopen(...)`.
+
+    Arguments are those of `millrace.open`.
+    """
+    return _Opening(place, ca)

@@ -135,8 +135,23 @@ class Namespace(ABC):
         """The basis of `create_log`."""
 
     @abstractmethod
+    def set_history(self, log: str, history: Optional[int]) -> None:
+        """Changes how many of its newest records the log keeps; with None it keeps all until they are trimmed.
+
+        A shorter history drops the records beyond it at once. A longer one does not bring them back.
+        """
+
+    @abstractmethod
     def remove_log(self, log: str) -> None:
         """Removes a log that no function is bound to and no pending run was caused by."""
+
+    @abstractmethod
+    def cancel_run(self, id: str) -> None:
+        """Cancels a run that has not ended; raises `Conflict` if it has.
+
+        It publishes nothing more, its process is stopped, and it is neither retried nor left as a dead letter. What a
+        streamed run has published stays.
+        """
 
     @abstractmethod
     def show(self, what: str, **options: str) -> str:
@@ -144,7 +159,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def remove_function(self, name: str, force: bool = False) -> int:
-        """Removes a function. With `force` its pending runs are given up, each with a dead letter; their number."""
+        """Removes a function. With `force` its pending runs become dead letters; their number."""
 
     @abstractmethod
     def wait_idle(self, timeout: float) -> None:

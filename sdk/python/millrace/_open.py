@@ -15,7 +15,7 @@ _APPLICATION = "millrace.toml"
 _NAMESPACE_DIR = ".millrace"
 
 
-def open(place: Optional[PathOrAddress] = None) -> Namespace:
+def open(place: Optional[PathOrAddress] = None, *, ca: Optional[PathOrAddress] = None) -> Namespace:
     """Opens a namespace: by its directory, by the directory of its application, or by an address of a host.
 
         millrace.open("farm/.millrace")              the namespace's files, here; no host is needed
@@ -23,12 +23,15 @@ def open(place: Optional[PathOrAddress] = None) -> Namespace:
         millrace.open("mr://edge:7070/farm")         through a host
         millrace.open("unix:farm/.millrace/socket")  through a host on this machine
         millrace.open()                              as MILLRACE_NAMESPACE says, else as ./millrace.toml, else ./.millrace
+
+    `ca` names the certificate authorities that identify a host whose key is not pinned: a PEM file, or "system" for those of
+    this machine; by default MILLRACE_CA.
     """
     if place is None:
         place = os.environ.get("MILLRACE_NAMESPACE") or "."
     text = os.fspath(place)
     if text.startswith(("mr://", "unix:")):
-        return RemoteNamespace(text)
+        return RemoteNamespace(text, None if ca is None else os.fspath(ca))
     return LocalNamespace(_directory(text))
 
 

@@ -81,7 +81,7 @@ class Run:
     appends: tuple[RecordRef, ...] = ()
     #: What it printed.
     output: str = ""
-    #: Why it was given up, if it was: a code, and what was wrong.
+    #: Why it failed for good, if it did: a code, and what was wrong.
     error: Optional[tuple[str, str]] = None
 
 

@@ -58,7 +58,7 @@ _PYTHON_UNUSABLE = 3118
 _NAME_BYTES_MAX = 255
 _RECORD_BYTES_MAX = 16 << 20
 _MESSAGE_CHARACTERS_MAX = 6000
-_OVER = "the run is over; its context cannot be used any more"
+_OVER = "the run is over; its context can no longer be used"
 
 
 class Error(Exception):
@@ -70,7 +70,7 @@ class Error(Exception):
         +-- NotFound            no such log, record, function, run or namespace; also a LookupError
         |   +-- Gone            it was there, and has left the log's history
         +-- Invalid             a name, value or definition that cannot be; also a ValueError
-        +-- Conflict            it exists already, or somebody uses it
+        +-- Conflict            it exists already, or is in use
         +-- Busy                too much is pending; `retry_after` says when to try again, in seconds
         +-- TimedOut            it did not happen within the time given; also a TimeoutError
         +-- Denied              not permitted; also a PermissionError
@@ -114,7 +114,7 @@ class Invalid(Error, ValueError):
 
 
 class Conflict(Error):
-    """It exists already, or somebody uses it."""
+    """It exists already, or is in use."""
 
 
 class Busy(Error):
@@ -711,7 +711,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _reap(pid: int) -> int:
-    """How a worker, which the host has killed, ended; -1 if nobody knows."""
+    """How a worker, which the host has killed, ended; -1 if that is not known."""
     try:
         return os.waitpid(pid, 0)[1]
     except ChildProcessError:

@@ -258,6 +258,16 @@ impl LocalNamespace {
         self.detached(py, |namespace| namespace.create_log(&name, history.unwrap_or(HISTORY_ALL)).map(drop))
     }
 
+    fn set_history(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
+        let name: LogName = log.parse().or_raise(py)?;
+        self.detached(py, |namespace| namespace.set_history(&name, history.unwrap_or(HISTORY_ALL)).map(drop))
+    }
+
+    fn cancel_run(&self, py: Python<'_>, id: &str) -> PyResult<()> {
+        let run: EventId = id.parse().or_raise(py)?;
+        self.detached(py, |namespace| functions::cancel(namespace, run))
+    }
+
     fn remove_log(&self, py: Python<'_>, log: &str) -> PyResult<()> {
         let name: LogName = log.parse().or_raise(py)?;
         self.detached(py, |namespace| namespace.remove_log(&name))

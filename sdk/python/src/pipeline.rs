@@ -24,6 +24,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::{
     future::Future,
     os::fd::{AsRawFd, OwnedFd},
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 use tokio::{runtime::Runtime, task::AbortHandle};
@@ -107,13 +108,14 @@ impl Pipeline {
 #[pymethods]
 impl Pipeline {
     #[new]
-    fn new(py: Python<'_>, address: &str) -> PyResult<Self> {
+    #[pyo3(signature = (address, ca=None))]
+    fn new(py: Python<'_>, address: &str, ca: Option<PathBuf>) -> PyResult<Self> {
         let place: Place = address.parse().or_raise(py)?;
         let name = concat!("millrace-python/", env!("CARGO_PKG_VERSION")).into();
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| refuse(py, Code::Io, format!("cannot make an eventfd: {errno}")))?;
         let finished = Arc::new(Finished { ready, answers: Mutex::default() });
-        Ok(Self { client: Resilient::new(place, Options { name, ..Options::default() }), finished })
+        Ok(Self { client: Resilient::new(place, Options { name, ca, ..Options::default() }), finished })
     }
 
     fn fileno(&self) -> i32 {

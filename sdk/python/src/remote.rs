@@ -13,7 +13,7 @@ use millrace_client::{
     AppendOptions, Options, Place, Wait,
     blocking::{Answer, Asked, Client},
 };
-use millrace_wire::{Code, Durability, Error, HISTORY_ALL, LogName, NamespaceId, Result};
+use millrace_wire::{Code, Durability, Error, EventId, HISTORY_ALL, LogName, NamespaceId, Result};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyString},
@@ -41,6 +41,7 @@ type Raised = Arc<Mutex<Option<PyErr>>>;
 pub struct RemoteNamespace {
     open: RwLock<Option<Client>>,
     place: Place,
+    ca: Option<PathBuf>,
     raised: Raised,
     disk: bool,
     id: String,
@@ -136,16 +137,17 @@ fn escaped(text: &str) -> String {
 #[pymethods]
 impl RemoteNamespace {
     #[new]
-    fn new(py: Python<'_>, address: &str) -> PyResult<Self> {
+    #[pyo3(signature = (address, ca=None))]
+    fn new(py: Python<'_>, address: &str, ca: Option<PathBuf>) -> PyResult<Self> {
         let place: Place = address.parse().or_raise(py)?;
         let raised = Raised::default();
-        let options = options(&raised);
+        let options = Options { ca: ca.clone(), ..options(&raised) };
         let connected = py.detach(|| Client::connect(&place, &options));
         let client = answer(py, &raised, connected)?;
         let host = client.host();
         let disk = host.durability == Durability::Disk;
         let id = NamespaceId::new(host.namespace).map_or_else(String::new, |id| id.to_string());
-        Ok(Self { place, raised, disk, id, open: RwLock::new(Some(client)) })
+        Ok(Self { place, ca, raised, disk, id, open: RwLock::new(Some(client)) })
     }
 
     fn close(&self, py: Python<'_>) {
@@ -161,6 +163,11 @@ impl RemoteNamespace {
     #[getter]
     fn address(&self) -> String {
         self.place.to_string()
+    }
+
+    #[getter]
+    fn ca(&self) -> Option<&std::ffi::OsStr> {
+        self.ca.as_ref().map(|ca| ca.as_os_str())
     }
 
     #[getter]
@@ -342,6 +349,15 @@ impl RemoteNamespace {
 
     fn make_log(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
         self.ask(py, |client| client.create_log(log, history.unwrap_or(HISTORY_ALL)))
+    }
+
+    fn set_history(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
+        self.ask(py, |client| client.set_history(log, history.unwrap_or(HISTORY_ALL)))
+    }
+
+    fn cancel_run(&self, py: Python<'_>, id: &str) -> PyResult<()> {
+        let run: EventId = id.parse().or_raise(py)?;
+        self.ask(py, |client| client.cancel_run(run))
     }
 
     fn remove_log(&self, py: Python<'_>, log: &str) -> PyResult<()> {

@@ -40,6 +40,8 @@ def test_every_method_answers(place: str) -> None:
         assert [record.seqno async for record in ns.range("raw", 2)] == [2, 3]
         await ns.create_log("other")
         assert [log.name for log in await ns.logs()] == ["other", "raw"]
+        await ns.set_history("other", None)
+        assert (await ns.log("other")).sync.history is None
         await ns.remove_log("other")
         assert await ns.functions() == [] == await ns.runs() and (await ns.why()).reasons
         await ns.wait_idle(5)
@@ -47,6 +49,8 @@ def test_every_method_answers(place: str) -> None:
             await ns.append("missing", b"")
         with pytest.raises(millrace.NotFound, match="MR3007"):
             await ns.run("1-1-1")
+        with pytest.raises(millrace.NotFound, match="MR3007"):
+            await ns.cancel_run("1-1-1")
         assert await ns.append("raw", b"4", key="k") == 4 == await ns.append("raw", b"4", key="k")
 
     run(place, test)
@@ -89,6 +93,18 @@ def test_a_tail_ends_at_its_timeout_and_when_it_is_cancelled(place: str) -> None
                 break
         else:
             raise AssertionError("a tail ended before it had brought what was there")
+
+        tail = ns.tail("raw", 1, timeout=90)
+        assert [(await anext(tail)).seqno for _ in range(3)] == [1, 2, 3]
+        await tail.aclose()
+        assert [record async for record in tail] == []
+        assert tail.next == 4 and tail.incarnation > 0
+        again = ns.tail("raw", tail.next, timeout=90, incarnation=tail.incarnation)
+        assert (await anext(again)).seqno == 4
+        await ns.remove_log("raw")
+        await ns.create_log("raw")
+        with pytest.raises(millrace.Gone):
+            await anext(ns.tail("raw", again.next, timeout=90, incarnation=again.incarnation))
 
         async def forever() -> None:
             async for _ in ns.tail("raw"):

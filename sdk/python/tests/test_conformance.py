@@ -38,6 +38,12 @@ class Client:
     def create_log(self, log: str, history: int) -> None:
         self.ns.create_log(log, history)
 
+    def set_history(self, log: str, history: int) -> None:
+        self.ns.set_history(log, history)
+
+    def cancel_run(self, run: str) -> None:
+        self.ns.cancel_run(run)
+
     def remove_log(self, log: str) -> None:
         self.ns.remove_log(log)
 

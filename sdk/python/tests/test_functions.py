@@ -51,6 +51,33 @@ SMOOTH = """
 """
 
 
+SLOW = """
+    import time
+
+    @millrace.function(on="raw", timeout=3600)
+    def slow(record: millrace.Record, ctx: millrace.Context) -> None:
+        time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("way", ["files", "host"])
+def test_a_run_is_cancelled(way: str, ns: millrace.Namespace, host: Start, write: Write) -> None:
+    ns.deploy(write("slow_it", SLOW).slow)
+    place = ns if way == "files" else millrace.open(host(ns).address)
+    place.append("raw", b"x")
+    run = place.runs(function="slow")[0].id
+    place.cancel_run(run)
+    assert place.run(run).state == "cancelled"
+    place.wait_idle(120)
+    for id, kind, code in [
+        (run, millrace.Conflict, "MR3141"),
+        ("1-0-1", millrace.NotFound, "MR3007"),
+        ("odd", millrace.Invalid, "MR1005"),
+    ]:
+        with pytest.raises(kind, match=code):
+            place.cancel_run(id)
+
+
 def test_a_decorated_function_runs_unchanged_in_a_worker(ns: millrace.Namespace, host: Start, write: Write) -> None:
     smooth = write("smooth_it", SMOOTH).smooth
     ns.create_log("clean")

@@ -272,6 +272,16 @@ def test_a_log_keeps_all_until_it_is_trimmed(ns: millrace.Namespace) -> None:
         ns.create_log("all", history=10)
 
 
+def test_the_history_of_a_log_changes(ns: millrace.Namespace) -> None:
+    ns.append_many(("raw", i) for i in range(5))
+    ns.set_history("raw", 2)
+    assert ns.bounds("raw") == (2, 4, 5)
+    ns.set_history("raw", None)
+    assert ns.log("raw").history is None and ns.bounds("raw") == (None, 4, 5)
+    with pytest.raises(millrace.NotFound, match="MR2101"):
+        ns.set_history("none", 5)
+
+
 def test_logs_are_made_listed_and_removed(ns: millrace.Namespace) -> None:
     ns.create_log("a/b", history=5)
     ns.create_log("a/b", history=5)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from conftest import Host, patiently
@@ -151,6 +153,15 @@ def test_a_host_that_is_not_there(ns: millrace.Namespace, host: Start) -> None:
     remote.close()
     with pytest.raises(millrace.Invalid, match="MR6106"):
         remote.latest("raw")
+
+
+def test_certificate_authorities_are_an_argument(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as listener:
+        address = f"mr://127.0.0.2:{listener.getsockname()[1]}/farm"
+        with pytest.raises(millrace.Invalid, match="MR6195"):
+            millrace.open(address, ca=tmp_path / "none.pem")
+        with pytest.raises(millrace.Invalid, match="MR6195"):
+            millrace.connect(address, ca=tmp_path / "none.pem")
 
 
 WAITS = {

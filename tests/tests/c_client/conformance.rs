@@ -54,6 +54,8 @@ impl Run<'_> {
         let name = step["do"].as_str().expect("a name");
         let arguments = match name {
             "create_log" => format!("{} {}", text("log"), number("history")),
+            "set_history" => format!("{} {}", text("log"), number("history")),
+            "cancel_run" => text("run"),
             "remove_log" => text("log"),
             "append" => {
                 let level = match get("durability").as_ref().and_then(Value::as_str) {

@@ -155,7 +155,7 @@ fn dead_letters_are_retried_and_records_are_run_again_at_an_address() {
     let again = machines.at(&["--json", "run", "retry", oldest]).ok().object();
     assert_eq!((&again["run"], &again["before"]), (&retried["run"], &Value::Bool(true)));
     let all = machines.at(&["run", "retry", "--function", "shout"]).ok();
-    assert_eq!(all.text(), "1 record of function 'shout' run again; 1 were before\n");
+    assert_eq!(all.text(), "retrying 1 run of function 'shout'; 1 was retried before\n");
     machines.at(&["run", "retry", "1-0-1"]).fails("MR3007", 1);
     machines.at(&["run", "wait", "--idle"]).ok();
 

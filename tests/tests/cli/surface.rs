@@ -182,3 +182,32 @@ fn top_ends_with_q_and_gives_the_terminal_back() {
     let shown = String::from_utf8_lossy(&shown);
     assert!(shown.contains(" icanon") && shown.contains(" echo "), "{shown}");
 }
+
+#[test]
+fn the_list_of_entries_says_what_runs_did() {
+    let place = application();
+    let _host = place.serve();
+    place.run(["log", "append", "inbox", "you"]).ok();
+    place.run(["function", "invoke", "broken", "--data", "x"]).ok();
+    place.idle();
+    let shown = place.run(["journal", "show", "--last", "50"]).ok();
+    for said in ["for inbox 1", "attempt 1, revision 1", "done, printed heard you", "failed: MR3109"] {
+        assert!(shown.text().contains(said), "'{said}' is not in\n{}", shown.text());
+    }
+}
+
+#[test]
+fn a_command_that_needs_a_host_says_that_none_is_running() {
+    let place = application();
+    for command in [&["entity", "ls"][..], &["topic", "ls"], &["cluster", "ls"]] {
+        let said = place.run(command).fails("MR5009", 1);
+        assert!(said.stderr.contains("millrace serve"), "{}", said.stderr);
+    }
+    let said = place.run(["log", "append", "mr://127.0.0.1:1/far/inbox", "x"]).ok();
+    assert_eq!((said.text(), said.stderr.contains("waits in the outbox")), ("1\n", true), "{}", said.stderr);
+    place.run(["log", "append", "inbox", "x"]).ok();
+    let said = place.run(["run", "wait", "--idle", "--timeout", "10ms"]).fails("MR2106", 1);
+    assert!(said.stderr.contains("waiting for one") && said.stderr.contains("1 run"), "{}", said.stderr);
+    let why = place.run(["why", "shout"]).ok();
+    assert!(why.text().contains("1 run of function 'shout' is pending"), "{}", why.text());
+}

@@ -130,6 +130,8 @@ impl Target {
     pub fn call(&self, step: &Value) -> Result<Value> {
         match text(step, "do").expect("a step does something") {
             "create_log" => self.create_log(log(step), number(step, "history")),
+            "set_history" => self.set_history(log(step), number(step, "history")),
+            "cancel_run" => self.cancel_run(text(step, "run").expect("a run").parse()?),
             "remove_log" => self.remove_log(log(step)),
             "append" => self.append(step),
             "append_many" => self.append_many(step),
@@ -145,6 +147,20 @@ impl Target {
     fn create_log(&self, log: &str, history: u64) -> Result<Value> {
         remote!(self, client => client.create_log(log, history), Target::Local(files) => {
             files.create_log(&log.parse::<LogName>()?, history).map(drop)
+        })
+        .map(|()| Value::Null)
+    }
+
+    fn set_history(&self, log: &str, history: u64) -> Result<Value> {
+        remote!(self, client => client.set_history(log, history), Target::Local(files) => {
+            files.set_history(&log.parse::<LogName>()?, history).map(drop)
+        })
+        .map(|()| Value::Null)
+    }
+
+    fn cancel_run(&self, run: EventId) -> Result<Value> {
+        remote!(self, client => client.cancel_run(run), Target::Local(files) => {
+            millrace_node::functions::cancel(files, run)
         })
         .map(|()| Value::Null)
     }

@@ -2,7 +2,7 @@
 
 use super::Hub;
 use millrace_tests::{
-    Place, end, eventually,
+    Host, Place, end, eventually,
     raw::{Client, framed, hello},
 };
 use millrace_wire::{
@@ -253,4 +253,34 @@ fn a_token_is_in_no_log_journal_or_backup() {
         }
     }
     assert!(looked_at > 4);
+}
+
+#[test]
+fn messages_that_are_refused_for_want_of_a_right_wait_and_are_no_dead_letters() {
+    let (hub, edge) = (Hub::new(), Place::new());
+    edge.run(["join", &hub.invite("edge", &["--append", "other"])]).ok();
+    let lasting = hub.issue("lasting.cap", &["--allow", "link=namespace", "--append", "raw"]);
+    let used = edge.path().join("used.cap").display().to_string();
+    edge.run(["cap", "attenuate", &lasting, "--expires", "1s", "--out", &used]).ok();
+    edge.run(["log", "create", "in"]).ok();
+    edge.write("send.sh", &format!("#!/bin/sh\nread -r record\nprintf '{}\\t%s\\n' \"$record\" >&3\n", hub.log("raw")));
+    let sends = hub.log("raw");
+    let deploy =
+        ["function", "deploy", "send", "--runtime", "oneshot", "--code", "send.sh", "--on", "in", "--sends", &sends];
+    edge.run(deploy.iter().copied().chain(["--", "./send.sh"])).ok();
+    let mut serve = edge.command(["serve"]);
+    serve.env("MILLRACE_CAPABILITY", &used);
+    let _host = Host::start(serve);
+    let outbox = || edge.run(["outbox", "ls", "--json"]).ok().text().to_owned();
+    eventually("the capability has expired", || {
+        edge.run(["log", "append", "in", "x"]).ok();
+        outbox().contains("MR613")
+    });
+    edge.idle();
+    let logs = edge.run(["--json", "log", "ls"]).ok();
+    assert!(!logs.text().contains("dead/outbox"), "{logs:?}");
+    // One with the same beginning is of the same principal, so the stream goes on where it stood.
+    fs::copy(&lasting, &used).unwrap();
+    let appended = edge.records("in").len();
+    eventually("every message is there, once", || hub.place.records("raw").len() == appended);
 }

@@ -4,7 +4,12 @@ use super::attacks::private;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_tests::{Ended, Host, Place, Port, end, eventually};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 /// Another machine's name for the host.
 const NAME: &str = "127.0.0.2";
@@ -25,9 +30,23 @@ fn authority() -> Authority {
 
 /// A certificate for this name, until this year, and its key, as an ACME client leaves them.
 fn issue(place: &Place, by: &Authority, name: &str, until: i32) {
-    let key = KeyPair::generate().unwrap();
     let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
     parameters.not_after = date_time_ymd(until, 1, 1);
+    write(place, by, &parameters);
+}
+
+/// One that is valid for this time from now on.
+fn issue_for(place: &Place, by: &Authority, name: &str, time: Duration) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    // The clocks of the two programs are one.
+    parameters.not_before = date_time_ymd(1970, 1, 1) + (now - Duration::from_secs(100 * 86_400));
+    parameters.not_after = date_time_ymd(1970, 1, 1) + (now + time);
+    write(place, by, &parameters);
+}
+
+fn write(place: &Place, by: &Authority, parameters: &CertificateParams) {
+    let key = KeyPair::generate().unwrap();
     let certificate = parameters.signed_by(&key, by).unwrap();
     let files =
         [("chain.pem", pem("CERTIFICATE", certificate.der())), ("key.pem", pem("PRIVATE KEY", &key.serialize_der()))];
@@ -125,4 +144,77 @@ fn a_host_does_not_start_with_a_certificate_that_does_not_do() {
     private(&hub.path().join("key.pem"));
     hub.write("chain.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     refused("MR6191", 2);
+}
+
+#[test]
+fn authorities_are_named_by_an_option_or_by_a_context() {
+    let (hub, edge, port) = (Place::new(), Place::new(), Port::reserve());
+    for place in [&hub, &edge] {
+        place.run(["log", "create", "raw"]).ok();
+    }
+    let (right, wrong) = (authority(), authority());
+    for (name, authority) in [("right.pem", &right), ("wrong.pem", &wrong)] {
+        edge.write(name, &pem("CERTIFICATE", authority.der()));
+    }
+    edge.write("nothing.pem", "nothing");
+    issue(&hub, &right, NAME, 2100);
+    let _host = Host::start(serve(&hub, &port));
+    hub.run(["cap", "issue", "--append", "raw", "--allow", "link=namespace", "--out", "raw.cap"]).ok();
+    let capability = hub.path().join("raw.cap");
+    let address = format!("mr://{NAME}:{port}/hub");
+    let typed = |args: &[&str]| {
+        let mut command = edge.command(args);
+        command.env("MILLRACE_CAPABILITY", &capability);
+        command
+    };
+    let run = |args: &[&str]| end(typed(args), b"");
+    let append = |more: &[&str]| run(&[more, &["log", "append", "raw", "x"]].concat());
+    append(&["--ca", "right.pem", "-n", &address]).ok();
+    append(&["--ca", "wrong.pem", "-n", &address]).fails("MR6196", 1);
+    run(&["--ca", "right.pem", "log", "append", &format!("{address}/raw"), "x"]).ok();
+    // The option goes before the context, and that before the variable.
+    run(&["context", "add", "hub", &address, "--ca", "wrong.pem"]).ok();
+    append(&["-n", "hub"]).fails("MR6196", 1);
+    append(&["-n", "hub", "--ca", "right.pem"]).ok();
+    let added = run(&["context", "add", "hub", &address, "--ca", "right.pem", "--json"]).ok().object();
+    assert_eq!(added["change"], "updated");
+    let file = edge.path().join("right.pem");
+    assert_eq!(added["ca"].as_str().map(Path::new), Some(&*file));
+    let mut command = typed(&["-n", "hub", "log", "append", "raw", "x"]);
+    command.env("MILLRACE_CA", edge.path().join("wrong.pem"));
+    end(command, b"").ok();
+    assert!(run(&["context", "show", "hub"]).ok().text().contains("right.pem"));
+    run(&["context", "add", "hub", &address, "--ca", "nothing.pem"]).fails("MR6195", 2);
+    run(&["context", "add", "here", ".", "--ca", "right.pem"]).fails("MR4017", 2);
+    run(&["--ca", "nothing.pem", "serve", "--listen", "none"]).fails("MR6195", 2);
+    // A host's relays use what its option names.
+    let before = hub.records("raw").len();
+    let _linking = Host::start(typed(&["--ca", "right.pem", "serve", "--listen", "none"]));
+    edge.run(["relay", "add", "raw", &format!("{address}/raw")]).ok();
+    edge.run(["log", "append", "raw", "relayed"]).ok();
+    eventually("the record is relayed", || hub.records("raw")[before..].contains(&"relayed".to_owned()));
+}
+
+#[test]
+fn the_end_of_a_certificate_is_reported_before_it_comes() {
+    let (hub, port, authority) = (Place::new(), Port::reserve(), authority());
+    issue(&hub, &authority, NAME, 2100);
+    let _host = Host::start(serve(&hub, &port));
+    let expiring = || hub.run(["why"]).ok().text().contains("MR6197");
+    assert!(!expiring());
+    issue_for(&hub, &authority, NAME, Duration::from_secs(5 * 86_400));
+    eventually("why says so", expiring);
+    let get = |path: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--max-time", "100", "--unix-socket"]).arg(hub.namespace().join("socket"));
+        curl.arg(format!("http://localhost{path}"));
+        end(curl, b"").text().to_owned()
+    };
+    let metrics = get("/metrics");
+    let until = metrics.lines().find_map(|line| line.strip_prefix("millrace_certificate_expiry_timestamp_seconds "));
+    let until: u64 = until.unwrap().parse().unwrap();
+    let status: serde_json::Value = serde_json::from_str(&get("/v1/namespaces/hub/status")).unwrap();
+    assert_eq!(status["certificate_until_ms"], until * 1000);
+    issue(&hub, &authority, NAME, 2100);
+    eventually("it was renewed", || !expiring());
 }

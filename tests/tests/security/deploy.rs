@@ -31,10 +31,15 @@ impl<'h> Deployer<'h> {
     }
 
     fn run(&self, args: &[&str]) -> Ended {
+        self.run_with(&self.capability, args)
+    }
+
+    /// Runs a command on this machine with another capability.
+    fn run_with(&self, capability: &str, args: &[&str]) -> Ended {
         let namespace = format!("mr://{}/hub", self.hub.authority());
         let args: Vec<&str> = ["-n", &namespace].into_iter().chain(args.iter().copied()).collect();
         let mut command = self.place.command(args);
-        command.env("MILLRACE_CAPABILITY", &self.capability);
+        command.env("MILLRACE_CAPABILITY", capability);
         end(command, b"")
     }
 
@@ -213,4 +218,84 @@ fn other_code_of_a_function_takes_the_right_to_the_logs_that_it_is_bound_to() {
     assert!(!stranger.contains("log 'other'"), "{stranger}");
     let more: Vec<&str> = enough.iter().copied().chain(["read=other", "admin=namespace"]).collect();
     up("more.cap", &more).ok();
+}
+
+/// Deploys a function for records of this log, whose runs fail while there is no log 'loud'.
+fn deploy_failing(hub: &Hub, on: &str) {
+    hub.place.write("shout.sh", SHOUT);
+    let deploy = format!("function deploy shout --runtime oneshot --code shout.sh --on {on} --retries 0 -- ./shout.sh");
+    hub.place.run(deploy.split(' ')).ok();
+}
+
+#[test]
+fn a_retry_takes_the_right_to_read_the_record_unless_the_function_is_bound_to_its_log() {
+    let hub = Hub::new();
+    deploy_failing(&hub, "other");
+    hub.place.run(["log", "append", "other", "x"]).ok();
+    hub.place.idle();
+    let dead = hub.place.run(["--json", "run", "ls", "--state", "dead"]).ok().object();
+    let dead = dead["id"].as_str().unwrap().to_owned();
+    // Whoever deployed this one need not have had the right to read 'other'.
+    deploy_failing(&hub, "raw");
+    let runs = Deployer::new(&hub, "runs.cap", &["run=function:shout"]);
+    let told = runs.run(&["run", "retry", &dead]).fails("MR6132", 1).stderr;
+    assert!(told.contains("read on log 'other'"), "{told}");
+    let told = runs.run(&["run", "retry", "--function", "shout"]).fails("MR6132", 1).stderr;
+    assert!(told.contains("1 dead letter of function 'shout'"), "{told}");
+    assert_eq!(hub.place.run(["--json", "run", "ls"]).ok().objects().len(), 1, "nothing was retried");
+    let reads = Deployer::new(&hub, "reads.cap", &["run=function:shout", "read=other"]);
+    reads.run(&["run", "retry", &dead]).ok();
+    reads.run(&["run", "retry", "--function", "shout"]).ok();
+}
+
+#[test]
+fn other_code_of_a_function_takes_the_right_to_the_logs_of_its_pending_runs() {
+    let hub = Hub::new();
+    // A run that waits until the host ends.
+    let deploy = |on: &str| {
+        hub.place.write("wait.sh", "#!/bin/sh\nexec sleep 100000\n");
+        let deploy =
+            format!("function deploy shout --runtime oneshot --code wait.sh --on {on} --timeout 1h -- ./wait.sh");
+        hub.place.run(deploy.split(' ')).ok();
+    };
+    deploy("other");
+    hub.place.run(["log", "append", "other", "x"]).ok();
+    deploy("raw");
+    let dry_run = |file: &str, more: &[&str]| {
+        let may: Vec<&str> = ENOUGH.iter().chain(&["admin=namespace"]).chain(more).copied().collect();
+        Deployer::new(&hub, file, &may).run(&["up", "--dry-run"])
+    };
+    let told = dry_run("enough.cap", &[]).fails("MR6170", 1).stderr;
+    assert!(told.contains("function 'shout' takes read on log 'other'"), "{told}");
+    dry_run("more.cap", &["read=other"]).ok();
+}
+
+#[test]
+fn functions_of_another_application_are_changed_only_if_they_are_taken_over() {
+    let hub = Hub::new();
+    let one = Deployer::new(&hub, "one.cap", &[&ENOUGH[..], &["admin=namespace"]].concat());
+    one.run(&["up"]).ok();
+    // Another user, whose file is at the same path of another machine.
+    let also = ["admin=namespace", "bind=function:whisper", "append,create=dead/whisper"];
+    let allowed: Vec<&str> = ENOUGH.iter().chain(&also).flat_map(|grant| ["--allow", grant]).collect();
+    let two = hub.issue("two.cap", &allowed);
+    let functions = || {
+        let mut functions = hub.place.run(["--json", "function", "ls"]).ok().objects();
+        functions.drain(..).map(|function| function["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    one.place.write("millrace.toml", &APPLICATION.replace("[functions.shout]", "[functions.whisper]"));
+    one.run_with(&two, &["up"]).ok();
+    assert_eq!(functions(), ["shout", "whisper"], "nothing of the other application is removed");
+    one.place.write("millrace.toml", APPLICATION);
+    for command in [&["up", "--dry-run"][..], &["up"], &["down"]] {
+        let told = one.run_with(&two, command).fails("MR6177", 1).stderr;
+        assert!(told.contains("function 'shout' was deployed from remote:"), "{told}");
+    }
+    assert_eq!(functions(), ["shout", "whisper"]);
+    // Then it is no longer the application of the first, and the function that its file no longer names goes.
+    one.run_with(&two, &["up", "--take-over"]).ok();
+    assert_eq!(functions(), ["shout"]);
+    one.run(&["up"]).fails("MR6177", 1);
+    one.run(&["down", "--take-over"]).ok();
+    assert!(functions().is_empty());
 }

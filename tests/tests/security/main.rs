@@ -7,6 +7,7 @@ mod certificate;
 mod defences;
 mod deploy;
 mod neighbours;
+mod rights;
 mod strangers;
 mod tls;
 mod web;

@@ -6,7 +6,10 @@ use super::{
     neighbours::{curl, is_root, other},
     tls,
 };
-use millrace_tests::raw::{framed, hello};
+use millrace_tests::{
+    eventually,
+    raw::{framed, hello},
+};
 use millrace_wire::{
     Defence, EventId, Hlc,
     protocol::{
@@ -25,18 +28,20 @@ use std::{
     thread,
 };
 
-/// As many as a host takes who have shown nothing.
-const UNKNOWN_MAX: usize = 1024;
+/// As many as a host takes who have shown nothing, and those beyond that may still be closing.
+const UNKNOWN_MAX: usize = 1024 + 128;
+/// So many connections come that show nothing.
+const CROWD_SIZE: usize = UNKNOWN_MAX + 100;
 
 /// A connection over TLS that was welcomed with a capability.
-struct Session {
+pub struct Session {
     stream: StreamOwned<ClientConnection, TcpStream>,
     input: Vec<u8>,
     request: u64,
 }
 
 impl Session {
-    fn open(hub: &Hub, file: &str) -> Self {
+    pub fn open(hub: &Hub, file: &str) -> Self {
         let token: Token = fs::read_to_string(file).unwrap().trim().parse().unwrap();
         let (stream, binding) = tls::session(hub.port.number);
         let proof = token.proof(&binding);
@@ -48,9 +53,14 @@ impl Session {
     }
 
     /// Asks, and looks at the answer.
-    fn ask<R>(&mut self, message: &impl Message, look: impl FnOnce(&Frame<'_>) -> R) -> R {
+    pub fn ask<R>(&mut self, message: &impl Message, look: impl FnOnce(&Frame<'_>) -> R) -> R {
         self.send(message);
         self.next(look)
+    }
+
+    /// The number of the last request.
+    pub fn request(&self) -> u64 {
+        self.request
     }
 
     fn send(&mut self, message: &impl Message) {
@@ -126,7 +136,8 @@ const CROWD: &str = "ulimit -n 4096 || exit
 for at in $(seq $2); do exec {one}<>/dev/tcp/127.0.0.1/$1 || exit; done
 echo open; cat";
 
-/// More connections of another user than a host takes of those who show nothing. Whoever has shown a capability before is served on.
+/// More connections of another user than a host takes of those who show nothing: whether it takes all of them. Holders of a capability are
+/// served on, and newcomers with one at once.
 pub fn flood(without: Option<Defence>) -> Option<bool> {
     if !is_root() {
         return None;
@@ -134,19 +145,27 @@ pub fn flood(without: Option<Defence>) -> Option<bool> {
     let hub = hub(without);
     let mut known = Session::open(&hub, &hub.issue("one.cap", &["--read", "raw"]));
     let mut crowd = other("bash");
-    crowd.args(["-c", CROWD, "crowd", &hub.port.to_string(), &UNKNOWN_MAX.to_string()]);
+    crowd.args(["-c", CROWD, "crowd", &hub.port.to_string(), &CROWD_SIZE.to_string()]);
     let mut crowd = crowd.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(crowd.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "open\n", "another user may have as many files open");
-    let newcomer = curl(other("curl"), &["-k"], &format!("https://127.0.0.1:{}/healthz", hub.port));
+    let newcomer = hub.issue("two.cap", &["--allow", "read,observe=raw"]);
+    let bearer = format!("Authorization: Bearer {}", fs::read_to_string(newcomer).unwrap().trim());
+    let logs = format!("https://127.0.0.1:{}/v1/namespaces/hub/logs/raw", hub.port);
+    // Until those that made room have gone, it may be refused and comes again.
+    let served = || curl(other("curl"), &["-k", "-H", &bearer], &logs).text().ends_with("200");
+    eventually("a newcomer with a capability is served", served);
     let answer = known.ask(&Get { log: "raw", seqno: 1, wait_ms: 0, durability: None }, |frame| frame.kind);
     assert_eq!(answer, Failure::TYPE, "there is no record, and whoever may read is told so");
     let owner = curl(Command::new("curl"), &[], &format!("http://127.0.0.1:{}/healthz", hub.port));
     assert!(owner.text().ends_with("200"), "{}", owner.text());
+    let metrics = curl(Command::new("curl"), &[], &format!("http://127.0.0.1:{}/metrics", hub.port));
     drop(crowd.stdin.take());
     crowd.wait().unwrap();
-    Some(!newcomer.text().contains("MR6190"))
+    let open =
+        metrics.text().lines().find_map(|line| line.strip_prefix("millrace_connections ")?.parse::<usize>().ok());
+    Some(open.unwrap() > UNKNOWN_MAX + 50)
 }
 
 /// Follows a log until the host refuses to go on: with which code. Somebody else appends all the while.

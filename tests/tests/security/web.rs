@@ -1,7 +1,13 @@
 //! Pages in browsers: those of no known origin, and those that the host was told to answer.
 
 use millrace_tests::{Host, Place, end};
-use std::{fs, process::Command};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+    process::Command,
+    sync::{Arc, OnceLock},
+};
 
 const APP: &str = "Origin: https://app.example";
 
@@ -49,4 +55,88 @@ fn a_page_of_a_known_origin_needs_a_capability_and_others_get_nothing() {
         let refused = place.run(["serve", "--cors-origin", origin]);
         assert!(refused.code == 2 && refused.stderr.contains("MR1006"), "{}", refused.stderr);
     }
+}
+
+/// Asks the host in each way that a page may: what came of it is the page's text.
+const PAGE: &str = r#"<!doctype html><pre id="told"></pre><script>
+const [records, bearer] = JSON.parse('ARGUMENTS');
+const ask = async (name, url, options) => {
+  let told;
+  try {
+    const answer = await fetch(url, options);
+    told = answer.type === 'opaque' ? 'opaque' : answer.status + ' ' + (await answer.text()).slice(0, 200);
+  } catch (error) { told = 'blocked'; }
+  document.getElementById('told').textContent += name + ': ' + told + ';\n';
+};
+const authorization = { authorization: bearer };
+(async () => {
+  await ask('simple', records, { method: 'POST', body: 'simple', mode: 'no-cors' });
+  await ask('bare', records, { method: 'POST', body: 'bare' });
+  await ask('capable', records, { method: 'POST', body: 'capable', headers: authorization });
+  await ask('read', records + '/1', { headers: authorization });
+})();
+</script>"#;
+
+/// Serves a page until the test ends; where.
+fn page(page: impl Fn() -> String + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 4096]);
+            let page = page();
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\nContent-Length: ";
+            let _ = stream.write_all(format!("{head}{}\r\n\r\n{page}", page.len()).as_bytes());
+        }
+    });
+    port
+}
+
+/// What a browser shows of a page once its scripts have ended.
+fn browse(home: &Place, more: &[&str], url: &str) -> String {
+    let mut chromium = Command::new("chromium");
+    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=60000"]);
+    // Requests to this machine are what the test is about, not whether the browser forbids them altogether.
+    chromium.args(["--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests"]);
+    chromium.arg(format!("--user-data-dir={}", home.path().join("browser").display())).env("HOME", home.path());
+    chromium.args(more).arg(url);
+    end(chromium, b"").text().to_owned()
+}
+
+#[test]
+fn a_browser_gives_a_page_what_its_origin_may_have() {
+    if Command::new("chromium").arg("--version").output().is_err() {
+        println!("not made: there is no chromium");
+        return;
+    }
+    let place = Place::new();
+    place.run(["log", "create", "raw"]).ok();
+    let host = Arc::new(OnceLock::<String>::new());
+    let served = || {
+        let arguments = host.clone();
+        page(move || PAGE.replace("ARGUMENTS", arguments.get().map_or("[]", String::as_str)))
+    };
+    let (known, unknown) = (served(), served());
+    let running = place.serve_tcp(["--name", "hub", "--cors-origin", &format!("http://127.0.0.1:{known}")]);
+    let file = place.path().join("raw.cap");
+    place.run(["cap", "issue", "--append", "raw", "--out", file.to_str().unwrap()]).ok();
+    let bearer = format!("Bearer {}", fs::read_to_string(&file).unwrap().trim());
+    let records = format!("http://127.0.0.1:{}/v1/namespaces/hub/logs/raw/records", running.port());
+    host.set(serde_json::json!([records, bearer]).to_string()).unwrap();
+    // A simple request reaches the host whatever its origin is, over a connection of the owner's. It has no rights.
+    let told = browse(&place, &[], &format!("http://127.0.0.1:{unknown}/"));
+    for line in ["simple: opaque;", "bare: blocked;", "capable: blocked;", "read: blocked;"] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    assert!(place.records("raw").is_empty());
+    let told = browse(&place, &[], &format!("http://127.0.0.1:{known}/"));
+    for line in ["bare: 401 ", "capable: 201 ", "read: 403 "] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    assert_eq!(place.records("raw"), ["capable"]);
+    // A name that leads to this machine by now, as an attacker's may.
+    let rebound = ["--host-resolver-rules=MAP evil.example 127.0.0.1"];
+    let told = browse(&place, &rebound, &format!("http://evil.example:{}/v1/namespaces", running.port()));
+    assert!(told.contains("MR60") && !told.contains("\"hub\""), "{told}");
 }

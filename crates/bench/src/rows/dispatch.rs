@@ -220,7 +220,8 @@ pub fn idle(context: &Context) -> Outcome<Measured> {
             "The appender awaits the function's own record, then sleeps 5 ms, so that host and processor are idle at each append; the \
              host is a process of its own, durability memory, nothing is pinned, nobody spins. From before the append to when the \
              appender runs again: two wake-ups across processes lie on the way, that of the host and that of the appender, and between \
-             them the claim and the publication, which are a commit each, and a fresh instance, with caches that others had for 5 ms. Futex \
+             them the claim and the publication, which are a commit each, and a fresh instance, with caches that others had for 5 ms. Half \
+             of the time is over at the function's first instruction. Futex \
              wake: one thread wakes another, at the same pace, alternating with the appends. Ratio in the same repetition, {}.",
             ratio.spread()
         )))

@@ -9,11 +9,13 @@ use millrace_node::Name;
 pub enum ContextCommand {
     /// Add a context, or change its address
     #[command(after_help = "\
-ADDRESS is a directory, mr://host:port/namespace, or unix:PATH of a host's socket. Nothing is asked of it yet.
+ADDRESS is a directory, mr://host:port/namespace, or unix:PATH of a host's socket. The command does not connect to it. With --ca, commands \
+that use this context identify the host by these certificate authorities, unless its key is pinned.
 
 Examples:
   millrace context add edge mr://127.0.0.1:7070/farm
   millrace context add edge mr://127.0.0.1:7070/farm --use
+  millrace context add hub mr://hub.example:7070/hub --ca system
   millrace context add lab /var/lib/lab/.millrace")]
     Add(AddContextArgs),
     /// List the contexts

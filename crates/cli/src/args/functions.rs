@@ -35,7 +35,7 @@ Examples:
 The record goes to the log that the function is bound to, and runs whatever else is bound to it; --log chooses among several. \
 For a function that is bound to no log it goes to the log invoke/FUNCTION, which is created if it does not exist.
 
-With --wait the command waits for the end of the run and prints what it appended; if the run was given up, it prints the error and exits with 1.
+With --wait the command waits for the end of the run and prints what it appended; if the run failed for good, it prints the error and exits with 1.
 
 Examples:
   millrace function invoke greet --data world
@@ -262,7 +262,7 @@ Examples:
     #[command(after_help = "\
 A run that failed in every attempt leaves a dead letter. Correct the function, then retry: the function runs again on the record in its \
 log, or on the copy in the dead letter. No record is appended, and no other function runs. The dead letter stays and is retried once, even \
-if the command is repeated or killed half-way. If the new run is given up as well, it leaves a dead letter of its own. Works on the \
+if the command is repeated or killed half-way. If the new run fails for good as well, it leaves a dead letter of its own. Works on the \
 namespace's files, with or without a host.
 
 Exits with 1 if the record is gone: a dead letter does not hold a record longer than 64 KiB, and the record has left its log's history.

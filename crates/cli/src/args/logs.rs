@@ -72,11 +72,11 @@ Examples:
     #[command(after_help = "\
 Takes what `log export` wrote, whatever log it came from, and files like it: NDJSON objects with \"data\" or \"base64\", \
 CSV with a header (a row becomes a JSON object, unless there are columns data or base64), Parquet with a column data. \
-Records get new sequence numbers, ids and times. If it stops, it says how to go on.
+Records get new sequence numbers, ids and times. If it stops, it says how to continue.
 
 Examples:
   millrace log import raw/kitchen kitchen.ndjson
-  millrace log import raw/kitchen kitchen.csv --skip 5000  go on after the first 5000 records
+  millrace log import raw/kitchen kitchen.csv --skip 5000  continue after the first 5000 records
   millrace log export a | millrace log import b -          from log to log")]
     Import(ImportArgs),
     /// List the logs
@@ -103,10 +103,10 @@ Examples:
     Set(SetArgs),
     /// Drop the oldest records of a log
     #[command(after_help = "\
-What is dropped cannot be read any more, and its room is used again. Sequence numbers go on as they were.
+Dropped records can no longer be read, and their space is reused. Sequence numbers continue.
 
 Examples:
-  millrace log trim raw/kitchen --before 1000    record 1000 is the oldest that stays
+  millrace log trim raw/kitchen --before 1000    record 1000 becomes the oldest
   millrace log trim raw/kitchen --all")]
     Trim(TrimArgs),
     /// Remove a log and its records

@@ -91,13 +91,17 @@ pub struct Global {
         add = ArgValueCompleter::new(complete::namespaces)
     )]
     pub namespace: Option<PathBuf>,
+    /// Certificate authorities that identify a host whose key is not pinned: a PEM file, or 'system' for those of this machine
+    /// [default: what the context says, else $MILLRACE_CA]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    pub ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start an application: millrace.toml, a first function and the namespace
     #[command(after_help = "\
-Files that exist already are left alone, so it is safe to run twice.
+Existing files are not changed, so it is safe to run twice.
 
 Examples:
   millrace init                     here
@@ -121,7 +125,8 @@ Works whether or not a host is running; a running host applies the changes at on
 Everything is checked first: as long as anything is wrong, nothing is changed.
 
 A function that `up` or `dev` deployed from this file, and that the file no longer names, is removed. If it has pending runs, \
-nothing is changed unless --force gives them up. Logs stay, whatever the file says.
+nothing is changed unless --force gives them up. Logs stay, whatever the file says. If the file names a function that was deployed from \
+another file or by another user, nothing is changed without --take-over.
 
 With --namespace ADDRESS, the file and the code of its functions are sent to that host, which checks and applies them. Code that the host \
 already has is not sent again. A function gets only rights that you have: see `millrace cap issue`.
@@ -283,7 +288,7 @@ Examples:
     Repair(RepairCommand),
     /// Watch the rates of logs and functions
     #[command(after_help = "\
-Shows appends and runs per second, what is pending, running, failing and given up, and updates every second until q or Ctrl-C. If the \
+Shows appends and runs per second, which runs are pending, running, failing and dead, and updates every second until q or Ctrl-C. If the \
 output is not a terminal, each update is printed below the last; --json prints one object per update.
 
 Examples:
@@ -479,6 +484,9 @@ pub struct UpArgs {
     /// Give up pending runs of functions that the file no longer names; each leaves a dead letter
     #[arg(long)]
     pub force: bool,
+    /// Also change functions that were deployed from another file, or by another user
+    #[arg(long)]
+    pub take_over: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -491,6 +499,9 @@ pub struct DownArgs {
     /// Give up pending runs; each leaves a dead letter
     #[arg(long)]
     pub force: bool,
+    /// Also remove functions that were deployed from another file, or by another user
+    #[arg(long)]
+    pub take_over: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -11,7 +11,7 @@ A namespace that no process has open is checked without changing anything, even 
 verified in its current state. The exit code is 1 if anything is damaged.
 
 --salvage copies everything with a valid checksum into a new namespace, and lists what is lost. Records keep their numbers; reading a lost \
-record returns an error. A lost run is given up, with a dead letter. The original is not changed.
+record returns an error. A lost run becomes a dead letter. The original is not changed.
 
 A backup is checked and salvaged like a namespace, without restoring it first.
 

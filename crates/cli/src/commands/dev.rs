@@ -47,7 +47,8 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     // The host comes first: if another one holds the namespace, nothing is changed under it.
     // Runs that are given up are told by the journal, with all others.
     let (observers, troubles) = observe(false);
-    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &ClusterArgs::default(), &observers)?;
+    let (cluster, ca) = (ClusterArgs::default(), global.ca.as_deref());
+    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &cluster, ca, &observers)?;
     let mut dev = Dev { live: Live::new(namespace.journal(), args.quiet), troubles, opened, looked, application };
     dev.apply(false, out)?;
     dev.announce(&serving, out)?;
@@ -175,7 +176,7 @@ impl Dev {
     /// Applies the application; functions that the file no longer names go with their pending runs.
     fn apply(&self, reloading: bool, out: &mut Out) -> Outcome {
         super::up::each_step(out, |progress| {
-            Changes::of(&self.application).apply(&self.opened, true, &mut |told| match told {
+            Changes::of(&self.application).taking_over(true).apply(&self.opened, true, &mut |told| match told {
                 // After a save only what changed is news.
                 Progress::Step(step) if reloading && step.action == Action::Unchanged => {}
                 told => progress(told),

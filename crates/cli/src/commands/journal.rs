@@ -7,7 +7,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_journal::trigger_record;
+use millrace_journal::{Attempt, End, Outcome as Ended, ReadFrom, ReadRow, Reads, What, trigger_record};
 use serde_json::Value;
 use std::{borrow::Cow, collections::HashMap, time::Duration};
 
@@ -70,6 +70,39 @@ impl Logs<'_> {
     }
 }
 
+fn attempt(fired: &Attempt) -> String {
+    match fired.waits {
+        true => format!("attempt {} has ended; the run waits", fired.attempt),
+        false => format!("attempt {}, revision {}", fired.attempt, fired.revision),
+    }
+}
+
+fn read(row: &ReadRow<'_>, logs: &mut Logs) -> String {
+    let log = match row.log {
+        ReadFrom::Log(id) => logs.name(id),
+        ReadFrom::Name(name) => name,
+    };
+    let last = row.from.saturating_add(row.count.saturating_sub(1));
+    let records = if row.count > 1 { format!("{log} {} to {last}", row.from) } else { format!("{log} {}", row.from) };
+    match row.what {
+        What::Record => records,
+        What::Latest => format!("latest of {records}"),
+        What::Absent => format!("{records} (not there yet)"),
+        What::BelowHistory => format!("{records} (no longer kept)"),
+        What::Refused(_) => format!("{records} (refused)"),
+    }
+}
+
+fn end(end: &End<'_>) -> String {
+    let first = |text: &str| show::brief(text.lines().next().unwrap_or_default().as_bytes(), PAYLOAD_CHARS_MAX);
+    match end.outcome {
+        Ended::Done if end.output.is_empty() => "done".into(),
+        Ended::Done => format!("done, printed {}", first(end.output)),
+        Ended::Dead => format!("failed: {} {}", end.code, first(end.error)),
+        Ended::Cancelled => "cancelled".into(),
+    }
+}
+
 #[expect(clippy::too_many_arguments, reason = "one for each column")]
 fn row(
     position: &str,
@@ -91,10 +124,14 @@ fn line(entry: &Value, logs: &mut Logs) -> String {
         Value::String(base64) => Cow::Owned(show::from_base64(base64).unwrap_or_default()),
         _ => Cow::Borrowed(text("data").as_bytes()),
     };
-    let payload = match (text("kind"), trigger_record(&bytes)) {
-        ("TRIGGER", Some((log, seqno))) => format!("for {} {seqno}", logs.name(log)),
-        _ => show::brief(&bytes, PAYLOAD_CHARS_MAX),
+    let payload = match text("kind") {
+        "TRIGGER" => trigger_record(&bytes).map(|(log, seqno)| format!("for {} {seqno}", logs.name(log))),
+        "FIRED" => Some(attempt(&Attempt::decode(entry["ordinal"].as_u64().unwrap_or(0) as u16, &bytes))),
+        "READ" => Some(Reads::decode(&bytes).map(|row| read(&row, logs)).collect::<Vec<_>>().join(", ")),
+        "DONE" => Some(end(&End::decode(&bytes))),
+        _ => None,
     };
+    let payload = payload.unwrap_or_else(|| show::brief(&bytes, PAYLOAD_CHARS_MAX));
     let time = show::moment(text("time")).map(show::clock).unwrap_or_default();
     let id = |key: &str| entry[key].as_str().unwrap_or("-").to_string();
     let (subject, kind) = (text("subject"), text("kind"));

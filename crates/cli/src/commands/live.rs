@@ -147,7 +147,10 @@ fn ended(entry: &Entry, run: Option<Pending>, catalog: &Catalog) -> Event {
             text.extend(appended.map(|record| (Style::Plain, format!("{indent}-> {record}"))));
         }
         Some(death) => {
-            text.push((Style::Bad, format!("{head} given up{after}: {} {}", death.code, first_line(&death.error))));
+            text.push((
+                Style::Bad,
+                format!("{head} failed for good{after}: {} {}", death.code, first_line(&death.error)),
+            ));
             let rest = death.error.lines().skip(1).take(OUTPUT_LINES_MAX);
             text.extend(rest.map(|line| (Style::Bad, format!("{indent}{}", show::one_line(line.as_bytes())))));
             // The dead letter repeats all of this, so its place is enough.

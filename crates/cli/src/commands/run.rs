@@ -7,11 +7,18 @@ use crate::{
         Place,
         docs::{RunDoc, RunPageDoc},
     },
+    progress::{Progress, Unit},
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{Code, EventId, Hlc, Name, Result, Retried, RunFilter, RunState};
+use millrace_node::{
+    Code, EventId, Hlc, Name, Result, Retried, RunFilter, RunState, application::units::show_duration,
+};
 use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// How often the number of pending runs is shown.
+const SHOW_EVERY: Duration = Duration::from_secs(1);
 
 pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
@@ -162,7 +169,7 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
 
 fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
     let Some(id) = &args.id else {
-        place.wait_idle(args.timeout)?;
+        wait_idle(place, args.timeout, out.json())?;
         if out.json() {
             out.object(&json!({ "idle": true }))?;
         }
@@ -179,6 +186,35 @@ fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
         // The view has said what was wrong.
         "dead" | "cancelled" => Err(Failure::Said(1)),
         _ => Ok(()),
+    }
+}
+
+/// Waits until no run is pending, and shows how many there are.
+fn wait_idle(place: &Place, timeout: Duration, json: bool) -> Result<()> {
+    let pending = || Ok::<u64, millrace_node::Error>(place.functions()?.iter().map(|function| function.pending).sum());
+    // At an address there is a host.
+    let no_host = || Ok::<bool, millrace_node::Error>(matches!(place, Place::Local(_)) && place.host()?.is_none());
+    if !json && no_host()? && pending()? > 0 {
+        crate::feed::stderr("millrace: no host is running; waiting for one (`millrace serve`)\n");
+    }
+    let start = Instant::now();
+    let mut progress = None;
+    loop {
+        let left = timeout.saturating_sub(start.elapsed());
+        match place.wait_idle(left.min(SHOW_EVERY)) {
+            Err(error) if error.code() == Code::WaitTimeout && left > SHOW_EVERY => {
+                let progress = progress.get_or_insert_with(|| Progress::new("waiting:", None, Unit::Runs, true));
+                progress.set(pending()?);
+            }
+            Err(error) if error.code() == Code::WaitTimeout => {
+                let pending = pending()?;
+                let have = if pending == 1 { "has" } else { "have" };
+                let hint = if no_host()? { "; no host is running" } else { "" };
+                let (runs, time) = (show::count(pending, "run"), show_duration(timeout));
+                return Err(Code::WaitTimeout.error(format!("{runs} {have} not ended after {time}{hint}")));
+            }
+            waited => return waited,
+        }
     }
 }
 
@@ -207,15 +243,21 @@ fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {
     })?;
     printed?;
     if !out.json() {
-        let before = if all.before > 0 { format!("; {} were before", all.before) } else { String::new() };
-        out.line(format!("{} of function '{function}' run again{before}", show::count(all.retried, "record")))?;
+        let before = match all.before {
+            0 => String::new(),
+            1 => "; 1 was retried before".into(),
+            before => format!("; {before} were retried before"),
+        };
+        out.line(format!("retrying {} of function '{function}'{before}", show::count(all.retried, "run")))?;
     }
-    match all.lost {
-        0 => Ok(()),
-        lost => {
-            let what = show::count(lost, "dead letter");
-            let detail = format!("{what} of function '{function}', which are left as they are");
-            Err(Code::LetterWithoutRecord.error(detail).into())
+    let left =
+        |count| format!("{} of function '{function}', which are left as they are", show::count(count, "dead letter"));
+    match (all.refused, all.lost) {
+        (0, 0) => Ok(()),
+        (0, lost) => Err(Code::LetterWithoutRecord.error(left(lost)).into()),
+        (refused, _) => {
+            let why = "about records of logs that the capability does not grant read on, and that the function is not bound to";
+            Err(Code::CapabilityDenied.error(format!("{}: {why}", left(refused))).into())
         }
     }
 }

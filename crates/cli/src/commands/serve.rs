@@ -74,7 +74,8 @@ fn start(
     loop {
         let attempt = || {
             let namespaces = namespaces(args, global)?;
-            Ok((namespaces.clone(), Serving::start(namespaces, &args.listen, &args.cluster, observers)?))
+            let ca = global.ca.as_deref();
+            Ok((namespaces.clone(), Serving::start(namespaces, &args.listen, &args.cluster, ca, observers)?))
         };
         match attempt() {
             Err(error) if Error::code(&error) == Code::DiskFull => {
@@ -144,13 +145,14 @@ pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
             if count > 0 {
                 if drain.is_some() {
-                    let what = "stopping at once; what was cut short runs again at the next start";
+                    let what = "stopping at once; interrupted runs start again with the next host";
                     feed::stderr(&format!("{name} again: {what}\n"));
                 }
                 process::exit(128 + signal);
             }
             if let Some(drain) = drain.map(units::show_duration) {
-                let what = format!("stopping; what is in progress may take {drain} to end; again to stop at once");
+                let what =
+                    format!("stopping; runs in progress have {drain} to end; send the signal again to stop at once");
                 feed::stderr_soon(format!("{name}: {what}\n").as_bytes());
             }
             // The reader may have ended meanwhile for a reason of its own.

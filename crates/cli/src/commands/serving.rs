@@ -10,8 +10,11 @@ use crate::{
 use millrace_client::credentials;
 use millrace_gateway::{Bound, Certificate, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions};
 use millrace_node::{
-    Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served, application::units,
-    default_name, is_local, links::LinkObserver, secrets::HostKey,
+    Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served,
+    application::units,
+    default_name, is_local,
+    links::LinkObserver,
+    secrets::{HostKey, now_s},
 };
 use serde_json::{Value, json};
 use std::{
@@ -123,8 +126,11 @@ impl Serving {
         namespaces: Vec<Named>,
         args: &ListenArgs,
         cluster: &ClusterArgs,
+        ca: Option<&Path>,
         observers: &Observers,
     ) -> Result<Serving> {
+        // Links would report it again and again.
+        ca.map_or(Ok(()), credentials::check_authorities)?;
         let refused = |error| millrace_node::Code::HostStart.error(format!("no room for a thread: {error}"));
         let main = millrace_threads::watch_me().map_err(refused)?;
         let isolation = Arc::new(isolation(args)?);
@@ -158,11 +164,14 @@ impl Serving {
             return Err(Code::ValueInvalid.error(detail));
         }
         let hosted = Hosted::new(served.clone()).keeping_apart(Arc::clone(&isolation));
-        let hosted = hosted.answering(args.cors_origin.clone());
+        let hosted = hosted.answering(args.cors_origin.clone()).showing(certificate.clone());
         let server = Server::start(Arc::new(hosted), &options)?;
         let tokens = Tokens::leave(&served, server.bound());
         // Only now: what links bring in may be asked for at once.
-        let link = |served: &Served| Linker::start(served.namespace().clone(), Some(observers.links.clone()));
+        let link = |served: &Served| {
+            let observer = Some(observers.links.clone());
+            Linker::start_trusting(served.namespace().clone(), observer, ca.map(Path::to_owned))
+        };
         let linkers = served.iter().map(link).collect::<Result<_>>()?;
         if cluster.join.is_some() && served.len() != 1 {
             return Err(Code::ValueInvalid.error("a host that joins a cluster serves one namespace"));
@@ -177,10 +186,17 @@ impl Serving {
         self.server.bound()
     }
 
-    /// Reads the certificate again if its files have changed; an error in them is reported once.
+    /// Reads the certificate again if its files have changed; an error in them is reported once. Warns before it expires.
     pub fn refresh_certificate(&self, json: bool) {
-        if let Some(Err(error)) = self.certificate.as_ref().map(|certificate| certificate.refresh()) {
+        let Some(certificate) = &self.certificate else { return };
+        if let Err(error) = certificate.refresh() {
             report::say(&error.within("the previous certificate stays in use"), json);
+        }
+        let warning = certificate.warning(i64::from(now_s()));
+        let notice = warning.as_ref().map(|(error, _)| error.to_string());
+        self.hosts.iter().for_each(|host| host.set_notice(notice.clone()));
+        if let Some((error, true)) = &warning {
+            report::say(error, json);
         }
     }
 
@@ -242,7 +258,7 @@ impl Serving {
         if running > 0 && !out.json() {
             let runs = show::count(running as u64, "run");
             let drain = units::show_duration(drain);
-            out.line(format!("stopping: {runs} may take {drain} to end; again to stop at once"))?;
+            out.line(format!("stopping: {runs} in progress; waiting up to {drain}"))?;
             out.flush()?;
         }
         // One time for all of it: connections get their answers while runs end.

@@ -231,8 +231,8 @@ impl Trouble {
         };
         let next = match (self.retry_in, &self.attempt) {
             (Some(time), _) => format!("next in {}", units::show_duration(time)),
-            (None, Some(_)) => "given up".into(),
-            (None, None) => "tried again".into(),
+            (None, Some(_)) => "not retried".into(),
+            (None, None) => "retrying".into(),
         };
         let indent = " ".repeat(14);
         let style = if self.retry_in.is_some() { Style::Warn } else { Style::Bad };
@@ -243,7 +243,9 @@ impl Trouble {
         for line in lines {
             out.line(format!("{indent}{line}"))?;
         }
-        for line in self.output.lines().take(OUTPUT_LINES_MAX) {
+        // The error of a process that failed ends with what it printed last.
+        let repeated = self.error.detail().trim_end().ends_with(self.output.trim_end());
+        for line in self.output.lines().take(if repeated { 0 } else { OUTPUT_LINES_MAX }) {
             let line = out.styled(Style::Dim, &format!("{indent}| {}", show::one_line(line.as_bytes())));
             out.line(line)?;
         }

@@ -33,6 +33,9 @@ pub struct Contexts {
 pub struct Context {
     /// A directory, `mr://host:port/namespace` or `unix:PATH`.
     pub address: String,
+    /// The certificate authorities that identify its host: a PEM file, or `system`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
 }
 
 /// Where the file is; `None` where there is neither `$XDG_CONFIG_HOME` nor `$HOME`.
@@ -112,12 +115,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn example() -> Contexts {
-        let context = |address: &str| Context { address: address.into() };
+        let context = |address: &str, ca: Option<&str>| Context { address: address.into(), ca: ca.map(PathBuf::from) };
         Contexts {
             current: Some("edge".parse().unwrap()),
             contexts: BTreeMap::from([
-                ("edge".parse().unwrap(), context("mr://edge:7070/farm")),
-                ("here".parse().unwrap(), context("/var/lib/mill")),
+                ("edge".parse().unwrap(), context("mr://edge:7070/farm", Some("/etc/ca.pem"))),
+                ("here".parse().unwrap(), context("/var/lib/mill", None)),
             ]),
         }
     }

@@ -144,7 +144,7 @@ impl Place {
             // What an earlier part of this retried is not what was retried before it.
             let before = *first_before.get_or_insert(doc.before);
             match &doc.stopped {
-                None => return Ok(RetriedAll { retried: doc.retried, before, lost: doc.lost }),
+                None => return Ok(RetriedAll { retried: doc.retried, before, lost: doc.lost, refused: doc.refused }),
                 Some(stopped) => pause(stopped, began, patience)?,
             }
         }

@@ -23,6 +23,7 @@ use docs::{
 };
 use entries::Start;
 use millrace_client::Options;
+use millrace_gateway::SOCKET;
 use millrace_node::{
     Address, AppendOptions, Code, Error, EventId, HostStatus, LogName, Namespace, NewRecord, Position, Record, Result,
     RunFilter,
@@ -77,7 +78,7 @@ impl Place {
         }
         let address: Address = log.parse()?;
         match address.log {
-            Some(name) => Ok((Self::at(&Target::Peer(address.peer))?, name.to_string())),
+            Some(name) => Ok((Self::at(&Target::Peer(address.peer, global.ca.clone()))?, name.to_string())),
             None => Err(Code::AddressInvalid.error(format!("'{log}' names a namespace and no log in it"))),
         }
     }
@@ -89,12 +90,25 @@ impl Place {
 
     /// The namespace at a target, over a connection of this kind if it needs one.
     pub fn reach(target: &Target, options: &Options) -> Result<Place> {
-        let place = match target {
+        let (place, ca) = match target {
             Target::Directory(dir) => return Ok(Place::Local(Namespace::open(&tidy(dir.clone()))?)),
-            Target::Peer(peer) => millrace_client::Place::Tcp(peer.clone()),
-            Target::Socket(path) => millrace_client::Place::Unix(path.clone()),
+            Target::Peer(peer, ca) => (millrace_client::Place::Tcp(peer.clone()), ca.clone()),
+            Target::Socket(path) => (millrace_client::Place::Unix(path.clone()), None),
         };
-        Ok(Place::Remote(Remote::connect(&place, options)?, target.clone()))
+        Ok(Place::Remote(Remote::connect(&place, &Options { ca, ..options.clone() })?, target.clone()))
+    }
+
+    /// A connection to the host that serves the namespace, for what only a host can do.
+    pub fn connect(self) -> Result<Remote> {
+        match self {
+            Place::Remote(remote, _) => Ok(remote),
+            Place::Local(namespace) if namespace.host()?.is_none() => {
+                Err(Code::HostNotRunning.error(format!("no host serves {}", namespace.dir().display())))
+            }
+            Place::Local(namespace) => {
+                Remote::connect(&millrace_client::Place::Unix(namespace.dir().join(SOCKET)), &remote::options())
+            }
+        }
     }
 
     /// The namespace's files, for what can only be done with them.

@@ -295,7 +295,7 @@ impl Remote {
                 // Repairs took away what there is from here on.
                 Ok(batch) if batch.records.is_empty() && self.bounds(log)?.1 >= next => return Ok(()),
                 Ok(batch) if batch.records.is_empty() => {
-                    let detail = format!("record {next} of log '{log}' is not there any more");
+                    let detail = format!("record {next} of log '{log}' is no longer there");
                     return Err(Code::AboveTail.error(detail).into());
                 }
                 Ok(batch) => {

@@ -1,6 +1,6 @@
 //! What the user named: a directory, an address or a context, and where they named it.
 
-use super::contexts::Contexts;
+use super::contexts::{Context, Contexts};
 use crate::args::Global;
 use millrace_node::{
     Code, Result,
@@ -20,8 +20,8 @@ const SOCKET: &str = "unix:";
 pub enum Target {
     /// By its files.
     Directory(PathBuf),
-    /// By the host that serves it over TCP.
-    Peer(Peer),
+    /// By the host that serves it over TCP, and the authorities that identify the host if its key is not pinned.
+    Peer(Peer, Option<PathBuf>),
     /// By the host that serves it at this socket.
     Socket(PathBuf),
 }
@@ -47,7 +47,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Directory(dir) => write!(f, "{}", dir.display()),
-            Target::Peer(peer) => write!(f, "{peer}"),
+            Target::Peer(peer, _) => write!(f, "{peer}"),
             Target::Socket(path) => write!(f, "{SOCKET}{}", path.display()),
         }
     }
@@ -90,20 +90,34 @@ impl Target {
         }
         let address: Address = typed.parse()?;
         match address.log {
-            None => Ok(Target::Peer(address.peer)),
+            None => Ok(Target::Peer(address.peer, None)),
             Some(log) => Err(Code::PlaceInvalid.error(format!("'{typed}' names the log '{log}', not a namespace"))),
         }
     }
 
+    /// The same host, identified by the authorities that `ca` names, if it names some.
+    fn trusting(self, ca: Option<&Path>) -> Self {
+        match (self, ca) {
+            (Target::Peer(peer, _), Some(ca)) => Target::Peer(peer, Some(ca.to_owned())),
+            (target, _) => target,
+        }
+    }
+
+    /// The namespace of a context.
+    fn of_context(context: &Context, global: &Global) -> Result<Self> {
+        let ca = global.ca.as_deref().or(context.ca.as_deref());
+        Ok(Self::parse(Path::new(&context.address))?.trusting(ca))
+    }
+
     /// What the user named: a context's name goes before a directory's, which `./` tells apart.
-    pub fn named(text: &Path) -> Result<Self> {
+    pub fn named(text: &Path, global: &Global) -> Result<Self> {
         let plain = text.to_str().filter(|text| !text.contains(['/', ':']) && !text.starts_with('.'));
         match plain {
             Some(name) => match Contexts::load()?.contexts.get(name) {
-                Some(context) => Self::parse(Path::new(&context.address)),
+                Some(context) => Self::of_context(context, global),
                 None => Ok(Target::Directory(text.into())),
             },
-            None => Self::parse(text),
+            None => Ok(Self::parse(text)?.trusting(global.ca.as_deref())),
         }
     }
 
@@ -111,9 +125,9 @@ impl Target {
     pub fn chosen(global: &Global) -> Result<Option<(Self, Origin)>> {
         let variable = || std::env::var_os("MILLRACE_NAMESPACE").filter(|text| !text.is_empty()).map(PathBuf::from);
         Ok(match &global.namespace {
-            Some(text) => Some((Self::named(text)?, Origin::Option)),
+            Some(text) => Some((Self::named(text, global)?, Origin::Option)),
             None => match variable() {
-                Some(text) => Some((Self::named(&text)?, Origin::Environment)),
+                Some(text) => Some((Self::named(&text, global)?, Origin::Environment)),
                 None => None,
             },
         })
@@ -137,7 +151,7 @@ impl Target {
             return Ok((Target::Directory(here.into()), Origin::Here));
         }
         match Contexts::load()?.in_use() {
-            Some((name, context)) => Ok((Self::parse(Path::new(&context.address))?, Origin::Context(name.to_string()))),
+            Some((name, context)) => Ok((Self::of_context(context, global)?, Origin::Context(name.to_string()))),
             None => Ok((Target::Directory(here.into()), Origin::Nobody)),
         }
     }
@@ -155,7 +169,7 @@ mod tests {
     fn directories_addresses_and_sockets_are_told_apart() {
         assert_eq!(parse("a/b").unwrap(), Target::Directory("a/b".into()));
         assert_eq!(parse("unix:/run/x").unwrap(), Target::Socket("/run/x".into()));
-        let Target::Peer(peer) = parse("mr://edge:1/farm").unwrap() else { panic!() };
+        let Target::Peer(peer, None) = parse("mr://edge:1/farm").unwrap() else { panic!() };
         assert_eq!((&*peer.host, peer.port, &*peer.namespace), ("edge", 1, "farm"));
         for text in ["a/b", "unix:/run/x", "mr://edge:1/farm"] {
             assert_eq!(parse(text).unwrap().to_string(), text);

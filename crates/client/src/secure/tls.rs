@@ -1,7 +1,7 @@
 //! TLS 1.3 with a host whose public key is known, or whose certificate a trusted authority has signed. With a known key, the names
 //! and times of the certificate are ignored.
 
-use crate::credentials::{Credentials, Identity};
+use crate::credentials::{Credentials, Identity, SYSTEM};
 use millrace_wire::{Code, Defence, Error, Result, token::Binding};
 use rustls::{
     CertificateError, ClientConfig, ConnectionCommon, DigitallySignedStruct, RootCertStore, SideData, SignatureScheme,
@@ -100,7 +100,7 @@ pub(crate) fn authorities(named: &Path) -> Result<Arc<RootCertStore>> {
     let unusable = |path: &Path, why: &dyn std::fmt::Display| {
         Code::AuthoritiesUnusable.error(format!("'{}': {why}", path.display()))
     };
-    let path = if named == Path::new("system") {
+    let path = if named == Path::new(SYSTEM) {
         let known = SYSTEM_AUTHORITIES.into_iter().map(Path::new).find(|path| path.exists());
         known.ok_or_else(|| unusable(named, &"this machine has none at a place that is known"))?
     } else {

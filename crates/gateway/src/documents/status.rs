@@ -56,6 +56,9 @@ pub(super) struct Status {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pins: Vec<PinDoc>,
     uptime_ms: u64,
+    /// When the certificate that it shows expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_until_ms: Option<u64>,
     draining: bool,
     host: Option<HostStatus>,
 }
@@ -93,6 +96,7 @@ impl Status {
             durable: journal.durable().get(),
             pins: journal.pins().unwrap_or_default().into_iter().map(PinDoc::from).collect(),
             uptime_ms: u64::try_from(hosted.started().elapsed().as_millis()).unwrap_or(u64::MAX),
+            certificate_until_ms: hosted.certificate_until_s().map(|until| until * 1000),
             draining: hosted.is_draining(),
             host: host_of(hosted, name),
         }

@@ -58,6 +58,11 @@ pub(super) enum Place<'p> {
     Repairs {
         namespace: Cow<'p, str>,
     },
+    /// Cancels a run.
+    Cancel {
+        namespace: Cow<'p, str>,
+        run: Cow<'p, str>,
+    },
     /// Everything else below a namespace, if there is such a document.
     Document {
         namespace: Cow<'p, str>,
@@ -81,6 +86,9 @@ impl<'p> Place<'p> {
             ["v1", "namespaces", namespace, "batch"] => Place::Batch { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "manage"] => Place::Manage { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "repairs"] => Place::Repairs { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "runs", run, "cancel"] => {
+                Place::Cancel { namespace: segment(namespace)?, run: segment(run)? }
+            }
             // A log's name may have slashes, escaped or not: the last segment decides what of the log is meant.
             ["v1", "namespaces", namespace, "logs", log @ .., "records"] if is_log(log) => {
                 Place::Records { namespace: segment(namespace)?, log: log_name(log)? }
@@ -105,7 +113,7 @@ impl<'p> Place<'p> {
     /// The methods that do something here.
     pub fn allowed(&self) -> &'static str {
         match self {
-            Place::Batch { .. } | Place::Manage { .. } => "POST",
+            Place::Batch { .. } | Place::Manage { .. } | Place::Cancel { .. } => "POST",
             Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Place::Records { .. } | Place::Repairs { .. } => "GET, HEAD, POST",
             _ => "GET, HEAD",
@@ -153,6 +161,9 @@ mod tests {
         assert_eq!(Place::of("/v1/namespaces/farm").unwrap(), document(""));
         assert_eq!(Place::of("/v1/namespaces/farm/why/a%2Fb").unwrap(), document("why/a%2Fb"));
         assert_eq!(Place::of("/v1/namespaces/farm/logs").unwrap(), document("logs"));
+        let cancel = Place::Cancel { namespace: "farm".into(), run: "1-0-1c".into() };
+        assert_eq!(Place::of("/v1/namespaces/farm/runs/1-0-1c/cancel").unwrap(), cancel);
+        assert_eq!(cancel.allowed(), "POST");
         assert_eq!(Place::of("/").unwrap(), Place::Root);
     }
 

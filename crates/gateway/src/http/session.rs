@@ -1,7 +1,7 @@
 //! One connection's requests: each is checked, routed and answered, whatever becomes of it.
 
 use super::{
-    api::{append, logs, manage, metrics, pages, range, record, repairs, tail},
+    api::{append, logs, manage, metrics, pages, range, record, repairs, runs, tail},
     connection::{cors, guard, watched::Activity},
     response::{self, Response},
     route::Place,
@@ -76,6 +76,9 @@ impl Session {
     /// Answers a request; a failure is an answer as well.
     pub async fn answer(&self, request: Request<Incoming>) -> Response {
         let turn = self.activity.begin();
+        if let Some(unknown) = &self.who.unknown {
+            unknown.is_heard();
+        }
         let counters = &self.hosted.counters;
         counters.http_requests.fetch_add(1, Ordering::Relaxed);
         self.hosted.worked(1);
@@ -172,6 +175,7 @@ impl Session {
             Place::Repairs { namespace } if request.method() == Method::POST => {
                 repairs::ask(self, &namespace, request).await
             }
+            Place::Cancel { namespace, run } => runs::cancel(self, &namespace, &run, query).await,
             Place::Manage { namespace } => manage::ask(self, &namespace, request).await,
             Place::Repairs { namespace } => self.document(&namespace, "repairs", query).await,
             Place::Document { namespace, path } => self.document(&namespace, path, query).await,

@@ -2,7 +2,7 @@
 
 use crate::{patience, wire::SOFTWARE};
 use millrace_client::{
-    Options, Place, Resolve,
+    Options, Place,
     blocking::{Dialled, HangUp, Socket},
 };
 use millrace_wire::{
@@ -11,6 +11,7 @@ use millrace_wire::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -44,24 +45,24 @@ pub(super) struct Line {
 
 impl Line {
     /// Connects and shakes hands; gives up soon once `is_stopping` says so. `opened` gets what cuts the connection.
-    pub fn connect(peer: &Peer, is_stopping: IsStopping, opened: impl FnOnce(HangUp)) -> Result<Self> {
-        Self::connect_by(peer, is_stopping, None, opened)
-    }
-
-    fn connect_by(
+    /// `ca` names the authorities that identify hosts whose key is not known.
+    pub fn connect(
         peer: &Peer,
+        ca: Option<&Path>,
         is_stopping: IsStopping,
-        resolve: Option<Resolve>,
         opened: impl FnOnce(HangUp),
     ) -> Result<Self> {
+        Self::connect_by(peer, Options { ca: ca.map(Path::to_owned), ..Options::default() }, is_stopping, opened)
+    }
+
+    fn connect_by(peer: &Peer, options: Options, is_stopping: IsStopping, opened: impl FnOnce(HangUp)) -> Result<Self> {
         let options = Options {
             connect_timeout_ms: CONNECT_MS,
             request_timeout_ms: 0, // each wait has a bound of its own
             silence_max_ms: u32::try_from(patience::link().as_millis()).unwrap_or(u32::MAX),
             name: SOFTWARE.into(),
             interrupted: Some(is_stopping),
-            resolve,
-            ..Options::default()
+            ..options
         };
         let dialled = Dialled::dial(&Place::Tcp(peer.clone()), &options).map_err(of_link)?;
         let hang_up = dialled.hang_up();
@@ -165,6 +166,7 @@ pub(super) fn owned<M: Message + DeserializeOwned>(frame: &Frame<'_>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millrace_client::Resolve;
     use std::{net::TcpListener, sync::mpsc, thread};
 
     fn peer(authority: &str) -> Peer {
@@ -180,8 +182,8 @@ mod tests {
             let _ = closed.lock().unwrap().recv();
             Ok(Vec::new())
         });
-        let stopped =
-            Line::connect_by(&peer("far.example"), Arc::new(|| true), Some(hangs), |_| panic!("it connected"));
+        let options = Options { resolve: Some(hangs), ..Options::default() };
+        let stopped = Line::connect_by(&peer("far.example"), options, Arc::new(|| true), |_| panic!("it connected"));
         let error = stopped.err().expect("nobody answers");
         assert_eq!(error.code(), Code::LinkUnreachable, "{error}");
         drop(open);
@@ -193,7 +195,7 @@ mod tests {
         let silent = peer(&listener.local_addr().unwrap().to_string());
         let (sender, receiver) = mpsc::channel();
         let cut = thread::spawn(move || receiver.recv().map(|hang_up: HangUp| hang_up.hang_up()));
-        let error = Line::connect(&silent, Arc::new(|| false), |hang_up| sender.send(hang_up).unwrap()).err();
+        let error = Line::connect(&silent, None, Arc::new(|| false), |hang_up| sender.send(hang_up).unwrap()).err();
         assert_eq!(error.expect("nobody greets").code(), Code::LinkUnreachable);
         cut.join().unwrap().unwrap();
     }

@@ -27,6 +27,7 @@ use millrace_wire::{Code, Error, Result};
 use pace::Pace;
 use std::{
     collections::HashMap,
+    path::PathBuf,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -58,6 +59,8 @@ struct Shared {
     stopping: AtomicBool,
     /// Waits are cut short by it.
     bell: (Mutex<()>, Condvar),
+    /// The authorities that identify hosts whose key is not known.
+    ca: Option<PathBuf>,
 }
 
 impl Shared {
@@ -83,8 +86,13 @@ impl Shared {
 impl Linker {
     /// Starts to drive the links of a namespace, which this process hosts; the observer hears of each change of one.
     pub fn start(namespace: Namespace, observer: Option<LinkObserver>) -> Result<Linker> {
+        Self::start_trusting(namespace, observer, None)
+    }
+
+    /// The same; `ca` names the certificate authorities that identify hosts whose key is not known: a PEM file, or `system`.
+    pub fn start_trusting(namespace: Namespace, observer: Option<LinkObserver>, ca: Option<PathBuf>) -> Result<Linker> {
         let links = Links::of(&namespace);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { ca, ..Shared::default() });
         let supervisor =
             Supervisor { links: links.clone(), namespace, shared: shared.clone(), running: HashMap::new(), observer };
         let builder = thread::Builder::new().name("millrace-links".into());

@@ -24,7 +24,7 @@ const WANTED_EVERY: Duration = Duration::from_millis(200);
 pub(super) fn run(link: &Link, mut puller: Puller, pace: &mut Pace) -> Result<End> {
     let peer = puller.address().peer.clone();
     let clock = || link.namespace.journal().clock();
-    let mut line = Line::connect(&peer, link.is_stopping(), |hang_up| link.opened(hang_up))?;
+    let mut line = Line::connect(&peer, link.shared.ca.as_deref(), link.is_stopping(), |hang_up| link.opened(hang_up))?;
     let other = (line.other.namespace, line.other.epoch);
     let source = source(&mut line, puller.log()).map_err(|error| puller.missing(other.0, error))?;
     let newest = newest(&mut line, puller.log())?;

@@ -47,7 +47,7 @@ pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<En
         }
     }
     let clock = || link.namespace.journal().clock();
-    let mut line = Line::connect(&peer, link.is_stopping(), |hang_up| link.opened(hang_up))?;
+    let mut line = Line::connect(&peer, link.shared.ca.as_deref(), link.is_stopping(), |hang_up| link.opened(hang_up))?;
     let hello = sender.hello()?;
     let opening = line.send(clock(), &hello.link())?;
     line.flush()?;

@@ -24,6 +24,12 @@ const KEY_MODE_FORBIDDEN: u32 = 0o037;
 /// How often files that were wrong are read again although they seem unchanged: a certificate becomes valid, a disk answers.
 const RETRY_EVERY: Duration = Duration::from_secs(60);
 
+/// Operators are warned when a fifth of a certificate's time is left, and at most so long before its end. ACME clients renew earlier.
+const WARN_PART: i64 = 5;
+const WARN_MAX_S: i64 = 14 * 86_400;
+/// A warning is repeated after this.
+const WARN_EVERY_S: i64 = 86_400;
+
 /// What tells one state of a file from the next: device, number and length, the times at which its content and anything about it last
 /// changed, its owner and its mode.
 type Stamp = ([u64; 3], [i64; 4], [u32; 2]);
@@ -39,6 +45,10 @@ pub struct Certificate {
 #[derive(Debug)]
 struct Current {
     certified: Arc<CertifiedKey>,
+    /// From when to when it is valid, in seconds since 1970.
+    valid: (i64, i64),
+    /// When its end was last warned of.
+    warned_s: Option<i64>,
     stamps: [Option<Stamp>; 2],
     /// What was wrong when the files were last read.
     failed: Option<Failed>,
@@ -72,7 +82,12 @@ fn read(path: &Path, check: impl Fn(&fs::Metadata) -> Result<()>) -> Result<Vec<
     Ok(bytes)
 }
 
-fn load(chain: &Path, key: &Path) -> Result<CertifiedKey> {
+fn shown(second: i64) -> String {
+    jiff::Timestamp::from_second(second).map_or_else(|_| second.to_string(), |at| at.to_string())
+}
+
+/// The certificate and its key, and from when to when it is valid.
+fn load(chain: &Path, key: &Path) -> Result<(CertifiedKey, (i64, i64))> {
     let text = read(chain, |_| Ok(()))?;
     let certificates: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let certificates = certificates.map_err(|error| unusable(chain, error))?;
@@ -80,9 +95,7 @@ fn load(chain: &Path, key: &Path) -> Result<CertifiedKey> {
     let (from, until) = validity(first).ok_or_else(|| unusable(chain, "the first certificate has no time"))?;
     let now = i64::from(now_s());
     if now > until || now < from {
-        let when =
-            |second: i64| jiff::Timestamp::from_second(second).map_or_else(|_| second.to_string(), |at| at.to_string());
-        let detail = format!("'{}' is valid from {} to {}", chain.display(), when(from), when(until));
+        let detail = format!("'{}' is valid from {} to {}", chain.display(), shown(from), shown(until));
         return Err(Code::CertificateExpired.error(detail));
     }
     let text = zeroize::Zeroizing::new(read(key, |about| {
@@ -95,14 +108,15 @@ fn load(chain: &Path, key: &Path) -> Result<CertifiedKey> {
         Ok(())
     })?);
     let private = PrivateKeyDer::from_pem_slice(&text).map_err(|error| unusable(key, error))?;
-    CertifiedKey::from_der(certificates, private, &provider()).map_err(|error| match error {
+    let certified = CertifiedKey::from_der(certificates, private, &provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             let detail =
                 format!("the key in '{}' is not that of the certificate in '{}'", key.display(), chain.display());
             Code::CertificateKeyWrong.error(detail)
         }
         error => unusable(key, error),
-    })
+    })?;
+    Ok((certified, (from, until)))
 }
 
 impl Certificate {
@@ -113,8 +127,9 @@ impl Certificate {
     /// They are not that, do not belong together, are not valid now, or the key is not kept secret.
     pub fn open(chain: &Path, key: &Path) -> Result<Self> {
         let stamps = [stamp(chain), stamp(key)];
-        let certified = Arc::new(load(chain, key)?);
-        let current = Mutex::new(Current { certified, stamps, failed: None });
+        let (certified, valid) = load(chain, key)?;
+        let certified = Arc::new(certified);
+        let current = Mutex::new(Current { certified, valid, warned_s: None, stamps, failed: None });
         Ok(Self { chain: chain.to_owned(), key: key.to_owned(), current })
     }
 
@@ -136,8 +151,9 @@ impl Certificate {
         let mut current = self.current();
         current.stamps = stamps;
         let error = match loaded {
-            Ok(certified) => {
-                (current.certified, current.failed) = (Arc::new(certified), None);
+            Ok((certified, valid)) => {
+                (current.certified, current.valid, current.warned_s) = (Arc::new(certified), valid, None);
+                current.failed = None;
                 return Ok(true);
             }
             Err(error) => error,
@@ -145,6 +161,29 @@ impl Certificate {
         let told = (error.code(), error.detail().to_owned());
         let before = current.failed.replace(Failed { at: Instant::now(), told: told.clone() });
         if before.is_some_and(|before| before.told == told) { Ok(false) } else { Err(error) }
+    }
+
+    /// When the certificate in use expires, in seconds since 1970.
+    pub fn until_s(&self) -> i64 {
+        self.current().valid.1
+    }
+
+    /// The warning that the certificate in use expires soon, or has expired, and whether it is to be logged: once a day.
+    pub fn warning(&self, now_s: i64) -> Option<(Error, bool)> {
+        let mut current = self.current();
+        let (from, until) = current.valid;
+        // The text stays the same from one look to the next.
+        if now_s < until - WARN_MAX_S.min((until - from) / WARN_PART) {
+            return None;
+        }
+        let is_due = current.warned_s.is_none_or(|warned| now_s - warned >= WARN_EVERY_S);
+        if is_due {
+            current.warned_s = Some(now_s);
+        }
+        let (code, verb) =
+            if now_s > until { (Code::CertificateExpired, "expired") } else { (Code::CertificateExpiring, "expires") };
+        let detail = format!("the certificate in '{}' {verb} at {}", self.chain.display(), shown(until));
+        Some((code.error(detail), is_due))
     }
 
     pub(super) fn certified(&self) -> Arc<CertifiedKey> {
@@ -220,6 +259,32 @@ mod tests {
         for cut in 0..60 {
             assert_eq!(validity(&made[..cut]), None, "{cut}");
         }
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_warned_of_once_a_day() {
+        const DAY: i64 = 86_400;
+        let dir = tempfile::tempdir().unwrap();
+        let (chain, key) = (dir.path().join("chain.pem"), dir.path().join("key.pem"));
+        let own = HostKey::generate().unwrap();
+        fs::write(&chain, pem("CERTIFICATE", &own.certificate)).unwrap();
+        fs::write(&key, pem("PRIVATE KEY", &own.key)).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let opened = Certificate::open(&chain, &key).unwrap();
+        // Valid for ninety days, as most that ACME clients get.
+        opened.current().valid = (0, 90 * DAY);
+        let warning = |now| opened.warning(now).map(|(error, is_due)| (error.code(), is_due));
+        assert_eq!(opened.until_s(), 90 * DAY);
+        assert_eq!((warning(60 * DAY), warning(76 * DAY - 1)), (None, None));
+        assert_eq!(warning(76 * DAY), Some((Code::CertificateExpiring, true)));
+        assert_eq!(warning(76 * DAY + 2), Some((Code::CertificateExpiring, false)));
+        assert_eq!(warning(77 * DAY), Some((Code::CertificateExpiring, true)));
+        assert_eq!(warning(90 * DAY + 1), Some((Code::CertificateExpired, true)));
+        // Of one that is valid for six days, a fifth is left.
+        opened.current().valid = (0, 6 * DAY);
+        assert_eq!(warning(4 * DAY), None);
+        let (error, _) = opened.warning(5 * DAY).unwrap();
+        assert!(error.detail().ends_with("expires at 1970-01-07T00:00:00Z"), "{error}");
     }
 
     /// The text of a key and its certificate.

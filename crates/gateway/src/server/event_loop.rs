@@ -9,8 +9,10 @@ use super::{
 };
 use crate::{
     Hosted,
-    admission::{Neighbours, Unknown, Who},
-    http, patience, wire,
+    admission::{Neighbours, Who},
+    http, patience,
+    unknown::{Unknown, Unknowns, unless_room_is_needed},
+    wire,
 };
 use millrace_threads::{Watched, watch_me};
 use millrace_wire::{
@@ -88,8 +90,9 @@ pub(super) struct Shared {
     connections_wanted: usize,
     refusing: Arc<Semaphore>,
     /// Connections of those who are not known, and how many there may be.
-    pub unknown: Arc<AtomicUsize>,
-    unknown_max: usize,
+    pub unknown: Arc<Unknowns>,
+    /// The second, since the host started, in which a refusal was logged last.
+    told_s: AtomicU64,
     /// Those who shake hands.
     pub shaking: Silence,
     /// Those who are to be told that they are refused, and have not said in which protocol.
@@ -127,8 +130,8 @@ impl Shared {
         let (stopped, waiting) = (AtomicBool::new(false), AtomicU64::new(0));
         let (connections_max, loops) = (options.connections_max, options.loops.clamp(1, LOOPS_MAX) as u32);
         Self {
-            unknown: Arc::default(),
-            unknown_max: options.unknown_max,
+            unknown: Unknowns::new(options.unknown_max),
+            told_s: AtomicU64::new(u64::MAX),
             hosted,
             stopping,
             tls,
@@ -174,13 +177,16 @@ impl Shared {
     }
 
     /// The first bytes of a connection; nothing if the host stops, or none come in time.
-    async fn first(&self, stream: &mut Stream) -> Result<Option<[u8; PREFACE.len()]>> {
+    async fn first(&self, stream: &mut Stream, unknown: Option<Arc<Unknown>>) -> Result<Option<[u8; PREFACE.len()]>> {
         let mut first = [0; PREFACE.len()];
         let read = tokio::select! {
             () = self.stopped() => return Ok(None),
-            read = self.hosted.silence.until(timeout(patience::client(), stream.read_exact(&mut first))) => read,
+            read = unless_room_is_needed(
+                unknown,
+                self.hosted.silence.until(timeout(patience::client(), stream.read_exact(&mut first))),
+            ) => read,
         };
-        match read {
+        match read.flatten() {
             Some(Ok(Ok(_))) => Ok(Some(first)),
             Some(Ok(Err(error))) => Err(broken(error)),
             _ => {
@@ -417,9 +423,10 @@ async fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle
     }
     let who = incoming.who();
     if who.owner.is_none() && Defence::Unknown.stands() {
-        who.unknown = Unknown::enter(&shared.unknown, shared.unknown_max);
+        who.unknown = shared.unknown.enter();
         if who.unknown.is_none() {
-            let detail = format!("{} connections have shown no capability yet", shared.unknown_max);
+            let most = shared.unknown.max();
+            let detail = format!("{most} connections without a capability are in the middle of a request");
             shared.refuse(incoming, Code::UnknownExhausted.error(detail));
             return;
         }
@@ -468,7 +475,13 @@ impl Shared {
     fn refuse(self: &Arc<Self>, incoming: Incoming, error: Error) {
         use std::io::Write;
         self.count_dropped();
-        tracing::warn!(target: "connections", code = error.code().id(), "refused: {}", error.detail());
+        let code = error.code().id();
+        let second = self.hosted.started().elapsed().as_secs();
+        // Otherwise a flood of connections would fill the log.
+        match self.told_s.swap(second, Ordering::Relaxed) == second {
+            true => tracing::debug!(target: "connections", code, "refused: {}", error.detail()),
+            false => tracing::warn!(target: "connections", code, "refused: {}", error.detail()),
+        }
         let permit = self.refusing.clone().try_acquire_owned();
         // The refused connection that has been silent longest is closed to make room.
         if permit.is_ok() || self.refused.make_room() {
@@ -542,7 +555,7 @@ fn open(incoming: Incoming) -> io::Result<(Stream, Who)> {
 /// What only some connections need is boxed, so that the others do not take memory for it.
 async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     let (mut stream, mut who) = open(incoming).map_err(broken)?;
-    let Some(mut first) = shared.first(&mut stream).await? else { return Ok(()) };
+    let Some(mut first) = shared.first(&mut stream, who.unknown.clone()).await? else { return Ok(()) };
     if first == MAGIC {
         return Box::pin(serve_channel(stream, first, who, shared)).await;
     }
@@ -556,7 +569,7 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
             return Ok(());
         };
         (stream, who) = (Stream::Tls(Box::new(safe)), known);
-        let Some(inner) = shared.first(&mut stream).await? else { return Ok(()) };
+        let Some(inner) = shared.first(&mut stream, who.unknown.clone()).await? else { return Ok(()) };
         first = inner;
     }
     if !who.is_private() {
@@ -571,12 +584,25 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
         let _ = Box::pin(told).await;
         return Ok(());
     }
-    if first == PREFACE {
-        wire::serve(stream, who, shared.hosted.clone(), &shared.stopping).await
-    } else {
-        Box::pin(http::serve(Rewound::new(first, stream), who, shared.hosted.clone(), &shared.stopping)).await;
-        Ok(())
+    match who.unknown.clone() {
+        None => speak(stream, first, who, shared).await,
+        Some(unknown) => {
+            let served = Box::pin(speak(stream, first, who, shared.clone()));
+            Box::pin(unless_room_is_needed(Some(unknown), served)).await.unwrap_or_else(|| {
+                shared.count_dropped();
+                Ok(())
+            })
+        }
     }
+}
+
+/// Serves a connection over which nothing more needs to be made safe.
+async fn speak(stream: Stream, first: [u8; PREFACE.len()], who: Who, shared: Arc<Shared>) -> Result<()> {
+    if first == PREFACE {
+        return wire::serve(stream, who, shared.hosted.clone(), &shared.stopping).await;
+    }
+    Box::pin(http::serve(Rewound::new(first, stream), who, shared.hosted.clone(), &shared.stopping)).await;
+    Ok(())
 }
 
 async fn serve_channel(stream: Stream, first: [u8; PREFACE.len()], who: Who, shared: Arc<Shared>) -> Result<()> {

@@ -16,6 +16,8 @@ use std::{
 
 /// The name of the Unix socket in a namespace's directory.
 pub const SOCKET: &str = "socket";
+/// `sun_path` of unix(7), without the zero at its end.
+const SOCKET_PATH_MAX_BYTES: usize = 107;
 
 /// Connections that wait to be accepted. Of a shorter queue, a burst overflows it, and whoever is left out tries again only
 /// seconds later.
@@ -74,6 +76,11 @@ pub(super) fn tcp(address: SocketAddr) -> Result<TcpListener> {
 /// A Unix socket that only its owner may connect to. What a dead server left behind is replaced.
 pub(super) fn unix(path: &Path) -> Result<UnixListener> {
     let failed = |error: std::io::Error| Code::ListenFailed.error(format!("{}: {error}", path.display()));
+    let bytes = path.as_os_str().len();
+    if bytes > SOCKET_PATH_MAX_BYTES {
+        let error = format!("the path has {bytes} bytes; the limit is {SOCKET_PATH_MAX_BYTES}: {}", path.display());
+        return Err(Code::SocketPathTooLong.error(error));
+    }
     if UnixStream::connect(path).is_ok() {
         return Err(Code::AddressInUse.error(format!("{} is in use", path.display())));
     }
@@ -81,7 +88,7 @@ pub(super) fn unix(path: &Path) -> Result<UnixListener> {
         fs::remove_file(path).map_err(failed)?;
     }
     // Nobody may connect between the socket's appearance and its mode: it is made under another name.
-    let making = path.with_extension("new");
+    let making = path.with_file_name(".new"); // Not longer than the socket's own name.
     let _ = fs::remove_file(&making);
     let listener = UnixListener::bind(&making).map_err(failed)?;
     fs::set_permissions(&making, fs::Permissions::from_mode(0o600)).map_err(failed)?;
@@ -133,6 +140,20 @@ mod tests {
         for text in ["", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x", "\u{1b}[31m:1"] {
             assert_eq!(text.parse::<Listen>().unwrap_err().code(), Code::ListenFailed, "{text}");
         }
+    }
+
+    #[test]
+    fn a_socket_has_the_longest_path_that_the_system_allows_and_a_longer_one_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let around = dir.path().as_os_str().len() + "//socket".len();
+        let place = |bytes: usize| {
+            let place = dir.path().join("d".repeat(bytes - around));
+            fs::create_dir(&place).unwrap();
+            place.join("socket")
+        };
+        unix(&place(SOCKET_PATH_MAX_BYTES)).unwrap();
+        let refused = unix(&place(SOCKET_PATH_MAX_BYTES + 1)).unwrap_err();
+        assert_eq!(refused.code(), Code::SocketPathTooLong);
     }
 
     #[test]

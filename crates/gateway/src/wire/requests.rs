@@ -321,11 +321,15 @@ impl Connection {
         let Upload { sha256, offset, data } = frame.message()?;
         let reserved = Reservation::of(data.len())?;
         let (uploads, sha256, data) = (self.uploads.clone(), sha256.to_owned(), data.to_owned());
-        let upload = waits::upload(self.hosted.clone(), self.waits.turns(), door.clone(), move |door| {
-            let _reserved = reserved;
-            door.upload(&uploads, &Upload { sha256: &sha256, offset, data: &data })
-        });
-        self.waits.add(frame.heading.request, upload)
+        let (hosted, turns, door) = (self.hosted.clone(), self.waits.turns(), door.clone());
+        let upload = async move {
+            let upload = move |door: &Door| {
+                let _reserved = reserved;
+                door.upload(&uploads, &Upload { sha256: &sha256, offset, data: &data })
+            };
+            hosted.deploy(door, upload).await
+        };
+        self.waits.add(frame.heading.request, waits::changed(turns, upload))
     }
 
     /// Exchanges an invitation for a capability that lasts, which is bound to the client's key.
@@ -432,32 +436,39 @@ impl Connection {
         }
     }
 
+    /// Changes something of the namespace on another thread; the answer is DONE.
+    fn define(
+        &mut self,
+        door: &Door,
+        frame: &Frame<'_>,
+        act: impl FnOnce(&Door) -> Held<()> + Send + 'static,
+    ) -> Result<()> {
+        let (hosted, turns, door) = (self.hosted.clone(), self.waits.turns(), door.clone());
+        let change = async move { hosted.define(door, act).await };
+        self.waits.add(frame.heading.request, waits::changed(turns, change))
+    }
+
     fn create_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let CreateLog { log, history } = frame.message()?;
-        let (hosted, turns, log) = (self.hosted.clone(), self.waits.turns(), log.to_owned());
-        let create = waits::define(hosted, turns, door.clone(), move |door| door.create_log(&log, history));
-        self.waits.add(frame.heading.request, create)
+        let log = log.to_owned();
+        self.define(door, frame, move |door| door.create_log(&log, history))
     }
 
     fn remove_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let RemoveLog { log } = frame.message()?;
-        let (hosted, turns, log) = (self.hosted.clone(), self.waits.turns(), log.to_owned());
-        let remove = waits::define(hosted, turns, door.clone(), move |door| door.remove_log(&log));
-        self.waits.add(frame.heading.request, remove)
+        let log = log.to_owned();
+        self.define(door, frame, move |door| door.remove_log(&log))
     }
 
     fn cancel_run(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let CancelRun { run } = frame.message()?;
-        let (hosted, turns) = (self.hosted.clone(), self.waits.turns());
-        let cancel = waits::define(hosted, turns, door.clone(), move |door| door.cancel_run(run));
-        self.waits.add(frame.heading.request, cancel)
+        self.define(door, frame, move |door| door.cancel_run(run))
     }
 
     fn set_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let SetLog { log, history } = frame.message()?;
-        let (hosted, turns, log) = (self.hosted.clone(), self.waits.turns(), log.to_owned());
-        let set = waits::define(hosted, turns, door.clone(), move |door| door.set_history(&log, history).map(drop));
-        self.waits.add(frame.heading.request, set)
+        let log = log.to_owned();
+        self.define(door, frame, move |door| door.set_history(&log, history).map(drop))
     }
 
     fn show(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {

@@ -284,24 +284,8 @@ pub(super) async fn redeem(hosted: Arc<Hosted>, turns: Turns, door: Door) -> Res
     hosted.define(door, Door::redeem).await.map(Answer::Capability)
 }
 
-/// Takes a part of a file that is to be deployed, on a thread that may wait.
-pub(super) async fn upload(
-    hosted: Arc<Hosted>,
-    turns: Turns,
-    door: Door,
-    act: impl FnOnce(&Door) -> Held<()> + Send + 'static,
-) -> Result<Answer> {
+/// Waits for a change that another thread makes.
+pub(super) async fn changed(turns: Turns, change: impl Future<Output = Result<()>>) -> Result<Answer> {
     let _turn = turns.acquire().await;
-    hosted.deploy(door, act).await.map(|()| Answer::Done)
-}
-
-/// Defines something on another thread: that makes files, and waits for the journal's lock as long as a submission does.
-pub(super) async fn define(
-    hosted: Arc<Hosted>,
-    turns: Turns,
-    door: Door,
-    act: impl FnOnce(&Door) -> Held<()> + Send + 'static,
-) -> Result<Answer> {
-    let _turn = turns.acquire().await;
-    hosted.define(door, act).await.map(|()| Answer::Done)
+    change.await.map(|()| Answer::Done)
 }

@@ -3,7 +3,8 @@
 use super::fold::{Fold, Found};
 use crate::{Namespace, names::REPAIRS};
 use millrace_journal::{Function, Journal, Kind, Log, Position};
-use millrace_wire::{Code, EventId, Result};
+use millrace_wire::{Code, EventId, LogName, Name, Result};
+use std::collections::BTreeSet;
 
 /// A pending run, or what is left of one.
 #[derive(Debug)]
@@ -60,6 +61,20 @@ pub struct RecordOf<'a> {
 }
 
 impl Namespace {
+    /// The logs of the records of a function's pending runs; `None` if there are more than `looked_max` runs, or if a log is gone.
+    pub fn logs_of_pending(&self, function: &Name, looked_max: usize) -> Result<Option<BTreeSet<LogName>>> {
+        let catalog = self.journal().catalog()?;
+        let Some(function) = catalog.function(function) else { return Ok(Some(BTreeSet::new())) };
+        let mut ids = BTreeSet::new();
+        for (looked, run) in pending(self.journal(), function, 1).enumerate() {
+            if looked == looked_max {
+                return Ok(None);
+            }
+            ids.extend(run?.found().map(|fold| fold.record.0));
+        }
+        Ok(ids.into_iter().map(|id| Some(catalog.logs().find(|log| log.id() == id)?.name().clone())).collect())
+    }
+
     /// The bytes of a pending run's record, also if its log has left it behind; those of one that is run again by the dead letter.
     pub fn record_of_run(&self, of: RecordOf<'_>) -> Result<Vec<u8>> {
         let (journal, mut payload) = (self.journal(), Vec::new());

@@ -13,7 +13,7 @@ use crate::{
     manage::{
         Down, Managed, MissingDoc, Sending, StepsDoc, Up,
         bundle::{Bundle, check_all},
-        uploads::{Staging, Uploads},
+        uploads::{Slot, Uploads},
     },
     repairs,
 };
@@ -27,10 +27,14 @@ use std::{
 
 /// Where the code of the functions of a namespace is, in its directory.
 const FUNCTIONS: &str = "functions";
-/// What the origin of an application that was sent begins with: no path of this machine does.
+/// What the origin of an application that was sent begins with: no path of this machine does. The sender's principal follows, which no
+/// sender can choose, and the path of the file there.
 const ORIGIN: &str = "remote:";
 /// Rights that a refusal names.
 const LACKING_SHOWN_MAX: usize = 20;
+/// Pending runs of a function whose logs are looked up; for code of a function with more of them, its deployer has to be able to read
+/// every log.
+const PENDING_LOOKED_MAX: usize = 20_000;
 /// Characters of the functions that a line of the audit log names.
 const ABOUT_MAX_CHARS: usize = 300;
 
@@ -192,12 +196,22 @@ impl Door {
         if !self.may(Right::Bind, Resource::function(function)) {
             return Ok(Vec::new());
         }
-        match self.definition_of(function) {
-            Ok(definition) => Ok(definition.spec.on.iter().map(|log| reads(log, false)).collect()),
-            Err(error) if error.code() == Code::FunctionNotFound => Ok(Vec::new()),
+        let mut logs: BTreeSet<String> = match self.definition_of(function) {
+            Ok(definition) => definition.spec.on.iter().map(|log| log.to_string()).collect(),
+            Err(error) if error.code() == Code::FunctionNotFound => return Ok(Vec::new()),
             // What it is bound to cannot be read.
-            Err(_) => Ok(vec![reads("", true)]),
+            Err(_) => return Ok(vec![reads("", true)]),
+        };
+        // A caller that may read every log need not be compared with each run.
+        if self.may_do(&reads("", true).action()) {
+            return Ok(Vec::new());
         }
+        // Runs may wait that another definition of it was bound to, or that an append named it for.
+        match self.namespace().logs_of_pending(function, PENDING_LOOKED_MAX)? {
+            Some(waiting) => logs.extend(waiting.iter().map(ToString::to_string)),
+            None => return Ok(vec![reads("", true)]),
+        }
+        Ok(logs.iter().map(|log| reads(log, false)).collect())
     }
 
     /// Code of somebody who does not administer the namespace runs in a full sandbox, or not at all.
@@ -215,7 +229,7 @@ impl Door {
     fn sent(&self, sending: &Sending, act: Act, names: impl Iterator<Item = String>) -> Sent {
         let codes = sending.functions.iter().map(|(name, bundle)| (name.clone(), bundle.code.clone())).collect();
         Sent {
-            origin: format!("{ORIGIN}{}", sending.origin),
+            origin: format!("{ORIGIN}{}:{}", self.caller.principal(), sending.origin),
             codes,
             isolation: self.served.inner.isolation.get().cloned(),
             line: self.line(act, names),
@@ -253,7 +267,7 @@ impl Door {
             }
         }
         if up.dry_run {
-            let steps = Changes::sent(&application, &sent).plan(Some(self.namespace()))?;
+            let steps = Changes::sent(&application, &sent).taking_over(up.take_over).plan(Some(self.namespace()))?;
             return Ok(Managed::Steps(StepsDoc { steps }));
         }
         let mut to_send: BTreeMap<Name, &Bundle> = BTreeMap::new();
@@ -266,15 +280,15 @@ impl Door {
         }
         let mut staging = uploads.map(Uploads::lock);
         if !to_send.is_empty() {
-            let Some(slot) = staging.as_deref_mut() else {
+            let (Some(uploads), Some(slot)) = (uploads, staging.as_deref_mut()) else {
                 return Err(Code::UploadUnexpected.error("no code can be sent this way"));
             };
-            let missing = self.missing(slot, &to_send)?;
+            let missing = self.missing(uploads, slot, &to_send)?;
             if !missing.is_empty() {
                 return Ok(Managed::Missing(MissingDoc { missing }));
             }
             for declared in &mut application.functions {
-                let (name, here) = (&declared.spec.name, slot.as_ref());
+                let (name, here) = (&declared.spec.name, slot.staging.as_ref());
                 if let (Some(bundle), Some(here)) = (to_send.get(name), here) {
                     declared.source = here.assemble(name, bundle)?;
                 }
@@ -282,14 +296,15 @@ impl Door {
         }
         let mut steps = Vec::new();
         let opened = Opened::there(self.namespace().clone());
-        let applied = Changes::sent(&application, &sent).apply(&opened, up.force, &mut |told| {
+        let changes = Changes::sent(&application, &sent).taking_over(up.take_over);
+        let applied = changes.apply(&opened, up.force, &mut |told| {
             if let Progress::Step(step) = told {
                 steps.push(step.clone());
             }
         });
         // Applied or refused, it is over.
         if let Some(slot) = staging.as_deref_mut() {
-            *slot = None;
+            slot.staging = None;
         }
         applied?;
         Ok(Managed::Steps(StepsDoc { steps }))
@@ -305,15 +320,13 @@ impl Door {
     }
 
     /// The files of these functions that are still to come.
-    fn missing(&self, slot: &mut Option<Staging>, to_send: &BTreeMap<Name, &Bundle>) -> Result<Vec<String>> {
+    fn missing(&self, uploads: &Uploads, slot: &mut Slot, to_send: &BTreeMap<Name, &Bundle>) -> Result<Vec<String>> {
         let principal = self.caller.principal();
-        if slot.as_ref().is_some_and(|staging| staging.principal != *principal) {
-            *slot = None;
+        slot.staging.take_if(|staging| staging.principal != *principal);
+        if slot.staging.is_none() {
+            uploads.announce(slot, self.namespace().dir(), principal.clone())?;
         }
-        let staging = match slot {
-            Some(staging) => staging,
-            None => slot.insert(Staging::new(self.namespace().dir(), principal.clone())?),
-        };
+        let staging = slot.staging.as_mut().expect("it was announced");
         staging.functions = to_send.keys().cloned().collect();
         staging.expect(to_send.values().flat_map(|bundle| bundle.files()));
         Ok(staging.missing())
@@ -326,8 +339,12 @@ impl Door {
 
     fn take_upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Result<()> {
         let mut slot = uploads.lock();
-        let announced = slot.as_mut().filter(|staging| staging.principal == *self.caller.principal());
+        let abandoned = slot.abandoned;
+        let announced = slot.staging.as_mut().filter(|staging| staging.principal == *self.caller.principal());
         let Some(staging) = announced else {
+            if abandoned {
+                return Err(Code::UploadAbandoned.error("the deployment gave its place to others"));
+            }
             return Err(Code::UploadUnexpected.error("no deployment was announced over this connection"));
         };
         for function in &staging.functions {
@@ -360,7 +377,8 @@ impl Door {
         let names = leaving.iter().map(Name::to_string).chain(logs);
         let sent = Sent { line: self.line(Act::FunctionRemove, names), ..sent };
         let mut steps = Vec::new();
-        Changes::sent(&application, &sent).withdraw(self.namespace(), down.logs, down.force, &mut |told| {
+        let changes = Changes::sent(&application, &sent).taking_over(down.take_over);
+        changes.withdraw(self.namespace(), down.logs, down.force, &mut |told| {
             if let Progress::Step(step) = told {
                 steps.push(step.clone());
             }

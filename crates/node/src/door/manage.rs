@@ -125,14 +125,18 @@ impl Door {
             Some(function) => self.check(Right::Run, Resource::function(&function))?,
             None => self.check(Right::Run, Resource::NAMESPACE)?,
         }
-        let retried = self.namespace().retry_run(run, Duration::ZERO)?;
+        let may_read = |log: &str| self.check(Right::Read, Resource::log(log));
+        let retried = self.namespace().retry_run_of(run, Duration::ZERO, &may_read)?;
         Ok(Managed::Retried((&retried).into()))
     }
 
     fn retry_function(&self, function: &Name) -> Result<Managed> {
         self.check(Right::Run, Resource::function(function))?;
         let mut doc = RetriedAllDoc::default();
-        let done = self.namespace().retry_function(function, Duration::ZERO, &mut |retried| {
+        let refused =
+            || Code::CapabilityDenied.error("the capability does not grant read on the log of a dead letter's record");
+        let may_read = |log: &str| self.may(Right::Read, Resource::log(log)).then_some(()).ok_or_else(refused);
+        let done = self.namespace().retry_function_of(function, Duration::ZERO, &may_read, &mut |retried| {
             doc.retried += 1;
             doc.before += u64::from(retried.before);
             if doc.runs.len() < RETRIED_LISTED_MAX {
@@ -140,7 +144,9 @@ impl Door {
             }
         });
         match done {
-            Ok(all) => (doc.retried, doc.before, doc.lost) = (all.retried, all.before, all.lost),
+            Ok(all) => {
+                (doc.retried, doc.before, doc.lost, doc.refused) = (all.retried, all.before, all.lost, all.refused);
+            }
             Err(error) if error.code() == Code::Busy => doc.stopped = Some(stopped(&error)),
             Err(error) => return Err(error),
         }

@@ -18,6 +18,10 @@ pub const BACKFILL_PART: u64 = 10_000;
 /// Runs that one answer names; more are only counted.
 pub const RETRIED_LISTED_MAX: usize = 10_000;
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// What is asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -141,6 +145,9 @@ pub struct Up {
     /// Whether pending runs of functions that the file no longer names are given up.
     #[serde(default)]
     pub force: bool,
+    /// Whether functions that were deployed from another application may be changed.
+    #[serde(default)]
+    pub take_over: bool,
     /// Whether it is only to be told what would be done.
     #[serde(default)]
     pub dry_run: bool,
@@ -158,6 +165,9 @@ pub struct Down {
     /// Whether pending runs are given up.
     #[serde(default)]
     pub force: bool,
+    /// Whether functions that were deployed from another application may be removed.
+    #[serde(default)]
+    pub take_over: bool,
 }
 
 impl Order {
@@ -212,6 +222,9 @@ pub struct RetriedAllDoc {
     pub before: u64,
     /// Those without a record.
     pub lost: u64,
+    /// Those about a record that the caller may not read, in a log that the function is not bound to.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused: u64,
     /// Why not all were looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,

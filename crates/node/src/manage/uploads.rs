@@ -1,5 +1,6 @@
 //! Files on their way to a host: each arrives in order, and counts once its content has the hash it was asked for by. They lie in a
-//! directory of their own, which goes with the connection that they came over.
+//! directory of their own, which goes with the connection that they came over, or once nothing more came for a while and another
+//! deployment is announced.
 
 use super::bundle::{Bundle, Item};
 use crate::{Code, Error, Name, Result};
@@ -13,9 +14,10 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 /// Deployments that are on their way to one process at once.
@@ -23,11 +25,24 @@ const UPLOADS_MAX: usize = 16;
 /// The directory of what belongs to a running process; its leftovers are removed when the next host starts.
 const SCRATCH: &str = "scratch";
 
+/// A deployment of which nothing came for so long gives its place to others.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
 static OPEN: AtomicUsize = AtomicUsize::new(0);
+/// The connections that have announced deployments.
+static ANNOUNCED: Mutex<Vec<Weak<Mutex<Slot>>>> = Mutex::new(Vec::new());
 
 /// What was sent over one connection.
 #[derive(Default)]
-pub struct Uploads(Mutex<Option<Staging>>);
+pub struct Uploads(Arc<Mutex<Slot>>);
+
+/// The deployment that is on its way over a connection.
+#[derive(Default)]
+pub(crate) struct Slot {
+    pub staging: Option<Staging>,
+    /// Whether there was one, which gave its place to others.
+    pub abandoned: bool,
+}
 
 /// The files of a deployment that was announced.
 pub(crate) struct Staging {
@@ -37,6 +52,8 @@ pub(crate) struct Staging {
     /// The functions that are to be deployed.
     pub functions: Vec<Name>,
     files: BTreeMap<String, Arriving>,
+    /// When something of it came last.
+    heard: Instant,
 }
 
 struct Arriving {
@@ -63,8 +80,38 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Error {
 }
 
 impl Uploads {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Staging>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Slot> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for what `principal` sends to the namespace in `dir`, in this connection's slot, which is locked.
+    pub(crate) fn announce<'s>(&self, slot: &'s mut Slot, dir: &Path, principal: Principal) -> Result<&'s mut Staging> {
+        abandon(IDLE_MAX);
+        let staging = Staging::new(dir, principal)?;
+        let mut announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
+        announced.retain(|other| other.strong_count() > 0 && other.as_ptr() != Arc::as_ptr(&self.0));
+        announced.push(Arc::downgrade(&self.0));
+        slot.abandoned = false;
+        Ok(slot.staging.insert(staging))
+    }
+}
+
+/// Ends the deployments of which nothing came for so long.
+fn abandon(idle: Duration) {
+    let announced: Vec<_> = {
+        let announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
+        announced.iter().filter_map(Weak::upgrade).collect()
+    };
+    for slot in announced {
+        let mut slot = match slot.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
+            // Something of it is being worked on.
+            Err(TryLockError::WouldBlock) => continue,
+        };
+        if slot.staging.as_ref().is_some_and(|staging| staging.heard.elapsed() >= idle) {
+            *slot = Slot { staging: None, abandoned: true };
+        }
     }
 }
 
@@ -78,13 +125,14 @@ impl Staging {
         }
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = dir.join(SCRATCH).join(format!("{}-upload-{count}", std::process::id()));
-        let staging = Self { dir, principal, functions: Vec::new(), files: BTreeMap::new() };
+        let staging = Self { dir, principal, functions: Vec::new(), files: BTreeMap::new(), heard: Instant::now() };
         make_dir(&staging.dir)?;
         Ok(staging)
     }
 
     /// From now on these files may come, and no others. Those that are complete are kept.
     pub fn expect<'b>(&mut self, files: impl Iterator<Item = &'b Item>) {
+        self.heard = Instant::now();
         let mut wanted = BTreeMap::new();
         for item in files.filter(|item| item.bytes > 0) {
             let kept = self.files.remove(&item.sha256).filter(|file| file.bytes == item.bytes);
@@ -142,6 +190,7 @@ impl Staging {
         }
         arriving.digest.update(data);
         arriving.have = end;
+        self.heard = Instant::now();
         if end == arriving.bytes {
             arriving.file = None;
             let found = Hex(std::mem::take(&mut arriving.digest).finalize()).to_string();
@@ -249,6 +298,33 @@ mod tests {
         assert_eq!(fs::metadata(root.join("lib/empty")).unwrap().len(), 0);
         drop(staging);
         assert_eq!(fs::read_dir(dir.path().join(SCRATCH)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_deployment_of_which_nothing_comes_gives_its_place_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let [idle, busy] = [Uploads::default(), Uploads::default()];
+        for uploads in [&idle, &busy] {
+            let mut slot = uploads.lock();
+            uploads.announce(&mut slot, dir.path(), Principal::Owner).unwrap().expect([item("a")].iter());
+        }
+        let directories = || fs::read_dir(dir.path().join(SCRATCH)).unwrap().count();
+        abandon(IDLE_MAX);
+        assert_eq!(directories(), 2);
+        let long_ago = Instant::now().checked_sub(2 * IDLE_MAX).expect("the machine runs for some minutes");
+        for uploads in [&idle, &busy] {
+            uploads.lock().staging.as_mut().unwrap().heard = long_ago;
+        }
+        busy.lock().staging.as_mut().unwrap().take(&hash(), 0, b"ab").unwrap();
+        abandon(IDLE_MAX);
+        assert!(idle.lock().staging.is_none() && idle.lock().abandoned);
+        assert!(busy.lock().staging.is_some() && !busy.lock().abandoned);
+        assert_eq!(directories(), 1);
+        // Announced again, it has a place again. One that is worked on keeps its own.
+        let mut slot = idle.lock();
+        idle.announce(&mut slot, dir.path(), Principal::Owner).unwrap().heard = long_ago;
+        abandon(IDLE_MAX);
+        assert!(slot.staging.is_some() && !slot.abandoned);
     }
 
     #[test]

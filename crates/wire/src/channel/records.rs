@@ -2,7 +2,7 @@
 
 use super::broken;
 use crate::Result;
-use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Tag, aead::AeadInOut};
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
 const TAG_BYTES: usize = 16;
@@ -22,7 +22,9 @@ impl Secrets {
     fn direction(&self, side: usize) -> Direction {
         let iv = 2 * KEY_BYTES + side * IV_BYTES;
         Direction {
-            cipher: ChaCha20Poly1305::new_from_slice(&self.0[side * KEY_BYTES..][..KEY_BYTES]).expect("32 bytes"),
+            cipher: LessSafeKey::new(
+                UnboundKey::new(&CHACHA20_POLY1305, &self.0[side * KEY_BYTES..][..KEY_BYTES]).expect("32 bytes"),
+            ),
             iv: Zeroizing::new(self.0[iv..iv + IV_BYTES].try_into().expect("12 bytes")),
             counter: 0,
         }
@@ -47,7 +49,7 @@ impl Secrets {
 }
 
 struct Direction {
-    cipher: ChaCha20Poly1305,
+    cipher: LessSafeKey,
     iv: Zeroizing<[u8; IV_BYTES]>,
     counter: u64,
 }
@@ -108,9 +110,9 @@ impl Sealer {
         let tag = self
             .direction
             .cipher
-            .encrypt_inout_detached(&nonce.into(), &length, (&mut out[start..]).into())
+            .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(length), &mut out[start..])
             .map_err(|_| broken("a record is too long to be encrypted"))?;
-        out.extend_from_slice(&tag);
+        out.extend_from_slice(tag.as_ref());
         Ok(())
     }
 }
@@ -140,18 +142,15 @@ impl Opener {
             return Err(broken("a record is too short or too long"));
         }
         let Some(record) = bytes.get(LENGTH_BYTES..LENGTH_BYTES + length) else { return Ok(None) };
-        let (ciphertext, tag) = record.split_at(length - TAG_BYTES);
-        let nonce = self.direction.nonce();
+        let nonce = Nonce::assume_unique_for_key(self.direction.nonce());
         self.direction.advance()?;
         let start = plain.len();
-        plain.extend_from_slice(ciphertext);
-        let tag = Tag::try_from(tag).expect("16 bytes");
-        let decrypted =
-            self.direction.cipher.decrypt_inout_detached(&nonce.into(), head, (&mut plain[start..]).into(), &tag);
-        if decrypted.is_err() {
+        plain.extend_from_slice(record);
+        if self.direction.cipher.open_in_place(nonce, Aad::from(*head), &mut plain[start..]).is_err() {
             plain.truncate(start);
             return Err(broken("a record is not as it was sent"));
         }
+        plain.truncate(start + length - TAG_BYTES);
         Ok(Some(LENGTH_BYTES + length))
     }
 }
@@ -190,5 +189,28 @@ mod tests {
             let refused = host.opener.open(record, &mut opened).unwrap_err();
             assert_eq!((refused.code(), opened.len()), (Code::ChannelBroken, 0));
         }
+    }
+
+    #[test]
+    fn records_that_are_left_out_swapped_repeated_or_sent_back_are_refused() {
+        let sealed = || {
+            let (mut client, host) = pair(1024);
+            let records: [Vec<u8>; 2] = [b"one", b"two"].map(|plain| {
+                let mut sent = Vec::new();
+                client.sealer.seal(plain, &mut sent).unwrap();
+                sent
+            });
+            (client, host, records)
+        };
+        let refused = |opener: &mut Opener, record: &[u8]| {
+            opener.open(record, &mut Vec::new()).is_err_and(|error| error.code() == Code::ChannelBroken)
+        };
+        let (_, mut host, [_, second]) = sealed();
+        assert!(refused(&mut host.opener, &second), "the first is missing, or comes later");
+        let (_, mut host, [first, _]) = sealed();
+        assert_eq!(host.opener.open(&first, &mut Vec::new()).unwrap(), Some(first.len()));
+        assert!(refused(&mut host.opener, &first), "it comes a second time");
+        let (mut client, _, [first, _]) = sealed();
+        assert!(refused(&mut client.opener, &first), "it comes back to its sender");
     }
 }

@@ -13,6 +13,12 @@ pub struct CId {
     bytes: [u8; 16],
 }
 
+impl From<CId> for EventId {
+    fn from(id: CId) -> Self {
+        EventId::from_bits(u128::from_le_bytes(id.bytes))
+    }
+}
+
 impl From<EventId> for CId {
     fn from(id: EventId) -> Self {
         CId { bytes: id.get().to_le_bytes() }
@@ -171,8 +177,8 @@ impl CAppendOptions {
     pub unsafe fn options<'a>(&self) -> Result<AppendOptions<'a>> {
         // SAFETY: as the caller promises.
         let (function, key) = unsafe { (optional(self.function)?, optional(self.key)?) };
-        let cause = EventId::from_bits(u128::from_le_bytes(self.cause.bytes));
-        Ok(AppendOptions { durability: durability(self.durability), function, key, cause, ..AppendOptions::default() })
+        let (durability, cause) = (durability(self.durability), self.cause.into());
+        Ok(AppendOptions { durability, function, key, cause, ..AppendOptions::default() })
     }
 }
 

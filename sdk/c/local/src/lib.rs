@@ -9,8 +9,8 @@ mod abi;
 mod files;
 
 use abi::{
-    CAppendOptions, CCursor, CError, CInfo, CLogStat, CNewRecord, CReading, CReceipt, CRecord, CRecords, Told, bytes,
-    durability, text,
+    CAppendOptions, CCursor, CError, CId, CInfo, CLogStat, CNewRecord, CReading, CReceipt, CRecord, CRecords, Told,
+    bytes, durability, text,
 };
 use files::{Files, Teller};
 use millrace_node::{Code, Durability, Result};
@@ -255,6 +255,29 @@ pub unsafe extern "C" fn mrl_create_log(
 ) -> c_int {
     // SAFETY: as the caller promises.
     unsafe { call(local, error, |files| files.door().create_log(text(log)?, history).wait()) }
+}
+
+/// # Safety
+///
+/// As `local.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrl_set_history(
+    local: *mut c_void,
+    log: *const c_char,
+    history: u64,
+    error: *mut CError,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { call(local, error, |files| files.door().set_history(text(log)?, history).map(drop).wait()) }
+}
+
+/// # Safety
+///
+/// As `local.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrl_cancel_run(local: *mut c_void, run: *const CId, error: *mut CError) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { call(local, error, |files| files.door().cancel_run((*run).into()).wait()) }
 }
 
 /// # Safety

@@ -53,7 +53,7 @@ class Wire:
                 writer.write(b"MR/2")
                 hello = {"oldest": _VERSION, "newest": _VERSION, "namespace": "", "client": "millrace.aio"}
                 kind = CHALLENGE
-                # Whoever is not the owner is challenged for capabilities, which this client does not have.
+                # A caller that is not the owner is challenged for capabilities, which this client does not have.
                 while kind == CHALLENGE:
                     self._send(writer, HELLO, 1, hello)
                     kind, _, answer = await self._receive(reader)

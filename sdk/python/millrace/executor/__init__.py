@@ -46,7 +46,7 @@ __all__ = ["CloudThread", "Connection", "Executor", "RemoteTraceback", "TaskErro
 #: Tasks of one request, and about how many bytes they have together.
 _BATCH_MAX = 1024
 _BATCH_BYTES = 4 << 20
-#: How often whoever has too many tasks pending tries again.
+#: How often a submission is tried again while too many tasks are pending.
 _PAUSE_S = 0.05
 #: The longest task, with all that it is given: one record.
 _TASK_BYTES_MAX = (16 << 20) - 4096
@@ -143,7 +143,13 @@ def _die_with_parent() -> None:
 class Connection:
     """A host's shared objects and workers: `with millrace.connect(...) as farm`. See `connect`."""
 
-    def __init__(self, place: Optional[_open.PathOrAddress], app: Optional[str], lease: float) -> None:
+    def __init__(
+        self,
+        place: Optional[_open.PathOrAddress],
+        app: Optional[str],
+        lease: float,
+        ca: Optional[_open.PathOrAddress] = None,
+    ) -> None:
         self._host: Optional[_PrivateHost] = None
         self._executors: weakref.WeakSet[Executor] = weakref.WeakSet()
         #: The namespace's directory, if that is on this machine.
@@ -160,7 +166,8 @@ class Connection:
             self.address = f"unix:{os.path.join(self.directory, 'socket')}"
         if self.address.startswith("unix:") and self.address.endswith("/socket"):
             self.directory = self.address[5:-7]
-        self.remote = RemoteNamespace(self.address)
+        self._ca = None if ca is None else os.fspath(ca)
+        self.remote = RemoteNamespace(self.address, self._ca)
         self.space = _spaces.ClientSpace(self.remote, app, lease)
         self.space.connection = self
         self._before = _spaces._default
@@ -208,15 +215,21 @@ class Connection:
         return f"<millrace.Connection {self.address!r}>"
 
 
-def connect(place: Optional[_open.PathOrAddress] = None, *, app: Optional[str] = None, lease: float = 10.0) -> Connection:
+def connect(
+    place: Optional[_open.PathOrAddress] = None,
+    *,
+    app: Optional[str] = None,
+    lease: float = 10.0,
+    ca: Optional[_open.PathOrAddress] = None,
+) -> Connection:
     """Reaches a host for shared objects and executors.
 
     `place` is a namespace that a host serves: its directory, or an address. Without one, and without MILLRACE_NAMESPACE, a host of
     this program's own is started, and ends with it. `app` names the application whose objects these are: they go when the last
     connection with that name has; without a name they go with this one. `lease` is for how many seconds locks stay this program's
-    after it was heard of last.
+    after it was heard of last. `ca` names certificate authorities, as in `millrace.open`.
     """
-    return Connection(place, app, lease)
+    return Connection(place, app, lease, ca)
 
 
 class _TaskFuture(Future):  # type: ignore[type-arg]
@@ -288,7 +301,7 @@ class Executor(concurrent.futures.Executor):
             self._shut = False
             self._broken: Optional[BaseException] = None
             # A connection of its own: it waits for results as they are pushed.
-            self._results = RemoteNamespace(self._connection.address)
+            self._results = RemoteNamespace(self._connection.address, self._connection._ca)
             log = f"_results/{pool}"
             try:
                 first = self._results.latest(log) + 1

@@ -78,7 +78,7 @@ def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
 
 
 def _exception(error: BaseException) -> bytes:
-    """An exception with its traceback; what cannot be pickled is told by its name and text."""
+    """An exception with its traceback; what cannot be pickled is described by its name and text."""
     # Without the frames of this file.
     where = traceback.TracebackException(type(error), error, error.__traceback__)
     frames = [frame for frame in where.stack if frame.filename != __file__]

@@ -98,7 +98,7 @@ def parallel_for(
     """Runs `body(i)` for every i below `n`, on so many workers.
 
     With the schedule `dynamic` each takes the next `chunk` indices when it has done its last, with `static` each has an equal part from
-    the beginning. `progress` is told how many are done, of how many, whenever a worker ends. What a body raises ends the loop.
+    the beginning. `progress` is called with how many are done, of how many, whenever a worker ends. What a body raises ends the loop.
     """
     if schedule not in ("dynamic", "static"):
         raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")

@@ -49,7 +49,7 @@ DEFAULTS = {
 _MONITORING_INTERVAL_S = 0.1
 #: Data are written in parts of this size.
 _PART_BYTES = 1 << 20
-#: How often an object is read again that somebody replaces meanwhile.
+#: How often an object is read again if it is replaced meanwhile.
 _ATTEMPTS_MAX = 100
 #: Above every character that a key may have.
 _LAST = "\U0010ffff"

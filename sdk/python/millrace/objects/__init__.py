@@ -6,7 +6,7 @@
         with farm.Lock("door") as token:
             ...
 
-An object has a key, and whoever names it means the same one. References travel in arguments of tasks. Each call takes place at one
+An object has a key; all programs that name the key use the same object. References travel in arguments of tasks. Each call takes place at one
 moment between its beginning and its end, and counts once, whatever connection is lost meanwhile. Objects live in the memory of
 their host, and end with the programs of the application that made them.
 """
@@ -584,8 +584,8 @@ class Blob(Object):
 class Lock(Object):
     """A `threading.Lock` among programs and tasks. A holder that is gone loses it when its lease expires.
 
-    `acquire` returns a number, the token, that is higher each time: whoever is given it with what the holder does can refuse what
-    comes from an earlier one, who does not know yet that the lock is no longer its own.
+    `acquire` returns a number, the token, that is higher each time. A resource that gets the token with each request can refuse the
+    requests of an earlier holder, which may not know yet that it has lost the lock.
     """
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
@@ -614,7 +614,7 @@ class Condition(Lock):
     """A `threading.Condition` with a lock of its own."""
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Gives the lock back until somebody notifies, and has it again; whether that happened in time."""
+        """Releases the lock until it is notified, and acquires it again; whether that happened in time."""
         return bool(self._call("wait", timeout=timeout))
 
     def wait_for(self, predicate: Callable[[], Any], timeout: Optional[float] = None) -> Any:
@@ -745,7 +745,7 @@ class CountDownLatch(Object):
 
 
 class Future(Object):
-    """A result that somebody sets and anybody waits for."""
+    """A result that is set once and that any program can wait for."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, space=space)

@@ -1,7 +1,7 @@
 """Repairs: other values for records of the past, or other code for past runs, and what depended on them replayed.
 
     plan = ns.repair({"raw": {289: "21.5"}}, reason="stuck sensor")
-    repair = plan.run()                       # replays beside the live system; nobody sees anything of it yet
+    repair = plan.run()                       # replays beside the live system; not visible yet
     print(repair.diff("mean").to_pandas())
     repair.apply()                            # all logs show the repaired records from now on
     repair.rollback()

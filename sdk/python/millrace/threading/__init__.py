@@ -6,7 +6,7 @@ Threads are tasks of an executor, so that each has globals of its own: what thre
 `millrace.objects`. The host is that of the newest connection that `millrace.connect` has made. Without one, the first object or thread
 connects as `millrace.connect()` does, and the connection is closed when the program ends.
 
-Signatures are those of the standard library. A lock belongs to whoever acquired it for as long as that program or task is alive: when it
+Signatures are those of the standard library. A lock belongs to the program or task that acquired it, as long as that is alive; when it
 dies, the lock is free after its lease. What cannot work across processes raises `NotImplementedError`.
 """
 
@@ -148,7 +148,7 @@ class RLock(Lock):
     __enter__ = acquire
 
     def release(self) -> None:
-        """Releases the lock once; as often as it was acquired, and somebody else may have it."""
+        """Releases the lock once; after as many releases as acquisitions another owner may have it."""
         state = self._state()
         if state.get("owner") != get_ident():
             raise RuntimeError("cannot release un-acquired lock")
@@ -372,7 +372,7 @@ class Barrier:
         return index
 
     def reset(self) -> None:
-        """Makes it as new; whoever waits gets `BrokenBarrierError`."""
+        """Resets it; waiting threads get `BrokenBarrierError`."""
         for barrier in filter(None, (self._arrived, self._acted)):
             barrier.reset()
 

@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 pub fn run(args: &BenchArgs, global: &Global, out: &mut Out) -> Outcome {
     let target = match &args.address {
-        Some(address) => Target::named(address)?,
+        Some(address) => Target::named(address, global)?,
         None => Target::find(global)?.0,
     };
     let plan = plan(args)?;

@@ -103,7 +103,7 @@ pub fn join(args: &JoinArgs, out: &mut Out) -> Outcome {
     let place = Place::Tcp(peer.clone());
     let capability = Client::connect(&place, &options)?.redeem()?;
     let file = credentials::keep(&peer, &pin, &capability)?;
-    contexts.contexts.insert(name.clone(), Context { address: peer.to_string() });
+    contexts.contexts.insert(name.clone(), Context { address: peer.to_string(), ca: None });
     contexts.store()?;
     if out.json() {
         let object = json!({ "address": peer.to_string(), "context": name, "file": file });

@@ -12,7 +12,6 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_gateway::SOCKET;
 use millrace_node::{Code, Namespace, Result, cluster::Facts, secrets::ClusterSecret};
 use serde_json::{Value, json};
 use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
@@ -55,17 +54,7 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
 
 /// The host of the namespace that a command is about: for a directory, the one that serves it.
 fn host(global: &Global) -> Result<Remote> {
-    match Place::find(global)? {
-        Place::Remote(remote, _) => Ok(remote),
-        Place::Local(namespace) => {
-            let socket = namespace.dir().join(SOCKET);
-            if namespace.host()?.is_none() {
-                let detail = format!("no host serves {}; start one with `millrace serve`", namespace.dir().display());
-                return Err(Code::GroupUnavailable.error(detail));
-            }
-            Remote::connect(&millrace_client::Place::Unix(socket), &place::remote::options())
-        }
-    }
+    Place::find(global)?.connect()
 }
 
 /// The id of a host that was named by its name or its id.
@@ -158,7 +147,7 @@ fn ls(global: &Global, out: &mut Out) -> Outcome {
             text(&host["address"]),
             text(&host["role"]),
             host["behind"].as_u64().map_or("-".into(), show::grouped),
-            if host["here"] == true { "asked".into() } else { String::new() },
+            if host["here"] == true { "(this host)".into() } else { String::new() },
         ]);
     }
     Ok(out.table(&table)?)

@@ -31,7 +31,7 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         TopicCommand::Create(args) => {
             client.create_topic(&args.topic, args.history)?;
-            said(out, json!({ "topic": args.topic, "change": "created" }), format!("topic {} is there", args.topic))
+            said(out, json!({ "topic": args.topic, "change": "created" }), format!("created topic {}", args.topic))
         }
         TopicCommand::Publish(args) => publish(client, args, out),
         TopicCommand::Get(args) => {

@@ -9,13 +9,14 @@ use crate::{
     },
     report::Outcome,
 };
+use millrace_client::credentials::{SYSTEM, check_authorities};
 use millrace_node::{Code, Name, Result};
-use serde_json::json;
-use std::path::Path;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
 pub fn run(command: &ContextCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
-        ContextCommand::Add(args) => add(args, out),
+        ContextCommand::Add(args) => add(args, global, out),
         ContextCommand::Ls => ls(out),
         ContextCommand::Use(args) => use_context(args, global, out),
         ContextCommand::Rm(args) => rm(&args.name, out),
@@ -33,17 +34,33 @@ fn settled(address: &Path) -> Result<String> {
     match Target::parse(address).map_err(|error| invalid(error.detail().to_string()))? {
         Target::Directory(dir) => absolute(&dir),
         Target::Socket(path) => Ok(format!("unix:{}", absolute(&path)?)),
-        Target::Peer(peer) => Ok(peer.to_string()),
+        Target::Peer(peer, _) => Ok(peer.to_string()),
     }
 }
 
-fn add(args: &AddContextArgs, out: &mut Out) -> Outcome {
-    let context = Context { address: settled(&args.address)? };
-    let address = context.address.clone();
+/// The authorities as they are kept: a file means the same from every directory.
+fn settled_ca(ca: &Path, address: &str) -> Result<PathBuf> {
+    if !millrace_wire::Address::claims(address) {
+        let detail = format!("--ca applies to a host at mr://host:port/namespace, and the address is {address}");
+        return Err(Code::ContextInvalid.error(detail));
+    }
+    check_authorities(ca)?;
+    if ca == Path::new(SYSTEM) {
+        return Ok(ca.to_owned());
+    }
+    std::path::absolute(ca).map_err(|error| Code::ContextInvalid.error(format!("'{}': {error}", ca.display())))
+}
+
+fn add(args: &AddContextArgs, global: &Global, out: &mut Out) -> Outcome {
+    let address = settled(&args.address)?;
+    let ca = global.ca.as_deref().map(|ca| settled_ca(ca, &address)).transpose()?;
+    let context = Context { address: address.clone(), ca };
+    let shown = described(&context);
+    let doc = context.clone();
     let mut contexts = Contexts::load()?;
     let change = match contexts.contexts.insert(args.name.clone(), context) {
         None => "created",
-        Some(before) if before.address == address => "unchanged",
+        Some(before) if before == doc => "unchanged",
         Some(_) => "updated",
     };
     if args.use_it {
@@ -53,15 +70,36 @@ fn add(args: &AddContextArgs, out: &mut Out) -> Outcome {
     let name = &args.name;
     if out.json() {
         let in_use = contexts.current.as_ref() == Some(name);
-        return Ok(out.object(&json!({ "name": name, "address": address, "change": change, "in_use": in_use }))?);
+        let (change, in_use) = (json!(change), json!(in_use));
+        return Ok(out.object(&object(name, &doc, &[("change", change), ("in_use", in_use)]))?);
     }
     let using = if args.use_it { "; it is in use now" } else { "" };
     out.line(match change {
-        "updated" => format!("context {name} is {address} from now on{using}"),
-        "unchanged" => format!("context {name} is {address} already{using}"),
-        _ => format!("added context {name} ({address}){using}"),
+        "updated" => format!("context {name} is {shown} from now on{using}"),
+        "unchanged" => format!("context {name} is {shown} already{using}"),
+        _ => format!("added context {name} ({shown}){using}"),
     })?;
     Ok(())
+}
+
+/// A context in one line.
+fn described(context: &Context) -> String {
+    match &context.ca {
+        Some(ca) => format!("{}, ca {}", context.address, ca.display()),
+        None => context.address.clone(),
+    }
+}
+
+/// A context for programs.
+fn object(name: &str, context: &Context, more: &[(&str, Value)]) -> Value {
+    let mut object = json!({ "name": name, "address": context.address });
+    if let Some(ca) = &context.ca {
+        object["ca"] = json!(ca);
+    }
+    for (key, value) in more {
+        object[*key] = value.clone();
+    }
+    object
 }
 
 fn ls(out: &mut Out) -> Outcome {
@@ -70,7 +108,7 @@ fn ls(out: &mut Out) -> Outcome {
     for (name, context) in &contexts.contexts {
         let in_use = contexts.current.as_ref() == Some(name);
         if out.json() {
-            out.object(&json!({ "name": name, "address": context.address, "in_use": in_use }))?;
+            out.object(&object(name, context, &[("in_use", json!(in_use))]))?;
         }
         table.row(vec![name.to_string(), if in_use { "yes".into() } else { String::new() }, context.address.clone()]);
     }
@@ -126,13 +164,17 @@ fn rm(name: &str, out: &mut Out) -> Outcome {
 fn show(args: &ShowContextArgs, global: &Global, out: &mut Out) -> Outcome {
     if let Some(name) = &args.name {
         let contexts = Contexts::load()?;
-        let address = &contexts.find(name)?.address;
+        let context = contexts.find(name)?;
+        let address = &context.address;
         let in_use = contexts.current.as_deref() == Some(name.as_str());
         if out.json() {
-            out.object(&json!({ "name": name, "address": address, "in_use": in_use }))?;
+            out.object(&object(name, context, &[("in_use", json!(in_use))]))?;
         } else {
             out.line(format!("context    {name}"))?;
             out.line(format!("address    {address}"))?;
+            if let Some(ca) = &context.ca {
+                out.line(format!("ca         {}", ca.display()))?;
+            }
             out.line(format!("in use     {}", if in_use { "yes" } else { "no" }))?;
         }
         return Ok(());

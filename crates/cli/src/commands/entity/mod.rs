@@ -3,32 +3,16 @@
 use crate::{
     args::{EntityCommand, Global},
     out::{Out, Table},
-    place::{
-        Place,
-        docs::ObjectDoc,
-        remote::{Remote, options},
-    },
+    place::{Place, docs::ObjectDoc},
     report::Outcome,
 };
-use millrace_gateway::SOCKET;
-use millrace_node::Result;
 use serde_json::json;
 
 pub fn run(command: &EntityCommand, global: &Global, out: &mut Out) -> Outcome {
-    let host = reach(global)?;
+    let host = Place::find(global)?.connect()?; // The files have no objects.
     match command {
         EntityCommand::Ls => ls(&host.objects()?, out),
         EntityCommand::Why(args) => why(&host.object(&args.key)?, out),
-    }
-}
-
-/// The host; that of a directory by its socket, for the files know no objects.
-fn reach(global: &Global) -> Result<Remote> {
-    match Place::find(global)? {
-        Place::Remote(remote, _) => Ok(remote),
-        Place::Local(namespace) => {
-            Remote::connect(&millrace_client::Place::Unix(namespace.dir().join(SOCKET)), &options())
-        }
     }
 }
 

@@ -185,7 +185,7 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     let FunctionDoc { triggered, done, pending, dead, .. } = &function;
     let line = |key: &str, value: &str| format!("{key:12} {value}");
     out.line(line("function", &function.name))?;
-    out.line(line("runs", &format!("{triggered}: {pending} pending, {done} ended, {dead} given up")))?;
+    out.line(line("runs", &format!("{triggered}: {pending} pending, {done} ended, {dead} failed for good")))?;
     if let Some(error) = &function.error {
         return Ok(out.line(line("definition", &out.styled(Style::Bad, &error.to_string())))?);
     }

@@ -192,7 +192,7 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
     let mut table = Table::new(&["repair>", "phase", "begun", "log", "records>", "runs>", "replaces>", "reason"]);
     for repair in repairs {
         let log = match repair.undo {
-            Some(undone) => format!("(takes {undone} back)"),
+            Some(undone) => format!("(undoes {undone})"),
             None => repair.log.or(repair.function.map(|name| format!("(function {name})"))).unwrap_or_default(),
         };
         let counts = repair.counts;

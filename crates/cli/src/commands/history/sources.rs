@@ -84,7 +84,7 @@ pub enum Version {
 impl Sources {
     /// Reads the journals of the namespace that the command is about and of those named besides.
     pub fn load(global: &Global, with: &WithArgs, version: Version) -> Result<Self> {
-        Self::load_from(Target::find(global)?.0, with, version)
+        Self::load_from(Target::find(global)?.0, global, with, version)
     }
 
     /// The same, if an address of a log may name the namespace; returns the log's name in it.
@@ -96,13 +96,14 @@ impl Sources {
         let Some(name) = address.log else {
             return Err(Code::AddressInvalid.error(format!("'{log}' names a namespace and no log in it")));
         };
-        Ok((Self::load_from(Target::Peer(address.peer), with, version)?, name.to_string()))
+        let first = Target::Peer(address.peer, global.ca.clone());
+        Ok((Self::load_from(first, global, with, version)?, name.to_string()))
     }
 
-    fn load_from(first: Target, with: &WithArgs, version: Version) -> Result<Self> {
+    fn load_from(first: Target, global: &Global, with: &WithArgs, version: Version) -> Result<Self> {
         let mut targets = vec![first];
         for named in &with.with {
-            targets.push(Target::named(named)?);
+            targets.push(Target::named(named, global)?);
         }
         let (mut sources, mut tables) = (Vec::new(), Vec::new());
         for target in targets {
@@ -288,7 +289,7 @@ impl Source {
         let place = Place::at(target)?;
         let table = read_host(&place, version)?;
         let name = match target {
-            Target::Peer(peer) => peer.namespace.to_string(),
+            Target::Peer(peer, _) => peer.namespace.to_string(),
             Target::Socket(path) | Target::Directory(path) => name_of(path),
         };
         Ok((Source { name, inner: Inner::Host(Box::new(place), RefCell::default()) }, table))

@@ -66,6 +66,15 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         (false, true) => out.object(&receipt_object(log, &receipt))?,
         (false, false) => out.line(receipt.seqno.to_string())?,
     }
+    // At an address there is a host, which sends what is in the outbox.
+    if Address::claims(log)
+        && let Place::Local(_) = place
+        && place.host()?.is_none()
+    {
+        crate::feed::stderr(
+            "millrace: the message waits in the outbox, because no host is running (`millrace serve`)\n",
+        );
+    }
     Ok(())
 }
 

@@ -66,7 +66,10 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
         out.line(format!("missing    {}: lost before this namespace was salvaged", records(missing)))?;
     }
     for (function, runs) in &found.missing_runs {
-        out.line(format!("missing    {}: given up when this namespace was salvaged", runs_of(function, *runs)))?;
+        out.line(format!(
+            "missing    {}: became dead letters when this namespace was salvaged",
+            runs_of(function, *runs)
+        ))?;
     }
     let verdict = match (sound, fault_count) {
         (true, _) => {
@@ -121,7 +124,7 @@ pub fn tell_backup(found: &Inspection, out: &mut Out) -> Outcome {
 
 pub fn tell_lost_runs(lost: &BTreeMap<Name, u64>, out: &mut Out) -> Outcome {
     for (function, runs) in lost {
-        let line = format!("lost       {}: given up, with dead letters (MR2032)", runs_of(function, *runs));
+        let line = format!("lost       {}: became dead letters (MR2032)", runs_of(function, *runs));
         let line = out.styled(Style::Bad, &line);
         out.line(line)?;
     }

@@ -71,7 +71,9 @@ fn salvage(dir: &Path, to: &Path, out: &mut Out) -> Outcome {
     out.line(format!("salvaged   {} with {}", to.display(), show::count(salvaged.records, "record")))?;
     check::tell_rebuilt(rebuilt, out)?;
     for (from, to) in &salvaged.damaged {
-        out.line(format!("damaged    {from} to {to}; a log's newest records that stood there are not even known of"))?;
+        out.line(format!(
+            "damaged    {from} to {to}; if the newest records of a log were there, they are lost and not listed"
+        ))?;
     }
     check::tell_lost(&salvaged.lost, out)?;
     check::tell_lost_runs(&lost_runs, out)?;
@@ -126,5 +128,5 @@ fn restore(args: &RestoreArgs, out: &mut Out) -> Outcome {
         }))?);
     }
     out.line(format!("restored {} as namespace {id} (epoch {epoch}); it was {}", args.dir.display(), head.namespace))?;
-    Ok(out.line("streams to other namespaces stand still until you decide: millrace outbox ls, millrace relay ls")?)
+    Ok(out.line("links to other namespaces are stopped until you confirm that this copy replaces the original: `millrace outbox ls`, `millrace relay ls`")?)
 }

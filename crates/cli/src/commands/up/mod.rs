@@ -30,13 +30,14 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
             Err(error) if error.code() == Code::NotANamespace => None,
             Err(error) => return Err(error.into()),
         };
-        for step in Changes::of(&application).plan(namespace.as_ref())? {
+        for step in Changes::of(&application).taking_over(args.take_over).plan(namespace.as_ref())? {
             report(&step, true, out)?;
         }
         return Ok(());
     }
     let opened = open(&application, &dir, out)?;
-    each_step(out, |progress| Changes::of(&application).apply(&opened, args.force, progress))
+    let changes = Changes::of(&application).taking_over(args.take_over);
+    each_step(out, |progress| changes.apply(&opened, args.force, progress))
 }
 
 /// Opens the application's namespace, which is made if there is none.
@@ -56,7 +57,7 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
     let mut any = false;
     each_step(out, |progress| {
-        Changes::of(&application).withdraw(&namespace, args.logs, args.force, &mut |told| {
+        Changes::of(&application).taking_over(args.take_over).withdraw(&namespace, args.logs, args.force, &mut |told| {
             any = true;
             progress(told);
         })

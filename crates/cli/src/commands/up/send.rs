@@ -60,7 +60,7 @@ pub fn up(remote: &Remote, args: &UpArgs, out: &mut Out) -> Outcome {
         sending.functions.insert(declared.spec.name.clone(), Bundle::of(shown(&declared.source)?, &listing));
         files.extend(listing.items.into_iter().map(|item| (item.sha256.clone(), item)));
     }
-    let order = Order::Up(Up { sending, force: args.force, dry_run: args.dry_run });
+    let order = Order::Up(Up { sending, force: args.force, take_over: args.take_over, dry_run: args.dry_run });
     for _ in 0..ROUNDS_MAX {
         match remote.manage(&order)? {
             Answer::Steps(done) => return done.steps.iter().try_for_each(|step| Ok(report(step, args.dry_run, out)?)),
@@ -121,7 +121,8 @@ fn hash_of(text: &str) -> Result<Vec<u8>> {
 pub fn down(remote: &Remote, args: &DownArgs, out: &mut Out) -> Outcome {
     let path = args.file.path();
     Application::load(&path)?;
-    let order = Order::Down(Down { sending: sending(&path)?, logs: args.logs, force: args.force });
+    let DownArgs { logs, force, take_over, .. } = *args;
+    let order = Order::Down(Down { sending: sending(&path)?, logs, force, take_over });
     let done: StepsDoc = remote.manage(&order)?;
     for step in &done.steps {
         report(step, false, out)?;

@@ -9,7 +9,8 @@ use crate::{
         session::Session,
     },
 };
-use hyper::{HeaderMap, Request, StatusCode, body::Incoming};
+use hyper::{Request, StatusCode, body::Incoming};
+use millrace_node::Door;
 use millrace_wire::{Code, HISTORY_DEFAULT, Result, history};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -51,16 +52,27 @@ struct Change<'l> {
     change: &'static str,
 }
 
-fn description(headers: &HeaderMap, body: &[u8]) -> Result<NewLog> {
-    if body.is_empty() { Ok(NewLog::default()) } else { described(headers, body) }
-}
-
-fn described<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T> {
-    match media_type(headers)?.as_deref() {
-        Some("application/json") => serde_json::from_slice(body).map_err(|error| {
-            let error = error.to_string().replace("expected u64", "expected a whole number of records");
-            Code::HttpBodyInvalid.error(format!("the body does not describe a log: {error}"))
-        }),
+/// The namespace as the caller may use it, and what the body says of a log, if there is a body.
+async fn described<T: DeserializeOwned>(
+    session: &Session,
+    namespace: &str,
+    request: Request<Incoming>,
+) -> Result<(Door, Option<T>)> {
+    let (head, body) = request.into_parts();
+    Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
+    check_encoding(&head.headers)?;
+    let door = session.door(namespace)?;
+    let body = body::read(body, BODY_MAX_BYTES).await?;
+    if body.bytes.is_empty() {
+        return Ok((door, None));
+    }
+    match media_type(&head.headers)?.as_deref() {
+        Some("application/json") => {
+            serde_json::from_slice(&body.bytes).map(|said| (door, Some(said))).map_err(|error| {
+                let error = error.to_string().replace("expected u64", "expected a whole number of records");
+                Code::HttpBodyInvalid.error(format!("the body does not describe a log: {error}"))
+            })
+        }
         kind => {
             let kind = kind.unwrap_or("nothing");
             Err(Code::HttpTypeUnsupported.error(format!("the body is of type '{}', not application/json", shown(kind))))
@@ -75,12 +87,8 @@ pub(in crate::http) async fn create(
     log: &str,
     request: Request<Incoming>,
 ) -> Result<Response> {
-    let (head, body) = request.into_parts();
-    Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
-    check_encoding(&head.headers)?;
-    let door = session.door(namespace)?;
-    let body = body::read(body, BODY_MAX_BYTES).await?;
-    let history = description(&head.headers, &body.bytes)?.history;
+    let (door, described) = described::<NewLog>(session, namespace, request).await?;
+    let history = described.unwrap_or_default().history;
     let existed = door.log(log, None).await.is_ok();
     let name = log.to_owned();
     // It makes a file, which may take a while on a slow disk.
@@ -96,12 +104,9 @@ pub(in crate::http) async fn change(
     log: &str,
     request: Request<Incoming>,
 ) -> Result<Response> {
-    let (head, body) = request.into_parts();
-    Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
-    check_encoding(&head.headers)?;
-    let door = session.door(namespace)?;
-    let body = body::read(body, BODY_MAX_BYTES).await?;
-    let Settings { history } = described(&head.headers, &body.bytes)?;
+    let (door, described) = described::<Settings>(session, namespace, request).await?;
+    let missing = || Code::HttpBodyInvalid.error("the request has no body, which says what to change");
+    let Settings { history } = described.ok_or_else(missing)?;
     let name = log.to_owned();
     let changed = session.hosted.define(door, move |door| door.set_history(&name, history)).await?;
     let change = if changed { "updated" } else { "unchanged" };

@@ -119,6 +119,10 @@ fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
         "",
         hosted.started().elapsed().as_secs_f64(),
     );
+    if let Some(until) = hosted.certificate_until_s() {
+        let help = "When the certificate of the host expires, in seconds since 1970.";
+        metrics.gauge("millrace_certificate_expiry_timestamp_seconds", help, "", until);
+    }
     let open = counters.connections.load(Relaxed);
     metrics.gauge("millrace_connections", "Open connections.", "", open);
     let help = "Accepted connections.";

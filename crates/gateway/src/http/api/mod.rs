@@ -8,6 +8,7 @@ pub(super) mod pages;
 pub(super) mod range;
 pub(super) mod record;
 pub(super) mod repairs;
+pub(super) mod runs;
 pub(super) mod tail;
 
 use super::{connection::body, session::Session};
