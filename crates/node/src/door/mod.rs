@@ -267,8 +267,8 @@ impl Door {
         self.out(cursor(), durability)
     }
 
-    /// Asks something of repairs, which takes the right to each log that it changes. An amendment is an append to a log that its owner has
-    /// declared amendable.
+    /// Asks something of repairs, which takes the right `repair` on each log that it changes. An amendment takes the right to append to its
+    /// log, which must be amendable.
     pub fn ask_repair(&self, ask: Ask) -> Held<Told> {
         let asked = || {
             let namespace = self.namespace();
