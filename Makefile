@@ -1,7 +1,7 @@
 # make demo: the thermometer, from nothing to a picture      make test: everything that must hold
 # make check: format and lints only                          make test-all: the same with the long forms of short tests
 # make dist: a wheel, a tarball and a Debian package in target/packages
-# make bench [ONLY=id]: the numbers                          make soak [MINUTES=60] [ONLY=storm]: storms, lies and disk faults
+# make bench [ONLY=id]: the numbers                          make soak [MINUTES=60] [ONLY=storm]: storms, lies, disk faults, repairs
 .PHONY: demo test test-all check dist bench soak setup
 # Rust of rustup before Debian's, which is older; the test runner is in the virtual environment.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A long run: storms, the liar test and disk faults in turn, each with a new seed, until the time is over.
+"""A long run: storms, the liar test, disk faults and random repairs in turn, each with a new seed, until the time is over.
 
 It stops at the first failure and prints the one command that plays it again. MINUTES is how long (60), MILLRACE_SEED where
 the seeds begin, ONLY one of the parts. The storm's records in one piece: MILLRACE_STORM_RECORDS (200000).
@@ -32,8 +32,14 @@ PARTS = [
         {"MILLRACE_LIAR_SECONDS": "120"},
     ),
     ("disk", ["-p", "millrace-journal", "--test", "disk"], [], {"MILLRACE_DISK_SECONDS": "60"}),
+    ("oracle", ["-p", "millrace-repair", "--test", "oracle"], [], {"MILLRACE_REPAIR_SECONDS": "60"}),
 ]
-TESTS = {"storm": "tests/tests/storm", "liar": "tests/tests/liar*", "disk": "crates/journal/tests/disk*"}
+TESTS = {
+    "storm": "tests/tests/storm",
+    "liar": "tests/tests/liar*",
+    "disk": "crates/journal/tests/disk*",
+    "oracle": "crates/repair/tests/oracle",
+}
 SEED = re.compile(r"MILLRACE_SEED=\d+(?: MILLRACE_[A-Z_]+=\d+)*")
 TALLY = re.compile(r"^tally: (.*)$")
 # What a host held at its heaviest.

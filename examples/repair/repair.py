@@ -3,7 +3,7 @@
 
   stale     a thermometer repeats one reading for a day
   celsius   a thermometer reports three weeks in °C instead of °F
-  late      interpolated readings are replaced by those that arrive late
+  late      interpolated readings are amended by those that arrive late
   runs      a random number generator loses every fourth value; its code is replaced
 
 Without arguments all four. Each prints what it found and draws it, in `demo-out/repair-NAME.png`.
@@ -14,7 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,6 +35,7 @@ from driver.host import Host  # noqa: E402
 from driver.readings import Readings, read  # noqa: E402
 
 RUNS_TIMEOUT_S = 600
+REPAIR_TIMEOUT_S = 600
 HOUR_S, DAY_S = 3600, 86_400
 SENSORS = ("jfk", "lga")
 LAG_S = 6 * HOUR_S
@@ -87,6 +90,19 @@ def repair(host: Host, *args: str) -> dict:
     """Runs a repair and applies it; how far it is then."""
     ready = json.loads(host.call("--json", "repair", "run", *args))
     return json.loads(host.call("--json", "repair", "apply", str(ready["repair"])))
+
+
+def amend(host: Host, log: str, values: list[str]) -> dict:
+    """Amends the records of a log from the first on, and waits until the host has repaired it; the repair."""
+    command = host.command("log", "append", log, "--amends", "1", "--lines")
+    subprocess.run(command, input="".join(f"{value}\n" for value in values), text=True, check=True, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + REPAIR_TIMEOUT_S
+    while time.monotonic() < until:
+        applied = [row for row in host.rows("repair", "ls") if row["phase"] == "applied"]
+        if applied:
+            return applied[-1]
+        time.sleep(0.1)
+    raise TimeoutError(f"the amendments of {log} were not applied")
 
 
 def payloads(host: Host, logs: list[str]) -> dict[str, list[str]]:
@@ -202,12 +218,10 @@ def late(out: Path) -> Repaired:
 
     with served(out / "repair-late" / "clean", own(functions), records(right.values)) as host:
         clean = payloads(host, logs)
-    with served(out / "repair-late" / "wrong", own(functions), records(guessed)) as host:
+    policy = f"amendable = true\namend_count = {len(guessed)}\n"
+    with served(out / "repair-late" / "wrong", own(functions, reading=policy), records(guessed)) as host:
         before = payloads(host, logs)
-        corrections = out / "repair-late" / "right.json"
-        rows = [{"seqno": k + 1, "value": text} for k, (_, text) in enumerate(records(right.values))]
-        corrections.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        done = repair(host, "reading", "--values", str(corrections), "--reason", "the readings have arrived")
+        done = amend(host, "reading", [text for _, text in records(right.values)])
         after = payloads(host, logs)
         totals = [json.loads(of["heating"][-1])["total"] for of in (before, after)]
         pictures.late(
@@ -244,13 +258,13 @@ def runs(out: Path) -> Repaired:
         return report("runs", host, done, equal, before=repr(verdicts[0]), after=repr(verdicts[1]))
 
 
-def own(functions: dict[str, str], generator: str = "functions") -> Callable[[Path], Path]:
-    """Writes the application of functions of this example, each bound to a log and alone in its file."""
+def own(functions: dict[str, str], generator: str = "functions", **settings: str) -> Callable[[Path], Path]:
+    """Writes the application of functions of this example, each bound to a log and alone in its file; with settings of logs."""
 
     def write(directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         logs = sorted({*functions.values(), "sample", "z", "verdict"} if "ks" in functions else {"reading", "heating"})
-        text = [f'[namespace]\npath = "{directory / "namespace"}"', *(f"[logs.{log}]" for log in logs)]
+        text = [f'[namespace]\npath = "{directory / "namespace"}"', *(f"[logs.{log}]\n{settings.get(log, '')}" for log in logs)]
         for name, log in functions.items():
             code = EXAMPLE / (generator if name == "generate" else "functions") / f"{name}.py"
             text.append(

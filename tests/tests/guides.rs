@@ -97,7 +97,16 @@ fn serverless() {
     let printed = type_in("serverless.md");
     says(
         &printed,
-        &["\"sum\":17", "\"order\":5", "id: ", "MR3110", "failed for good", "millrace_function_pending", "MR2107", "MR2101"],
+        &[
+            "\"sum\":17",
+            "\"order\":5",
+            "id: ",
+            "MR3110",
+            "failed for good",
+            "millrace_function_pending",
+            "MR2107",
+            "MR2101",
+        ],
     );
     let answers: Vec<&str> = printed.lines().filter(|line| line.contains("\"seqno\":3")).collect();
     assert_eq!(answers.len(), 2, "the same record twice:\n{printed}");
@@ -114,6 +123,10 @@ fn tests_of_functions() {
 fn repair() {
     let printed = type_in("repair.md");
     says(&printed, &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "undoes repair 1"]);
+    says(
+        &printed,
+        &["replayed by repair 9", "1 of 2 amendments of log 'raw' wait", "2 of 2 amendments of log 'raw' wait"],
+    );
     let with_it = printed.split_once("repair 1: applied").expect("it was applied").1;
     says(with_it.split_once("undoes repair 1").expect("it was taken back").0, &["20.5", "21.5"]);
     says(with_it.split_once("undoes repair 1").expect("it was taken back").1, &["57.5", "58.5"]);

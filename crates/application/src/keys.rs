@@ -54,12 +54,33 @@ pub const NAMESPACE: &[Key] = &[
 ];
 
 /// Keys of `[logs."NAME"]`.
-pub const LOG: &[Key] = &[key(
-    "history",
-    "1 to 268435456, or `\"all\"`",
-    "`10000`",
-    "How many of its newest records the log keeps; `\"all\"` keeps records until they are trimmed.",
-)];
+pub const LOG: &[Key] = &[
+    key(
+        "history",
+        "1 to 268435456, or `\"all\"`",
+        "`10000`",
+        "How many of its newest records the log keeps; `\"all\"` keeps records until they are trimmed.",
+    ),
+    key(
+        "amendable",
+        "`true` or `false`",
+        "`false`",
+        "Whether sources may amend records of the log: correct them later, with the right to append. Amendments become a repair that the \
+         host applies by itself.",
+    ),
+    key(
+        "amend_count",
+        "1 to 10000",
+        "`1000`",
+        "With `amendable`: the number of waiting amendments that starts a repair.",
+    ),
+    key(
+        "amend_age",
+        "duration up to `\"168h\"`",
+        "`\"1m\"`",
+        "With `amendable`: the age of the oldest waiting amendment that starts a repair.",
+    ),
+];
 
 /// Keys of `[functions.NAME]`.
 pub const FUNCTION: &[Key] = &[

@@ -24,7 +24,7 @@ pub use watch::Fingerprint;
 use millrace_journal::Durability;
 use millrace_namespace::{
     FunctionSpec,
-    definition::{LogScope, SCOPES_MAX},
+    definition::{AMEND_AGE_MAX, AMEND_COUNT_MAX, AmendPolicy, LogScope, SCOPES_MAX},
 };
 use millrace_wire::{Code, HISTORY_DEFAULT, LogName, Result};
 use problem::{Collector, shown, suggestion};
@@ -71,6 +71,8 @@ pub struct LogDeclaration {
     pub name: LogName,
     /// How many records it keeps.
     pub history: u64,
+    /// When amendments of its records become a repair; none if it is not amendable.
+    pub amendable: Option<AmendPolicy>,
 }
 
 /// A function of an application file.
@@ -287,7 +289,17 @@ fn read_log(name: &str, item: &Item, span: Span, problems: &mut Collector<'_>) -
     }
     let section = Section::open(item, span, format!("[logs.\"{}\"]", shown(name)), keys::LOG, problems)?;
     let history = section.history("history", problems).unwrap_or(HISTORY_DEFAULT);
-    Some(LogDeclaration { name: parsed?, history })
+    let amendable = section.flag("amendable", problems).unwrap_or(false);
+    let count = section.number("amend_count", 1, AMEND_COUNT_MAX, problems);
+    let age = section.duration("amend_age", Duration::ZERO, AMEND_AGE_MAX, problems);
+    for key in ["amend_count", "amend_age"].into_iter().filter(|key| !amendable && section.has(key)) {
+        let label = section.label();
+        problems.add(section.place_of(key), format!("{key} in {label} needs `amendable = true`"));
+    }
+    let default = AmendPolicy::default();
+    let age_ms = age.map_or(default.age_ms, |age| age.as_millis() as u64); // at most a week
+    let policy = AmendPolicy { count: count.unwrap_or(default.count), age_ms };
+    Some(LogDeclaration { name: parsed?, history, amendable: amendable.then_some(policy) })
 }
 
 fn read_namespace(root: &dyn TableLike, base: &Path, problems: &mut Collector<'_>) -> (PathBuf, Settings) {

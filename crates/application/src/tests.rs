@@ -147,6 +147,11 @@ fn a_typo_is_told_with_its_place_and_what_was_meant() {
     assert!(problem(text).ends_with("did you mean 'python'?"));
     let text = format!("[logs.inbox]\n{}", function("on = [\"inbix\"]"));
     assert!(problem(&text).starts_with("6:7: no log 'inbix' is declared; did you mean 'inbox'?"), "{}", problem(&text));
+    assert_eq!(problem("[logs.a]\namend_count = 5"), "2:1: amend_count in [logs.\"a\"] needs `amendable = true`");
+    let amendable = |text: &str| Application::parse(text, Path::new("x")).unwrap().logs[0].amendable.unwrap();
+    let policy = amendable("[logs.a]\namendable = true\namend_count = 5\namend_age = \"2s\"");
+    assert_eq!((policy.count, policy.age_ms), (5, 2000));
+    assert_eq!(amendable("[logs.a]\namendable = true"), AmendPolicy::default());
     assert_eq!(
         problem("[logs.a]\nhistory = \"every\""),
         "2:11: history in [logs.\"a\"]: a whole number or \"all\" was expected, not a text"

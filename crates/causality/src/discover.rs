@@ -10,7 +10,10 @@
 //!
 //! A run that appended nothing is reached like any other: with other values it may append something.
 
-use crate::table::{Origin, Row, Table};
+use crate::{
+    index::IdMap,
+    table::{Origin, Row, Table},
+};
 use millrace_journal::{Kind, Outcome, What};
 use millrace_wire::EventId;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -143,10 +146,10 @@ pub fn discover(table: &Table, changes: &Changes, kept: &mut dyn FnMut(u32) -> O
         seeds,
         will: Bits::new(table.len()),
         may: Bits::new(table.len()),
-        logs: HashMap::new(),
-        runs: HashMap::new(),
-        keeps: HashMap::new(),
-        attempts: HashMap::new(),
+        logs: IdMap::default(),
+        runs: IdMap::default(),
+        keeps: IdMap::default(),
+        attempts: IdMap::default(),
         found: Discovery::default(),
     };
     pass.run(kept)
@@ -196,12 +199,12 @@ struct Pass<'a> {
     /// Records and runs that change for certain.
     will: Bits,
     may: Bits,
-    logs: HashMap<u32, LogState>,
+    logs: IdMap<LogState>,
     /// Candidates by the row of their TRIGGER.
-    runs: HashMap<u32, usize>,
-    keeps: HashMap<u32, Option<Kept>>,
+    runs: IdMap<usize>,
+    keeps: IdMap<Option<Kept>>,
     /// Attempts under way: the clock of the last FIRED.
-    attempts: HashMap<u32, u64>,
+    attempts: IdMap<u64>,
     found: Discovery,
 }
 
@@ -215,6 +218,9 @@ impl Pass<'_> {
                 self.trigger(number, &row, kept);
             } else if row.is(Kind::Fired) {
                 self.fired(number, &row, kept);
+                if self.table.is_read(number) {
+                    self.read(number, kept);
+                }
             } else if row.is(Kind::Read) || row.is(Kind::Call) {
                 self.read(number, kept);
             } else if row.is(Kind::Done) {

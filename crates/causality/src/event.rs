@@ -26,6 +26,10 @@ pub struct Event<'b> {
     pub carried: bool,
     /// Whether its cause is only what the client that appended it claims.
     pub claimed: bool,
+    /// The repair that wrote it, if it is a shadow entry.
+    pub repair: Option<u64>,
+    /// Of a shadow APPEND: whether it says that there is no record.
+    pub void: bool,
     /// Its payload, or its beginning.
     pub payload: &'b [u8],
     /// The length of the whole payload.
@@ -45,6 +49,8 @@ impl<'b> From<&'b Entry> for Event<'b> {
             ordinal: entry.ordinal,
             carried: entry.carried,
             claimed: entry.claimed,
+            repair: if entry.shadow { entry.repair() } else { None },
+            void: entry.shadow && entry.replaced().is_some_and(|replaced| replaced.void),
             payload: &entry.payload,
             payload_bytes: entry.payload.len() as u64,
         }

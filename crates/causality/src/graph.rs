@@ -123,6 +123,9 @@ impl Graph {
                 making.trigger(place);
             } else if row.is(Kind::Fired) {
                 making.fired(place, &mut runs);
+                if history.table(place).is_read(place.row) {
+                    making.read(place);
+                }
             } else if row.is(Kind::Read) || row.is(Kind::Call) {
                 making.read(place);
             } else if row.is(Kind::Done) {
@@ -197,10 +200,14 @@ impl Making<'_> {
     }
 
     fn append(&mut self, place: Place) {
-        let row = self.history.row(place);
+        let (row, table) = (self.history.row(place), self.history.table(place));
+        let version = table.version(place.row);
+        if version.is_some_and(|version| version.void) {
+            return;
+        }
         let Some(log) = self.log(place.table, row.subject) else { return };
         self.nodes[log].count += 1;
-        self.nodes[log].bytes += row.record_bytes();
+        self.nodes[log].bytes += version.map_or(row, |version| table.row(version.row)).record_bytes();
         let cause = if row.claimed() { Cause::Outside } else { self.history.cause(place) };
         match cause {
             Cause::Outside => {
@@ -276,9 +283,10 @@ impl Making<'_> {
     }
 
     fn done(&mut self, place: Place, runs: &mut HashMap<Place, u64>) {
-        let row = self.history.row(place);
+        let (row, table) = (self.history.row(place), self.history.table(place));
         let function = self.function(place);
-        match row.outcome() {
+        let replay = table.run_of(place.row).and_then(|run| table.replay(run));
+        match replay.map_or(row, |replay| table.row(replay.row)).outcome() {
             Some((Outcome::Dead, _)) => self.nodes[function].dead += 1,
             _ => self.nodes[function].done += 1,
         }

@@ -1,4 +1,33 @@
-//! From a log's seqno to the row of its record.
+//! From a log's seqno to the row of its record, and maps by small numbers.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+/// A map by ids or rows.
+pub(crate) type IdMap<V> = HashMap<u32, V, BuildHasherDefault<IdHasher>>;
+
+/// Hashes numbers that count up. It costs a tenth of the default, which is for keys that an adversary chooses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32((*byte).into()));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        let mixed = (self.0.rotate_left(32) ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// No row has this number.
 pub(crate) const NO_ROW: u32 = u32::MAX;

@@ -23,6 +23,7 @@ mod graph;
 mod history;
 mod index;
 mod merge;
+mod repaired;
 mod table;
 mod tree;
 
@@ -31,5 +32,6 @@ pub use event::Event;
 pub use graph::{Edge, Flow, Graph, Node, NodeKind};
 pub use history::{Cause, History, Place, Violation};
 pub use merge::Merge;
+pub use repaired::{Extent, Replay, Version};
 pub use table::{Builder, Read, Row, Table};
 pub use tree::{Branch, Link, Tree, TreeLimits};

@@ -7,10 +7,13 @@
 //!
 //! A cause is the row of another event of the table, or the number of an id in a list, if no event of the table has it. Ids are not
 //! stored: sequences are dense, so a few spans give the id of every row. What a run read is in a list of bytes beside the rows.
+//!
+//! Shadow entries are rows of no kind. Those of repairs in force say what records and runs have become: see [`crate::repaired`].
 
 use crate::{
     event::Event,
-    index::{LogRows, NO_ROW},
+    index::{IdMap, LogRows, NO_ROW},
+    repaired::{Repaired, Replay, Version},
 };
 use millrace_journal::{Attempt, End, Kind, Outcome, ReadFrom, Reads, What, trigger_record};
 use millrace_wire::{Code, EventId, Hlc, NamespaceId, Result};
@@ -25,6 +28,11 @@ const POSITION_EVERY: u32 = 64;
 
 const CLAIMED: u8 = 1;
 const CARRIED: u8 = 2;
+const VOID: u8 = 4;
+/// Of a FIRED: its run read nothing then, and its replay did.
+const NEW_READS: u8 = 8;
+/// In a kind: the entry is a shadow.
+const SHADOW: u8 = 0x40;
 
 /// An event in a table.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +76,11 @@ impl Row {
 
     /// Of an APPEND, the length of the record.
     pub fn record_bytes(&self) -> u64 {
-        if self.is(Kind::Append) { self.detail.into() } else { 0 }
+        if self.kind & !SHADOW == Kind::Append as u8 { self.detail.into() } else { 0 }
+    }
+
+    fn is_shadow(&self, kind: Kind) -> bool {
+        self.kind == kind as u8 | SHADOW
     }
 
     /// Of a DONE, how the run ended, and the number of the error's code, 0 if there is none.
@@ -78,7 +90,8 @@ impl Row {
             1 => Outcome::Dead,
             _ => Outcome::Cancelled,
         };
-        self.is(Kind::Done).then_some((outcome, (self.detail >> 2) as u16))
+        let is_done = self.is(Kind::Done) || self.is_shadow(Kind::Done);
+        is_done.then_some((outcome, (self.detail >> 2) as u16))
     }
 
     /// Of a FIRED, the revision of its function, and whether the attempt is over and the run waits.
@@ -159,10 +172,14 @@ pub struct Builder {
     reads: Vec<u8>,
     /// Of some rows, ascending.
     positions: Vec<(u32, u64)>,
-    logs: HashMap<u32, LogRows>,
+    logs: IdMap<LogRows>,
     names: Names,
     log_ids: HashMap<String, u32>,
     carried: Vec<(EventId, u64, EventId, Row)>,
+    /// The rows of shadow entries, with the repairs that wrote them.
+    shadows: Vec<(u32, u64)>,
+    /// The repairs in force.
+    in_force: BTreeSet<u64>,
     /// Whether a copy came last.
     behind_copy: bool,
     damaged: u64,
@@ -179,10 +196,12 @@ impl Builder {
             foreign: Vec::new(),
             reads: Vec::new(),
             positions: Vec::new(),
-            logs: HashMap::new(),
+            logs: IdMap::default(),
             names: Names::default(),
             log_ids: HashMap::new(),
             carried: Vec::new(),
+            shadows: Vec::new(),
+            in_force: BTreeSet::new(),
             behind_copy: false,
             damaged: 0,
         }
@@ -199,6 +218,11 @@ impl Builder {
         self.names.functions.insert(id, name.into());
     }
 
+    /// Says that a repair is in force: the records and runs are what its shadow entries say. Without that, they are as they were.
+    pub fn in_force(&mut self, repair: u64) {
+        self.in_force.insert(repair);
+    }
+
     /// Notes that entries could not be read here.
     pub fn damaged(&mut self) {
         self.damaged += 1;
@@ -213,7 +237,9 @@ impl Builder {
             self.log_ids.extend(self.names.define(event.payload));
         }
         let detail = self.detail(event)?;
-        let flags = if event.claimed { CLAIMED } else { 0 } | if event.carried { CARRIED } else { 0 };
+        let flags = if event.claimed { CLAIMED } else { 0 }
+            | if event.carried { CARRIED } else { 0 }
+            | if event.void { VOID } else { 0 };
         let mut row = Row {
             hlc: event.hlc.get(),
             seqno: event.seqno,
@@ -221,7 +247,7 @@ impl Builder {
             cause: NO_ROW,
             detail,
             ordinal: event.ordinal,
-            kind: event.kind as u8,
+            kind: event.kind as u8 | if event.repair.is_some() { SHADOW } else { 0 },
             flags,
         };
         if event.carried {
@@ -248,8 +274,12 @@ impl Builder {
         if is_far || std::mem::take(&mut self.behind_copy) {
             self.positions.push((number, event.position));
         }
-        if event.kind == Kind::Append {
-            self.logs.entry(event.subject).or_default().push(event.seqno, number);
+        match event.repair {
+            Some(repair) => self.shadows.push((number, repair)),
+            None if event.kind == Kind::Append => {
+                self.logs.entry(event.subject).or_default().push(event.seqno, number);
+            }
+            None => {}
         }
         self.rows.push(row);
         Ok(())
@@ -273,7 +303,7 @@ impl Builder {
                 outcome | u32::from(code) << 2
             }
             Kind::Trigger => match trigger_record(event.payload) {
-                Some((log, seqno)) => self.note(&[Read { log, from: seqno, count: 1, what: What::Record }])?,
+                Some((log, seqno)) => self.note([Read { log, from: seqno, count: 1, what: What::Record }])?,
                 None => NO_ROW,
             },
             Kind::Read => {
@@ -281,11 +311,10 @@ impl Builder {
                     ReadFrom::Log(log) => Some(Read { log, from: row.from, count: row.count, what: row.what }),
                     ReadFrom::Name(_) => None,
                 });
-                let rows: Vec<Read> = rows.collect();
-                self.note(&rows)?
+                self.note(rows)?
             }
             Kind::Call => match self.call(event) {
-                Some(read) => self.note(&[read])?,
+                Some(read) => self.note([read])?,
                 None => NO_ROW,
             },
             _ => 0,
@@ -311,7 +340,7 @@ impl Builder {
     }
 
     /// Puts what was read into the list of bytes: each as what (1), log, from and count (LEB128), and 255 behind the last.
-    fn note(&mut self, reads: &[Read]) -> Result<u32> {
+    fn note(&mut self, reads: impl IntoIterator<Item = Read>) -> Result<u32> {
         let at = u32::try_from(self.reads.len()).ok().filter(|at| *at != NO_ROW);
         let at = at.ok_or_else(|| {
             Code::HistoryTooLong.error(format!("the runs of namespace {} read too many records", self.namespace))
@@ -335,13 +364,16 @@ impl Builder {
     /// The table.
     pub fn finish(self) -> Table {
         let Self { mut carried, mut rows, mut logs, spans, mut foreign, mut reads, positions, namespace, .. } = self;
+        let (shadows, in_force) = (self.shadows, self.in_force);
         // A crash may leave both the original and its copy; the original is the one with neighbours.
         carried.retain(|(id, ..)| find(&spans, rows.len(), *id).is_none());
         carried.sort_by_key(|(id, ..)| *id);
         carried.dedup_by_key(|(id, ..)| *id);
         let shift = carried.len() as u32;
-        for row in rows.iter_mut().filter(|row| row.cause < FOREIGN && row.cause != NO_ROW) {
-            row.cause += shift;
+        if shift > 0 {
+            for row in rows.iter_mut().filter(|row| row.cause < FOREIGN) {
+                row.cause += shift;
+            }
         }
         let ids: Vec<EventId> = carried.iter().map(|(id, ..)| *id).collect();
         let is_carried = |id: EventId| ids.binary_search(&id).ok().map(|at| at as u32);
@@ -388,7 +420,9 @@ impl Builder {
             names: self.names,
             targets: BTreeMap::new(),
             damaged: self.damaged,
+            repaired: Repaired::default(),
         };
+        table.take_up(shadows.iter().filter(|(_, repair)| in_force.contains(repair)));
         table.targets = table.find_targets();
         table
     }
@@ -452,10 +486,11 @@ pub struct Table {
     reads: Vec<u8>,
     /// Of some rows, ascending.
     positions: Vec<(u32, u64)>,
-    logs: HashMap<u32, LogRows>,
+    logs: IdMap<LogRows>,
     names: Names,
     targets: BTreeMap<u32, BTreeSet<u32>>,
     damaged: u64,
+    repaired: Repaired,
 }
 
 /// What caused an event, as its own table knows it.
@@ -559,11 +594,28 @@ impl Table {
         }
     }
 
-    /// What an event read. Of a TRIGGER, the record that it names.
-    pub fn reads(&self, row: u32) -> impl Iterator<Item = Read> + '_ {
+    /// Whether an event tells what its run read.
+    pub fn is_read(&self, row: u32) -> bool {
         let event = self.row(row);
-        let has = (event.is(Kind::Read) || event.is(Kind::Call) || event.is(Kind::Trigger)) && event.detail != NO_ROW;
-        let mut bytes = if has { &self.reads[event.detail as usize..] } else { &[] }.iter().copied();
+        event.is(Kind::Read) || event.is(Kind::Call) || event.flags & NEW_READS != 0
+    }
+
+    /// The row that has what an event read: that of a replay has it for its run.
+    fn reads_of(&self, row: u32) -> Option<&Row> {
+        let event = self.row(row);
+        let is_replaced = !self.repaired.replays.is_empty() && (event.is(Kind::Read) || event.flags & NEW_READS != 0);
+        let replay = if is_replaced { self.run_of(row).and_then(|run| self.replay(run)) } else { None };
+        let found = match replay {
+            Some(replay) => self.row(replay.reads?),
+            None => Some(event).filter(|_| self.is_read(row) || event.is(Kind::Trigger))?,
+        };
+        Some(found).filter(|found| found.detail != NO_ROW)
+    }
+
+    /// What an event read, in the history that the repairs in force have made. Of a TRIGGER, the record that it names.
+    pub fn reads(&self, row: u32) -> impl Iterator<Item = Read> + '_ {
+        let found = self.reads_of(row);
+        let mut bytes = found.map_or(&[][..], |found| &self.reads[found.detail as usize..]).iter().copied();
         std::iter::from_fn(move || {
             let what = match bytes.next()? {
                 0 => What::Record,
@@ -576,6 +628,53 @@ impl Table {
             let (log, from, count) = (varint(&mut bytes), varint(&mut bytes), varint(&mut bytes));
             Some(Read { log: log as u32, from, count, what })
         })
+    }
+
+    /// What repairs in force have changed.
+    pub(crate) fn repaired(&self) -> &Repaired {
+        &self.repaired
+    }
+
+    /// Takes up the shadow entries of the repairs in force, the oldest first.
+    fn take_up<'s>(&mut self, shadows: impl Iterator<Item = &'s (u32, u64)>) {
+        let (mut repaired, mut reads) = (Repaired::default(), HashMap::new());
+        let shift = self.first_regular();
+        for (number, repair) in shadows {
+            let (row, repair) = (number + shift, *repair);
+            let event = self.row(row);
+            match self.origin(row) {
+                // One with seqno 0 is appended when the repair is applied, and then it is an APPEND like others.
+                _ if event.is_shadow(Kind::Append) => {
+                    if let Some(record) = self.record(event.subject, event.seqno) {
+                        let version = Version { repair, row, void: event.flags & VOID != 0 };
+                        repaired.versions.insert(record, version);
+                    }
+                }
+                Origin::Row(run) if event.is_shadow(Kind::Read) => drop(reads.insert(run, row)),
+                Origin::Row(run) if event.is_shadow(Kind::Done) => {
+                    repaired.replays.insert(run, Replay { repair, row, reads: reads.remove(&run) });
+                }
+                _ => {}
+            }
+        }
+        let mut attempts: HashMap<u32, Option<u32>> = HashMap::new();
+        if repaired.replays.values().any(|replay| replay.reads.is_some()) {
+            for number in 0..self.len() {
+                let event = self.row(number);
+                let (is_fired, is_read) = (event.attempt().is_some_and(|(_, waits)| !waits), event.is(Kind::Read));
+                let Some(run) = Some(number).filter(|_| is_fired || is_read).and_then(|row| self.run_of(row)) else {
+                    continue;
+                };
+                if repaired.replays.get(&run).is_some_and(|replay| replay.reads.is_some()) {
+                    let attempt = if is_fired { Some(number) } else { None };
+                    attempts.insert(run, attempt);
+                }
+            }
+        }
+        for attempt in attempts.into_values().flatten() {
+            self.rows[attempt as usize].flags |= NEW_READS;
+        }
+        self.repaired = repaired;
     }
 
     /// The row of a record.

@@ -126,7 +126,7 @@ impl<'h> Growing<'h> {
 }
 
 fn is_read(history: &History, place: Place) -> bool {
-    history.row(place).is(Kind::Read) || history.row(place).is(Kind::Call)
+    history.table(place).is_read(place.row)
 }
 
 impl Tree {

@@ -3,8 +3,10 @@
 //! A [`FunctionSpec`] is what a user declares. A [`Definition`] is the same together with the deployed code; it is the JSON in the
 //! function's DEFINE entry, and the only source of a host about functions.
 
+mod amend;
 mod rights;
 
+pub use amend::{AMEND_AGE_MAX, AMEND_COUNT_MAX, AmendPolicy};
 pub use rights::{LogScope, Rights, SCOPES_MAX, SECRETS_MAX, SendScope};
 
 use millrace_journal::json::{self, Unread};

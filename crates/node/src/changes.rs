@@ -8,6 +8,7 @@ use crate::{
     DEAD_LETTER_HISTORY, Definition, FunctionStat, Isolation, Namespace,
     audit::{Audited, audit},
     functions::{self, StoreLock},
+    repairs::{amend_policy, declare_amendable},
 };
 use millrace_application::{Application, FunctionDeclaration};
 use millrace_journal::Transaction;
@@ -75,6 +76,9 @@ pub struct Step {
     /// Of a log that is updated: how many records it keeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryChange>,
+    /// Of a log: whether sources may amend its records from now on, if that changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amendable: Option<bool>,
 }
 
 /// Another history of a log.
@@ -94,7 +98,7 @@ fn is_zero(number: &u64) -> bool {
 
 impl Step {
     fn new(what: What, name: &str, action: Action) -> Self {
-        Self { what, name: name.into(), action, given_up: 0, history: None }
+        Self { what, name: name.into(), action, given_up: 0, history: None, amendable: None }
     }
 
     /// A function that was removed, and how many of its pending runs were given up with it.
@@ -361,14 +365,19 @@ impl<'a> Changes<'a> {
         let mut steps = Vec::new();
         for log in &self.application.logs {
             let (name, wanted) = (&log.name, log.history);
+            let policy = match namespace.filter(|_| existing.contains_key(&**name)) {
+                Some(namespace) => amend_policy(namespace, name)?,
+                None => None,
+            };
+            let amendable = (policy != log.amendable).then_some(log.amendable.is_some());
             let action = match existing.get(&**name) {
                 None => Action::Created,
-                Some(there) if *there == wanted => Action::Unchanged,
+                Some(there) if *there == wanted && amendable.is_none() => Action::Unchanged,
                 Some(_) => Action::Updated,
             };
-            let was = existing.get(&**name).filter(|_| action == Action::Updated);
+            let was = existing.get(&**name).filter(|was| action == Action::Updated && **was != wanted);
             let history = was.map(|was| HistoryChange { from: *was, to: wanted });
-            steps.push(Step { history, ..Step::new(What::Log, name, action) });
+            steps.push(Step { history, amendable, ..Step::new(What::Log, name, action) });
         }
         // Dead-letter logs come with their functions, whatever history they may have if they are there.
         let missing = self.dead_letters().into_iter().filter(|name| !existing.contains_key(&***name));
@@ -414,6 +423,10 @@ impl<'a> Changes<'a> {
             }
             if let Some(change) = step.history {
                 namespace.set_history_held(&step.name.parse()?, Some(change.from), change.to)?.wait()?;
+            }
+            let declared = self.application.logs.iter().find(|log| *log.name == *step.name);
+            if let (Some(_), Some(log)) = (step.amendable, declared) {
+                declare_amendable(namespace, &log.name, log.amendable)?;
             }
             progress(Progress::Step(&step));
         }

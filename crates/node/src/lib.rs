@@ -53,8 +53,8 @@ pub use millrace_namespace::{
     Held, Holder, Letters, LogStat, Namespace, NewRecord, Receipt, Record, RecordRef, Retried, RetriedAll, RunFilter,
     RunPage, RunState, RunView, Runtime, Site, Stretch, check_directory,
     definition::{
-        BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES, PENDING_MAX,
-        RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,
+        AmendPolicy, BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES,
+        PENDING_MAX, RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,
     },
     keys::{KEY_MAX_BYTES, KEYS_MAX},
 };

@@ -3,6 +3,7 @@
 use crate::{
     FunctionState, Holder, HostStatus, Letters, Level, LiveFunction, Namespace, RunFilter, RunState, RunView, Runtime,
     links::{LinkView, Links, OUTBOX_DEAD_LETTERS},
+    repairs::{amendments, repairs},
 };
 use millrace_dispatch::status::wall_ms;
 use millrace_journal::{Catalog, Function};
@@ -65,6 +66,8 @@ pub enum Reason {
     Link(LinkReason),
     LinkIdle { link: String },
     OutboxDead { log: String, records: u64 },
+    RepairOpen { repair: u64, phase: &'static str, error: Option<String> },
+    AmendmentsWait { log: String, waiting: u64, count: u64, due_in_ms: u64 },
 }
 
 /// A link that has something to carry, or something wrong with it.
@@ -180,6 +183,21 @@ impl fmt::Display for Reason {
                 f,
                 "peers refused messages for good: log '{log}' has {records}; `millrace log tail {log}` says why"
             ),
+            Self::RepairOpen { repair, phase, error } => {
+                write!(f, "repair {repair} is {phase}")?;
+                error.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))?;
+                write!(f, "; see `millrace repair show {repair}`")
+            }
+            Self::AmendmentsWait { log, waiting, count, due_in_ms: 0 } => {
+                write!(
+                    f,
+                    "{waiting} of {count} amendments of log '{log}' wait for a host, or for the end of the open repair"
+                )
+            }
+            Self::AmendmentsWait { log, waiting, count, due_in_ms } => write!(
+                f,
+                "{waiting} of {count} amendments of log '{log}' wait; they become a repair in {due_in_ms} ms at the latest"
+            ),
         }
     }
 }
@@ -208,14 +226,16 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
     };
     let (what, mut reasons) = if target.is_empty() {
         let links = links_behind(namespace, |_| true)?.into_iter().chain(asked.refused_messages());
-        ("namespace".into(), asked.all().into_iter().chain(links).collect())
+        let repairs = repairs_behind(namespace, |_| true)?;
+        ("namespace".into(), asked.all().into_iter().chain(links).chain(repairs).collect())
     } else if let Ok(run) = target.parse::<EventId>() {
         (format!("run {run}"), asked.run(namespace.run(run)?))
     } else if let Some(function) = catalog.function(target) {
         (format!("function '{target}'"), asked.function(function.name()))
     } else if catalog.log(target).is_some() {
         let links = links_behind(namespace, |link| link.from == target || link.to == target)?;
-        (format!("log '{target}'"), asked.log(target)?.into_iter().chain(links).collect())
+        let repairs = repairs_behind(namespace, |log| log == target)?;
+        (format!("log '{target}'"), asked.log(target)?.into_iter().chain(links).chain(repairs).collect())
     } else {
         let named = links_behind(namespace, |link| link.name == target)?;
         let what = format!("link '{target}'");
@@ -247,6 +267,26 @@ fn links_behind(namespace: &Namespace, wanted: impl Fn(&LinkView) -> bool) -> Re
         })
     };
     Ok(views.iter().filter(behind).map(reason).collect())
+}
+
+/// The repair of a log that is open, and the amendments that wait.
+fn repairs_behind(namespace: &Namespace, wanted: impl Fn(&str) -> bool) -> Result<Vec<Reason>> {
+    let is_wanted = |log: &Option<LogName>| log.as_ref().is_none_or(|log| wanted(log));
+    let open = repairs(namespace)?.into_iter().filter(|repair| repair.phase.is_open() && is_wanted(&repair.log));
+    let open = open.map(|repair| Reason::RepairOpen {
+        repair: repair.repair,
+        phase: repair.phase.as_str(),
+        error: repair.error.map(|(code, error)| format!("{code}: {error}")),
+    });
+    let now_ms = wall_ms();
+    let waiting = amendments(namespace)?.into_iter().filter(|of| of.waiting > 0 && wanted(&of.log));
+    let waiting = waiting.map(|of| Reason::AmendmentsWait {
+        log: of.log.to_string(),
+        waiting: of.waiting,
+        count: of.count,
+        due_in_ms: of.due_us.map_or(0, |due_us| (due_us / 1000).saturating_sub(now_ms)),
+    });
+    Ok(open.chain(waiting).collect())
 }
 
 fn unknown(target: &str) -> millrace_wire::Error {

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Fixture, until};
 use millrace_node::{
-    Code, Definition,
-    repairs::{self, Ask, CodeRequest, Correction, NewCode, Phase, Request},
+    AmendPolicy, Code, Definition,
+    repairs::{self, Amendments, Ask, CodeRequest, Correction, NewCode, Phase, Request, Told, Waiting},
 };
 
 fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u64 {
@@ -19,7 +19,14 @@ fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u6
         accept_unknown: false,
         append_new: false,
     };
-    Ask::Open(request).ask(&fixture.namespace).unwrap().repair
+    number(Ask::Open(request).ask(&fixture.namespace).unwrap())
+}
+
+fn number(told: Told) -> u64 {
+    match told {
+        Told::Repair(repair) => repair.repair,
+        Told::Amended(waiting) => panic!("{waiting:?} is no repair"),
+    }
 }
 
 /// Waits until the host has done what a repair waits for.
@@ -29,7 +36,7 @@ fn done(fixture: &Fixture, repair: u64) -> Phase {
 }
 
 fn ask(fixture: &Fixture, ask: Ask) -> Phase {
-    let repair = ask.ask(&fixture.namespace).unwrap().repair;
+    let repair = number(ask.ask(&fixture.namespace).unwrap());
     done(fixture, repair)
 }
 
@@ -166,6 +173,7 @@ fn what_cannot_be_replayed_stops_the_repair_and_changes_nothing() {
         append_new: false,
     };
     assert_eq!(refused(Ask::Open(second)), Code::RepairOpen);
+    assert_eq!(refused(Ask::Rollback(repair, String::new())), Code::RepairPhase, "it was never applied");
     assert_eq!(ask(&fixture, Ask::Abandon(repair)), Phase::Abandoned);
     assert_eq!(fixture.all("mean"), ["20.0", "25.0"]);
     assert_eq!(refused(Ask::Run(99)), Code::RepairNotFound);
@@ -188,7 +196,7 @@ fn open_code(fixture: &Fixture, function: &str, body: &str, since: u64, append_n
     let source = fixture.source(&format!("new-{function}"), "handler.py", &text);
     let function = function.parse().unwrap();
     let code = NewCode { function, source, since, reason: "a test".into(), append_new };
-    Ask::Code(code).ask(&fixture.namespace).unwrap().repair
+    number(Ask::Code(code).ask(&fixture.namespace).unwrap())
 }
 
 fn code_of(fixture: &Fixture, function: &str) -> String {
@@ -472,4 +480,114 @@ fn a_pending_run_has_the_repaired_record_also_when_its_log_has_left_it_behind() 
         "the run of the void record is cancelled"
     );
     drop(host);
+}
+
+fn amend(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> Result<Waiting, Code> {
+    let correction =
+        |(seqno, value): &(u64, Option<&str>)| Correction { seqno: *seqno, value: value.map(|text| text.into()) };
+    let corrections = corrections.iter().map(correction).collect();
+    let amendments = Amendments { log: log.parse().unwrap(), corrections };
+    match Ask::Amend(amendments).ask(&fixture.namespace).map_err(|error| error.code())? {
+        Told::Amended(waiting) => Ok(waiting),
+        Told::Repair(repair) => panic!("{repair:?} is no answer to an amendment"),
+    }
+}
+
+fn amendable(fixture: &Fixture, log: &str, count: u64, age_ms: u64) {
+    let policy = Some(AmendPolicy { count, age_ms });
+    assert!(repairs::declare_amendable(&fixture.namespace, &log.parse().unwrap(), policy).unwrap());
+}
+
+/// Longer than any test takes.
+const LONG_MS: u64 = 3_600_000;
+
+#[test]
+fn amendments_become_a_repair_once_there_are_enough() {
+    let fixture = Fixture::new();
+    two_functions(&fixture);
+    let host = fixture.host();
+    for value in ["20", "20", "20", "20"] {
+        fixture.append("raw", value);
+    }
+    fixture.idle();
+    assert_eq!(amend(&fixture, "raw", &[(1, Some("30"))]), Err(Code::NotAmendable));
+    amendable(&fixture, "raw", 4, LONG_MS);
+    assert_eq!(amend(&fixture, "raw", &[(5, Some("30"))]), Err(Code::AboveTail));
+    assert_eq!(amend(&fixture, "raw", &[]), Err(Code::CorrectionInvalid));
+    let waiting = amend(&fixture, "raw", &[(2, Some("99")), (4, Some("24")), (2, Some("22"))]).unwrap();
+    assert_eq!((waiting.waiting, waiting.count), (3, 4));
+    let why = millrace_node::why(&fixture.namespace, "raw").unwrap();
+    assert!(why.reasons.iter().any(|reason| reason.to_string().contains("3 of 4 amendments of log 'raw' wait")));
+    assert_eq!(repairs::repairs(&fixture.namespace).unwrap(), []);
+    // The fourth equals the record, and is one all the same.
+    amend(&fixture, "raw", &[(3, Some("20"))]).unwrap();
+    let applied = || repairs::repairs(&fixture.namespace).unwrap().iter().any(|repair| repair.phase == Phase::Applied);
+    until("the host has applied it", applied);
+    assert_eq!(fixture.all("raw"), ["20", "22", "20", "24"], "the newest of each record counts");
+    assert_eq!(fixture.all("mean"), ["20.0", "21.0", "21.0", "22.0"]);
+    let repair = repairs::repairs(&fixture.namespace).unwrap().remove(0);
+    assert_eq!((repair.auto, repair.records, &*repair.reason), (true, 2, "4 amendments"));
+    assert_eq!(repairs::amendments(&fixture.namespace).unwrap()[0].waiting, 0);
+    // It is rolled back like any other.
+    assert_eq!(ask(&fixture, Ask::Rollback(repair.repair, String::new())), Phase::Applied);
+    assert_eq!(fixture.all("mean"), ["20.0", "20.0", "20.0", "20.0"]);
+    drop(host);
+}
+
+#[test]
+fn amendments_that_are_old_enough_become_a_repair_when_a_host_runs() {
+    let fixture = Fixture::new();
+    two_functions(&fixture);
+    let host = fixture.host();
+    fixture.append("raw", "20");
+    fixture.idle();
+    drop(host);
+    amendable(&fixture, "raw", 10, 1);
+    amend(&fixture, "raw", &[(1, Some("28"))]).unwrap();
+    assert_eq!(fixture.all("raw"), ["20"]);
+    let host = fixture.host();
+    until("the host has applied it", || fixture.all("mean") == ["28.0"]);
+    drop(host);
+}
+
+#[test]
+fn amendments_wait_for_the_end_of_a_repair_that_is_open() {
+    let fixture = Fixture::new();
+    two_functions(&fixture);
+    let host = fixture.host();
+    for value in ["20", "20"] {
+        fixture.append("raw", value);
+    }
+    fixture.idle();
+    let repair = open(&fixture, "raw", &[(1, Some("10"))]);
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    amendable(&fixture, "raw", 1, LONG_MS);
+    assert_eq!(amend(&fixture, "raw", &[(2, Some("26"))]).unwrap().waiting, 1);
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
+    until("the amendment is applied as well", || fixture.all("mean") == ["10.0", "18.0"]);
+    drop(host);
+}
+
+#[test]
+fn amendments_of_what_has_left_the_history_are_dead_letters() {
+    let fixture = Fixture::new();
+    two_functions(&fixture);
+    for value in ["20", "21"] {
+        fixture.append("raw", value);
+    }
+    amendable(&fixture, "raw", 2, LONG_MS);
+    amend(&fixture, "raw", &[(1, Some("30"))]).unwrap();
+    fixture.namespace.trim_log(&"raw".parse().unwrap(), 2).unwrap();
+    assert_eq!(amend(&fixture, "raw", &[(1, Some("31"))]), Err(Code::CorrectionTooOld));
+    amend(&fixture, "raw", &[(2, Some("31"))]).unwrap();
+    let host = fixture.host();
+    until("the other one is applied", || fixture.namespace.get("raw", 2).unwrap().payload == b"31");
+    let letters = fixture.all("dead/amend");
+    assert!(letters.len() == 1 && letters[0].contains("MR7004") && letters[0].contains("\"seqno\":1"), "{letters:?}");
+    drop(host);
+    // What waits when the log is no longer amendable is one as well.
+    amend(&fixture, "raw", &[(2, None)]).unwrap();
+    assert!(repairs::declare_amendable(&fixture.namespace, &"raw".parse().unwrap(), None).unwrap());
+    assert_eq!(amend(&fixture, "raw", &[(2, None)]), Err(Code::NotAmendable));
+    assert_eq!(fixture.all("dead/amend").len(), 2);
 }

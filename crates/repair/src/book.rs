@@ -65,6 +65,9 @@ pub(crate) enum Note {
         /// Whether records that replayed runs leave beyond those that they had left are appended when it is applied.
         #[serde(default)]
         append_new: bool,
+        /// Whether it is applied as soon as it is replayed: its corrections are amendments.
+        #[serde(default)]
+        auto: bool,
         /// What keeps the past from retention.
         pin: u32,
     },
@@ -154,6 +157,8 @@ pub struct Repair {
     pub records: u64,
     /// The repair that it takes back.
     pub undo: Option<u64>,
+    /// Whether it is applied as soon as it is replayed: its corrections are amendments.
+    pub auto: bool,
     /// What was done.
     pub counts: Counts,
     /// Why it stopped: the code, and what was wrong.
@@ -245,7 +250,7 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         }
     };
     match note {
-        Note::Open { reason, log, records, undo, code, append_new, pin } => repairs.push(Repair {
+        Note::Open { reason, log, records, undo, code, append_new, auto, pin } => repairs.push(Repair {
             repair: seqno,
             phase: Phase::Open,
             reason,
@@ -254,6 +259,7 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
             function: code.as_ref().map(|code| code.name.clone()),
             records,
             undo,
+            auto,
             counts: Counts::default(),
             error: None,
             pin,

@@ -12,10 +12,13 @@
 //! new records take the places of its old ones; where there are fewer, the rest is void; where there are more, the repair stops, or, if
 //! it was asked to, appends the rest to their logs in the batch of its GENERATION. So seqnos stay.
 //!
+//! Corrections that a source delivers late wait as amendments ([`mod@amend`]) until they become a repair, which is applied by itself.
+//!
 //! A repair may also give a function other code: its runs are replayed with that, and the GENERATION's batch deploys it.
 //!
 //! This crate runs no code and knows no host: [`Runner`] does. Who may ask is decided elsewhere.
 
+mod amend;
 mod apply;
 mod book;
 mod calls;
@@ -26,6 +29,7 @@ mod past;
 mod session;
 mod verify;
 
+pub use amend::{Amendments, Due, Waiting, amend, amend_policy, amendments, declare_amendable, take_due};
 pub use book::{Counts, Phase, Repair, news, repair, repairs};
 pub use changes::{Change, changes};
 pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, undo};

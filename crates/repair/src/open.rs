@@ -5,7 +5,7 @@ use crate::{
     book::{self, NewCode, Note, Phase, Repair, note, repair, repairs},
     session::replaced_by,
 };
-use millrace_journal::Transaction;
+use millrace_journal::{Log, Transaction};
 use millrace_namespace::{Definition, Namespace, names::check_public, no_function};
 use millrace_wire::{Code, EventId, LogName, Result};
 use std::time::Duration;
@@ -82,43 +82,70 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     if let Some(twice) = corrections.windows(2).find(|two| two[0].seqno == two[1].seqno) {
         return Err(Code::CorrectionInvalid.error(format!("seqno {} is corrected twice", twice[0].seqno)));
     }
-    let mut payload = Vec::new();
-    let mut kept = Vec::with_capacity(corrections.len());
+    let (mut payload, mut kept) = (Vec::new(), Vec::with_capacity(corrections.len()));
     for correction in corrections {
-        let seqno = correction.seqno;
         if correction.value.as_ref().is_some_and(|value| value.len() > journal.record_max_bytes()) {
+            let seqno = correction.seqno;
             return Err(Code::RecordTooLong.error(format!("the value for record {seqno} of log '{name}'")));
         }
-        let is_equal = match journal.get(&log, seqno, &mut payload) {
-            Ok(_) => correction.value.as_deref() == Some(&payload),
-            Err(error) if error.code() == Code::RecordVoid => correction.value.is_none(),
-            Err(error) if error.code() == Code::BelowHistory => {
-                let earliest = log.earliest();
-                let error = format!("log '{name}' no longer has record {seqno}; the oldest is {earliest}");
-                return Err(Code::CorrectionTooOld.error(error));
-            }
-            Err(error) => return Err(error),
-        };
-        if is_equal {
-            continue;
+        if check(namespace, &log, &correction, accept_unknown, &mut payload)? {
+            kept.push(correction);
         }
-        if !accept_unknown && journal.entry_at(journal.position(&log, seqno))?.carried {
-            let error = format!("record {seqno} of log '{name}' is older than the complete journal");
-            return Err(Code::ReadersUnknown.error(error));
-        }
-        kept.push(correction);
     }
     if kept.is_empty() {
         return Err(Code::CorrectionInvalid.error("every correction equals the recorded value"));
     }
+    let number = begin(namespace, &log, &kept, Opening { reason, append_new, auto: false })?;
+    ask_run(namespace, number)?;
+    Ok(number)
+}
+
+/// Whether a correction changes something. An error if its record cannot be corrected.
+pub(crate) fn check(
+    namespace: &Namespace,
+    log: &Log,
+    correction: &Correction,
+    accept_unknown: bool,
+    payload: &mut Vec<u8>,
+) -> Result<bool> {
+    let (journal, name, seqno) = (namespace.journal(), log.name(), correction.seqno);
+    let is_equal = match journal.get(log, seqno, payload) {
+        Ok(_) => correction.value.as_deref() == Some(payload),
+        Err(error) if error.code() == Code::RecordVoid => correction.value.is_none(),
+        Err(error) if error.code() == Code::BelowHistory => {
+            let earliest = log.earliest();
+            let error = format!("log '{name}' no longer has record {seqno}; the oldest is {earliest}");
+            return Err(Code::CorrectionTooOld.error(error));
+        }
+        Err(error) => return Err(error),
+    };
+    if !is_equal && !accept_unknown && journal.entry_at(journal.position(log, seqno))?.carried {
+        let error = format!("record {seqno} of log '{name}' is older than the complete journal");
+        return Err(Code::ReadersUnknown.error(error));
+    }
+    Ok(!is_equal)
+}
+
+/// How a repair of records is opened.
+pub(crate) struct Opening {
+    pub reason: String,
+    pub append_new: bool,
+    /// Whether the host applies it as soon as it is replayed.
+    pub auto: bool,
+}
+
+/// Opens a repair and notes its corrections. Its number; nobody replays it yet.
+pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], opening: Opening) -> Result<u64> {
+    let (journal, name) = (namespace.journal(), log.name());
+    let Opening { reason, append_new, auto } = opening;
     let pin = journal.pin(&format!("repair of log '{name}'"), WINDOW_BYTES, WINDOW)?.id;
-    let (records, of_log) = (kept.len() as u64, Some(name));
+    let (records, of_log) = (kept.len() as u64, Some(name.clone()));
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?; // Somebody else may have been faster.
-        note(tx, &Note::Open { reason, log: of_log, records, undo: None, code: None, append_new, pin })
+        note(tx, &Note::Open { reason, log: of_log, records, undo: None, code: None, append_new, auto, pin })
     });
     let number = opened.inspect_err(|_| drop(journal.unpin(pin)))?.value;
-    let mut rest = &kept[..];
+    let mut rest = kept;
     while !rest.is_empty() {
         let mut bytes = 0;
         let fits = |correction: &&Correction| {
@@ -128,11 +155,10 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
         };
         let part = rest.iter().take_while(fits).count();
         journal.commit(|tx| {
-            rest[..part].iter().try_for_each(|correction| stage(namespace, tx, number, &log, correction))
+            rest[..part].iter().try_for_each(|correction| stage(namespace, tx, number, log, correction))
         })?;
         rest = &rest[part..];
     }
-    ask_run(namespace, number)?;
     Ok(number)
 }
 
@@ -157,7 +183,7 @@ pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
         let code =
             NewCode { function: function.id(), name: name.clone(), attributes, before, revision, since, only: None };
         let (log, undo, code) = (None, None, Some(code));
-        let opened = note(tx, &Note::Open { reason, log, records: 0, undo, code, append_new, pin })?;
+        let opened = note(tx, &Note::Open { reason, log, records: 0, undo, code, append_new, auto: false, pin })?;
         note(tx, &Note::Run { repair: opened })?;
         Ok(opened)
     });
@@ -175,7 +201,7 @@ fn stage(
     namespace: &Namespace,
     tx: &mut Transaction<'_>,
     repair: u64,
-    log: &millrace_journal::Log,
+    log: &Log,
     correction: &Correction,
 ) -> Result<()> {
     let replaced = replaced_by(namespace.journal(), log, correction.seqno, repair, correction.value.is_none())?;
@@ -186,10 +212,10 @@ fn stage(
 
 /// Opens a repair that takes another one back: the last that is in force. Its number.
 pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
-    check_none_open(namespace)?;
     let all = repairs(namespace)?;
     let of = repair(namespace, number)?;
     expect(&of, &[Phase::Applied], "taken back")?;
+    check_none_open(namespace)?;
     let newest = all.iter().rfind(|repair| repair.phase == Phase::Applied && repair.undo.is_none());
     if let Some(newest) = newest.filter(|newest| newest.repair != number) {
         let newest = newest.repair;
@@ -221,7 +247,7 @@ pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
             }
         }
         let undo = Some(number);
-        let opened = note(tx, &Note::Open { reason, log: None, records, undo, code, append_new, pin })?;
+        let opened = note(tx, &Note::Open { reason, log: None, records, undo, code, append_new, auto: false, pin })?;
         note(tx, &Note::Run { repair: opened })?;
         Ok(opened)
     });

@@ -451,7 +451,8 @@ pub fn drive(
 ) -> Result<bool> {
     let waiting = |repair: &Repair| matches!(repair.phase, Phase::Running | Phase::Applying);
     let Some(repair) = book::repairs(namespace)?.into_iter().find(waiting) else { return Ok(false) };
-    let (number, applies) = (repair.repair, repair.phase == Phase::Applying || repair.undo.is_some());
+    let applies = repair.phase == Phase::Applying || repair.undo.is_some() || repair.auto;
+    let number = repair.repair;
     let done = Session::begin(namespace, &repair, runner, stop).and_then(|mut session| {
         session.replay(&mut |counts, at, of| progress(number, counts, at, of))?;
         if applies { session.apply() } else { session.ready() }

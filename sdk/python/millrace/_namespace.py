@@ -332,6 +332,16 @@ class Namespace(ABC):
 
         return repairs(self)
 
+    def amend(self, log: str, values: Any) -> int:
+        """Amends records of a log that is declared amendable; returns how many amendments of the log wait.
+
+        `values` is `{seqno: value}`, or a data frame with the columns `seqno` and `value`; None as a value takes the record away.
+        The host repairs the log when the log's policy says so (`amend_count` and `amend_age` in millrace.toml).
+        """
+        from millrace.repairs import amend
+
+        return amend(self, log, values)
+
     def _ask(self, what: str, options: Optional[dict[str, Optional[str]]] = None) -> Any:
         given = {key: value for key, value in (options or {}).items() if value is not None}
         return json.loads(self.show(what, **given))

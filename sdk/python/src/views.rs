@@ -24,7 +24,9 @@ fn look(namespace: &Namespace, what: &str, options: &Options) -> Result<String> 
         }
         ("runs", "") => json!({ "runs": namespace.runs(&filter(options)?)?.iter().map(run).collect::<Value>() }),
         ("runs", id) => run(&namespace.run(id.parse()?)?),
-        ("repairs", "") => json!({ "repairs": repairs::repairs(namespace)? }),
+        ("repairs", "") => {
+            json!({ "repairs": repairs::repairs(namespace)?, "amendments": repairs::amendments(namespace)? })
+        }
         ("repairs", of) => match of.strip_suffix("/diff") {
             Some(number) => changes(namespace, repair_number(number)?, options)?,
             None => json!(repairs::repair(namespace, repair_number(of)?)?),

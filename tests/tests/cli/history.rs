@@ -392,3 +392,72 @@ fn a_trace_shows_what_a_repair_put_there_and_a_plan_verifies_functions() {
     let plan = place.feed(["--json", "repair", "plan", "raw", "--values", "-"], b"{\"seqno\": 4, \"value\": \"12\"}");
     assert_eq!(plan.ok().object()["corrects"]["equal"], json!(1), "it is right by now");
 }
+
+#[test]
+fn the_repaired_history_is_shown_with_its_repair_and_the_original_beside_it() {
+    let place = measured("");
+    let before = [json(&place, &["trace", "raw@4"]), json(&place, &["graph"])];
+    place.feed(["repair", "run", "raw", "--values", "-"], b"{\"seqno\": 4, \"value\": \"12\"}").ok();
+    assert_eq!(json(&place, &["trace", "raw@4"]), before[0], "nobody sees anything of it yet");
+    place.run(["repair", "apply", "1"]).ok();
+    let text = place.run(["trace", "raw@4"]).ok();
+    for expected in ["12  (repair 1; was 10)", "21.0  (repair 1; was 20.0)", "replayed by repair 1"] {
+        assert!(text.text().contains(expected), "{expected} is not in\n{}", text.text());
+    }
+    let trace = json(&place, &["trace", "raw@4"]);
+    let record = &trace["root"]["record"];
+    assert_eq!(record["repaired"], json!({ "repair": 1, "void": false, "original": { "bytes": 2, "data": "10" } }));
+    assert_eq!(trace["root"]["below"][0]["run"]["replayed_by"], 1);
+    let said = place.run(["graph"]).ok();
+    assert!(said.text().contains("after repair 1: 2 runs replayed, 2 records replaced"), "{}", said.text());
+    let original = json(&place, &["trace", "raw@4", "--original"]);
+    assert_eq!(original["root"]["below"], before[0]["root"]["below"]);
+    let nodes = |graph: &Value| graph["nodes"].as_array().unwrap().iter().filter(|node| node["name"] == "mean").count();
+    let graph = json(&place, &["graph", "--original"]);
+    assert_eq!((nodes(&graph), &graph["repairs"]), (nodes(&before[1]), &json!([])));
+
+    // A host says the same, and a rollback takes it back.
+    let host = place.serve_tcp(["--name", "farm"]);
+    let address = format!("mr://127.0.0.1:{}/farm", host.port());
+    assert_eq!(json(&place, &["-n", &address, "trace", "raw@4"]), json(&place, &["trace", "raw@4"]));
+    let repairs = json(&place, &["-n", &address, "graph"])["repairs"].take();
+    let extent = (&repairs[0]["repair"], &repairs[0]["runs"], &repairs[0]["records"], &repairs[0]["void"]);
+    assert_eq!(extent, (&json!(1), &json!(2), &json!(2), &json!(0)));
+    place.run(["repair", "rollback", "1"]).ok();
+    let text = place.run(["-n", &address, "trace", "raw@4"]).ok();
+    assert!(text.text().starts_with("raw@4  20") && !text.text().contains("was 10"), "{}", text.text());
+    assert!(json(&place, &["trace", "raw@4"])["root"]["record"]["data"] == "10");
+}
+
+#[test]
+fn a_source_amends_records_and_the_host_repairs_them() {
+    let place = measured("");
+    place.run(["log", "append", "raw", "--amends", "4", "12"]).fails("MR7015", 1);
+    let text =
+        application("").replace("[logs.raw]", "[logs.raw]\namendable = true\namend_count = 3\namend_age = \"1h\"");
+    place.write("millrace.toml", &text);
+    let up = place.run(["up", "--dry-run"]).ok();
+    assert!(up.text().contains("log raw would be updated; amendable"), "{}", up.text());
+    place.run(["up"]).ok();
+    assert!(place.run(["up"]).ok().text().contains("log raw unchanged"));
+    let said = place.run(["log", "append", "raw", "--amends", "4", "99"]).ok();
+    assert_eq!(said.text(), "1 of 3 amendments of log 'raw' wait for a repair\n");
+    let host = place.serve_tcp(["--name", "farm"]);
+    let address = format!("mr://127.0.0.1:{}/farm", host.port());
+    let listed = place.run(["-n", &address, "repair", "ls"]).ok();
+    assert!(listed.text().contains("1 of 3 amendments of log 'raw' wait for a repair, due at"), "{}", listed.text());
+    let why = place.run(["-n", &address, "why", "raw"]).ok();
+    assert!(why.text().contains("1 of 3 amendments of log 'raw' wait"), "{}", why.text());
+    // Two at once, by lines; the newest of each record counts.
+    place.feed(["-n", &address, "log", "append", "raw", "--amends", "3", "--lines"], b"30\n12\n").ok();
+    eventually("the host has applied it", || place.records("mean")[3] == "21.0");
+    assert_eq!(place.records("raw"), ["20", "40", "30", "12"]);
+    let repairs = place.run(["--json", "repair", "ls"]).ok().objects();
+    let of = (&repairs[0]["phase"], &repairs[0]["auto"], &repairs[0]["reason"], &repairs[0]["records"]);
+    assert_eq!(of, (&json!("applied"), &json!(true), &json!("3 amendments"), &json!(1)));
+    place.run(["log", "append", "raw", "--amends", "9", "1"]).fails("MR2105", 1);
+    for wrong in [&["--amends", "0"][..], &["--amends", "1", "--key", "k"]] {
+        let refused = place.run([&["log", "append", "raw", "1"], wrong].concat());
+        assert_eq!(refused.code, 2, "{refused:?}");
+    }
+}

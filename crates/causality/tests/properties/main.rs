@@ -3,5 +3,6 @@
 mod discovery;
 mod graphs;
 mod order;
+mod repaired;
 mod trees;
 mod world;

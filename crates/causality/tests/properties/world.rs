@@ -54,6 +54,8 @@ pub fn table(namespace: NamespaceId, entries: &[Entry]) -> Table {
             ordinal: entry.ordinal,
             carried: entry.carried,
             claimed: entry.claimed || entry.received,
+            repair: None,
+            void: false,
             payload: &entry.payload,
             payload_bytes: entry.payload.len() as u64,
         };
@@ -120,7 +122,7 @@ pub struct World {
     sent: Vec<(usize, u32, EventId, Hlc)>,
 }
 
-fn int(number: u64) -> Vec<u8> {
+pub fn int(number: u64) -> Vec<u8> {
     let bytes = number.to_le_bytes();
     bytes[..8 - number.leading_zeros() as usize / 8].to_vec()
 }

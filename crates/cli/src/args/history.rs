@@ -23,6 +23,9 @@ pub struct TraceArgs {
     /// Show at most this many levels
     #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub depth: u32,
+    /// Show the history as it was before any repair
+    #[arg(long)]
+    pub original: bool,
     #[command(flatten)]
     pub with: WithArgs,
 }
@@ -61,6 +64,9 @@ pub struct GraphArgs {
     /// Show the logs of the runtime too
     #[arg(long)]
     pub internal: bool,
+    /// Show the history as it was before any repair
+    #[arg(long)]
+    pub original: bool,
     #[command(flatten)]
     pub with: WithArgs,
 }

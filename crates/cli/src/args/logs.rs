@@ -195,6 +195,10 @@ pub struct AppendArgs {
     /// Each line of standard input is an object {"log": …, "data": …}
     #[arg(long)]
     pub ndjson: bool,
+    /// Amend this record of an amendable log instead, with --lines this one and the following; the host repairs them
+    #[arg(long, value_name = "SEQNO", value_parser = seqno, requires = "log",
+        conflicts_with_all = ["ndjson", "function", "key", "wait", "durability"])]
+    pub amends: Option<u64>,
     /// Also run this function, whether or not it is bound to the log
     #[arg(long, value_name = "FUNCTION")]
     pub function: Option<String>,

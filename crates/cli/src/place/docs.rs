@@ -412,6 +412,8 @@ pub struct RepairDoc {
     pub function: Option<String>,
     pub records: u64,
     pub undo: Option<u64>,
+    /// Whether the host applies it by itself.
+    pub auto: bool,
     pub counts: RepairCounts,
     /// Why it stopped: a code, and what was wrong.
     pub error: Option<(String, String)>,
@@ -422,6 +424,16 @@ impl RepairDoc {
     pub fn is_moving(&self) -> bool {
         matches!(&*self.phase, "open" | "running" | "applying")
     }
+}
+
+/// The amendments of a log that wait.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AmendmentsDoc {
+    pub log: String,
+    pub waiting: u64,
+    pub count: u64,
+    pub due_us: Option<u64>,
 }
 
 /// A page of what a repair changes.

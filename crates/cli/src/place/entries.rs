@@ -19,13 +19,14 @@ pub enum Start {
     Last(usize),
 }
 
-/// A page of entries.
-pub fn page(journal: &Journal, start: Start) -> Result<EntriesDoc> {
+/// A page of entries; shadow entries among them only if they are wanted.
+pub fn page(journal: &Journal, start: Start, shadows: bool) -> Result<EntriesDoc> {
     let (tail, catalog) = (journal.tail(), journal.catalog()?);
-    let mut scan = journal.scan(match start {
+    let from = match start {
         Start::Position(position) => Position::from_bytes(position),
         Start::Last(count) => journal.newest(count as u64)?,
-    });
+    };
+    let mut scan = if shadows { journal.scan_all(from) } else { journal.scan(from) };
     let (mut entries, mut bytes) = (Vec::new(), 0);
     while scan.position() < tail && entries.len() < PAGE_ENTRIES_MAX && bytes < PAGE_BYTES_MAX {
         let at = scan.position();
@@ -62,6 +63,10 @@ fn object(entry: &Entry, catalog: &Catalog) -> Value {
         "subject": subject(entry, catalog), "subject_id": entry.subject, "seqno": entry.seqno, "ordinal": entry.ordinal,
         "last_of_batch": entry.last, "carried": entry.carried, "claimed": entry.claimed, "bytes": entry.payload.len(),
     });
+    if let Some(repair) = entry.repair().filter(|_| entry.shadow) {
+        object["repair"] = json!(repair);
+        object["void"] = json!(entry.replaced().is_some_and(|replaced| replaced.void));
+    }
     show::put_data(&mut object, &entry.payload);
     object
 }

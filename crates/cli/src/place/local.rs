@@ -2,7 +2,7 @@
 
 use super::{Found, Receipt, check_incarnation, docs};
 use crate::report::Outcome;
-use docs::{ChangesDoc, FunctionDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc};
+use docs::{AmendmentsDoc, ChangesDoc, FunctionDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc};
 use millrace_node::{
     AppendOptions, Code, Error, EventId, LogName, LogStat, Namespace, NewRecord, Record, Result, RunFilter,
     repairs::{self, Ask},
@@ -148,8 +148,12 @@ fn told<T: serde::de::DeserializeOwned>(value: &impl serde::Serialize) -> Result
     document.map_err(|error| Code::DocumentUnknown.error(format!("a repair: {error}")))
 }
 
-pub fn ask_repair(namespace: &Namespace, ask: Ask) -> Result<RepairDoc> {
+pub fn ask_repair<T: serde::de::DeserializeOwned>(namespace: &Namespace, ask: Ask) -> Result<T> {
     told(&namespace.inspect(|namespace| ask.ask(namespace))?)
+}
+
+pub fn amendments(namespace: &Namespace) -> Result<Vec<AmendmentsDoc>> {
+    told(&namespace.inspect(repairs::amendments)?)
 }
 
 pub fn repairs(namespace: &Namespace) -> Result<Vec<RepairDoc>> {

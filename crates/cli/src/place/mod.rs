@@ -18,7 +18,9 @@ mod target;
 pub use target::{Origin, Target, application_file};
 
 use crate::{args::Global, report::Outcome};
-use docs::{ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc};
+use docs::{
+    AmendmentsDoc, ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc,
+};
 use entries::Start;
 use millrace_client::Options;
 use millrace_gateway::SOCKET;
@@ -26,7 +28,7 @@ use millrace_node::{
     Address, AppendOptions, Code, Error, EventId, HostStatus, LogName, Namespace, NewRecord, Position, Record, Result,
     RunFilter,
     application::{Application, NAMESPACE_DIR},
-    repairs::Ask,
+    repairs::{Amendments, Ask},
 };
 use remote::Remote;
 use std::{
@@ -296,9 +298,14 @@ impl Place {
 
     /// A page of the journal's entries.
     pub fn entries(&self, start: Start) -> Result<EntriesDoc> {
+        self.entries_with(start, false)
+    }
+
+    /// The same, with shadow entries if they are wanted.
+    pub fn entries_with(&self, start: Start, shadows: bool) -> Result<EntriesDoc> {
         match self {
-            Place::Local(namespace) => entries::page(namespace.journal(), start),
-            Place::Remote(remote, _) => remote.entries(start),
+            Place::Local(namespace) => entries::page(namespace.journal(), start, shadows),
+            Place::Remote(remote, _) => remote.entries(start, shadows),
         }
     }
 
@@ -317,6 +324,23 @@ impl Place {
         match self {
             Place::Local(namespace) => local::ask_repair(namespace, ask),
             Place::Remote(remote, _) => remote.ask_repair(&ask),
+        }
+    }
+
+    /// Amends records of a log; what waits then.
+    pub fn amend(&self, amendments: Amendments) -> Result<AmendmentsDoc> {
+        let ask = Ask::Amend(amendments);
+        match self {
+            Place::Local(namespace) => local::ask_repair(namespace, ask),
+            Place::Remote(remote, _) => remote.ask_repair(&ask),
+        }
+    }
+
+    /// The amendable logs, and what waits for a repair.
+    pub fn amendments(&self) -> Result<Vec<AmendmentsDoc>> {
+        match self {
+            Place::Local(namespace) => local::amendments(namespace),
+            Place::Remote(remote, _) => remote.amendments(),
         }
     }
 

@@ -5,8 +5,8 @@
 use super::{
     Found, Receipt, check_incarnation,
     docs::{
-        ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc,
-        state_word,
+        AmendmentsDoc, ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, RepairDoc, RunDoc, RunPageDoc,
+        WhyDoc, state_word,
     },
     entries::Start,
 };
@@ -68,6 +68,8 @@ struct Links {
 #[derive(Deserialize)]
 struct Repairs {
     repairs: Vec<RepairDoc>,
+    #[serde(default)]
+    amendments: Vec<AmendmentsDoc>,
 }
 
 #[derive(Deserialize)]
@@ -129,13 +131,17 @@ impl Remote {
         self.list("logs?newest=true", |list: Logs| (list.logs, list.next))
     }
 
-    pub fn ask_repair(&self, ask: &Ask) -> Result<RepairDoc> {
+    pub fn ask_repair<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T> {
         let text = self.client.repair(&ask.text()?)?;
         serde_json::from_str(&text).map_err(|error| Code::DocumentUnknown.error(format!("the host's repair: {error}")))
     }
 
     pub fn repairs(&self) -> Result<Vec<RepairDoc>> {
         Ok(self.document::<Repairs>("repairs")?.repairs)
+    }
+
+    pub fn amendments(&self) -> Result<Vec<AmendmentsDoc>> {
+        Ok(self.document::<Repairs>("repairs")?.amendments)
     }
 
     pub fn repair(&self, number: u64) -> Result<RepairDoc> {
@@ -410,11 +416,13 @@ impl Remote {
         self.document(&format!("objects/{}", segment(key)))
     }
 
-    pub fn entries(&self, start: Start) -> Result<EntriesDoc> {
-        self.document(&match start {
-            Start::Position(position) => format!("journal?from={position}&count={}", super::entries::PAGE_ENTRIES_MAX),
-            Start::Last(count) => format!("journal?last={count}"),
-        })
+    pub fn entries(&self, start: Start, shadows: bool) -> Result<EntriesDoc> {
+        let part = match start {
+            Start::Position(position) => format!("from={position}&count={}", super::entries::PAGE_ENTRIES_MAX),
+            Start::Last(count) => format!("last={count}"),
+        };
+        let shadows = if shadows { "&shadows=true" } else { "" };
+        self.document(&format!("journal?{part}{shadows}"))
     }
 
     /// Returns after the time, or a little: the host does not tell of entries by itself.

@@ -20,6 +20,7 @@ const PAYLOAD_MAX_BYTES: usize = 64 << 10;
 pub(super) struct Part {
     from: From,
     count: usize,
+    shadows: bool,
 }
 
 enum From {
@@ -59,6 +60,12 @@ struct Whole {
     last_of_batch: bool,
     carried: bool,
     claimed: bool,
+    /// Of a shadow entry, the repair that wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repair: Option<u64>,
+    /// Whether it says that there is no record.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    void: bool,
     bytes: usize,
     /// Of a long payload, `bytes` tells the length and the rest is its beginning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -106,17 +113,18 @@ impl Part {
             (from, None) => From::Position(Position::from_bytes(from.unwrap_or(0))),
             (None, Some(last)) => From::Last(last as usize), // at most 1000
         };
-        Ok(Part { from, count: count as usize })
+        Ok(Part { from, count: count as usize, shadows: query.flag("shadows")? })
     }
 
     /// Reads the entries; `check` fails once nobody waits for them.
     pub fn read(self, namespace: &Namespace, check: impl Fn() -> Result<()>) -> Result<Entries> {
         let journal = namespace.journal();
         let (tail, catalog) = (journal.tail(), journal.catalog()?);
-        let mut scan = journal.scan(match self.from {
+        let from = match self.from {
             From::Position(position) => position,
             From::Last(count) => journal.newest(count as u64)?, // at most 1000
-        });
+        };
+        let mut scan = if self.shadows { journal.scan_all(from) } else { journal.scan(from) };
         let (mut entries, mut bounded) = (Vec::new(), Bounded::new());
         let mut next = scan.position();
         while scan.position() < tail && entries.len() < self.count {
@@ -153,6 +161,8 @@ impl Part {
                         last_of_batch: entry.last,
                         carried: entry.carried,
                         claimed: entry.claimed,
+                        repair: if entry.shadow { entry.repair() } else { None },
+                        void: entry.shadow && entry.replaced().is_some_and(|replaced| replaced.void),
                         bytes,
                         cut: shown < bytes,
                         payload,

@@ -228,7 +228,10 @@ impl Asked {
             Asked::Cluster => text(&door.of_cluster()?.stat()),
             Asked::Groups => text(&door.of_cluster()?.groups()),
             Asked::Topics(page) => text(&status::Topics::of(door.of_cluster()?, &page)?),
-            Asked::Repairs => text(&serde_json::json!({ "repairs": repairs::repairs(namespace)? })),
+            Asked::Repairs => {
+                let (repairs, amendments) = (repairs::repairs(namespace)?, repairs::amendments(namespace)?);
+                text(&serde_json::json!({ "repairs": repairs, "amendments": amendments }))
+            }
             Asked::Repair(number) => text(&repairs::repair(namespace, number)?),
             Asked::Diff { repair, log, after } => text(&repairs::page(namespace, repair, log.as_deref(), after)?),
         }

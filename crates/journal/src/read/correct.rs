@@ -30,7 +30,7 @@ impl Inner {
             && segments.offset(position) >= HEADER_BYTES
             && segments.room(position) >= HEADER_BYTES
             && self.check_kept(position).is_ok()
-            && stands_for(&segments.header(position)?, log, seqno))
+            && self.unless_passed(position, segments.header(position))?.is_some_and(|it| stands_for(&it, log, seqno)))
     }
 
     /// Looks for a record in the journal itself and corrects the index; whether the index says something else now. It reads
@@ -56,7 +56,8 @@ impl Inner {
                         found = Some(Slot::own(at, u64::from(header.length)));
                     }
                     if header.folded() == Some(Kind::Generation) {
-                        let mut rows = payload::generation_rows(self.segments.payload(at, &header)?);
+                        let payload = self.unless_passed(at, self.segments.payload(at, &header))?.unwrap_or_default();
+                        let mut rows = payload::generation_rows(payload);
                         let row = rows.find(|(id, n, to)| (*id, *n) == record && *to >= first && *to < at);
                         found = row.map(|(id, n, to)| self.slot_of_row(id, n, to)).or(found);
                     }

@@ -178,14 +178,16 @@ impl Inner {
         }
         if position < tail && segments.room(position) >= HEADER_BYTES && self.check_kept(position).is_ok() {
             super::note_visit();
-            let header = segments.header(position)?;
-            if header.is_plausible(segments.room(position)) {
+            let header = self.unless_passed(position, segments.header(position))?;
+            if let Some(header) = header.filter(|header| header.is_plausible(segments.room(position))) {
                 return Ok(Some((position, header)));
             }
         }
         loop {
+            position = position.max(self.control.upkeep.first.load(Ordering::Acquire));
             match self.entry_from(&mut position, tail) {
                 Err(error) if error.code() == Code::EntryDamaged => {}
+                Ok(None) if self.check_kept(position).is_err() => {} // Retention has passed it meanwhile.
                 found => return found,
             }
         }

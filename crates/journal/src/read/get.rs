@@ -193,6 +193,14 @@ impl Inner {
         }
     }
 
+    /// What was read at a position; `None` instead of an error if retention has passed it: its file may be gone.
+    pub(crate) fn unless_passed<T>(&self, position: u64, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Err(_) if self.check_kept(position).is_err() => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
     /// An error if retention has passed the position: then what was read there may be something else.
     #[inline]
     pub(crate) fn check_kept(&self, position: u64) -> Result<()> {

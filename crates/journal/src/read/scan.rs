@@ -87,8 +87,14 @@ impl Scan {
 
 impl Inner {
     /// The next valid entry at or behind `position` and before `tail`. `position` follows; behind damage, it is where the
-    /// next valid entry stands.
+    /// next valid entry stands. `None` as well where retention has passed the position meanwhile, as the reader will notice.
     pub(crate) fn entry_from(&self, position: &mut u64, tail: u64) -> Result<Option<(u64, Header)>> {
+        let from = *position;
+        let found = self.entry_behind(position, tail);
+        Ok(self.unless_passed(from, found)?.flatten())
+    }
+
+    fn entry_behind(&self, position: &mut u64, tail: u64) -> Result<Option<(u64, Header)>> {
         let segments = &self.segments;
         loop {
             if *position >= tail {

@@ -58,7 +58,8 @@ impl<'i> Walk<'i> {
             return Ok(None);
         }
         super::note_visit();
-        let header = segments.header(self.position)?;
+        let read = segments.header(self.position);
+        let Some(header) = self.inner.unless_passed(self.position, read)? else { return Ok(None) };
         let follows = header.is_plausible(segments.room(self.position))
             && header.prev == crc
             && header.sequence == sequence.wrapping_add(1);

@@ -52,7 +52,8 @@ impl Inner {
     /// Whether the segment that is written to has no CATALOG yet. The very first needs none: all definitions are in it.
     #[inline]
     pub(crate) fn is_catalog_due(&self) -> bool {
-        self.segments.number(self.tail() - 1) > self.control.upkeep.cataloged.load(Ordering::Acquire)
+        // While another process makes the control page anew, there is no tail.
+        self.segments.number(self.tail().saturating_sub(1)) > self.control.upkeep.cataloged.load(Ordering::Acquire)
     }
 
     /// Writes a CATALOG if one is due. Of two processes that do so at once, both write one.

@@ -782,10 +782,7 @@ impl Drop for Transaction<'_> {
         }
         // The closure failed or panicked: nothing of the batch may be taken for an entry.
         let inner = self.inner;
-        // The indexes have no room: nobody can append until the disk gives some.
-        if let Some(error) = inner.arena.refusal() {
-            inner.note_refusal(self.tail, &io_error(arena::NAME, &error));
-        }
+        inner.note_refusal_of_indexes(self.tail);
         // Nor may a handle be used that it gave out: the next log gets the same id.
         self.created.iter().for_each(Log::mark_removed);
         if self.staging.is_some() {

@@ -201,13 +201,21 @@ impl Inner {
     }
 
     /// Flushes a range while nobody else flushes, and says nothing of it.
-    fn flush_range(&self, from: u64, to: u64) -> Result<()> {
+    fn flush_range(&self, mut from: u64, to: u64) -> Result<()> {
         let leading = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let flushed = self.segments.flush(from, to).inspect_err(|error| {
-            if error.code() == Code::FlushFailed {
-                self.close_after_failed_flush();
+        let flushed = loop {
+            let flushed = self.segments.flush(from, to);
+            let first = self.control.upkeep.first.load(Ordering::Acquire);
+            match flushed.as_ref().map_err(|error| error.code()) {
+                Err(Code::FlushFailed) => self.close_after_failed_flush(),
+                Err(_) if from < first => {
+                    from = first; // Retention dropped a segment that had not been mapped here.
+                    continue;
+                }
+                _ => {}
             }
-        });
+            break flushed;
+        };
         drop(leading);
         self.end_round(); // Somebody may have found the lead taken.
         flushed.and_then(|()| self.control.check_health())
@@ -233,5 +241,40 @@ impl Inner {
         }
         self.control.writer.poison.store(POISON_FLUSH, Ordering::SeqCst);
         self.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{CreateOptions, Durability, Journal, OpenOptions, medium::sim::SimDisk};
+    use millrace_wire::EventId;
+    use std::path::Path;
+
+    /// Another process may drop a segment between a look at where the journal begins and the read or the flush that follows.
+    #[test]
+    fn what_retention_has_passed_is_not_there_and_is_no_missing_file() {
+        let (disk, sim) = (SimDisk::default(), Path::new("sim"));
+        let (retain_age, durability) = (None, Durability::Memory);
+        let options = CreateOptions { segment_bytes: 1 << 20, retain_bytes: 2 << 20, retain_age, durability };
+        let background = OpenOptions { background: false };
+        drop(Journal::create_on(disk.process(), sim, &options).unwrap());
+        let writer = Journal::open_on(disk.process(), sim, &background).unwrap();
+        let log = writer.commit(|batch| batch.create_log(&"churn".parse().unwrap(), 2)).unwrap().value;
+        let append = || drop(writer.commit(|batch| batch.append(&log, &[7; 50 << 10], EventId::NONE, 0)).unwrap());
+        while writer.tail().get() < 5 << 20 {
+            append();
+        }
+        // It has mapped no more than it needed.
+        let reader = Journal::open_on(disk.process(), sim, &background).unwrap();
+        while writer.first().get() < 3 << 20 {
+            append();
+            writer.maintain(&|_, _| false).unwrap();
+        }
+        let tail = reader.0.tail();
+        for segment in 0..3 {
+            let mut position = segment << 20;
+            assert!(reader.0.entry_from(&mut position, tail).unwrap().is_none(), "segment {segment}");
+        }
+        reader.0.flush_range(0, tail).unwrap();
     }
 }

@@ -151,6 +151,13 @@ impl Inner {
         }
     }
 
+    /// Notes it if the disk has refused room to the indexes: nobody can append until it gives some.
+    pub(crate) fn note_refusal_of_indexes(&self, needed: u64) {
+        if let Some(error) = self.arena.refusal() {
+            self.note_refusal(needed, &io_error(arena::NAME, &error));
+        }
+    }
+
     pub(crate) fn refusal(&self) -> MutexGuard<'_, Option<(u64, Error)>> {
         self.refusal.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

@@ -379,9 +379,12 @@ impl Inner {
     /// The same with a manifest that names the first one that stays. The caller holds `retain_lock`.
     fn drop_with(&self, numbers: &Range<u64>, manifest: &Manifest) -> Result<bool> {
         let next = self.segments.start(numbers.end);
-        if self.control.upkeep.first.load(Ordering::Acquire) >= next {
+        let first = self.control.upkeep.first.load(Ordering::Acquire);
+        if first >= next {
             return Ok(true); // Another process was faster.
         }
+        // It may have dropped some of them.
+        let numbers = &(numbers.start.max(self.segments.number(first))..numbers.end);
         if self.first_pinned()?.is_some_and(|pinned| pinned < numbers.end) {
             return Ok(false);
         }
@@ -411,7 +414,12 @@ impl Inner {
         for number in numbers.clone() {
             let name = segments::name(number);
             let failed = |error: std::io::Error| io_error(&name, &error);
-            let identity = self.medium.identify(&name).map_err(failed)?.0;
+            let identity = match self.medium.identify(&name) {
+                Ok((identity, _)) => identity,
+                // A process that died between two of them had released it.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed(error)),
+            };
             match (0..SPARES_MAX).map(spare_name).find(|spare| self.medium.identify(spare).is_err()) {
                 Some(spare) => {
                     self.medium.rename(&name, &spare).map_err(failed)?;

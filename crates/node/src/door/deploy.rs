@@ -15,6 +15,7 @@ use crate::{
         bundle::{Bundle, check_all},
         uploads::{Slot, Uploads},
     },
+    repairs,
 };
 use millrace_access::{Action, Resource, Right};
 use millrace_application::{Application, FILE_MAX_BYTES};
@@ -256,6 +257,12 @@ impl Door {
         let mut application = sending.application(&|path| path.is_absolute() && path.exists())?;
         let letters = Changes::sent(&application, &sent).dead_letters();
         self.check_logs(application.logs.iter().map(|log| (&log.name, log.history)), letters.into_iter())?;
+        // The host repairs an amendable log by itself, so declaring one takes the right to repair it.
+        for log in application.logs.iter().filter(|log| log.amendable.is_some()) {
+            if repairs::amend_policy(self.namespace(), &log.name)? != log.amendable {
+                self.check(Right::Repair, Resource::log(&log.name))?;
+            }
+        }
         if up.dry_run {
             let steps = Changes::sent(&application, &sent).taking_over(up.take_over).plan(Some(self.namespace()))?;
             return Ok(Managed::Steps(StepsDoc { steps }));

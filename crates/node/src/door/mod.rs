@@ -22,7 +22,7 @@ use crate::{
     AppendOptions, Gate, Held, Isolation, Namespace, Objects, Receipt, Record, Site,
     cluster::Cluster,
     links::{Accepted, Inbound, Inbox, Links},
-    repairs::{Ask, Repair},
+    repairs::{Ask, Told},
     secrets::LiveKeys,
 };
 use access::Buckets;
@@ -267,10 +267,14 @@ impl Door {
         self.out(cursor(), durability)
     }
 
-    /// Asks something of repairs, which takes the right to each log that it changes.
-    pub fn ask_repair(&self, ask: Ask) -> Held<Repair> {
+    /// Asks something of repairs, which takes the right `repair` on each log that it changes. An amendment takes the right to append to its
+    /// log, which must be amendable.
+    pub fn ask_repair(&self, ask: Ask) -> Held<Told> {
         let asked = || {
             let namespace = self.namespace();
+            if let Some(log) = ask.amended() {
+                self.check(Right::Append, Resource::log(log))?;
+            }
             // Who may not correct it does not have the journal read.
             if let Some(log) = ask.corrected(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
@@ -281,8 +285,8 @@ impl Door {
             for log in ask.logs(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
             }
-            let repair = ask.ask(namespace)?;
-            Ok(self.served.gate().hold(Site::Inspect, repair, namespace.journal().tail(), None))
+            let told = ask.ask(namespace)?;
+            Ok(self.served.gate().hold(Site::Inspect, told, namespace.journal().tail(), None))
         };
         self.out(asked(), None)
     }

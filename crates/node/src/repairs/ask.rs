@@ -1,8 +1,8 @@
 //! Requests about repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
 
 use super::{
-    Change, CodeRequest, Correction, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, open,
-    open_code, repair, undo,
+    Amendments, Change, CodeRequest, Correction, Phase, Repair, Request, Waiting, abandon, amend, ask_apply, ask_run,
+    changes, close, open, open_code, repair, undo,
 };
 use crate::{Namespace, Runtime};
 use millrace_dispatch::functions;
@@ -40,6 +40,10 @@ enum AskDoc {
         accept_unknown: bool,
         #[serde(default)]
         append_new: bool,
+    },
+    Amend {
+        log: LogName,
+        corrections: Vec<CorrectionDoc>,
     },
     Run {
         repair: u64,
@@ -82,6 +86,8 @@ pub enum Ask {
     Open(Request),
     /// To open one that gives a function other code. Only where the namespace's files are: nobody deploys code from afar.
     Code(NewCode),
+    /// To amend records, which becomes a repair when the policy of their log says so.
+    Amend(Amendments),
     /// To go on with one that was stopped.
     Run(u64),
     /// To apply it.
@@ -99,18 +105,22 @@ impl Ask {
     pub fn parse(text: &str) -> Result<Self> {
         let invalid = |error: &dyn std::fmt::Display| Code::CorrectionInvalid.error(format!("the request: {error}"));
         let ask: AskDoc = serde_json::from_str(text).map_err(|error| invalid(&error))?;
+        let correction = |doc: CorrectionDoc| {
+            let value = doc.value.bytes().map_err(|error| invalid(&error))?;
+            if value.is_some() == doc.void {
+                let error = format!("record {} needs either a value or \"void\": true", doc.seqno);
+                return Err(invalid(&error));
+            }
+            Ok(Correction { seqno: doc.seqno, value })
+        };
         Ok(match ask {
             AskDoc::Open { log, reason, corrections, accept_unknown, append_new } => {
-                let correction = |doc: CorrectionDoc| {
-                    let value = doc.value.bytes().map_err(|error| invalid(&error))?;
-                    if value.is_some() == doc.void {
-                        let error = format!("record {} needs either a value or \"void\": true", doc.seqno);
-                        return Err(invalid(&error));
-                    }
-                    Ok(Correction { seqno: doc.seqno, value })
-                };
                 let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
                 Ask::Open(Request { log, corrections, reason, accept_unknown, append_new })
+            }
+            AskDoc::Amend { log, corrections } => {
+                let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
+                Ask::Amend(Amendments { log, corrections })
             }
             AskDoc::Run { repair } => Ask::Run(repair),
             AskDoc::Apply { repair } => Ask::Apply(repair),
@@ -123,12 +133,12 @@ impl Ask {
     /// The JSON text that asks this of a host. An error if it is only asked where the namespace's files are.
     pub fn text(&self) -> Result<String> {
         let of = |what: &str, repair: u64| json!({ "do": what, "repair": repair });
+        let correction = |correction: &Correction| match &correction.value {
+            Some(value) => with_bytes(json!({ "seqno": correction.seqno }), value),
+            None => json!({ "seqno": correction.seqno, "void": true }),
+        };
         let value = match self {
             Ask::Open(request) => {
-                let correction = |correction: &Correction| match &correction.value {
-                    Some(value) => with_bytes(json!({ "seqno": correction.seqno }), value),
-                    None => json!({ "seqno": correction.seqno, "void": true }),
-                };
                 let corrections: Vec<Value> = request.corrections.iter().map(correction).collect();
                 let (log, reason) = (&*request.log, &request.reason);
                 let (accept_unknown, append_new) = (request.accept_unknown, request.append_new);
@@ -136,6 +146,10 @@ impl Ask {
                     "do": "open", "log": log, "reason": reason, "corrections": corrections,
                     "accept_unknown": accept_unknown, "append_new": append_new,
                 })
+            }
+            Ask::Amend(amendments) => {
+                let corrections: Vec<Value> = amendments.corrections.iter().map(correction).collect();
+                json!({ "do": "amend", "log": &*amendments.log, "corrections": corrections })
             }
             Ask::Code(code) => {
                 let error = format!("the new code of function '{}' was given to a namespace elsewhere", code.function);
@@ -152,17 +166,22 @@ impl Ask {
 
     fn number(&self) -> Option<u64> {
         match self {
-            Ask::Open(_) | Ask::Code(_) => None,
+            Ask::Open(_) | Ask::Amend(_) | Ask::Code(_) => None,
             Ask::Run(repair) | Ask::Apply(repair) | Ask::Rollback(repair, _) => Some(*repair),
             Ask::Abandon(repair) | Ask::Close(repair) => Some(*repair),
         }
+    }
+
+    /// The log whose records it amends: what a source may do.
+    pub fn amended(&self) -> Option<&LogName> {
+        if let Ask::Amend(amendments) = self { Some(&amendments.log) } else { None }
     }
 
     /// The log that is corrected, if that is one: it is found without reading the journal.
     pub fn corrected(&self, namespace: &Namespace) -> Result<Option<LogName>> {
         match self {
             Ask::Open(request) => Ok(Some(request.log.clone())),
-            Ask::Code(_) => Ok(None),
+            Ask::Amend(_) | Ask::Code(_) => Ok(None),
             _ => Ok(repair(namespace, self.number().unwrap_or(0))?.log),
         }
     }
@@ -170,7 +189,7 @@ impl Ask {
     /// The function whose code it changes, or would change.
     pub fn function(&self, namespace: &Namespace) -> Result<Option<Name>> {
         match self {
-            Ask::Open(_) => Ok(None),
+            Ask::Open(_) | Ask::Amend(_) => Ok(None),
             Ask::Code(code) => Ok(Some(code.function.clone())),
             _ => Ok(repair(namespace, self.number().unwrap_or(0))?.function),
         }
@@ -189,9 +208,10 @@ impl Ask {
         Ok(logs)
     }
 
-    /// Asks it. The repair as it is then: what the host does about it comes later.
-    pub fn ask(self, namespace: &Namespace) -> Result<Repair> {
+    /// Asks it. What is answered then: what the host does about it comes later.
+    pub fn ask(self, namespace: &Namespace) -> Result<Told> {
         let number = match self {
+            Ask::Amend(amendments) => return amend(namespace, &amendments).map(Told::Amended),
             Ask::Open(request) => open(namespace, request)?,
             Ask::Code(code) => replace(namespace, code)?,
             Ask::Run(number) => ask_run(namespace, number).map(|()| number)?,
@@ -200,8 +220,18 @@ impl Ask {
             Ask::Abandon(number) => abandon(namespace, number).map(|()| number)?,
             Ask::Close(number) => close(namespace, number).map(|()| number)?,
         };
-        repair(namespace, number)
+        repair(namespace, number).map(|repair| Told::Repair(Box::new(repair)))
     }
+}
+
+/// What is answered to those who ask something of repairs.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Told {
+    /// The repair as it is.
+    Repair(Box<Repair>),
+    /// The amendments of the log that wait.
+    Amended(Waiting),
 }
 
 /// Brings the new code of a function into the namespace, checks it, and opens the repair. Its number.

@@ -2,14 +2,15 @@
 
 mod ask;
 
-pub use ask::{Ask, NewCode, Page, is_moving, page};
+pub use ask::{Ask, NewCode, Page, Told, is_moving, page};
 use millrace_dispatch::{Again, Surroundings, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
 pub use millrace_repair::{
-    Change, CodeRequest, Correction, Counts, Phase, Repair, Request, Verified, abandon, ask_apply, ask_run, changes,
-    close, news, open, open_code, repair, repairs, undo,
+    Amendments, Change, CodeRequest, Correction, Counts, Phase, Repair, Request, Verified, Waiting, abandon, amend,
+    amend_policy, amendments, ask_apply, ask_run, changes, close, declare_amendable, news, open, open_code, repair,
+    repairs, undo,
 };
-use millrace_repair::{DeadLetter, Runner, drive};
+use millrace_repair::{DeadLetter, Due, Runner, drive, take_due};
 use millrace_runtime::{Completion, HostCalls, Invocation};
 use millrace_wire::{Code, Result};
 use std::{
@@ -86,8 +87,16 @@ fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
         // Anyone who asks for something wakes everybody behind it.
         let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
         match noted {
-            // It only sleeps.
-            Ok(noted) if seen == Some(noted) => drop(journal.wait_change(None, defined, wakes, LOOK)),
+            // It only sleeps, unless amendments are due.
+            Ok(noted) if seen == Some(noted) => match take_due(namespace) {
+                Ok(Due::Taken) => {}
+                Ok(Due::In(time)) => drop(journal.wait_change(None, defined, wakes, LOOK.min(time))),
+                Ok(Due::Nothing) => drop(journal.wait_change(None, defined, wakes, LOOK)),
+                Err(error) => {
+                    tracing_of(&error);
+                    thread::sleep(PAUSE);
+                }
+            },
             Ok(noted) => {
                 let mut functions = Functions(Again::new(namespace, surroundings.clone()));
                 match drive(namespace, &mut functions, stop, &mut |_, _, _, _| {}) {

@@ -32,7 +32,7 @@ _LOOK_S = 0.05
 #: In these phases there is something that a host does.
 _MOVING = ("open", "running", "applying")
 
-__all__ = ["Change", "Diff", "Plan", "Repair", "plan", "repairs"]
+__all__ = ["Change", "Diff", "Plan", "Repair", "amend", "plan", "repairs"]
 
 
 @dataclass(frozen=True)
@@ -249,6 +249,13 @@ def plan(
         "append_new": append_new,
     }
     return Plan(namespace, request, None, reason, append_new)
+
+
+def amend(namespace: Namespace, log: str, values: Any) -> int:
+    """What `Namespace.amend` does."""
+    corrections = [_correction(seqno, value) for seqno, value in _pairs(values)]
+    request = {"do": "amend", "log": log, "corrections": corrections}
+    return int(json.loads(namespace.ask_repair(json.dumps(request)))["waiting"])
 
 
 def repairs(namespace: Namespace) -> list[Repair]:

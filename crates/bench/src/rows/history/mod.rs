@@ -1,5 +1,9 @@
 //! repair.discover and merge.*: what a correction reaches, and journals in one order.
 
+mod repairs;
+
+pub use repairs::{cost, live, pause, replay};
+
 use super::{Measured, journal_with_log};
 use crate::{Context, Outcome, measure::Repeated};
 use millrace_causality::{Builder, Changes, Event, History, Table, discover};
@@ -125,6 +129,8 @@ fn synthetic(number: u64, events: u64) -> Outcome<Table> {
             ordinal: 0,
             carried: false,
             claimed: false,
+            repair: None,
+            void: false,
             payload: &[],
             payload_bytes: 0,
         })?;

@@ -1,6 +1,6 @@
 //! `millrace graph`: logs and functions, and what flows between them.
 
-use super::sources::Sources;
+use super::sources::{Sources, Version};
 use crate::{
     args::{Global, GraphArgs, GraphFormat},
     out::{Out, Style, Table},
@@ -20,7 +20,8 @@ const CELL_NAMES_MAX: usize = 4;
 
 pub fn run(args: &GraphArgs, global: &Global, out: &mut Out) -> Outcome {
     let format = format(args, out.json())?;
-    let sources = Sources::load(global, &args.with)?;
+    let version = if args.original { Version::Original } else { Version::Repaired };
+    let sources = Sources::load(global, &args.with, version)?;
     let since = args.since.map_or(Hlc::ZERO, |since| {
         let us = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
         Hlc::from_wall_us(show::now_us().saturating_sub(us))
@@ -113,6 +114,12 @@ fn print(graph: &Graph, namespaces: &[String], sources: &Sources, out: &mut Out)
         show::rfc3339(graph.from),
         show::rfc3339(graph.to)
     ))?;
+    for (namespace, repair, extent) in sources.repairs() {
+        let of = if sources.sources.len() > 1 { format!(" of {namespace}") } else { String::new() };
+        let (runs, records) = (show::count(extent.runs, "run"), show::count(extent.records, "record"));
+        let removed = if extent.void > 0 { format!(", {} removed", show::grouped(extent.void)) } else { String::new() };
+        out.line(format!("after repair {repair}{of}: {runs} replayed, {records} replaced{removed}"))?;
+    }
     let seconds = graph.seconds();
     let of = |kind: NodeKind| graph.nodes.iter().enumerate().filter(move |(_, node)| node.kind == kind);
     let time = |us: u64| draw::time(us);
@@ -205,8 +212,14 @@ fn object(graph: &Graph, namespaces: &[String], sources: &Sources) -> Value {
         json!({ "from": edge.from, "to": edge.to, "flow": flow, "count": edge.count })
     });
     let edges: Vec<Value> = edges.collect();
+    let repairs = sources.repairs().into_iter().map(|(namespace, repair, extent)| {
+        json!({
+            "namespace": namespace, "repair": repair, "runs": extent.runs, "records": extent.records, "void": extent.void,
+        })
+    });
+    let repairs: Vec<Value> = repairs.collect();
     json!({
         "from": show::rfc3339(graph.from), "to": show::rfc3339(graph.to), "seconds": graph.seconds(), "events": graph.events,
-        "nodes": nodes, "edges": edges, "limits": sources.limits(),
+        "nodes": nodes, "edges": edges, "repairs": repairs, "limits": sources.limits(),
     })
 }

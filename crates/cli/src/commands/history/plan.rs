@@ -2,7 +2,7 @@
 
 use super::{
     corrections::{self, Corrections},
-    sources::{Functions, Sources},
+    sources::{Functions, Sources, Version},
 };
 use crate::{
     args::{Global, PlanArgs},
@@ -32,7 +32,7 @@ pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
         Some(_) => return Err(Code::CorrectionInvalid.error("give --at or --values with a log").into()),
         None => Corrections::new(),
     };
-    let (sources, log) = Sources::load_for(global, &args.with, args.log.as_deref().unwrap_or(""))?;
+    let (sources, log) = Sources::load_for(global, &args.with, Version::Repaired, args.log.as_deref().unwrap_or(""))?;
     let mut plan = Plan::new(&sources)?;
     if args.log.is_some() {
         plan.correct(&log, &corrections, args.accept_unknown)?;
@@ -336,6 +336,12 @@ impl<'a> Plan<'a> {
         self.sources.sources[0].bytes_from(self.table(0).position_near(self.from?))
     }
 
+    /// Whether the repair would stop at a run that cannot be replayed.
+    fn stops(&self) -> bool {
+        let [_, sent] = self.logs(|found| &found.rewrites);
+        !sent.is_empty() || self.kept().keys().any(|(at, ..)| *at == 0)
+    }
+
     fn is_complete(&self) -> bool {
         !self.unknown_readers && self.sources.history.tables().iter().all(|table| table.damaged_stretches() == 0)
     }
@@ -395,6 +401,9 @@ impl<'a> Plan<'a> {
                 std::mem::take(&mut word),
                 format!("{function:<16} {:>9} {}  {}", show::grouped(count), runs(count), reason(kept)),
             )?;
+        }
+        if self.stops() {
+            line("stops", "`millrace repair run` stops at such a run or message (MR7011)".into())?;
         }
         let mut word = "stale";
         let [own_stale, _] = self.logs(|found| &found.stale);
@@ -498,6 +507,7 @@ impl<'a> Plan<'a> {
             "rewrites": logs(own, "log"),
             "not_sent": logs(sent, "peer"),
             "not_run": kept.collect::<Vec<Value>>(),
+            "stops": self.stops(),
             "stale": logs(own_stale, "log"),
             "pending": groups(self.pending()),
             "may_replay": groups(self.may()),

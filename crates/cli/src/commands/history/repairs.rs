@@ -1,11 +1,17 @@
 //! `millrace repair run`, `show`, `ls`, `diff`, `apply`, `rollback`, `abandon`, `gc`: asks a host for it, or does it where there is
 //! none.
 
-use super::{corrections, sources::Sources};
+use super::{
+    corrections,
+    sources::{Sources, Version},
+};
 use crate::{
     args::{Global, RepairCommand, RepairRunArgs, WithArgs},
     out::{Out, Style, Table},
-    place::{Place, docs::RepairDoc},
+    place::{
+        Place,
+        docs::{AmendmentsDoc, RepairDoc},
+    },
     report::Outcome,
     show,
 };
@@ -68,7 +74,7 @@ fn of_code(args: &RepairRunArgs, function: &str, global: &Global) -> Result<Ask>
     let (name, source) = super::named_source(function)?;
     let since = match &args.since {
         Some(since) => {
-            let sources = Sources::load(global, &WithArgs { with: Vec::new() })?;
+            let sources = Sources::load(global, &WithArgs { with: Vec::new() }, Version::Original)?;
             let event = sources.find(since)?;
             sources.history.table(event).id(event.row).sequence()
         }
@@ -91,10 +97,7 @@ fn begin(place: &Place, ask: Ask, out: &mut Out) -> Outcome {
 }
 
 fn stopped(code: &str, detail: &str) -> Error {
-    let known = [Code::RepairGrows, Code::RepairUnsupported, Code::RepairCodeChanged]
-        .into_iter()
-        .find(|known| known.id() == code);
-    match known {
+    match Code::from_id(code) {
         Some(known) => known.error(detail),
         None => Code::RepairPhase.error(format!("it stopped: {code}: {detail}")),
     }
@@ -181,8 +184,10 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
         }
         return Ok(());
     }
+    let waiting: Vec<_> = place.amendments()?.into_iter().filter(|of| of.waiting > 0).collect();
     if repairs.is_empty() {
-        return Ok(out.line("no repairs")?);
+        out.line("no repairs")?;
+        return list_waiting(&waiting, out);
     }
     let mut table = Table::new(&["repair>", "phase", "begun", "log", "records>", "runs>", "replaces>", "reason"]);
     for repair in repairs {
@@ -202,5 +207,15 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
             repair.reason,
         ]);
     }
-    Ok(out.table(&table)?)
+    out.table(&table)?;
+    list_waiting(&waiting, out)
+}
+
+/// What waits for a repair.
+fn list_waiting(waiting: &[AmendmentsDoc], out: &mut Out) -> Outcome {
+    for AmendmentsDoc { log, waiting, count, due_us } in waiting {
+        let due = show::clock(Hlc::from_bits(due_us.unwrap_or(0) << 12));
+        out.line(format!("{waiting} of {count} amendments of log '{log}' wait for a repair, due at {due}"))?;
+    }
+    Ok(())
 }

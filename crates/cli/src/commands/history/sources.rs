@@ -5,7 +5,7 @@ use crate::{
     place::{Place, Target, entries::Start, tidy},
     show,
 };
-use millrace_causality::{Builder, Event, History, Place as Spot, Table, Violation};
+use millrace_causality::{Builder, Event, Extent, History, Place as Spot, Table, Violation};
 use millrace_journal::Kind;
 use millrace_node::{
     Address, Code, EventId, FunctionStat, Hlc, Namespace, Position, Result,
@@ -25,7 +25,7 @@ const READ_ON_MAX: usize = 256;
 const VIOLATIONS_MAX: usize = 5;
 
 /// The kinds of entries that a host's document may have.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Open,
     Kind::Define,
     Kind::Append,
@@ -33,6 +33,7 @@ const KINDS: [Kind; 11] = [
     Kind::Fired,
     Kind::Done,
     Kind::Read,
+    Kind::Generation,
     Kind::Trim,
     Kind::Call,
     Kind::Mark,
@@ -71,32 +72,42 @@ pub struct Sources {
     pub history: History,
 }
 
+/// Which history of a namespace is shown, if repairs were applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// What its logs show now.
+    Repaired,
+    /// What happened before any repair.
+    Original,
+}
+
 impl Sources {
     /// Reads the journals of the namespace that the command is about and of those named besides.
-    pub fn load(global: &Global, with: &WithArgs) -> Result<Self> {
-        Self::load_from(Target::find(global)?.0, global, with)
+    pub fn load(global: &Global, with: &WithArgs, version: Version) -> Result<Self> {
+        Self::load_from(Target::find(global)?.0, global, with, version)
     }
 
     /// The same, if an address of a log may name the namespace; returns the log's name in it.
-    pub fn load_for(global: &Global, with: &WithArgs, log: &str) -> Result<(Self, String)> {
+    pub fn load_for(global: &Global, with: &WithArgs, version: Version, log: &str) -> Result<(Self, String)> {
         if !Address::claims(log) {
-            return Ok((Self::load(global, with)?, log.to_owned()));
+            return Ok((Self::load(global, with, version)?, log.to_owned()));
         }
         let address: Address = log.parse()?;
         let Some(name) = address.log else {
             return Err(Code::AddressInvalid.error(format!("'{log}' names a namespace and no log in it")));
         };
-        Ok((Self::load_from(Target::Peer(address.peer, global.ca.clone()), global, with)?, name.to_string()))
+        let first = Target::Peer(address.peer, global.ca.clone());
+        Ok((Self::load_from(first, global, with, version)?, name.to_string()))
     }
 
-    fn load_from(first: Target, global: &Global, with: &WithArgs) -> Result<Self> {
+    fn load_from(first: Target, global: &Global, with: &WithArgs, version: Version) -> Result<Self> {
         let mut targets = vec![first];
         for named in &with.with {
             targets.push(Target::named(named, global)?);
         }
         let (mut sources, mut tables) = (Vec::new(), Vec::new());
         for target in targets {
-            let (source, table) = Source::load(&target).map_err(|error| error.within(&target))?;
+            let (source, table) = Source::load(&target, version).map_err(|error| error.within(&target))?;
             sources.push(source);
             tables.push(table);
         }
@@ -206,23 +217,28 @@ impl Sources {
         }
     }
 
-    /// The bytes of a record, if they can be read: those that a repair put there, if one did. None also if a repair took it away.
+    /// The bytes of a record, if they can be read: those that a repair in force put there, if one did. None also if it removed the record.
     pub fn value(&self, place: Spot) -> Result<Option<Stored>> {
-        let (id, row) = (self.history.id(place), self.history.row(place));
-        let source = &self.sources[place.table as usize];
-        if row.is(Kind::Append)
-            && let Inner::Files(namespace) = &source.inner
-            && let Some(log) = namespace.journal().catalog()?.log_by_id(row.subject)
-            && let Some(replaced) = namespace.journal().replaced(log, row.seqno)?.filter(|it| it.origin == id)
-        {
-            let mut bytes = Vec::new();
-            if replaced.void {
-                return Ok(None);
-            }
-            namespace.journal().get(log, row.seqno, &mut bytes)?;
-            return Ok(Some(Stored { bytes, cut: false }));
+        match self.history.table(place).version(place.row) {
+            Some(version) if version.void => Ok(None),
+            Some(version) => self.original(Spot { row: version.row, ..place }),
+            None => self.original(place),
         }
-        source.value(id, self.history.table(place).position_near(place.row))
+    }
+
+    /// The bytes of an APPEND, whatever repairs did.
+    pub fn original(&self, place: Spot) -> Result<Option<Stored>> {
+        let (id, near) = (self.history.id(place), self.history.table(place).position_near(place.row));
+        self.sources[place.table as usize].value(id, near)
+    }
+
+    /// The repairs in force that have changed something, each with the name of its namespace.
+    pub fn repairs(&self) -> Vec<(String, u64, Extent)> {
+        let of = |(name, table): (String, &Table)| {
+            let repairs = table.repairs().into_iter();
+            repairs.map(|(repair, extent)| (name.clone(), repair, extent)).collect::<Vec<_>>()
+        };
+        self.names().into_iter().zip(self.history.tables()).flat_map(of).collect()
     }
 
     /// Replays some runs of each function of the first namespace as they were, and says whether they leave the same.
@@ -264,14 +280,14 @@ fn open(dir: &Path) -> Result<Namespace> {
 }
 
 impl Source {
-    fn load(target: &Target) -> Result<(Source, Table)> {
+    fn load(target: &Target, version: Version) -> Result<(Source, Table)> {
         if let Target::Directory(dir) = target {
             let namespace = open(&tidy(dir.clone()))?;
-            let table = read_files(&namespace)?;
+            let table = read_files(&namespace, version)?;
             return Ok((Source { name: name_of(dir), inner: Inner::Files(namespace) }, table));
         }
         let place = Place::at(target)?;
-        let table = read_host(&place)?;
+        let table = read_host(&place, version)?;
         let name = match target {
             Target::Peer(peer, _) => peer.namespace.to_string(),
             Target::Socket(path) | Target::Directory(path) => name_of(path),
@@ -282,7 +298,7 @@ impl Source {
     fn value(&self, id: EventId, near: u64) -> Result<Option<Stored>> {
         match &self.inner {
             Inner::Files(namespace) => {
-                let mut scan = namespace.journal().scan(Position::from_bytes(near));
+                let mut scan = namespace.journal().scan_all(Position::from_bytes(near));
                 for _ in 0..READ_ON_MAX {
                     match scan.next() {
                         Ok(Some(entry)) if entry.id == id => {
@@ -299,7 +315,7 @@ impl Source {
             Inner::Host(place, page) => {
                 let mut page = page.borrow_mut();
                 if !page.values.contains_key(&id) {
-                    page.values = values_of(&place.entries(Start::Position(near))?.entries);
+                    page.values = values_of(&place.entries_with(Start::Position(near), true)?.entries);
                 }
                 Ok(page.values.get(&id).cloned())
             }
@@ -380,13 +396,25 @@ fn name_of(path: &Path) -> String {
     named.unwrap_or_else(|| path.display().to_string())
 }
 
-fn read_files(namespace: &Namespace) -> Result<Table> {
+/// The repairs whose records the logs show, of these with their phases and what they undo: those that were applied and not undone.
+fn in_force(repairs: &[(u64, &str, Option<u64>)]) -> Vec<u64> {
+    let applied = || repairs.iter().filter(|(_, phase, _)| matches!(*phase, "applied" | "closed"));
+    let is_undone = |number: u64| applied().any(|(.., undone)| *undone == Some(number));
+    applied().map(|(number, ..)| *number).filter(|number| !is_undone(*number)).collect()
+}
+
+fn read_files(namespace: &Namespace, version: Version) -> Result<Table> {
     let journal = namespace.journal();
     let (tail, catalog) = (journal.tail(), journal.catalog()?);
     let mut builder = Builder::new(journal.namespace());
     catalog.logs().for_each(|log| builder.name_log(log.id(), log.name()));
     catalog.functions().for_each(|function| builder.name_function(function.id(), function.name()));
-    let mut scan = journal.scan(Position::default());
+    if version == Version::Repaired {
+        let repairs = repairs::repairs(namespace)?;
+        let repairs: Vec<_> = repairs.iter().map(|it| (it.repair, it.phase.as_str(), it.undo)).collect();
+        in_force(&repairs).into_iter().for_each(|repair| builder.in_force(repair));
+    }
+    let mut scan = journal.scan_all(Position::default());
     while scan.position() < tail {
         match scan.next() {
             Ok(Some(entry)) => builder.push(&entry.into())?,
@@ -401,17 +429,22 @@ fn read_files(namespace: &Namespace) -> Result<Table> {
     Ok(builder.finish())
 }
 
-fn read_host(place: &Place) -> Result<Table> {
-    let newest = place.entries(Start::Last(1))?;
+fn read_host(place: &Place, version: Version) -> Result<Table> {
+    let newest = place.entries_with(Start::Last(1), true)?;
     let id = newest.entries.first().and_then(|entry| id_of(entry, "id"));
     let namespace = id.and_then(EventId::namespace);
     let namespace =
         namespace.ok_or_else(|| Code::DocumentUnknown.error("the host returned no entry of its journal"))?;
     let mut builder = Builder::new(namespace);
     place.logs()?.iter().for_each(|log| builder.name_log(log.incarnation, &log.name));
+    if version == Version::Repaired {
+        let repairs = place.repairs()?;
+        let repairs: Vec<_> = repairs.iter().map(|it| (it.repair, &*it.phase, it.undo)).collect();
+        in_force(&repairs).into_iter().for_each(|repair| builder.in_force(repair));
+    }
     let (mut start, tail) = (0, newest.tail);
     while start < tail {
-        let page = place.entries(Start::Position(start))?;
+        let page = place.entries_with(Start::Position(start), true)?;
         for entry in &page.entries {
             match take(&mut builder, entry) {
                 Some(taken) => taken?,
@@ -461,6 +494,8 @@ fn take(builder: &mut Builder, entry: &Value) -> Option<Result<()>> {
         ordinal: u16::try_from(entry["ordinal"].as_u64()?).ok()?,
         carried: entry["carried"].as_bool()?,
         claimed: entry["claimed"].as_bool().unwrap_or(false),
+        repair: entry["repair"].as_u64(),
+        void: entry["void"].as_bool().unwrap_or(false),
         payload: &payload,
         payload_bytes: entry["bytes"].as_u64()?,
     }))
@@ -486,6 +521,15 @@ mod tests {
         for wrong in ["raw/a@0", "raw/a@", "raw/a@x"] {
             assert_eq!(split_target(wrong).unwrap_err().code(), Code::SeqnoInvalid, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_repair_is_in_force_until_another_one_undoes_it() {
+        let repairs = |undone: &'static str| [(1, "closed", None), (4, undone, None), (8, "ready", Some(4))];
+        assert_eq!(in_force(&repairs("applied")), [1, 4]);
+        // One that was rolled back may have been closed since.
+        let undone = [(1, "applied", None), (4, "closed", None), (8, "applied", Some(4)), (12, "abandoned", None)];
+        assert_eq!(in_force(&undone), [1, 8]);
     }
 
     #[test]

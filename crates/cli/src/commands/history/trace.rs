@@ -1,6 +1,6 @@
 //! `millrace trace`: the tree of what a record or a run caused, or of what it came from.
 
-use super::sources::Sources;
+use super::sources::{Sources, Stored, Version};
 use crate::{
     args::{Global, TraceArgs},
     out::{Out, Style},
@@ -23,7 +23,8 @@ pub fn run(args: &TraceArgs, global: &Global, out: &mut Out) -> Outcome {
         Some((log, seqno)) => (log, format!("@{seqno}")),
         None => (&*args.target, String::new()),
     };
-    let (sources, log) = Sources::load_for(global, &args.with, log)?;
+    let version = if args.original { Version::Original } else { Version::Repaired };
+    let (sources, log) = Sources::load_for(global, &args.with, version, log)?;
     let event = sources.find(&format!("{log}{at}"))?;
     let (branches_max, below_max, depth_max) = (args.limit as usize, args.width as usize, args.depth as usize);
     let limits = TreeLimits { branches_max, below_max, depth_max };
@@ -50,15 +51,19 @@ struct Course {
     /// When its first attempt and its last one began.
     began: Option<(Hlc, Hlc)>,
     attempts: u32,
-    ended: Option<(Hlc, Ended, u16)>,
+    ended: Option<Hlc>,
+    /// How it ended: the last time that it was replayed, if it was.
+    outcome: Option<(Ended, u16)>,
+    /// The repair that replayed it.
+    replayed: Option<u64>,
 }
 
 impl Course {
     fn state(&self) -> &'static str {
-        match (self.ended, self.began) {
-            (Some((_, Ended::Done, _)), _) => "done",
-            (Some((_, Ended::Dead, _)), _) => "dead",
-            (Some((_, Ended::Cancelled, _)), _) => "cancelled",
+        match (self.outcome, self.began) {
+            (Some((Ended::Done, _)), _) => "done",
+            (Some((Ended::Dead, _)), _) => "dead",
+            (Some((Ended::Cancelled, _)), _) => "cancelled",
             (None, Some(_)) => "started",
             (None, None) => "pending",
         }
@@ -74,7 +79,7 @@ impl Course {
     }
 
     fn code(&self) -> Option<String> {
-        let (_, _, code) = self.ended.filter(|(_, _, code)| *code != 0)?;
+        let (_, code) = self.outcome.filter(|(_, code)| *code != 0)?;
         Some(format!("MR{code:04}"))
     }
 }
@@ -98,6 +103,13 @@ impl<'a> Shown<'a> {
                 shown.values.insert(branch.place, shown.value(branch.place)?);
             }
         }
+        for (place, course) in &mut shown.runs {
+            let table = history.table(*place);
+            if let Some(replay) = table.replay(place.row) {
+                course.replayed = Some(replay.repair);
+                course.outcome = table.row(replay.row).outcome();
+            }
+        }
         for (at, table) in history.tables().iter().enumerate() {
             for number in 0..table.len() {
                 let row = table.row(number);
@@ -106,8 +118,9 @@ impl<'a> Shown<'a> {
                     continue;
                 };
                 let Some(course) = shown.runs.get_mut(&Place { table: at as u32, row: run }) else { continue };
-                if let Some((outcome, code)) = row.outcome() {
-                    course.ended = course.ended.or(Some((row.hlc(), outcome, code)));
+                if let Some(outcome) = row.outcome() {
+                    course.ended = course.ended.or(Some(row.hlc()));
+                    course.outcome = course.outcome.or(Some(outcome));
                 } else if row.attempt().is_some_and(|(_, waits)| !waits) {
                     course.attempts += 1;
                     course.began = Some((course.began.map_or(row.hlc(), |(first, _)| first), row.hlc()));
@@ -117,19 +130,22 @@ impl<'a> Shown<'a> {
         Ok(shown)
     }
 
-    /// A record's value for people and for programs.
+    /// A record's value for people and for programs, with what it was before a repair.
     fn value(&self, place: Place) -> Result<(String, Value)> {
-        let mut object = json!({ "bytes": self.sources.history.row(place).record_bytes() });
-        let Some(stored) = self.sources.value(place)? else { return Ok(("(not readable)".into(), object)) };
-        let mut length = stored.bytes.len().min(VALUE_BYTES_MAX);
-        while length > 0 && length < stored.bytes.len() && stored.bytes[length] & 0xC0 == 0x80 {
-            length -= 1;
-        }
-        show::put_data(&mut object, &stored.bytes[..length]);
-        if stored.cut || length < stored.bytes.len() {
-            object["cut"] = json!(true);
-        }
-        Ok((show::brief(&stored.bytes, VALUE_CHARS_MAX), object))
+        let table = self.sources.history.table(place);
+        let Some(version) = table.version(place.row) else {
+            let bytes = table.row(place.row).record_bytes();
+            return Ok(shown(self.sources.value(place)?.as_ref(), bytes));
+        };
+        let bytes = table.row(version.row).record_bytes();
+        let (now, mut object) = match version.void {
+            true => ("(removed)".into(), json!({})),
+            false => shown(self.sources.value(place)?.as_ref(), bytes),
+        };
+        let (was, original) = shown(self.sources.original(place)?.as_ref(), table.row(place.row).record_bytes());
+        let repair = version.repair;
+        object["repaired"] = json!({ "repair": repair, "void": version.void, "original": original });
+        Ok((format!("{now}  (repair {repair}; was {was})"), object))
     }
 
     fn root_time(&self) -> Hlc {
@@ -211,16 +227,17 @@ impl<'a> Shown<'a> {
         };
         let state = out.styled(course.style(), course.state());
         let took = match (course.began, course.ended) {
-            (Some((_, last)), Some((ended, ..))) => {
+            (Some((_, last)), Some(ended)) => {
                 format!(" in {}", duration(ended.wall_us().saturating_sub(last.wall_us())))
             }
             _ => String::new(),
         };
         let tried = if course.attempts > 1 { format!(", attempt {}", course.attempts) } else { String::new() };
         let code = course.code().map_or(String::new(), |code| format!(" {code}"));
+        let replayed = course.replayed.map_or(String::new(), |repair| format!(", replayed by repair {repair}"));
         let name = self.sources.function_name(branch.place);
         let id = out.styled(Style::Dim, &self.sources.history.id(branch.place).to_string());
-        format!("{word}run of {name}  {when}  {state}{took}{tried}{code}  {id}")
+        format!("{word}run of {name}  {when}  {state}{took}{tried}{code}{replayed}  {id}")
     }
 
     fn object(&self) -> Value {
@@ -267,8 +284,9 @@ impl<'a> Shown<'a> {
                     "state": course.state(),
                     "attempts": course.attempts,
                     "began": course.began.map(|(first, _)| show::rfc3339(first)),
-                    "ended": course.ended.map(|(ended, ..)| show::rfc3339(ended)),
+                    "ended": course.ended.map(show::rfc3339),
                     "code": course.code(),
+                    "replayed_by": course.replayed,
                 });
             }
             None => {
@@ -282,6 +300,21 @@ impl<'a> Shown<'a> {
         object["more"] = json!(branch.more);
         object
     }
+}
+
+/// The bytes of a record, of which there are so many, for people and for programs.
+fn shown(stored: Option<&Stored>, bytes: u64) -> (String, Value) {
+    let mut object = json!({ "bytes": bytes });
+    let Some(stored) = stored else { return ("(not readable)".into(), object) };
+    let mut length = stored.bytes.len().min(VALUE_BYTES_MAX);
+    while length > 0 && length < stored.bytes.len() && stored.bytes[length] & 0xC0 == 0x80 {
+        length -= 1;
+    }
+    show::put_data(&mut object, &stored.bytes[..length]);
+    if stored.cut || length < stored.bytes.len() {
+        object["cut"] = json!(true);
+    }
+    (show::brief(&stored.bytes, VALUE_CHARS_MAX), object)
 }
 
 fn duration(us: u64) -> String {

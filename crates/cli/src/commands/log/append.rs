@@ -3,12 +3,16 @@
 use crate::{
     args::{AppendArgs, Durability as Level},
     out::Out,
-    place::{Place, Receipt},
+    place::{Place, Receipt, docs::AmendmentsDoc},
     report::Outcome,
     show,
 };
 use indicatif::{ProgressBar, ProgressStyle};
-use millrace_node::{Address, AppendOptions, Code, Durability, Error, NewRecord, Result, application::units};
+use millrace_node::{
+    Address, AppendOptions, Code, Durability, Error, NewRecord, Result,
+    application::units,
+    repairs::{Amendments, Correction},
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -33,6 +37,9 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         patience: args.busy_timeout.unwrap_or(if streaming { STREAM_PATIENCE } else { Duration::ZERO }),
         ..AppendOptions::default()
     };
+    if let Some(first) = args.amends {
+        return amend(place, args, first, out);
+    }
     if streaming {
         return Stream::new(args, out).run(place, options);
     }
@@ -68,6 +75,35 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         crate::feed::stderr(
             "millrace: the message waits in the outbox, because no host is running (`millrace serve`)\n",
         );
+    }
+    Ok(())
+}
+
+/// Amends a record, or one after the other from the first on.
+fn amend(place: &Place, args: &AppendArgs, first: u64, out: &mut Out) -> Outcome {
+    let log = args.log.as_deref().unwrap_or_default().parse()?;
+    let input = match &args.data {
+        Some(data) => data.as_bytes().to_vec(),
+        None => whole_input()?,
+    };
+    if args.lines && input.len() > RECORD_MAX_BYTES {
+        return Err(Code::UsageInvalid.error("--amends with --lines reads at most 16 MiB").into());
+    }
+    let corrections = match args.lines {
+        true => {
+            let lines = input.strip_suffix(b"\n").unwrap_or(&input).split(|byte| *byte == b'\n');
+            (first..).zip(lines).map(|(seqno, line)| Correction { seqno, value: Some(line.to_vec()) }).collect()
+        }
+        false => vec![Correction { seqno: first, value: Some(input) }],
+    };
+    let waiting = place.amend(Amendments { log, corrections })?;
+    match (args.quiet, out.json()) {
+        (true, _) => {}
+        (false, true) => out.object(&json!(waiting))?,
+        (false, false) => {
+            let AmendmentsDoc { log, waiting, count, .. } = &waiting;
+            out.line(format!("{waiting} of {count} amendments of log '{log}' wait for a repair"))?;
+        }
     }
     Ok(())
 }

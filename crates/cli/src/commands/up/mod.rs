@@ -124,6 +124,11 @@ fn report(step: &Step, planned: bool, out: &mut Out) -> io::Result<()> {
     let history = step.history.map_or(String::new(), |change| {
         format!(": history {} to {}", history::show(change.from), history::show(change.to))
     });
-    let line = out.styled(style, &format!("{mark} {what} {} {word}{history}{runs}", step.name));
+    let amendable = match step.amendable {
+        Some(true) => "; amendable",
+        Some(false) => "; no longer amendable",
+        None => "",
+    };
+    let line = out.styled(style, &format!("{mark} {what} {} {word}{history}{amendable}{runs}", step.name));
     out.line(line)
 }

@@ -1,0 +1,347 @@
+//! Amendments: corrections that a source delivers late, for records of a log that is declared amendable.
+//!
+//! They wait in a log of the runtime, `_amend/LOGID`, until the policy of the log says that a repair is due. The host opens that repair,
+//! and applies it as soon as it has replayed what depends on it. A log is amendable while it has such a log.
+
+use crate::{
+    book::{Note, note, repairs},
+    open::{Correction, Opening, abandon, begin, check},
+};
+use millrace_journal::{Log, Transaction};
+use millrace_namespace::{
+    Namespace,
+    definition::{AMEND_COUNT_MAX, AmendPolicy},
+    names::{check_public, internal, log_name},
+};
+use millrace_wire::{Code, Error, EventId, HISTORY_ALL, Hlc, JsonBytes, LogName, Result};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+/// What the names of their logs begin with.
+const PREFIX: &str = "_amend/";
+/// The log of amendments that could not be applied, and how many it keeps.
+const DEAD_LETTERS: &str = "dead/amend";
+const DEAD_LETTERS_HISTORY: u64 = 1000;
+/// Bytes of amendments that are committed at once.
+const BATCH_BYTES: usize = 128 << 10;
+/// The first line of a note and its end are not longer.
+const LINE_BYTES: usize = 128;
+
+/// The first line of a record in `_amend/LOGID`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "note", rename_all = "kebab-case")]
+enum Line {
+    /// The policy from here on. Amendments up to `taken` do not wait any more.
+    Policy { policy: AmendPolicy, taken: u64 },
+    /// An amendment; the bytes behind the line are the new value.
+    Amend {
+        seqno: u64,
+        #[serde(default)]
+        void: bool,
+    },
+}
+
+impl Line {
+    fn with(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut note = serde_json::to_vec(self).expect("numbers make JSON");
+        note.push(b'\n');
+        note.extend_from_slice(bytes);
+        note
+    }
+
+    fn split(note: &[u8]) -> Option<(Line, &[u8])> {
+        let end = note.iter().position(|byte| *byte == b'\n')?;
+        Some((serde_json::from_slice(&note[..end]).ok()?, &note[end + 1..]))
+    }
+}
+
+/// What is to be amended.
+#[derive(Clone, Debug)]
+pub struct Amendments {
+    /// The log.
+    pub log: LogName,
+    /// The records, and what they are to be.
+    pub corrections: Vec<Correction>,
+}
+
+/// The amendments of a log that wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// The log.
+    pub log: LogName,
+    /// How many wait.
+    pub waiting: u64,
+    /// How many become a repair whatever their age.
+    pub count: u64,
+    /// When they become a repair whatever their number, in microseconds since 1970; none if none waits.
+    pub due_us: Option<u64>,
+}
+
+/// What becomes of the amendments that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Some were taken.
+    Taken,
+    /// The next are due after this time.
+    In(Duration),
+    /// None waits, or they wait for the end of a repair that is open.
+    Nothing,
+}
+
+struct State {
+    policy: AmendPolicy,
+    /// The seqno of the newest note.
+    newest: u64,
+    /// What waits, in the order of arrival, with the clock of its arrival.
+    waiting: Vec<(Correction, Hlc)>,
+}
+
+impl State {
+    fn due_us(&self) -> Option<u64> {
+        let (_, since) = self.waiting.first()?;
+        let age_us = u64::try_from(self.policy.age().as_micros()).unwrap_or(u64::MAX);
+        Some(since.wall_us().saturating_add(age_us))
+    }
+
+    fn shown(&self, log: &Log) -> Waiting {
+        let (waiting, count) = (self.waiting.len() as u64, self.policy.count);
+        Waiting { log: log.name().clone(), waiting, count, due_us: self.due_us() }
+    }
+}
+
+fn notes_of(log: &Log) -> LogName {
+    internal(&format!("{PREFIX}{}", log.id()))
+}
+
+/// What the notes of a log say.
+fn read(namespace: &Namespace, notes: &Log) -> Result<State> {
+    let mut state = State { policy: AmendPolicy::default(), newest: notes.latest(), waiting: Vec::new() };
+    let (mut payload, mut seqnos) = (Vec::new(), Vec::new());
+    for seqno in notes.earliest().max(1)..=state.newest {
+        let at = match namespace.journal().get(notes, seqno, &mut payload) {
+            Ok(meta) => meta.hlc,
+            Err(error) if error.code() == Code::BelowHistory => continue, // Trimmed meanwhile.
+            Err(error) => return Err(error),
+        };
+        let unknown = || Code::FormatVersion.error(format!("note {seqno} of log '{}'", notes.name()));
+        match Line::split(&payload).ok_or_else(unknown)? {
+            (Line::Policy { policy, taken }, _) => {
+                state.policy = policy;
+                let keep = seqnos.partition_point(|seqno| *seqno <= taken);
+                seqnos.drain(..keep);
+                state.waiting.drain(..keep);
+            }
+            (Line::Amend { seqno: of, void }, bytes) => {
+                let value = if void { None } else { Some(bytes.to_vec()) };
+                seqnos.push(seqno);
+                state.waiting.push((Correction { seqno: of, value }, at));
+            }
+        }
+    }
+    Ok(state)
+}
+
+/// The policy of a log; none if it is not amendable.
+pub fn amend_policy(namespace: &Namespace, log: &LogName) -> Result<Option<AmendPolicy>> {
+    let catalog = namespace.journal().catalog()?;
+    let notes = catalog.log(log).and_then(|log| catalog.log(&notes_of(log)));
+    notes.map(|notes| Ok(read(namespace, notes)?.policy)).transpose()
+}
+
+/// Declares that a log is amendable, or no longer: then what waits becomes dead letters. Whether that is new.
+pub fn declare_amendable(namespace: &Namespace, name: &LogName, policy: Option<AmendPolicy>) -> Result<bool> {
+    check_public(name)?;
+    if amend_policy(namespace, name)? == policy {
+        return Ok(false);
+    }
+    let log = namespace.log(name)?;
+    let notes = notes_of(&log);
+    namespace.journal().commit(|tx| {
+        let Some(policy) = policy else {
+            let Some(held) = tx.catalog().log(&notes).cloned() else { return Ok(()) };
+            let ended = Code::NotAmendable.error(format!("log '{name}' is not amendable any more"));
+            for (correction, _) in read(namespace, &held)?.waiting {
+                bury(tx, name, &correction, &ended)?;
+            }
+            return tx.remove_log(&notes);
+        };
+        let held = match tx.catalog().log(&notes) {
+            Some(held) => held.clone(),
+            None => tx.create_log(&notes, HISTORY_ALL)?,
+        };
+        tx.append(&held, &Line::Policy { policy, taken: 0 }.with(b""), EventId::NONE, 0).map(drop)
+    })?;
+    namespace.journal().wake();
+    Ok(true)
+}
+
+/// Takes amendments of records of a log that is amendable. They wait; those of all sources that wait then.
+pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> {
+    let Amendments { log: name, corrections } = amendments;
+    check_public(name)?;
+    let (journal, log) = (namespace.journal(), namespace.log(name)?);
+    let refused = || Code::NotAmendable.error(format!("log '{name}' is not amendable"));
+    let notes = notes_of(&log);
+    journal.catalog()?.log(&notes).ok_or_else(refused)?;
+    if corrections.is_empty() {
+        return Err(Code::CorrectionInvalid.error("there is no amendment"));
+    }
+    let mut payload = Vec::new();
+    for correction in corrections {
+        let bytes = correction.value.as_ref().map_or(0, Vec::len) + LINE_BYTES;
+        if bytes > journal.record_max_bytes() {
+            return Err(Code::RecordTooLong.error(format!("the value for record {} of log '{name}'", correction.seqno)));
+        }
+        // One that equals the record may take back another one that waits.
+        check(namespace, &log, correction, false, &mut payload)?;
+    }
+    let mut rest = &corrections[..];
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |correction: &&Correction| {
+            let first = bytes == 0;
+            bytes += LINE_BYTES + correction.value.as_ref().map_or(0, Vec::len);
+            first || bytes <= BATCH_BYTES
+        };
+        let part = rest.iter().take_while(fits).count();
+        journal.commit(|tx| {
+            let held = tx.catalog().log(&notes).cloned().ok_or_else(refused)?;
+            // Notes of policies count as well: there are few.
+            if held.latest() + 1 - held.earliest().max(1) + part as u64 > AMEND_COUNT_MAX {
+                let error = format!("{AMEND_COUNT_MAX} amendments of log '{name}' wait for a repair");
+                return Err(Code::AmendmentsWait.error(error));
+            }
+            for Correction { seqno, value } in &rest[..part] {
+                let note =
+                    Line::Amend { seqno: *seqno, void: value.is_none() }.with(value.as_deref().unwrap_or_default());
+                tx.append(&held, &note, EventId::NONE, 0)?;
+            }
+            Ok(())
+        })?;
+        rest = &rest[part..];
+    }
+    journal.wake();
+    let catalog = journal.catalog()?;
+    Ok(read(namespace, catalog.log(&notes).ok_or_else(refused)?)?.shown(&log))
+}
+
+/// The amendable logs, with what waits.
+pub fn amendments(namespace: &Namespace) -> Result<Vec<Waiting>> {
+    let catalog = namespace.journal().catalog()?;
+    let amendable = catalog.logs().filter_map(|notes| Some((of_notes(notes)?, notes)));
+    let known = amendable.filter_map(|(id, notes)| Some((catalog.log_by_id(id)?, notes)));
+    known.map(|(log, notes)| Ok(read(namespace, notes)?.shown(log))).collect()
+}
+
+fn of_notes(notes: &Log) -> Option<u32> {
+    notes.name().strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// Opens a repair of the amendments of one log that are due; only the host does so, or the process that holds its lock.
+pub fn take_due(namespace: &Namespace) -> Result<Due> {
+    let catalog = namespace.journal().catalog()?;
+    let now_us = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_micros() as u64);
+    let mut next: Option<u64> = None;
+    for notes in catalog.logs() {
+        let Some(id) = of_notes(notes) else { continue };
+        let Some(log) = catalog.log_by_id(id) else {
+            // The log was removed, and its amendments with it.
+            namespace.journal().commit(|tx| tx.remove_log(notes.name()))?;
+            return Ok(Due::Taken);
+        };
+        let state = read(namespace, notes)?;
+        let Some(due_us) = state.due_us() else { continue };
+        if due_us > now_us && (state.waiting.len() as u64) < state.policy.count {
+            next = Some(next.map_or(due_us, |next| next.min(due_us)));
+            continue;
+        }
+        match repairs(namespace)?.iter().find(|repair| repair.phase.is_open()) {
+            // A host ended while it opened this one: its amendments still wait.
+            Some(open) if open.phase == crate::Phase::Open && open.auto => abandon(namespace, open.repair)?,
+            Some(_) => return Ok(Due::Nothing),
+            None => take(namespace, log, notes, &state)?,
+        }
+        return Ok(Due::Taken);
+    }
+    Ok(next.map_or(Due::Nothing, |due_us| Due::In(Duration::from_micros(due_us.saturating_sub(now_us)))))
+}
+
+fn take(namespace: &Namespace, log: &Log, notes: &Log, state: &State) -> Result<()> {
+    let (mut kept, mut dead, mut payload) = (Vec::new(), Vec::new(), Vec::new());
+    let newest: BTreeMap<u64, &Correction> = state.waiting.iter().map(|(it, _)| (it.seqno, it)).collect();
+    for correction in newest.into_values() {
+        match check(namespace, log, correction, false, &mut payload) {
+            Ok(true) => kept.push(correction.clone()),
+            Ok(false) => {}
+            Err(error) if is_for_good(error.code()) => dead.push((correction, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    let number = if kept.is_empty() {
+        None
+    } else {
+        let count = state.waiting.len();
+        let reason = format!("{count} amendment{}", if count == 1 { "" } else { "s" });
+        Some(begin(namespace, log, &kept, Opening { reason, append_new: true, auto: true })?)
+    };
+    namespace.journal().commit(|tx| {
+        for (correction, error) in &dead {
+            bury(tx, log.name(), correction, error)?;
+        }
+        // The policy may be another one by now, and amendments that came meanwhile stay.
+        let line = Line::Policy { policy: read(namespace, notes)?.policy, taken: state.newest };
+        let at = tx.append(notes, &line.with(b""), EventId::NONE, 0)?.seqno;
+        if at == state.newest + 1 {
+            tx.trim(notes, at)?;
+        }
+        number.map_or(Ok(()), |repair| note(tx, &Note::Run { repair }).map(drop))
+    })?;
+    namespace.journal().wake();
+    Ok(())
+}
+
+/// Whether the record of an amendment cannot be corrected any more.
+fn is_for_good(code: Code) -> bool {
+    matches!(code, Code::CorrectionTooOld | Code::ReadersUnknown | Code::EntryDamaged | Code::AboveTail)
+}
+
+/// Stages the dead letter of an amendment.
+fn bury(tx: &mut Transaction<'_>, name: &LogName, correction: &Correction, error: &Error) -> Result<()> {
+    let mut letter = serde_json::json!({
+        "log": &**name, "seqno": correction.seqno, "void": correction.value.is_none(),
+        "code": error.code().id(), "error": error.detail(),
+    });
+    let value = correction.value.as_deref().map(|bytes| serde_json::to_value(JsonBytes(bytes)));
+    if let (Some(Ok(serde_json::Value::Object(value))), Some(letter)) = (value, letter.as_object_mut()) {
+        letter.extend(value);
+    }
+    let dead = log_name(DEAD_LETTERS);
+    let log = match tx.catalog().log(&dead) {
+        Some(log) => log.clone(),
+        None => tx.create_log(&dead, DEAD_LETTERS_HISTORY)?,
+    };
+    tx.append(&log, letter.to_string().as_bytes(), EventId::NONE, 0).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_a_line_and_the_bytes_behind_it() {
+        for (line, bytes) in [
+            (Line::Amend { seqno: 7, void: false }, &b"21.5\n\xFF"[..]),
+            (Line::Amend { seqno: u64::MAX, void: true }, b""),
+            (Line::Policy { policy: AmendPolicy { count: u64::MAX, age_ms: u64::MAX }, taken: u64::MAX }, b""),
+        ] {
+            let note = line.with(bytes);
+            assert!(note.len() - bytes.len() <= LINE_BYTES, "{}", note.len());
+            assert_eq!(Line::split(&note), Some((line, bytes)));
+        }
+        assert_eq!(Line::split(b"{\"note\":\"later\"}\n"), None);
+        assert_eq!(Line::split(b"{}"), None);
+    }
+}
