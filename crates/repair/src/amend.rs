@@ -17,7 +17,7 @@ use millrace_wire::{Code, Error, EventId, HISTORY_ALL, Hlc, JsonBytes, LogName, 
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// What the names of their logs begin with.
@@ -29,6 +29,12 @@ const DEAD_LETTERS_HISTORY: u64 = 1000;
 const BATCH_BYTES: usize = 128 << 10;
 /// The first line of a note and its end are not longer.
 const LINE_BYTES: usize = 128;
+/// The pause after an attempt that failed; it doubles with each one, so often at most.
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_DOUBLINGS: u32 = 10;
+/// If a dead letter would be too long for a record, it has the first bytes of the value: the record's limit divided by this. A byte takes up
+/// to six in JSON.
+const CUT: usize = 8;
 
 /// The first line of a record in `_amend/LOGID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +48,8 @@ enum Line {
         #[serde(default)]
         void: bool,
     },
+    /// The amendments of a record do not wait any more: those up to a note are a dead letter.
+    Dead { seqno: u64, upto: u64 },
 }
 
 impl Line {
@@ -99,6 +107,28 @@ struct State {
     waiting: Vec<(Correction, Hlc)>,
 }
 
+/// What a host knows of its attempts to make repairs of amendments.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    /// By the number of a log: attempts that failed one after the other, and when the next one may be.
+    failed: BTreeMap<u32, (u32, Instant)>,
+}
+
+impl Attempts {
+    /// How long the amendments of a log still have to wait after attempts that failed.
+    fn pause(&self, log: u32) -> Option<Duration> {
+        let (_, until) = self.failed.get(&log)?;
+        until.checked_duration_since(Instant::now()).filter(|pause| !pause.is_zero())
+    }
+
+    /// Notes that one failed. The pauses grow.
+    fn failed(&mut self, log: u32) {
+        let times = self.failed.get(&log).map_or(0, |(times, _)| *times);
+        let pause = PAUSE.saturating_mul(1 << times.min(PAUSE_DOUBLINGS));
+        self.failed.insert(log, (times + 1, Instant::now() + pause));
+    }
+}
+
 impl State {
     fn due_us(&self) -> Option<u64> {
         let (_, since) = self.waiting.first()?;
@@ -120,6 +150,8 @@ fn notes_of(log: &Log) -> LogName {
 fn read(namespace: &Namespace, notes: &Log) -> Result<State> {
     let mut state = State { policy: AmendPolicy::default(), newest: notes.latest(), waiting: Vec::new() };
     let (mut payload, mut seqnos) = (Vec::new(), Vec::new());
+    // The seqnos of records whose amendments up to a note are dead letters.
+    let mut dead = BTreeMap::new();
     for seqno in notes.earliest().max(1)..=state.newest {
         let at = match namespace.journal().get(notes, seqno, &mut payload) {
             Ok(meta) => meta.hlc,
@@ -139,8 +171,14 @@ fn read(namespace: &Namespace, notes: &Log) -> Result<State> {
                 seqnos.push(seqno);
                 state.waiting.push((Correction { seqno: of, value }, at));
             }
+            (Line::Dead { seqno: of, upto }, _) => drop(dead.insert(of, upto)),
         }
     }
+    let mut seqnos = seqnos.into_iter();
+    state.waiting.retain(|(correction, _)| {
+        let noted = seqnos.next();
+        dead.get(&correction.seqno).is_none_or(|upto| noted > Some(*upto))
+    });
     Ok(state)
 }
 
@@ -159,12 +197,18 @@ pub fn declare_amendable(namespace: &Namespace, name: &LogName, policy: Option<A
     }
     let log = namespace.log(name)?;
     let notes = notes_of(&log);
+    let ended = |name: &LogName| Code::NotAmendable.error(format!("log '{name}' is not amendable any more"));
+    if let (None, Some(held)) = (policy, namespace.journal().catalog()?.log(&notes)) {
+        let state = read(namespace, held)?;
+        let dead: Vec<_> = state.waiting.iter().map(|(correction, _)| (correction, ended(name))).collect();
+        bury_all(namespace, name, (held, state.newest), &dead)?;
+    }
     namespace.journal().commit(|tx| {
         let Some(policy) = policy else {
             let Some(held) = tx.catalog().log(&notes).cloned() else { return Ok(()) };
-            let ended = Code::NotAmendable.error(format!("log '{name}' is not amendable any more"));
+            // Those that came meanwhile.
             for (correction, _) in read(namespace, &held)?.waiting {
-                bury(tx, name, &correction, &ended)?;
+                bury(tx, name, &correction, &ended(name), namespace.journal().record_max_bytes())?;
             }
             return tx.remove_log(&notes);
         };
@@ -241,10 +285,15 @@ fn of_notes(notes: &Log) -> Option<u32> {
 }
 
 /// Opens a repair of the amendments of one log that are due; only the host does so, or the process that holds its lock.
-pub fn take_due(namespace: &Namespace) -> Result<Due> {
+///
+/// # Errors
+///
+/// If that failed for a log, and no other log has amendments that are due. The amendments wait; the next attempt for that log comes after a
+/// pause.
+pub fn take_due(namespace: &Namespace, attempts: &mut Attempts) -> Result<Due> {
     let catalog = namespace.journal().catalog()?;
     let now_us = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_micros() as u64);
-    let mut next: Option<u64> = None;
+    let (mut next, mut failure) = (None::<u64>, None);
     for notes in catalog.logs() {
         let Some(id) = of_notes(notes) else { continue };
         let Some(log) = catalog.log_by_id(id) else {
@@ -258,13 +307,28 @@ pub fn take_due(namespace: &Namespace) -> Result<Due> {
             next = Some(next.map_or(due_us, |next| next.min(due_us)));
             continue;
         }
+        if let Some(pause) = attempts.pause(id) {
+            let until_us = now_us.saturating_add(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+            next = Some(next.map_or(until_us, |next| next.min(until_us)));
+            continue;
+        }
         match repairs(namespace)?.iter().find(|repair| repair.phase.is_open()) {
             // A host ended while it opened this one: its amendments still wait.
             Some(open) if open.phase == crate::Phase::Open && open.auto => abandon(namespace, open.repair)?,
             Some(_) => return Ok(Due::Nothing),
-            None => take(namespace, log, notes, &state)?,
+            None => {
+                if let Err(error) = take(namespace, log, notes, &state) {
+                    attempts.failed(id);
+                    failure = Some(error.within(format!("the amendments of log '{}'", log.name())));
+                    continue;
+                }
+                attempts.failed.remove(&id);
+            }
         }
         return Ok(Due::Taken);
+    }
+    if let Some(error) = failure {
+        return Err(error);
     }
     Ok(next.map_or(Due::Nothing, |due_us| Due::In(Duration::from_micros(due_us.saturating_sub(now_us)))))
 }
@@ -280,6 +344,8 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log, state: &State) -> Result<
             Err(error) => return Err(error),
         }
     }
+    // Nothing of a repair fails because of them. If the repair fails, they are not buried again.
+    bury_all(namespace, log.name(), (notes, state.newest), &dead)?;
     let number = if kept.is_empty() {
         None
     } else {
@@ -287,10 +353,7 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log, state: &State) -> Result<
         let reason = format!("{count} amendment{}", if count == 1 { "" } else { "s" });
         Some(begin(namespace, log, &kept, Opening { reason, append_new: true, auto: true })?)
     };
-    namespace.journal().commit(|tx| {
-        for (correction, error) in &dead {
-            bury(tx, log.name(), correction, error)?;
-        }
+    let noted = namespace.journal().commit(|tx| {
         // The policy may be another one by now, and amendments that came meanwhile stay.
         let line = Line::Policy { policy: read(namespace, notes)?.policy, taken: state.newest };
         let at = tx.append(notes, &line.with(b""), EventId::NONE, 0)?.seqno;
@@ -298,7 +361,12 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log, state: &State) -> Result<
             tx.trim(notes, at)?;
         }
         number.map_or(Ok(()), |repair| note(tx, &Note::Run { repair }).map(drop))
-    })?;
+    });
+    if let (Err(_), Some(repair)) = (&noted, number) {
+        // Its amendments still wait, and nobody else goes on with it. If this fails as well, the next look abandons it.
+        let _ = abandon(namespace, repair);
+    }
+    noted?;
     namespace.journal().wake();
     Ok(())
 }
@@ -308,22 +376,72 @@ fn is_for_good(code: Code) -> bool {
     matches!(code, Code::CorrectionTooOld | Code::ReadersUnknown | Code::EntryDamaged | Code::AboveTail)
 }
 
-/// Stages the dead letter of an amendment.
-fn bury(tx: &mut Transaction<'_>, name: &LogName, correction: &Correction, error: &Error) -> Result<()> {
-    let mut letter = serde_json::json!({
-        "log": &**name, "seqno": correction.seqno, "void": correction.value.is_none(),
-        "code": error.code().id(), "error": error.detail(),
-    });
-    let value = correction.value.as_deref().map(|bytes| serde_json::to_value(JsonBytes(bytes)));
-    if let (Some(Ok(serde_json::Value::Object(value))), Some(letter)) = (value, letter.as_object_mut()) {
-        letter.extend(value);
+/// Commits dead letters in batches, and notes that their amendments, up to a note, do not wait any more.
+fn bury_all(
+    namespace: &Namespace,
+    name: &LogName,
+    (notes, upto): (&Log, u64),
+    dead: &[(&Correction, Error)],
+) -> Result<()> {
+    let (journal, mut rest) = (namespace.journal(), dead);
+    while !rest.is_empty() {
+        let part = journal.commit(|tx| {
+            let (mut bytes, mut part) = (0, 0_usize);
+            for (correction, error) in rest {
+                bytes += bury(tx, name, correction, error, journal.record_max_bytes())?;
+                let line = Line::Dead { seqno: correction.seqno, upto };
+                tx.append(notes, &line.with(b""), EventId::NONE, 0)?;
+                part += 1;
+                if bytes > BATCH_BYTES {
+                    break;
+                }
+            }
+            Ok(part)
+        })?;
+        rest = &rest[part.value..];
     }
+    Ok(())
+}
+
+/// Stages the dead letter of an amendment. Its length.
+fn bury(
+    tx: &mut Transaction<'_>,
+    name: &LogName,
+    correction: &Correction,
+    error: &Error,
+    bytes_max: usize,
+) -> Result<usize> {
+    let letter = letter(name, correction, error, bytes_max);
     let dead = log_name(DEAD_LETTERS);
     let log = match tx.catalog().log(&dead) {
         Some(log) => log.clone(),
         None => tx.create_log(&dead, DEAD_LETTERS_HISTORY)?,
     };
-    tx.append(&log, letter.to_string().as_bytes(), EventId::NONE, 0).map(drop)
+    tx.append(&log, letter.as_bytes(), EventId::NONE, 0)?;
+    Ok(letter.len())
+}
+
+/// The dead letter of an amendment. If it would be too long, it has the first bytes of the value, and says so.
+fn letter(name: &LogName, correction: &Correction, error: &Error, bytes_max: usize) -> String {
+    let with = |bytes: Option<&[u8]>, cut: bool| {
+        let mut letter = serde_json::json!({
+            "log": &**name, "seqno": correction.seqno, "void": correction.value.is_none(),
+            "code": error.code().id(), "error": error.detail(),
+        });
+        let value = bytes.map(|bytes| serde_json::to_value(JsonBytes(bytes)));
+        if let (Some(Ok(serde_json::Value::Object(value))), Some(letter)) = (value, letter.as_object_mut()) {
+            letter.extend(value);
+            if cut {
+                letter.insert("cut".to_owned(), true.into());
+            }
+        }
+        letter.to_string()
+    };
+    let whole = with(correction.value.as_deref(), false);
+    match &correction.value {
+        Some(value) if whole.len() > bytes_max => with(Some(&value[..value.len().min(bytes_max / CUT)]), true),
+        _ => whole,
+    }
 }
 
 #[cfg(test)]
@@ -335,6 +453,7 @@ mod tests {
         for (line, bytes) in [
             (Line::Amend { seqno: 7, void: false }, &b"21.5\n\xFF"[..]),
             (Line::Amend { seqno: u64::MAX, void: true }, b""),
+            (Line::Dead { seqno: u64::MAX, upto: u64::MAX }, b""),
             (Line::Policy { policy: AmendPolicy { count: u64::MAX, age_ms: u64::MAX }, taken: u64::MAX }, b""),
         ] {
             let note = line.with(bytes);
@@ -343,5 +462,29 @@ mod tests {
         }
         assert_eq!(Line::split(b"{\"note\":\"later\"}\n"), None);
         assert_eq!(Line::split(b"{}"), None);
+    }
+
+    #[test]
+    fn a_dead_letter_is_cut_to_the_length_of_a_record() {
+        let (name, error) = (log_name("raw"), Code::CorrectionTooOld.error("it is gone"));
+        for byte in [b'a', 1, b'"', 0xFF] {
+            let dead =
+                |bytes| letter(&name, &Correction { seqno: 1, value: Some(vec![byte; bytes]) }, &error, 16 << 10);
+            assert!(!dead(1000).contains("\"cut\""));
+            let long = dead(16 << 10);
+            assert!(long.len() <= 16 << 10 && long.contains("\"cut\":true"), "{byte}: {} bytes", long.len());
+        }
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        let mut attempts = Attempts::default();
+        assert_eq!(attempts.pause(7), None);
+        for _ in 0..100 {
+            attempts.failed(7);
+        }
+        let longest = PAUSE * (1 << PAUSE_DOUBLINGS);
+        assert!(attempts.pause(7).is_some_and(|pause| pause > longest / 2 && pause <= longest));
+        assert_eq!(attempts.pause(8), None);
     }
 }
