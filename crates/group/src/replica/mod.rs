@@ -420,11 +420,13 @@ impl Replica {
         if message.from == 0 || message.from == self.options.id {
             return false;
         }
+        let is_replica = self.node.raft.prs().get(message.from).is_some();
         match message.get_msg_type() {
             MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot())
                 .is_some_and(|mark| mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)),
-            MessageType::MsgPropose => !message.entries.is_empty(),
-            MessageType::MsgReadIndex => message.entries.len() == 1,
+            // A host that was removed may still know who leads.
+            MessageType::MsgPropose => is_replica && !message.entries.is_empty(),
+            MessageType::MsgReadIndex => is_replica && message.entries.len() == 1,
             MessageType::MsgHeartbeat => message.commit <= last,
             MessageType::MsgAppendResponse => message.index <= last && message.reject_hint <= last,
             MessageType::MsgAppend => {
