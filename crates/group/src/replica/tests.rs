@@ -191,3 +191,22 @@ fn a_host_that_is_no_replica_proposes_nothing() {
     turns(&mut replica);
     assert_eq!(replica.progress(), progress);
 }
+
+#[test]
+fn a_learner_forgets_a_leader_that_it_hears_nothing_of() {
+    let founders = vec![2];
+    let options =
+        Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    let heartbeat = || message(MessageType::MsgHeartbeat, |_| ());
+    for _ in 0..2 {
+        replica.step(&heartbeat());
+        turns(&mut replica);
+        assert_eq!((replica.role(), replica.leader()), (Role::Learner, 2));
+        for _ in 0..2 * ELECTION_TICKS {
+            replica.tick();
+            turns(&mut replica);
+        }
+        assert_eq!(replica.leader(), 0);
+    }
+}
