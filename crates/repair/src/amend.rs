@@ -4,7 +4,7 @@
 //! and applies it as soon as it has replayed what depends on it. A log is amendable while it has such a log.
 
 use crate::{
-    book::{Note, note, repairs},
+    book::{Note, Phase, news, note, repairs},
     open::{Correction, Opening, abandon, begin, check},
 };
 use millrace_journal::{Log, Transaction};
@@ -112,6 +112,8 @@ struct State {
 pub struct Attempts {
     /// By the number of a log: attempts that failed one after the other, and when the next one may be.
     failed: BTreeMap<u32, (u32, Instant)>,
+    /// How many notes there were when no repair was left behind.
+    clean: Option<u64>,
 }
 
 impl Attempts {
@@ -291,9 +293,18 @@ fn of_notes(notes: &Log) -> Option<u32> {
 /// If that failed for a log, and no other log has amendments that are due. The amendments wait; the next attempt for that log comes after a
 /// pause.
 pub fn take_due(namespace: &Namespace, attempts: &mut Attempts) -> Result<Due> {
+    let noted = news(namespace)?;
+    if attempts.clean != Some(noted) {
+        // A host ended while it opened this one. Its amendments still wait, or their log is no longer amendable.
+        if let Some(left) = repairs(namespace)?.iter().find(|repair| repair.auto && repair.phase == Phase::Open) {
+            abandon(namespace, left.repair)?;
+            return Ok(Due::Taken);
+        }
+        attempts.clean = Some(noted);
+    }
     let catalog = namespace.journal().catalog()?;
     let now_us = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_micros() as u64);
-    let (mut next, mut failure) = (None::<u64>, None);
+    let (mut next, mut failure) = (None::<u64>, None::<Error>);
     for notes in catalog.logs() {
         let Some(id) = of_notes(notes) else { continue };
         let Some(log) = catalog.log_by_id(id) else {
@@ -312,19 +323,15 @@ pub fn take_due(namespace: &Namespace, attempts: &mut Attempts) -> Result<Due> {
             next = Some(next.map_or(until_us, |next| next.min(until_us)));
             continue;
         }
-        match repairs(namespace)?.iter().find(|repair| repair.phase.is_open()) {
-            // A host ended while it opened this one: its amendments still wait.
-            Some(open) if open.phase == crate::Phase::Open && open.auto => abandon(namespace, open.repair)?,
-            Some(_) => return Ok(Due::Nothing),
-            None => {
-                if let Err(error) = take(namespace, log, notes, &state) {
-                    attempts.failed(id);
-                    failure = Some(error.within(format!("the amendments of log '{}'", log.name())));
-                    continue;
-                }
-                attempts.failed.remove(&id);
-            }
+        if repairs(namespace)?.iter().any(|repair| repair.phase.is_open()) {
+            return failure.map_or(Ok(Due::Nothing), Err);
         }
+        if let Err(error) = take(namespace, log, notes, &state) {
+            attempts.failed(id);
+            failure = Some(error.within(format!("the amendments of log '{}'", log.name())));
+            continue;
+        }
+        attempts.failed.remove(&id);
         return Ok(Due::Taken);
     }
     if let Some(error) = failure {
@@ -474,6 +481,25 @@ mod tests {
             let long = dead(16 << 10);
             assert!(long.len() <= 16 << 10 && long.contains("\"cut\":true"), "{byte}: {} bytes", long.len());
         }
+    }
+
+    #[test]
+    fn a_repair_that_was_left_behind_is_abandoned_though_nothing_is_due() {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = Namespace::create(dir.path(), &millrace_namespace::CreateOptions::default()).unwrap();
+        let log = namespace.create_log(&log_name("raw"), 10).unwrap();
+        namespace.append("raw", b"20", millrace_namespace::AppendOptions::default()).unwrap();
+        let kept = [Correction { seqno: 1, value: Some(b"21".to_vec()) }];
+        let opening = |auto| Opening { reason: "a test".to_owned(), append_new: true, auto };
+        let phase = |number| crate::repair(&namespace, number).unwrap().phase;
+        let mut attempts = Attempts::default();
+        let left = begin(&namespace, &log, &kept, opening(true)).unwrap();
+        assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Taken);
+        assert_eq!(phase(left), Phase::Abandoned);
+        // Somebody may still open this one.
+        let asked = begin(&namespace, &log, &kept, opening(false)).unwrap();
+        assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Nothing);
+        assert_eq!(phase(asked), Phase::Open);
     }
 
     #[test]
