@@ -4,7 +4,7 @@
 //! and applies it as soon as it has replayed what depends on it. A log is amendable while it has such a log.
 
 use crate::{
-    book::{Note, Phase, news, note, repairs},
+    book::{Note, Phase, news, note, repair, repairs},
     open::{Correction, Opening, abandon, begin, check},
 };
 use millrace_journal::{Log, Transaction};
@@ -367,11 +367,17 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log, state: &State) -> Result<
         if at == state.newest + 1 {
             tx.trim(notes, at)?;
         }
-        number.map_or(Ok(()), |repair| note(tx, &Note::Run { repair }).map(drop))
+        match number {
+            // Somebody may have abandoned it meanwhile, and with it these amendments.
+            Some(number) if repair(namespace, number)?.phase == Phase::Open => {
+                note(tx, &Note::Run { repair: number }).map(drop)
+            }
+            _ => Ok(()),
+        }
     });
-    if let (Err(_), Some(repair)) = (&noted, number) {
+    if let (Err(_), Some(number)) = (&noted, number) {
         // Its amendments still wait, and nobody else goes on with it. If this fails as well, the next look abandons it.
-        let _ = abandon(namespace, repair);
+        let _ = abandon(namespace, number);
     }
     noted?;
     namespace.journal().wake();
@@ -491,7 +497,7 @@ mod tests {
         namespace.append("raw", b"20", millrace_namespace::AppendOptions::default()).unwrap();
         let kept = [Correction { seqno: 1, value: Some(b"21".to_vec()) }];
         let opening = |auto| Opening { reason: "a test".to_owned(), append_new: true, auto };
-        let phase = |number| crate::repair(&namespace, number).unwrap().phase;
+        let phase = |number| repair(&namespace, number).unwrap().phase;
         let mut attempts = Attempts::default();
         let left = begin(&namespace, &log, &kept, opening(true)).unwrap();
         assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Taken);
