@@ -591,3 +591,24 @@ fn amendments_of_what_has_left_the_history_are_dead_letters() {
     assert_eq!(amend(&fixture, "raw", &[(2, None)]), Err(Code::NotAmendable));
     assert_eq!(fixture.all("dead/amend").len(), 2);
 }
+
+#[test]
+fn an_amendment_that_is_too_long_for_a_dead_letter_is_cut_and_stops_no_other() {
+    let fixture = Fixture::new();
+    two_functions(&fixture);
+    for value in ["20", "21"] {
+        fixture.append("raw", value);
+    }
+    amendable(&fixture, "raw", 2, LONG_MS);
+    // In JSON it is six times as long.
+    let long = "\u{1}".repeat(fixture.namespace.journal().record_max_bytes() / 2);
+    amend(&fixture, "raw", &[(1, Some(long.as_str()))]).unwrap();
+    fixture.namespace.trim_log(&"raw".parse().unwrap(), 2).unwrap();
+    amend(&fixture, "raw", &[(2, Some("31"))]).unwrap();
+    let host = fixture.host();
+    until("the other one is applied", || fixture.namespace.get("raw", 2).unwrap().payload == b"31");
+    let letters = fixture.all("dead/amend");
+    assert!(letters.len() == 1 && letters[0].contains("\"cut\":true"), "{} letters", letters.len());
+    assert_eq!(repairs::repairs(&fixture.namespace).unwrap().len(), 1, "no repair was abandoned");
+    drop(host);
+}

@@ -4,7 +4,7 @@
 //! and applies it as soon as it has replayed what depends on it. A log is amendable while it has such a log.
 
 use crate::{
-    book::{Note, note, repairs},
+    book::{Note, Phase, news, note, repair, repairs},
     open::{Correction, Opening, abandon, begin, check},
 };
 use millrace_journal::{Log, Transaction};
@@ -17,7 +17,7 @@ use millrace_wire::{Code, Error, EventId, HISTORY_ALL, Hlc, JsonBytes, LogName, 
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// What the names of their logs begin with.
@@ -29,6 +29,14 @@ const DEAD_LETTERS_HISTORY: u64 = 1000;
 const BATCH_BYTES: usize = 128 << 10;
 /// The first line of a note and its end are not longer.
 const LINE_BYTES: usize = 128;
+/// Most bytes of the amendments of a log that wait. With half of them they become a repair.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// The pause after an attempt that failed; it doubles with each one, so often at most.
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_DOUBLINGS: u32 = 10;
+/// If a dead letter would be too long for a record, it has the first bytes of the value: the record's limit divided by this. A byte takes up
+/// to six in JSON.
+const CUT: usize = 8;
 
 /// The first line of a record in `_amend/LOGID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +50,8 @@ enum Line {
         #[serde(default)]
         void: bool,
     },
+    /// The amendments of a record do not wait any more: those up to a note are a dead letter.
+    Dead { seqno: u64, upto: u64 },
 }
 
 impl Line {
@@ -91,19 +101,82 @@ pub enum Due {
     Nothing,
 }
 
+struct Amendment {
+    /// The seqno of its note, and the clock of its arrival.
+    note: u64,
+    at: Hlc,
+    /// The length of its note.
+    bytes: usize,
+    /// Its value is empty if values are not kept.
+    correction: Correction,
+}
+
+#[derive(Default)]
 struct State {
     policy: AmendPolicy,
     /// The seqno of the newest note.
     newest: u64,
-    /// What waits, in the order of arrival, with the clock of its arrival.
-    waiting: Vec<(Correction, Hlc)>,
+    /// What waits, in the order of arrival.
+    waiting: Vec<Amendment>,
+    /// Whether values are kept.
+    values: bool,
+}
+
+/// What a host knows of its attempts to make repairs of amendments.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    /// By the number of a log: attempts that failed one after the other, and when the next one may be.
+    failed: BTreeMap<u32, (u32, Instant)>,
+    /// How many notes there were when no repair was left behind.
+    clean: Option<u64>,
+}
+
+impl Attempts {
+    /// How long the amendments of a log still have to wait after attempts that failed.
+    fn pause(&self, log: u32) -> Option<Duration> {
+        let (_, until) = self.failed.get(&log)?;
+        until.checked_duration_since(Instant::now()).filter(|pause| !pause.is_zero())
+    }
+
+    /// Notes that one failed. The pauses grow.
+    fn failed(&mut self, log: u32) {
+        let times = self.failed.get(&log).map_or(0, |(times, _)| *times);
+        let pause = PAUSE.saturating_mul(1 << times.min(PAUSE_DOUBLINGS));
+        self.failed.insert(log, (times + 1, Instant::now() + pause));
+    }
 }
 
 impl State {
     fn due_us(&self) -> Option<u64> {
-        let (_, since) = self.waiting.first()?;
+        let first = self.waiting.first()?;
         let age_us = u64::try_from(self.policy.age().as_micros()).unwrap_or(u64::MAX);
-        Some(since.wall_us().saturating_add(age_us))
+        Some(first.at.wall_us().saturating_add(age_us))
+    }
+
+    fn bytes(&self) -> usize {
+        self.waiting.iter().map(|amendment| amendment.bytes).sum()
+    }
+
+    /// Whether they become a repair now.
+    fn is_due(&self, now_us: u64) -> bool {
+        self.due_us().is_some_and(|due_us| due_us <= now_us)
+            || self.waiting.len() as u64 >= self.policy.count
+            || self.bytes() >= WAITING_BYTES_MAX / 2
+    }
+
+    /// An error unless so many more can wait.
+    fn check_room(&self, name: &LogName, more: &[Correction]) -> Result<()> {
+        let count = (self.waiting.len() + more.len()) as u64;
+        let bytes = self.bytes() + more.iter().map(note_bytes).sum::<usize>();
+        if count <= AMEND_COUNT_MAX && bytes <= WAITING_BYTES_MAX {
+            return Ok(());
+        }
+        let (waiting, more) = (self.waiting.len(), more.len());
+        let error = format!(
+            "{waiting} amendments of log '{name}' wait for a repair, and with {more} more they would be {count} with {bytes} bytes; at \
+             most {AMEND_COUNT_MAX} with {WAITING_BYTES_MAX} bytes wait"
+        );
+        Err(Code::AmendmentsWait.error(error))
     }
 
     fn shown(&self, log: &Log) -> Waiting {
@@ -116,39 +189,61 @@ fn notes_of(log: &Log) -> LogName {
     internal(&format!("{PREFIX}{}", log.id()))
 }
 
-/// What the notes of a log say.
-fn read(namespace: &Namespace, notes: &Log) -> Result<State> {
-    let mut state = State { policy: AmendPolicy::default(), newest: notes.latest(), waiting: Vec::new() };
-    let (mut payload, mut seqnos) = (Vec::new(), Vec::new());
-    for seqno in notes.earliest().max(1)..=state.newest {
-        let at = match namespace.journal().get(notes, seqno, &mut payload) {
-            Ok(meta) => meta.hlc,
-            Err(error) if error.code() == Code::BelowHistory => continue, // Trimmed meanwhile.
-            Err(error) => return Err(error),
-        };
-        let unknown = || Code::FormatVersion.error(format!("note {seqno} of log '{}'", notes.name()));
-        match Line::split(&payload).ok_or_else(unknown)? {
-            (Line::Policy { policy, taken }, _) => {
-                state.policy = policy;
-                let keep = seqnos.partition_point(|seqno| *seqno <= taken);
-                seqnos.drain(..keep);
-                state.waiting.drain(..keep);
-            }
-            (Line::Amend { seqno: of, void }, bytes) => {
-                let value = if void { None } else { Some(bytes.to_vec()) };
-                seqnos.push(seqno);
-                state.waiting.push((Correction { seqno: of, value }, at));
+/// At most so long is the note of an amendment.
+fn note_bytes(correction: &Correction) -> usize {
+    LINE_BYTES + correction.value.as_ref().map_or(0, Vec::len)
+}
+
+/// What the notes of a log say, with the values of the amendments or without.
+fn read(namespace: &Namespace, notes: &Log, values: bool) -> Result<State> {
+    let mut state = State { values, ..State::default() };
+    state.follow(namespace, notes)?;
+    Ok(state)
+}
+
+impl State {
+    /// Reads the notes that are new.
+    fn follow(&mut self, namespace: &Namespace, notes: &Log) -> Result<()> {
+        let (mut payload, latest) = (Vec::new(), notes.latest());
+        // The seqnos of records whose amendments up to a note are dead letters.
+        let mut dead = BTreeMap::new();
+        for seqno in notes.earliest().max(self.newest + 1)..=latest {
+            let at = match namespace.journal().get(notes, seqno, &mut payload) {
+                Ok(meta) => meta.hlc,
+                Err(error) if error.code() == Code::BelowHistory => continue, // Trimmed meanwhile.
+                Err(error) => return Err(error),
+            };
+            let unknown = || Code::FormatVersion.error(format!("note {seqno} of log '{}'", notes.name()));
+            match Line::split(&payload).ok_or_else(unknown)? {
+                (Line::Policy { policy, taken }, _) => {
+                    self.policy = policy;
+                    self.waiting.retain(|amendment| amendment.note > taken);
+                }
+                (Line::Amend { seqno: of, void }, bytes) => {
+                    let value = match (void, self.values) {
+                        (true, _) => None,
+                        (false, true) => Some(bytes.to_vec()),
+                        (false, false) => Some(Vec::new()),
+                    };
+                    let correction = Correction { seqno: of, value };
+                    self.waiting.push(Amendment { note: seqno, at, bytes: payload.len(), correction });
+                }
+                (Line::Dead { seqno: of, upto }, _) => drop(dead.insert(of, upto)),
             }
         }
+        let waits =
+            |amendment: &Amendment| dead.get(&amendment.correction.seqno).is_none_or(|upto| amendment.note > *upto);
+        self.waiting.retain(waits);
+        self.newest = self.newest.max(latest);
+        Ok(())
     }
-    Ok(state)
 }
 
 /// The policy of a log; none if it is not amendable.
 pub fn amend_policy(namespace: &Namespace, log: &LogName) -> Result<Option<AmendPolicy>> {
     let catalog = namespace.journal().catalog()?;
     let notes = catalog.log(log).and_then(|log| catalog.log(&notes_of(log)));
-    notes.map(|notes| Ok(read(namespace, notes)?.policy)).transpose()
+    notes.map(|notes| Ok(read(namespace, notes, false)?.policy)).transpose()
 }
 
 /// Declares that a log is amendable, or no longer: then what waits becomes dead letters. Whether that is new.
@@ -159,12 +254,20 @@ pub fn declare_amendable(namespace: &Namespace, name: &LogName, policy: Option<A
     }
     let log = namespace.log(name)?;
     let notes = notes_of(&log);
+    let ended = |name: &LogName| Code::NotAmendable.error(format!("log '{name}' is not amendable any more"));
+    let mut state = State { values: true, ..State::default() };
+    if let (None, Some(held)) = (policy, namespace.journal().catalog()?.log(&notes)) {
+        state.follow(namespace, held)?;
+        let dead: Vec<_> = state.waiting.iter().map(|it| (&it.correction, ended(name))).collect();
+        bury_all(namespace, name, (held, state.newest), &dead)?;
+    }
     namespace.journal().commit(|tx| {
         let Some(policy) = policy else {
             let Some(held) = tx.catalog().log(&notes).cloned() else { return Ok(()) };
-            let ended = Code::NotAmendable.error(format!("log '{name}' is not amendable any more"));
-            for (correction, _) in read(namespace, &held)?.waiting {
-                bury(tx, name, &correction, &ended)?;
+            // Those that came meanwhile.
+            state.follow(namespace, &held)?;
+            for Amendment { correction, .. } in &state.waiting {
+                bury(tx, name, correction, &ended(name), namespace.journal().record_max_bytes())?;
             }
             return tx.remove_log(&notes);
         };
@@ -185,7 +288,7 @@ pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> 
     let (journal, log) = (namespace.journal(), namespace.log(name)?);
     let refused = || Code::NotAmendable.error(format!("log '{name}' is not amendable"));
     let notes = notes_of(&log);
-    journal.catalog()?.log(&notes).ok_or_else(refused)?;
+    let mut state = read(namespace, journal.catalog()?.log(&notes).ok_or_else(refused)?, false)?;
     if corrections.is_empty() {
         return Err(Code::CorrectionInvalid.error("there is no amendment"));
     }
@@ -198,22 +301,21 @@ pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> 
         // One that equals the record may take back another one that waits.
         check(namespace, &log, correction, false, &mut payload)?;
     }
+    // All of them, or none, unless others come at the same time.
+    state.check_room(name, corrections)?;
     let mut rest = &corrections[..];
     while !rest.is_empty() {
         let mut bytes = 0;
         let fits = |correction: &&Correction| {
             let first = bytes == 0;
-            bytes += LINE_BYTES + correction.value.as_ref().map_or(0, Vec::len);
+            bytes += note_bytes(correction);
             first || bytes <= BATCH_BYTES
         };
         let part = rest.iter().take_while(fits).count();
         journal.commit(|tx| {
             let held = tx.catalog().log(&notes).cloned().ok_or_else(refused)?;
-            // Notes of policies count as well: there are few.
-            if held.latest() + 1 - held.earliest().max(1) + part as u64 > AMEND_COUNT_MAX {
-                let error = format!("{AMEND_COUNT_MAX} amendments of log '{name}' wait for a repair");
-                return Err(Code::AmendmentsWait.error(error));
-            }
+            state.follow(namespace, &held)?;
+            state.check_room(name, &rest[..part])?;
             for Correction { seqno, value } in &rest[..part] {
                 let note =
                     Line::Amend { seqno: *seqno, void: value.is_none() }.with(value.as_deref().unwrap_or_default());
@@ -225,7 +327,8 @@ pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> 
     }
     journal.wake();
     let catalog = journal.catalog()?;
-    Ok(read(namespace, catalog.log(&notes).ok_or_else(refused)?)?.shown(&log))
+    state.follow(namespace, catalog.log(&notes).ok_or_else(refused)?)?;
+    Ok(state.shown(&log))
 }
 
 /// The amendable logs, with what waits.
@@ -233,7 +336,7 @@ pub fn amendments(namespace: &Namespace) -> Result<Vec<Waiting>> {
     let catalog = namespace.journal().catalog()?;
     let amendable = catalog.logs().filter_map(|notes| Some((of_notes(notes)?, notes)));
     let known = amendable.filter_map(|(id, notes)| Some((catalog.log_by_id(id)?, notes)));
-    known.map(|(log, notes)| Ok(read(namespace, notes)?.shown(log))).collect()
+    known.map(|(log, notes)| Ok(read(namespace, notes, false)?.shown(log))).collect()
 }
 
 fn of_notes(notes: &Log) -> Option<u32> {
@@ -241,10 +344,24 @@ fn of_notes(notes: &Log) -> Option<u32> {
 }
 
 /// Opens a repair of the amendments of one log that are due; only the host does so, or the process that holds its lock.
-pub fn take_due(namespace: &Namespace) -> Result<Due> {
+///
+/// # Errors
+///
+/// If that failed for a log, and no other log has amendments that are due. The amendments wait; the next attempt for that log comes after a
+/// pause.
+pub fn take_due(namespace: &Namespace, attempts: &mut Attempts) -> Result<Due> {
+    let noted = news(namespace)?;
+    if attempts.clean != Some(noted) {
+        // A host ended while it opened this one. Its amendments still wait, or their log is no longer amendable.
+        if let Some(left) = repairs(namespace)?.iter().find(|repair| repair.auto && repair.phase == Phase::Open) {
+            abandon(namespace, left.repair)?;
+            return Ok(Due::Taken);
+        }
+        attempts.clean = Some(noted);
+    }
     let catalog = namespace.journal().catalog()?;
     let now_us = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_micros() as u64);
-    let mut next: Option<u64> = None;
+    let (mut next, mut failure) = (None::<u64>, None::<Error>);
     for notes in catalog.logs() {
         let Some(id) = of_notes(notes) else { continue };
         let Some(log) = catalog.log_by_id(id) else {
@@ -252,26 +369,40 @@ pub fn take_due(namespace: &Namespace) -> Result<Due> {
             namespace.journal().commit(|tx| tx.remove_log(notes.name()))?;
             return Ok(Due::Taken);
         };
-        let state = read(namespace, notes)?;
+        let state = read(namespace, notes, false)?;
         let Some(due_us) = state.due_us() else { continue };
-        if due_us > now_us && (state.waiting.len() as u64) < state.policy.count {
+        if !state.is_due(now_us) {
             next = Some(next.map_or(due_us, |next| next.min(due_us)));
             continue;
         }
-        match repairs(namespace)?.iter().find(|repair| repair.phase.is_open()) {
-            // A host ended while it opened this one: its amendments still wait.
-            Some(open) if open.phase == crate::Phase::Open && open.auto => abandon(namespace, open.repair)?,
-            Some(_) => return Ok(Due::Nothing),
-            None => take(namespace, log, notes, &state)?,
+        if let Some(pause) = attempts.pause(id) {
+            let until_us = now_us.saturating_add(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+            next = Some(next.map_or(until_us, |next| next.min(until_us)));
+            continue;
         }
+        if repairs(namespace)?.iter().any(|repair| repair.phase.is_open()) {
+            return failure.map_or(Ok(Due::Nothing), Err);
+        }
+        if let Err(error) = take(namespace, log, notes) {
+            attempts.failed(id);
+            failure = Some(error.within(format!("the amendments of log '{}'", log.name())));
+            continue;
+        }
+        attempts.failed.remove(&id);
         return Ok(Due::Taken);
+    }
+    if let Some(error) = failure {
+        return Err(error);
     }
     Ok(next.map_or(Due::Nothing, |due_us| Due::In(Duration::from_micros(due_us.saturating_sub(now_us)))))
 }
 
-fn take(namespace: &Namespace, log: &Log, notes: &Log, state: &State) -> Result<()> {
+fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
+    let mut state = read(namespace, notes, true)?;
+    let taken = state.newest;
     let (mut kept, mut dead, mut payload) = (Vec::new(), Vec::new(), Vec::new());
-    let newest: BTreeMap<u64, &Correction> = state.waiting.iter().map(|(it, _)| (it.seqno, it)).collect();
+    let newest: BTreeMap<u64, &Correction> =
+        state.waiting.iter().map(|it| (it.correction.seqno, &it.correction)).collect();
     for correction in newest.into_values() {
         match check(namespace, log, correction, false, &mut payload) {
             Ok(true) => kept.push(correction.clone()),
@@ -280,25 +411,36 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log, state: &State) -> Result<
             Err(error) => return Err(error),
         }
     }
+    // Nothing of a repair fails because of them. If the repair fails, they are not buried again.
+    bury_all(namespace, log.name(), (notes, taken), &dead)?;
+    let count = state.waiting.len();
     let number = if kept.is_empty() {
         None
     } else {
-        let count = state.waiting.len();
         let reason = format!("{count} amendment{}", if count == 1 { "" } else { "s" });
         Some(begin(namespace, log, &kept, Opening { reason, append_new: true, auto: true })?)
     };
-    namespace.journal().commit(|tx| {
-        for (correction, error) in &dead {
-            bury(tx, log.name(), correction, error)?;
-        }
+    // Of those that came meanwhile nobody needs the values.
+    state.values = false;
+    let noted = namespace.journal().commit(|tx| {
         // The policy may be another one by now, and amendments that came meanwhile stay.
-        let line = Line::Policy { policy: read(namespace, notes)?.policy, taken: state.newest };
-        let at = tx.append(notes, &line.with(b""), EventId::NONE, 0)?.seqno;
-        if at == state.newest + 1 {
-            tx.trim(notes, at)?;
+        state.follow(namespace, notes)?;
+        let line = Line::Policy { policy: state.policy, taken };
+        tx.append(notes, &line.with(b""), EventId::NONE, 0)?;
+        tx.trim(notes, taken + 1)?;
+        match number {
+            // Somebody may have abandoned it meanwhile, and with it these amendments.
+            Some(number) if repair(namespace, number)?.phase == Phase::Open => {
+                note(tx, &Note::Run { repair: number }).map(drop)
+            }
+            _ => Ok(()),
         }
-        number.map_or(Ok(()), |repair| note(tx, &Note::Run { repair }).map(drop))
-    })?;
+    });
+    if let (Err(_), Some(number)) = (&noted, number) {
+        // Its amendments still wait, and nobody else goes on with it. If this fails as well, the next look abandons it.
+        let _ = abandon(namespace, number);
+    }
+    noted?;
     namespace.journal().wake();
     Ok(())
 }
@@ -308,22 +450,72 @@ fn is_for_good(code: Code) -> bool {
     matches!(code, Code::CorrectionTooOld | Code::ReadersUnknown | Code::EntryDamaged | Code::AboveTail)
 }
 
-/// Stages the dead letter of an amendment.
-fn bury(tx: &mut Transaction<'_>, name: &LogName, correction: &Correction, error: &Error) -> Result<()> {
-    let mut letter = serde_json::json!({
-        "log": &**name, "seqno": correction.seqno, "void": correction.value.is_none(),
-        "code": error.code().id(), "error": error.detail(),
-    });
-    let value = correction.value.as_deref().map(|bytes| serde_json::to_value(JsonBytes(bytes)));
-    if let (Some(Ok(serde_json::Value::Object(value))), Some(letter)) = (value, letter.as_object_mut()) {
-        letter.extend(value);
+/// Commits dead letters in batches, and notes that their amendments, up to a note, do not wait any more.
+fn bury_all(
+    namespace: &Namespace,
+    name: &LogName,
+    (notes, upto): (&Log, u64),
+    dead: &[(&Correction, Error)],
+) -> Result<()> {
+    let (journal, mut rest) = (namespace.journal(), dead);
+    while !rest.is_empty() {
+        let part = journal.commit(|tx| {
+            let (mut bytes, mut part) = (0, 0_usize);
+            for (correction, error) in rest {
+                bytes += bury(tx, name, correction, error, journal.record_max_bytes())?;
+                let line = Line::Dead { seqno: correction.seqno, upto };
+                tx.append(notes, &line.with(b""), EventId::NONE, 0)?;
+                part += 1;
+                if bytes > BATCH_BYTES {
+                    break;
+                }
+            }
+            Ok(part)
+        })?;
+        rest = &rest[part.value..];
     }
+    Ok(())
+}
+
+/// Stages the dead letter of an amendment. Its length.
+fn bury(
+    tx: &mut Transaction<'_>,
+    name: &LogName,
+    correction: &Correction,
+    error: &Error,
+    bytes_max: usize,
+) -> Result<usize> {
+    let letter = letter(name, correction, error, bytes_max);
     let dead = log_name(DEAD_LETTERS);
     let log = match tx.catalog().log(&dead) {
         Some(log) => log.clone(),
         None => tx.create_log(&dead, DEAD_LETTERS_HISTORY)?,
     };
-    tx.append(&log, letter.to_string().as_bytes(), EventId::NONE, 0).map(drop)
+    tx.append(&log, letter.as_bytes(), EventId::NONE, 0)?;
+    Ok(letter.len())
+}
+
+/// The dead letter of an amendment. If it would be too long, it has the first bytes of the value, and says so.
+fn letter(name: &LogName, correction: &Correction, error: &Error, bytes_max: usize) -> String {
+    let with = |bytes: Option<&[u8]>, cut: bool| {
+        let mut letter = serde_json::json!({
+            "log": &**name, "seqno": correction.seqno, "void": correction.value.is_none(),
+            "code": error.code().id(), "error": error.detail(),
+        });
+        let value = bytes.map(|bytes| serde_json::to_value(JsonBytes(bytes)));
+        if let (Some(Ok(serde_json::Value::Object(value))), Some(letter)) = (value, letter.as_object_mut()) {
+            letter.extend(value);
+            if cut {
+                letter.insert("cut".to_owned(), true.into());
+            }
+        }
+        letter.to_string()
+    };
+    let whole = with(correction.value.as_deref(), false);
+    match &correction.value {
+        Some(value) if whole.len() > bytes_max => with(Some(&value[..value.len().min(bytes_max / CUT)]), true),
+        _ => whole,
+    }
 }
 
 #[cfg(test)]
@@ -335,6 +527,7 @@ mod tests {
         for (line, bytes) in [
             (Line::Amend { seqno: 7, void: false }, &b"21.5\n\xFF"[..]),
             (Line::Amend { seqno: u64::MAX, void: true }, b""),
+            (Line::Dead { seqno: u64::MAX, upto: u64::MAX }, b""),
             (Line::Policy { policy: AmendPolicy { count: u64::MAX, age_ms: u64::MAX }, taken: u64::MAX }, b""),
         ] {
             let note = line.with(bytes);
@@ -343,5 +536,66 @@ mod tests {
         }
         assert_eq!(Line::split(b"{\"note\":\"later\"}\n"), None);
         assert_eq!(Line::split(b"{}"), None);
+    }
+
+    #[test]
+    fn a_dead_letter_is_cut_to_the_length_of_a_record() {
+        let (name, error) = (log_name("raw"), Code::CorrectionTooOld.error("it is gone"));
+        for byte in [b'a', 1, b'"', 0xFF] {
+            let dead =
+                |bytes| letter(&name, &Correction { seqno: 1, value: Some(vec![byte; bytes]) }, &error, 16 << 10);
+            assert!(!dead(1000).contains("\"cut\""));
+            let long = dead(16 << 10);
+            assert!(long.len() <= 16 << 10 && long.contains("\"cut\":true"), "{byte}: {} bytes", long.len());
+        }
+    }
+
+    #[test]
+    fn a_repair_that_was_left_behind_is_abandoned_though_nothing_is_due() {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = Namespace::create(dir.path(), &millrace_namespace::CreateOptions::default()).unwrap();
+        let log = namespace.create_log(&log_name("raw"), 10).unwrap();
+        namespace.append("raw", b"20", millrace_namespace::AppendOptions::default()).unwrap();
+        let kept = [Correction { seqno: 1, value: Some(b"21".to_vec()) }];
+        let opening = |auto| Opening { reason: "a test".to_owned(), append_new: true, auto };
+        let phase = |number| repair(&namespace, number).unwrap().phase;
+        let mut attempts = Attempts::default();
+        let left = begin(&namespace, &log, &kept, opening(true)).unwrap();
+        assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Taken);
+        assert_eq!(phase(left), Phase::Abandoned);
+        // Somebody may still open this one.
+        let asked = begin(&namespace, &log, &kept, opening(false)).unwrap();
+        assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Nothing);
+        assert_eq!(phase(asked), Phase::Open);
+    }
+
+    #[test]
+    fn so_many_amendments_wait_and_no_more() {
+        let of = |bytes: usize| Correction { seqno: 1, value: Some(vec![0; bytes]) };
+        let amendment = |bytes| Amendment { note: 1, at: Hlc::default(), bytes, correction: of(0) };
+        let name = log_name("raw");
+        let mut state = State::default();
+        state.policy.count = AMEND_COUNT_MAX;
+        let all: Vec<_> = (0..AMEND_COUNT_MAX).map(|_| of(0)).collect();
+        assert!(state.check_room(&name, &all).is_ok());
+        state.waiting.push(amendment(10));
+        assert!(!state.is_due(0));
+        assert_eq!(state.check_room(&name, &all).map_err(|error| error.code()), Err(Code::AmendmentsWait));
+        state.waiting.push(amendment(WAITING_BYTES_MAX / 2));
+        assert!(state.check_room(&name, &[of(1000)]).is_ok() && state.is_due(0));
+        state.waiting.push(amendment(WAITING_BYTES_MAX / 2 - 20));
+        assert!(state.check_room(&name, &[of(1000)]).is_err());
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        let mut attempts = Attempts::default();
+        assert_eq!(attempts.pause(7), None);
+        for _ in 0..100 {
+            attempts.failed(7);
+        }
+        let longest = PAUSE * (1 << PAUSE_DOUBLINGS);
+        assert!(attempts.pause(7).is_some_and(|pause| pause > longest / 2 && pause <= longest));
+        assert_eq!(attempts.pause(8), None);
     }
 }

@@ -29,7 +29,7 @@ mod past;
 mod session;
 mod verify;
 
-pub use amend::{Amendments, Due, Waiting, amend, amend_policy, amendments, declare_amendable, take_due};
+pub use amend::{Amendments, Attempts, Due, Waiting, amend, amend_policy, amendments, declare_amendable, take_due};
 pub use book::{Counts, Phase, Repair, news, repair, repairs};
 pub use changes::{Change, changes};
 pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, undo};

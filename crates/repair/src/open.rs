@@ -154,9 +154,10 @@ pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], openi
             first || bytes <= BATCH_BYTES
         };
         let part = rest.iter().take_while(fits).count();
-        journal.commit(|tx| {
-            rest[..part].iter().try_for_each(|correction| stage(namespace, tx, number, log, correction))
-        })?;
+        let staged = journal
+            .commit(|tx| rest[..part].iter().try_for_each(|correction| stage(namespace, tx, number, log, correction)));
+        // Nobody goes on with it, and no other repair could be opened.
+        staged.inspect_err(|_| drop(abandon(namespace, number)))?;
         rest = &rest[part..];
     }
     Ok(number)

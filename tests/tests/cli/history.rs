@@ -456,6 +456,7 @@ fn a_source_amends_records_and_the_host_repairs_them() {
     let of = (&repairs[0]["phase"], &repairs[0]["auto"], &repairs[0]["reason"], &repairs[0]["records"]);
     assert_eq!(of, (&json!("applied"), &json!(true), &json!("3 amendments"), &json!(1)));
     place.run(["log", "append", "raw", "--amends", "9", "1"]).fails("MR2105", 1);
+    place.feed(["log", "append", "raw", "--amends", "3", "--lines"], b"").fails("MR7003", 2);
     for wrong in [&["--amends", "0"][..], &["--amends", "1", "--key", "k"]] {
         let refused = place.run([&["log", "append", "raw", "1"], wrong].concat());
         assert_eq!(refused.code, 2, "{refused:?}");

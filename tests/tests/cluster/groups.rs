@@ -111,6 +111,7 @@ fn a_host_outside_a_group_finds_its_topics_and_takes_the_place_of_one_that_leave
     let lost = sites[2].id();
     sites[2].die();
     sites[0].place.run(["cluster", "rm", &lost]).ok();
+    assert!(!ids(&group(&sites[0], "farm")["voters"]).contains(&lost), "it is told once the group does without it");
     let expected: BTreeSet<String> = [sites[0].id(), sites[1].id(), fourth.id()].into();
     eventually("the fourth host votes", || ids(&group(&fourth, "farm")["voters"]) == expected);
     sites[1].die();

@@ -300,3 +300,17 @@ fn functions_of_another_application_are_changed_only_if_they_are_taken_over() {
     one.run(&["down", "--take-over"]).ok();
     assert!(functions().is_empty());
 }
+
+#[test]
+fn a_change_of_what_is_amendable_takes_the_right_to_repair() {
+    let hub = Hub::new();
+    hub.place.write("millrace.toml", "[logs.raw]\namendable = true\n");
+    hub.place.run(["up"]).ok();
+    let upped = |file: &str, may: &str| {
+        let deployer = Deployer::new(&hub, file, &[may]);
+        deployer.place.write("millrace.toml", "[logs.raw]\n");
+        deployer.run(&["up"])
+    };
+    upped("reads.cap", "read=raw").fails("MR6132", 1);
+    upped("repairs.cap", "read,repair=raw").ok();
+}

@@ -43,6 +43,8 @@ pub struct Job {
     call: u64,
     /// The class that it turns the object into, if that is a newer one.
     becomes: Option<[Vec<u8>; 3]>,
+    /// A newer record with the same class, which the object has from then on: the older ones leave the pool's log.
+    body: Option<Vec<u8>>,
     /// Whether it may change no field.
     reads: bool,
     /// Whether it runs the constructor before the method.
@@ -216,7 +218,9 @@ impl Entity {
         let nil = value::nil();
         let reads = waiter.way == READ;
         let whole = |number: u64| value::int(i64::try_from(number).unwrap_or(i64::MAX));
-        let body = if is_newer { arg(BODY) } else { at(BODY).to_vec() };
+        let record = |value: &[u8]| value::as_int(value).unwrap_or(0);
+        let is_moved = !is_newer && record(&arg(BODY)) > record(at(BODY));
+        let body = if is_newer || is_moved { arg(BODY) } else { at(BODY).to_vec() };
         let parts = [
             value::text(key),
             whole(self.incarnation),
@@ -246,6 +250,7 @@ impl Entity {
             caller: waiter.session,
             call: waiter.call,
             becomes: is_newer.then(|| [arg(VERSION), arg(BODY), arg(CODE)]),
+            body: is_moved.then(|| arg(BODY)),
             reads,
             constructs: self.state.field(NEW).is_some(),
         }
@@ -279,10 +284,52 @@ impl Job {
         for (field, value) in [VERSION, BODY, CODE].into_iter().zip(self.becomes.iter().flatten()) {
             turn.field(field, value.clone());
         }
+        // A worker has opened it: one that names no class does not get here.
+        if let Some(body) = &self.body {
+            turn.field(BODY, body.clone());
+        }
     }
 }
 
 /// The class of an object of a user class.
 pub(super) fn class(entity: &Entity) -> Option<Box<str>> {
     entity.state.field(CLASS).filter(|_| entity.kind == Type::Shared).and_then(value::as_text).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Call, Flags, SESSION_BYTES};
+
+    #[test]
+    fn an_object_has_the_newest_record_of_its_class_that_a_caller_named() {
+        let mut space = Space::default();
+        let moment = |token| Moment { now_ms: 0, token };
+        space.open([1; SESSION_BYTES], "", 1000, moment(1)).unwrap();
+        for (number, (given, expected)) in (1..).zip([(5, 5), (9, 9), (7, 9)]) {
+            let [class, pool, code, method] = ["Gate", "p", "c", "enter"].map(value::text);
+            let list = |parts: &[Vec<u8>]| value::array(parts.iter().map(Vec::as_slice));
+            let mut args = vec![class, pool, value::int(1), value::int(given), code];
+            let new = list(&[args.clone(), vec![value::bytes(b"new")]].concat());
+            args.extend([method, value::int(100), value::bytes(b"args")]);
+            let args = list(&args);
+            let call = Call {
+                session: [1; SESSION_BYTES],
+                number,
+                acked: 0,
+                kind: Type::Shared,
+                key: "g",
+                incarnation: 0,
+                method: Type::Shared.method("read").unwrap(),
+                args: &args,
+                new: Some(&new),
+                flags: Flags { persistent: true, ..Flags::default() },
+            };
+            space.call(&call, moment(10 * number)).unwrap();
+            let job = space.begin("g", moment(10 * number + 1)).unwrap();
+            space.finish(&job, Finished::Ran(value::nil(), Vec::new()), moment(10 * number + 2));
+            let body = space.entities.get("g").and_then(|entity| entity.state.field(BODY)).and_then(value::as_int);
+            assert_eq!(body, Some(expected), "call {number}");
+        }
+    }
 }

@@ -365,6 +365,7 @@ impl Replica {
     /// A unit of time in which the replica does not rest.
     fn tick_awake(&mut self) {
         self.node.tick();
+        self.forget_leader();
         self.set_timeout();
         let late: Vec<u64> = self.pending.iter_mut().filter_map(|(serial, pending)| pending.is_late(*serial)).collect();
         late.into_iter().for_each(|serial| self.propose(serial));
@@ -380,6 +381,15 @@ impl Replica {
         self.tick_snapshots();
         if self.age.is_multiple_of(ELECTION_TICKS as u32) {
             self.hand_over();
+        }
+    }
+
+    /// One that does not vote asks for no election, and would name the leader that it heard last for ever.
+    fn forget_leader(&mut self) {
+        let raft = &mut self.node.raft;
+        let is_silent = raft.election_elapsed >= 2 * ELECTION_TICKS;
+        if is_silent && raft.state == StateRole::Follower && !raft.promotable() {
+            raft.leader_id = 0;
         }
     }
 
@@ -420,11 +430,13 @@ impl Replica {
         if message.from == 0 || message.from == self.options.id {
             return false;
         }
+        let is_replica = self.node.raft.prs().get(message.from).is_some();
         match message.get_msg_type() {
             MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot())
                 .is_some_and(|mark| mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)),
-            MessageType::MsgPropose => !message.entries.is_empty(),
-            MessageType::MsgReadIndex => message.entries.len() == 1,
+            // A host that was removed may still know who leads.
+            MessageType::MsgPropose => is_replica && !message.entries.is_empty(),
+            MessageType::MsgReadIndex => is_replica && message.entries.len() == 1,
             MessageType::MsgHeartbeat => message.commit <= last,
             MessageType::MsgAppendResponse => message.index <= last && message.reject_hint <= last,
             MessageType::MsgAppend => {

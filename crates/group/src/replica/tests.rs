@@ -174,3 +174,39 @@ fn a_command_that_no_record_can_hold_is_refused() {
     let action = Action::Publish { topic: "t".into(), key: None };
     assert_eq!(replica.submit(action, &[0; 100], Durability::Quorum).unwrap_err().code(), Code::RecordTooLong);
 }
+
+#[test]
+fn a_host_that_is_no_replica_proposes_nothing() {
+    let founders = vec![1];
+    let options =
+        Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    while replica.role() != Role::Leader {
+        replica.tick();
+        turns(&mut replica);
+    }
+    let progress = replica.progress();
+    let entries = || vec![entry_of(0, 0, Form::Command, vec![0; 3])];
+    replica.step(&message(MessageType::MsgPropose, |message| (message.term, message.entries) = (0, entries().into())));
+    turns(&mut replica);
+    assert_eq!(replica.progress(), progress);
+}
+
+#[test]
+fn a_learner_forgets_a_leader_that_it_hears_nothing_of() {
+    let founders = vec![2];
+    let options =
+        Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    let heartbeat = || message(MessageType::MsgHeartbeat, |_| ());
+    for _ in 0..2 {
+        replica.step(&heartbeat());
+        turns(&mut replica);
+        assert_eq!((replica.role(), replica.leader()), (Role::Learner, 2));
+        for _ in 0..2 * ELECTION_TICKS {
+            replica.tick();
+            turns(&mut replica);
+        }
+        assert_eq!(replica.leader(), 0);
+    }
+}

@@ -52,7 +52,7 @@ impl Inner {
     /// Whether the segment that is written to has no CATALOG yet. The very first needs none: all definitions are in it.
     #[inline]
     pub(crate) fn is_catalog_due(&self) -> bool {
-        // While another process makes the control page anew, there is no tail.
+        // After a simulated power cut the page is blank, and this thread may look once more.
         self.segments.number(self.tail().saturating_sub(1)) > self.control.upkeep.cataloged.load(Ordering::Acquire)
     }
 

@@ -31,6 +31,19 @@ fn done(reply: Reply<()>) -> Reply<u64> {
     Box::new(move |outcome| reply(outcome.map(drop)))
 }
 
+/// Has a host leave the cluster once these groups, in which it votes, are kept here: what becomes of them is seen here.
+fn remove_from(shared: Arc<Shared>, host: u64, mut groups: Vec<u32>, reply: Reply<()>) {
+    let Some(group) = groups.pop() else {
+        return shared.ask(Input::Pursue { group: MAIN, goal: Goal::Removed(host), reply });
+    };
+    let next = shared.clone();
+    let then = move |attended: Result<Arc<Group>>| match attended {
+        Ok(_) => remove_from(next, host, groups, reply),
+        Err(error) => reply(Err(error)),
+    };
+    shared.attend(group, Box::new(then));
+}
+
 impl Shared {
     pub fn submit(&self, group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64>) {
         self.ask(Input::Submit { group, action, data, durability, reply });
@@ -217,9 +230,14 @@ impl Cluster {
         self.of_directory(action, done(reply));
     }
 
-    /// Has a host leave the cluster.
+    /// Has a host leave the cluster. The reply comes once the groups in which it voted do without it.
     pub fn remove(&self, host: u64, reply: Reply<()>) {
-        self.shared.ask(Input::Pursue { group: MAIN, goal: Goal::Removed(host), reply });
+        let groups = {
+            let replica = locked(&self.shared.main.replica);
+            let voted = replica.topics().directory().groups().filter(|(_, spec)| spec.hosts.contains(&host));
+            voted.map(|(_, spec)| spec.id).collect()
+        };
+        remove_from(self.shared.clone(), host, groups, reply);
     }
 
     /// Waits until what is read of a topic here is what it was when this was called, or newer.

@@ -36,10 +36,10 @@ pub(super) enum Goal {
 
 impl Goal {
     /// Whether it is so.
-    fn is_met(&self, replica: &Replica) -> bool {
+    fn is_met(&self, shared: &Shared, replica: &Replica) -> bool {
         match self {
             Goal::Added(member) => self.has(replica, member.id),
-            Goal::Removed(host) => !self.has(replica, *host),
+            Goal::Removed(host) => !self.has(replica, *host) && self.holder(shared, *host).is_none(),
             Goal::Led(host) => replica.leader() == *host,
         }
     }
@@ -49,7 +49,9 @@ impl Goal {
         let (voters, _) = replica.replicas();
         let (host, can) = match self {
             Goal::Added(_) => return Ok(()),
-            Goal::Removed(host) => (host, voters.iter().any(|voter| voter != host) && self.has(replica, *host)),
+            // It has left the first group, and others have not moved yet.
+            Goal::Removed(host) if !self.has(replica, *host) => return Ok(()),
+            Goal::Removed(host) => (host, voters.iter().any(|voter| voter != host)),
             Goal::Led(host) => (host, voters.contains(host)),
         };
         if can { Ok(()) } else { Err(Code::HostNotInCluster.error(format!("host {}", shown(*host)))) }
@@ -67,16 +69,51 @@ impl Goal {
                 );
                 return Err(Code::HostNotInCluster.error(detail));
             }
+            let unknown =
+                || Code::GroupUnavailable.error(format!("group '{name}' has no leader that this host hears of"));
+            let group = shared.group(spec.id).ok_or_else(unknown)?;
+            let group = locked(&group.replica);
+            if group.leader() == 0 {
+                return Err(unknown());
+            }
             // Until it has its new voters, it may need those that are to go.
-            let moves = |group: Arc<Group>| {
-                let (voters, _) = locked(&group.replica).replicas();
-                voters.len() != spec.hosts.len() || voters.iter().any(|voter| !spec.hosts.contains(voter))
-            };
-            if shared.group(spec.id).is_some_and(moves) {
+            let (voters, _) = group.replicas();
+            if voters.len() != spec.hosts.len() || voters.iter().any(|voter| !spec.hosts.contains(voter)) {
                 return Err(Code::GroupBusy.error(format!("the voters of group '{name}' are changing; try again")));
+            }
+            let others: Vec<u64> = voters.into_iter().filter(|voter| voter != host).collect();
+            let answers = |other: &&u64| **other == shared.facts.host || shared.post.trouble(**other).is_none();
+            let (all, answering) = (others.len(), others.iter().filter(answers).count());
+            if 2 * answering <= all {
+                let host = shown(*host);
+                let detail =
+                    format!("group '{name}' needs host {host}: {answering} of its {all} other voters can be reached");
+                return Err(Code::GroupBusy.error(detail));
             }
         }
         Ok(())
+    }
+
+    /// A group that still has the host, as far as is known here: it may need its vote.
+    fn holder(&self, shared: &Shared, host: u64) -> Option<Arc<Group>> {
+        let own = shared.facts.host;
+        // A replica that is not kept here any more hears nothing of it.
+        let hears = |group: &Arc<Group>| group.is_placed.load(Ordering::Relaxed) || host == own;
+        let mut others = shared.kept().into_iter().filter(|group| group.id != MAIN && hears(group));
+        others.find(|group| self.has(&locked(&group.replica), host))
+    }
+
+    /// Why it is given up for now.
+    fn late(&self, shared: &Shared, main: &Replica) -> Error {
+        let Goal::Removed(host) = self else { return unavailable() };
+        match self.holder(shared, *host).filter(|_| !self.has(main, *host)) {
+            Some(group) => Code::GroupBusy.error(format!(
+                "host {} has left group 'main', and group '{}' still has it: let it run until `millrace cluster groups` shows it no more",
+                shown(*host),
+                group.name
+            )),
+            None => self.check_groups(shared, main).err().unwrap_or_else(unavailable),
+        }
     }
 
     fn has(&self, replica: &Replica, host: u64) -> bool {
@@ -85,9 +122,24 @@ impl Goal {
     }
 
     /// Does what may bring it about. What is refused or lost is tried again.
-    fn pursue(&self, replica: &mut Replica) {
+    fn pursue(&self, shared: &Shared, replica: &mut Replica) {
         match self {
             Goal::Added(member) => drop(replica.add(member)),
+            // It may not have heard that it is out, and would lead on.
+            Goal::Removed(host) if !self.has(replica, *host) => {
+                for group in shared.kept().into_iter().filter(|group| group.id != MAIN) {
+                    let mut replica = locked(&group.replica);
+                    let (voters, _) = replica.replicas();
+                    let own = shared.facts.host;
+                    let next = voters
+                        .iter()
+                        .find(|voter| **voter == own)
+                        .or_else(|| voters.iter().find(|voter| *voter != host));
+                    if let Some(next) = next.filter(|next| *next != host && replica.leader() == *host) {
+                        replica.transfer(*next);
+                    }
+                }
+            }
             // Whoever is to leave and leads has another voter lead first: one that has caught up, if it knows one.
             Goal::Removed(host) if replica.leader() == *host => {
                 let (voters, _) = replica.replicas();
@@ -192,12 +244,18 @@ impl Running {
     fn pursue(&mut self, shared: &Shared, goal: Goal, reply: Reply<()>) {
         let begun = {
             let mut replica = locked(&self.group.replica);
-            let check = || goal.check(&replica).and_then(|()| goal.check_groups(shared, &replica));
-            let begun = if goal.is_met(&replica) { Some(Ok(())) } else { check().err().map(Err) };
-            if begun.is_none() {
-                goal.pursue(&mut replica);
+            let checked = goal.check(&replica).and_then(|()| goal.check_groups(shared, &replica));
+            let may_pass = |error: &Error| matches!(error.code(), Code::GroupBusy | Code::GroupUnavailable);
+            match checked {
+                _ if goal.is_met(shared, &replica) => Some(Ok(())),
+                Ok(()) => {
+                    goal.pursue(shared, &mut replica);
+                    None
+                }
+                // It is looked at again, until the time is over.
+                Err(error) if may_pass(&error) => None,
+                Err(error) => Some(Err(error)),
             }
-            begun
         };
         match begun {
             // Anyone who is told may look at the replica.
@@ -207,8 +265,8 @@ impl Running {
     }
 
     /// Gives up what took too long, and tries again what the group may have dropped.
-    fn look_again(&mut self, member: &Member) {
-        let now = Instant::now();
+    fn look_again(&mut self, shared: &Shared) {
+        let (now, member) = (Instant::now(), &shared.member);
         let late: Vec<u64> =
             self.submitted.iter().filter(|(_, waiting)| waiting.until <= now).map(|(serial, _)| *serial).collect();
         for serial in late {
@@ -222,11 +280,20 @@ impl Running {
             waiting.into_iter().for_each(|waiting| (waiting.reply)(Err(unavailable())));
         }
         for (goal, waiting) in std::mem::take(&mut self.goals) {
-            if waiting.until <= now {
-                (waiting.reply)(Err(unavailable()));
+            let mut replica = locked(&self.group.replica);
+            // Other groups may have been what it waited for.
+            let outcome = if goal.is_met(shared, &replica) {
+                Some(Ok(()))
             } else {
-                goal.pursue(&mut locked(&self.group.replica));
-                self.goals.push((goal, waiting));
+                (waiting.until <= now).then(|| Err(goal.late(shared, &replica)))
+            };
+            if outcome.is_none() && goal.check_groups(shared, &replica).is_ok() {
+                goal.pursue(shared, &mut replica);
+            }
+            drop(replica);
+            match outcome {
+                Some(outcome) => (waiting.reply)(outcome),
+                None => self.goals.push((goal, waiting)),
             }
         }
         let mut replica = locked(&self.group.replica);
@@ -256,7 +323,7 @@ impl Running {
         }
     }
 
-    fn settle(&mut self, turn: &Turn) {
+    fn settle(&mut self, shared: &Shared, turn: &Turn) {
         for Completed { serial, outcome } in &turn.completed {
             if let Some(waiting) = self.submitted.remove(serial) {
                 (waiting.reply)(outcome.clone());
@@ -268,7 +335,7 @@ impl Running {
             (waiting.reply)(Ok(()));
         }
         for (goal, waiting) in std::mem::take(&mut self.goals) {
-            let is_met = goal.is_met(&locked(&self.group.replica));
+            let is_met = goal.is_met(shared, &locked(&self.group.replica));
             if is_met {
                 (waiting.reply)(Ok(()));
             } else {
@@ -424,7 +491,7 @@ impl Driver {
             drop(replica);
             if looks_again {
                 self.shared.answer(&running.group);
-                running.look_again(&self.shared.member);
+                running.look_again(&self.shared);
             }
         }
         if looks_again {
@@ -459,7 +526,7 @@ impl Driver {
         while let Some(turn) = next(&group) {
             changed |= turn.applied;
             if let Some(running) = self.groups.get_mut(&id) {
-                running.settle(&turn);
+                running.settle(&self.shared, &turn);
             }
             self.send(id, &turn.before_disk);
             let (place, written) = if turn.needs_flush() || turn.trim.is_some() {

@@ -39,7 +39,8 @@ pub(super) fn run(shared: &Shared) {
         let (mut more, mut refused) = (false, false);
         for (group, topic, log) in &known.1 {
             let key = (topic.clone(), log.clone());
-            match work(shared, group, topic, log).map_or(Ok(false), |work| feed(shared, &work)) {
+            let fed = work(shared, group, topic, log).map(|work| is_led(group).and_then(|()| feed(shared, &work)));
+            match fed.unwrap_or(Ok(false)) {
                 Ok(some) => {
                     more |= some;
                     locked(&shared.feeding).remove(&key);
@@ -82,6 +83,14 @@ fn work(shared: &Shared, group: &Group, topic: &str, log: &str) -> Option<Work> 
     let feed = feeds.find(|feed| feed.host == shared.facts.host && feed.log == log)?;
     let (topic, log) = (topic.to_owned(), log.to_owned());
     Some(Work { group: group.id, topic, log, since: feed.since, last: feed.last })
+}
+
+/// The feeds of other groups are not to wait for one that decides nothing.
+fn is_led(group: &Group) -> Result<()> {
+    if locked(&group.replica).leader() != 0 {
+        return Ok(());
+    }
+    Err(Code::GroupUnavailable.error(format!("group '{}' has no leader that this host hears of", group.name)))
 }
 
 /// Publishes what is next; whether there was anything.

@@ -3,7 +3,10 @@
 use super::{BEHIND_MAX, Cluster, Shared, groups::Group, locked, shown};
 use millrace_group::{Directory, MAIN_NAME, Member, Role, Topic};
 use serde::Serialize;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// A topic as it is told.
 #[derive(Clone, Debug, Serialize)]
@@ -323,7 +326,9 @@ impl Cluster {
         for group in self.shared.kept().into_iter().filter(|group| group.id != main) {
             let replica = locked(&group.replica);
             let (voters, wanted) = (replica.replicas().0.len(), replica.voters_wanted());
-            if replica.leader() == 0 {
+            if !group.is_placed.load(Ordering::Relaxed) {
+                why.push(format!("this host is not in group {} any more", group.name));
+            } else if replica.leader() == 0 {
                 let (name, needed) = (&group.name, voters / 2 + 1);
                 why.push(format!(
                     "group {name} has no leader that this host hears of: {needed} of {voters} voters are needed"

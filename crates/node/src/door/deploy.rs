@@ -257,8 +257,9 @@ impl Door {
         let mut application = sending.application(&|path| path.is_absolute() && path.exists())?;
         let letters = Changes::sent(&application, &sent).dead_letters();
         self.check_logs(application.logs.iter().map(|log| (&log.name, log.history)), letters.into_iter())?;
-        // The host repairs an amendable log by itself, so declaring one takes the right to repair it.
-        for log in application.logs.iter().filter(|log| log.amendable.is_some()) {
+        // The host repairs an amendable log by itself, so declaring one takes the right to repair it. So does ending that: the amendments
+        // that wait become dead letters.
+        for log in &application.logs {
             if repairs::amend_policy(self.namespace(), &log.name)? != log.amendable {
                 self.check(Right::Repair, Resource::log(&log.name))?;
             }

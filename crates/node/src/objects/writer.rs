@@ -117,6 +117,12 @@ impl Pen {
     }
 
     fn fail(&mut self, error: &Error) -> Vec<Waker> {
+        tracing::error!(
+            target: "objects",
+            code = error.code().id(),
+            "the log of persistent objects cannot be written; they are refused until a restart: {}",
+            error.detail()
+        );
         self.failure = Some(error.clone());
         let late = std::mem::take(&mut self.late);
         late.into_values().flatten().filter_map(|(slot, _)| slot.give(Err(error.clone()))).collect()

@@ -10,7 +10,7 @@ pub use millrace_repair::{
     amend_policy, amendments, ask_apply, ask_run, changes, close, declare_amendable, news, open, open_code, repair,
     repairs, undo,
 };
-use millrace_repair::{DeadLetter, Due, Runner, drive, take_due};
+use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, take_due};
 use millrace_runtime::{Completion, HostCalls, Invocation};
 use millrace_wire::{Code, Result};
 use std::{
@@ -82,18 +82,20 @@ impl Drop for Repairer {
 
 fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
     let (journal, mut seen, mut phases) = (namespace.journal(), None, HashMap::new());
+    let mut attempts = Attempts::default();
     note_phases(namespace, &mut phases);
     while !stop.load(Ordering::Acquire) {
         // Anyone who asks for something wakes everybody behind it.
         let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
         match noted {
             // It only sleeps, unless amendments are due.
-            Ok(noted) if seen == Some(noted) => match take_due(namespace) {
+            Ok(noted) if seen == Some(noted) => match take_due(namespace, &mut attempts) {
                 Ok(Due::Taken) => {}
                 Ok(Due::In(time)) => drop(journal.wait_change(None, defined, wakes, LOOK.min(time))),
                 Ok(Due::Nothing) => drop(journal.wait_change(None, defined, wakes, LOOK)),
                 Err(error) => {
-                    tracing_of(&error);
+                    let (code, error) = (error.code().id(), error.detail());
+                    tracing::warn!(target: "repairs", code, error, "amendments wait");
                     thread::sleep(PAUSE);
                 }
             },

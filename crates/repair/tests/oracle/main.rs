@@ -8,7 +8,7 @@ mod world;
 
 use millrace_namespace::{Definition, Namespace, definition::AmendPolicy};
 use millrace_repair::{
-    Amendments, CodeRequest, Correction, DeadLetter, Due, Phase, Request, Runner, abandon, amend, ask_apply,
+    Amendments, Attempts, CodeRequest, Correction, DeadLetter, Due, Phase, Request, Runner, abandon, amend, ask_apply,
     declare_amendable, drive, open, open_code, repair, repairs, take_due, undo,
 };
 use millrace_runtime::{Completion, HostCalls, Invocation, Outcome};
@@ -208,8 +208,9 @@ impl Repaired {
             }
             amend(namespace, &with(*value)).unwrap();
         }
-        assert_eq!(take_due(namespace).unwrap(), Due::Taken);
-        assert_eq!(take_due(namespace).unwrap(), Due::Nothing);
+        let mut attempts = Attempts::default();
+        assert_eq!(take_due(namespace, &mut attempts).unwrap(), Due::Taken);
+        assert_eq!(take_due(namespace, &mut attempts).unwrap(), Due::Nothing);
         repairs(namespace).unwrap().pop().unwrap().repair
     }
 }

@@ -90,6 +90,8 @@ fn amend(place: &Place, args: &AppendArgs, first: u64, out: &mut Out) -> Outcome
         return Err(Code::UsageInvalid.error("--amends with --lines reads at most 16 MiB").into());
     }
     let corrections = match args.lines {
+        // No line, and not an empty one: this is refused.
+        true if input.is_empty() => Vec::new(),
         true => {
             let lines = input.strip_suffix(b"\n").unwrap_or(&input).split(|byte| *byte == b'\n');
             (first..).zip(lines).map(|(seqno, line)| Correction { seqno, value: Some(line.to_vec()) }).collect()
