@@ -260,7 +260,9 @@ mod tests {
         drop(Journal::create_on(disk.process(), sim, &options).unwrap());
         let writer = Journal::open_on(disk.process(), sim, &background).unwrap();
         let log = writer.commit(|batch| batch.create_log(&"churn".parse().unwrap(), 2)).unwrap().value;
-        let append = || drop(writer.commit(|batch| batch.append(&log, &[7; 50 << 10], EventId::NONE, 0)).unwrap());
+        let append = || {
+            writer.commit(|batch| batch.append(&log, &[7; 50 << 10], EventId::NONE, 0)).unwrap();
+        };
         while writer.tail().get() < 5 << 20 {
             append();
         }
