@@ -303,11 +303,13 @@ class _Bounded:
         self._bytes = 0
 
     def write(self, part: Any) -> int:
-        self._bytes += len(part)
+        # Long arrays come as buffers, which have no length of their own.
+        part_bytes = memoryview(part).nbytes
+        self._bytes += part_bytes
         if self._bytes > _TASK_BYTES_MAX:
             raise _native.error("MR7115", f"a task of more than {_TASK_BYTES_MAX} bytes, with its function or its arguments")
         self.parts.append(bytes(part))
-        return len(part)
+        return part_bytes
 
 
 class Executor(concurrent.futures.Executor):
