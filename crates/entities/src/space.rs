@@ -184,6 +184,9 @@ pub struct Space {
     work: Vec<Box<str>>,
 }
 
+/// The incarnation of an entity, and the effects of its constructor if it was made just now.
+type Found = (u64, Option<Vec<Effect>>);
+
 impl Space {
     /// Opens a session or takes it up again: whether it was there.
     pub fn open(&mut self, session: Session, application: &str, lease_ms: u64, moment: Moment) -> Result<bool> {
@@ -335,7 +338,7 @@ impl Space {
         call: &Call<'_>,
         application: Application,
         moment: Moment,
-    ) -> Result<std::result::Result<(u64, Option<Vec<Effect>>), Raised>> {
+    ) -> Result<std::result::Result<Found, Raised>> {
         let (key, kind) = (call.key, call.kind);
         if let Some(entity) = self.entities.get(key) {
             if entity.kind != kind {

@@ -39,7 +39,7 @@ fn without_host_binding_or_target_it_says_so() {
     assert_eq!(why(&f.namespace, &id).unwrap_err().code(), Code::RunNotFound);
     f.python("f", &["in"], "pass", |_| {});
     f.append("in", "x");
-    let waiting = Reason::Queued { function: name("f"), ahead: 1 };
+    let waiting = Reason::Pending { function: name("f"), pending: 1 };
     assert_eq!(reasons(&f, "f"), [Reason::NoHost, waiting]);
     assert_eq!(reasons(&f, &newest_run(&f, "f").to_string()), [Reason::NoHost]);
     let host = f.host();

@@ -96,7 +96,7 @@ fn a_full_disk(durability: &str) {
     up.write("f.py", "def copy(record, ctx):\n    raise ValueError('the new one runs')\n");
     fs::copy(place.path().join("millrace.toml"), up.path().join("millrace.toml")).unwrap();
     let mut command = up.command(["--namespace"]);
-    command.arg(place.namespace()).arg("up");
+    command.arg(place.namespace()).args(["up", "--take-over"]);
     end(command, b"").fails("MR2008", 1);
     assert_eq!(version(&place), before);
     disk.empty();

@@ -83,7 +83,13 @@ Examples:
   millrace cluster rm b")]
     Rm(HostArg),
     /// Create and remove groups
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  millrace cluster group create farm --voters a,b,c
+  millrace cluster group rm farm"
+    )]
     Group(GroupCommand),
     /// List the groups: the leader, the voters, how much the slowest host lacks
     #[command(after_help = "\
@@ -102,8 +108,7 @@ the leader is the voter with which a publish is acknowledged soonest.
 
 Examples:
   millrace cluster plan --host campus=99.99 --host lab=99 --host farm=99
-  millrace cluster plan --host a@campus=99.99 --host b@lab=99 --host c@lab=99 --host d@lab=99 \\
-    --rtt campus,lab=45ms --from lab")]
+  millrace cluster plan --host a@campus=99.99 --host b@lab=99 --host c@lab=99 --rtt campus,lab=45ms --from lab")]
     Plan(PlanGroupArgs),
     /// List the hosts of the cluster: their addresses, the leader, the progress of each
     #[command(after_help = "\

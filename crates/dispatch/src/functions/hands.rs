@@ -17,12 +17,14 @@ pub const HANDS_MAX: u32 = 64;
 /// How often a step in progress is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// The pools of a namespace, for whoever has methods run.
+type ByPool = HashMap<Box<str>, (Arc<Definition>, Arc<Starter>)>;
+
+/// The pools of a namespace, in whose workers methods run.
 pub struct Hands {
     namespace: Namespace,
     surroundings: Surroundings,
     /// By pool: its function as it is defined, and the starter made of it.
-    starters: Mutex<HashMap<Box<str>, (Arc<Definition>, Arc<Starter>)>>,
+    starters: Mutex<ByPool>,
 }
 
 /// A step: what the worker is told, under which names, and how long it may take.

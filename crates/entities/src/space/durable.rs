@@ -487,9 +487,8 @@ impl Space {
     /// All records were given: calls of user classes that wait may begin.
     pub fn restored(&mut self) {
         self.records.parts.clear();
-        let waits =
-            |(_, entity): &(&Box<str>, &Entity)| entity.kind == Type::Shared && !entity.state.waiters().is_empty();
-        self.work.extend(self.entities.iter().filter(waits).map(|(key, _)| key.clone()));
+        let waits = |entity: &Entity| entity.kind == Type::Shared && !entity.state.waiters().is_empty();
+        self.work.extend(self.entities.iter().filter(|(_, entity)| waits(entity)).map(|(key, _)| key.clone()));
     }
 }
 
@@ -672,14 +671,14 @@ mod tests {
         fn check(&self, seed: u64) {
             let restored = self.restored();
             let states = |space: &Space| -> BTreeMap<Box<str>, (Type, u64, State)> {
-                let of = |(key, entity): (&Box<str>, &Entity)| {
+                let of = |entity: &Entity| {
                     let mut state = entity.state.clone();
                     if entity.kind == Type::Shared {
                         state.apply(Effect::Field(RUNNING, None));
                     }
-                    (key.clone(), (entity.kind, entity.incarnation, state))
+                    (entity.kind, entity.incarnation, state)
                 };
-                space.entities.iter().map(of).collect()
+                space.entities.iter().map(|(key, entity)| (key.clone(), of(entity))).collect()
             };
             assert_eq!(states(&restored), states(&self.space), "seed {seed}");
             assert_eq!(restored.bytes, restored.entities.values().map(|entity| entity.state.bytes()).sum::<usize>());

@@ -48,7 +48,8 @@ impl Replica {
             return;
         }
         let is_needed = self.is_placed() || self.role() == Role::Leader || !self.pending.is_empty();
-        if !is_needed && !(self.node.raft.promotable() && self.age.is_multiple_of(LEAVING_TICKS)) {
+        let is_leaving = self.node.raft.promotable() && self.age.is_multiple_of(LEAVING_TICKS);
+        if !is_needed && !is_leaving {
             return;
         }
         let last = self.node.raft.raft_log.last_index();
