@@ -239,9 +239,9 @@ fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed(
     }
     let _host = place.serve();
     let said = place.run(["run", "retry", "--function", "f"]).ok();
-    assert!(said.text().contains("20 records") && said.text().contains("80 were before"), "{}", said.text());
+    assert!(said.text().contains("20 runs") && said.text().contains("80 were retried before"), "{}", said.text());
     let said = place.run(["run", "retry", "--function", "f"]).ok();
-    assert!(said.text().contains("0 records") && said.text().contains("100 were before"), "{}", said.text());
+    assert!(said.text().contains("0 runs") && said.text().contains("100 were retried before"), "{}", said.text());
     place.idle();
     let expected: Vec<String> = (21..=120).map(|n| n.to_string()).collect();
     assert_eq!(place.records("out"), expected, "each once");

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from millrace._records import StoredRecord
     from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, Why
     from millrace.executor import CloudThread, Connection, Executor, connect, parallel_for, register_module
-    from millrace.objects._classes import shared
+    from millrace.objects._classes import method, readonly, shared
 
 __all__ = [
     "AsyncLog",

@@ -89,7 +89,7 @@ fn a_host_outside_a_group_finds_its_topics_and_takes_the_place_of_one_that_leave
     publish(&sites[0], "t", "early");
     let mut fourth = Site::new(Some(&secret));
     fourth.live(Some(&sites[0]));
-    assert_eq!(group(&fourth, "farm")["role"], "absent");
+    eventually("it knows of the group", || group(&fourth, "farm")["role"] == "absent");
     let listed = fourth.topic(&["ls"]).ok().objects();
     assert_eq!(
         (&listed[0]["topic"], &listed[0]["group"], &listed[0]["latest"]),

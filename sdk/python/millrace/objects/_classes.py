@@ -26,7 +26,7 @@ from millrace.objects import Object, _raised, _spaces, _values
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Optional, TypeVar, Union
+    from typing import Any, Optional, TypeVar, Union, overload
 
     C = TypeVar("C", bound=type)
     F = TypeVar("F", bound=Callable[..., Any])
@@ -50,6 +50,14 @@ def _seconds(timeout: float) -> float:
     if not 0 < timeout <= _TIMEOUT_MAX_S:
         raise ValueError(f"a timeout of {timeout} seconds; it is above 0 and at most {_TIMEOUT_MAX_S:.0f}")
     return float(timeout)
+
+
+@overload
+def shared(cls: C, /) -> C: ...
+
+
+@overload
+def shared(*, version: int = 1, timeout: float = _TIMEOUT_S, rollback: bool = False) -> Callable[[C], C]: ...
 
 
 def shared(
