@@ -20,13 +20,14 @@ from __future__ import annotations
 import hashlib
 import inspect
 import types
+from typing import overload
 
 from millrace.objects import Object, _raised, _spaces, _values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Optional, TypeVar, Union, overload
+    from typing import Any, Optional, TypeVar, Union
 
     C = TypeVar("C", bound=type)
     F = TypeVar("F", bound=Callable[..., Any])
