@@ -87,8 +87,11 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
+/// The revision of the topics, and the subscriptions of this host at that revision.
+type Known = (u64, Vec<(Arc<Group>, String, Subscription)>);
+
 /// Finds the subscriptions of this host, if they have changed.
-fn look(shared: &Shared, known: &mut (u64, Vec<(Arc<Group>, String, Subscription)>)) {
+fn look(shared: &Shared, known: &mut Known) {
     let revision = shared.revision.load(Ordering::Relaxed);
     if known.0 == revision {
         return;

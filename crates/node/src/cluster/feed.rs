@@ -58,8 +58,11 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
+/// The revision of the topics, and the feeds of this host at that revision: group, topic and log.
+type Known = (u64, Vec<(Arc<Group>, String, String)>);
+
 /// Finds the feeds of this host, if they have changed.
-fn look(shared: &Shared, known: &mut (u64, Vec<(Arc<Group>, String, String)>)) {
+fn look(shared: &Shared, known: &mut Known) {
     let revision = shared.revision.load(Ordering::Relaxed);
     if known.0 == revision {
         return;

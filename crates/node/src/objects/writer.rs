@@ -35,6 +35,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How long the writer sleeps when nothing rings.
 const LOOK: Duration = Duration::from_secs(60);
 
+/// An answer, and the call that waits for it.
+type Late = (Arc<Slot>, Result<Called>);
+
 /// What is to be written, and who waits for it.
 #[derive(Default)]
 pub(super) struct Pen {
@@ -47,7 +50,7 @@ pub(super) struct Pen {
     /// Everything written is in front of this position.
     safe: Position,
     /// Answers, by the number of records that have to be written before.
-    late: BTreeMap<u64, Vec<(Arc<Slot>, Result<Called>)>>,
+    late: BTreeMap<u64, Vec<Late>>,
     /// Why nothing can be written any more.
     failure: Option<Error>,
     /// The number of the log's newest record when the host started.
