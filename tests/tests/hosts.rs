@@ -200,7 +200,7 @@ fn a_first_signal_lets_running_functions_end() {
     gate.place.run(["log", "append", "in", "x"]).ok();
     gate.wait_until_started();
     host.signal("TERM");
-    host.line_with(&["again to stop at once"]);
+    host.line_with(&["waiting up to"]);
     gate.open();
     assert_eq!(host.ended(), 0);
     assert_eq!(gate.place.records("out"), ["x"]);
@@ -225,7 +225,7 @@ fn no_run_is_started_after_a_first_signal_however_long_clients_take() {
     slow.read_exact(&mut [0; 25]).expect("100 Continue");
     slow.write_all(b"sl").unwrap();
     host.signal("TERM");
-    host.line_with(&["again to stop at once"]);
+    host.line_with(&["waiting up to"]);
     gate.open();
     eventually("the run in progress ends", || gate.place.records("out") == ["1"]);
     // As long as the next one would need to begin.
@@ -248,7 +248,7 @@ fn a_second_signal_stops_at_once_and_the_run_is_done_later() {
     gate.place.run(["log", "append", "in", "x"]).ok();
     gate.wait_until_started();
     host.signal("TERM");
-    host.line_with(&["again to stop at once"]);
+    host.line_with(&["waiting up to"]);
     host.signal("TERM");
     assert_eq!(host.ended(), 128 + 15);
     assert!(gate.place.records("out").is_empty());
@@ -329,7 +329,7 @@ fn whatever_is_not_running_is_explained() {
     gate.open();
     place.idle();
     assert!(why(newest).contains("succeeded"), "{}", why(newest));
-    assert!(why("f").contains("nothing to do"), "{}", why("f"));
+    assert!(why("f").contains("has no pending runs"), "{}", why("f"));
     let said = place.run(["why", "nobody"]);
     assert!(said.code == 1 && said.stderr.contains("'nobody'"), "{said:#?}");
     let object = place.run(["--json", "why", "f"]).ok().object();
