@@ -160,8 +160,8 @@ fn another_history_in_the_file_changes_the_log_that_is_there() {
     assert!(planned.text().contains("log outbox would be updated: history 7 to 500"), "{}", planned.text());
     assert_eq!(place.run(["--json", "log", "stat", "outbox"]).ok().object()["history"], 7, "nothing was changed");
     let host = Host::start(place.command(["serve"]));
-    let told = place.run(["--json", "up"]).ok();
-    let outbox = told.objects().into_iter().find(|step| step["name"] == "outbox").unwrap();
+    let reported = place.run(["--json", "up"]).ok();
+    let outbox = reported.objects().into_iter().find(|step| step["name"] == "outbox").unwrap();
     assert_eq!((&outbox["change"], &outbox["history"]), (&json!("updated"), &json!({ "from": 7, "to": 500 })));
     // The running host goes by it at once.
     place.run(["log", "append", "inbox", "x"]).ok();
@@ -310,12 +310,12 @@ fn an_import_that_takes_long_says_so() {
     place.write("millrace.toml", &file);
     let mut up = place.command(["up"]);
     let mut up = up.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut told = BufReader::new(up.stderr.take().unwrap()).lines();
-    let line = told.next().expect("it says something before it ends").unwrap();
+    let mut reported = BufReader::new(up.stderr.take().unwrap()).lines();
+    let line = reported.next().expect("it says something before it ends").unwrap();
     assert!(line.contains("function 'slow': still importing the module 'slow'"), "{line}");
     fs::write(&go, "").unwrap();
     assert_eq!(millrace_tests::wait(&mut up, "millrace up"), 0);
-    assert!(told.next().is_none(), "it is told once");
+    assert!(reported.next().is_none(), "it is told once");
 }
 
 #[test]
@@ -336,8 +336,8 @@ fn functions_with_pending_runs_are_removed_by_force_only_and_each_run_leaves_a_l
     let said = place.run(["--json", "down", "--force"]).ok();
     assert_eq!(steps(&said), ["calm removed", "shout removed"]);
     assert_eq!(said.objects().last().unwrap()["given_up"], 3);
-    let letters = place.records("dead/shout");
-    assert!(letters.len() == 3 && letters.iter().all(|letter| letter.contains("MR3006")), "{letters:?}");
+    let dead_letters = place.records("dead/shout");
+    assert!(dead_letters.len() == 3 && dead_letters.iter().all(|letter| letter.contains("MR3006")), "{dead_letters:?}");
     place.run(["up"]).ok();
     place.run(["log", "append", "inbox", "4"]).ok();
     let said = place.run(["function", "rm", "shout", "--force"]).ok();

@@ -75,9 +75,9 @@ fn python_functions_that_fail_leave_a_dead_letter_each_and_disturb_nobody() {
     place.idle();
     assert_eq!(place.records("out"), ["precious"], "the function that works has worked, once");
     for (name, _) in WRONG {
-        let letters = place.records(&format!("dead/{name}"));
-        assert_eq!(letters.len(), 1, "{name}: {letters:?}");
-        let letter: Value = serde_json::from_str(&letters[0]).unwrap();
+        let dead_letters = place.records(&format!("dead/{name}"));
+        assert_eq!(dead_letters.len(), 1, "{name}: {dead_letters:?}");
+        let letter: Value = serde_json::from_str(&dead_letters[0]).unwrap();
         assert_eq!((&letter["function"], &letter["log"], &letter["seqno"]), (&json!(name), &json!("in"), &json!(1)));
         assert!(letter["code"].as_str().is_some_and(|code| code.starts_with("MR")), "{letter}");
         assert!(letter["error"].as_str().is_some_and(|error| !error.is_empty()), "{letter}");
@@ -373,8 +373,8 @@ fn a_function_has_its_secret_and_nobody_else_is_told() {
             files_with(place.path(), "for-nobody").into_iter().partition(|file| file.contains("/.millrace/"));
         // Below full its processes find it in a directory of the host's user.
         let kept = ["/secrets/functions/", "/scratch/"];
-        let told: Vec<_> = held.iter().filter(|file| !kept.iter().any(|place| file.contains(place))).collect();
-        assert!(copied.is_empty() && told.is_empty(), "{copied:?} {told:?}");
+        let reported: Vec<_> = held.iter().filter(|file| !kept.iter().any(|place| file.contains(place))).collect();
+        assert!(copied.is_empty() && reported.is_empty(), "{copied:?} {reported:?}");
         place.run(["secret", "rm", "api-key"]).ok();
         place.run(["secret", "rm", "api-key"]).fails("MR3133", 1);
     }

@@ -42,11 +42,11 @@ fn type_in(guide: &str) -> String {
 fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
     let place = Place::empty();
     // The ports of the page may be taken here.
-    let ports = [7171, 7172, 7173].map(|told| (told, Port::reserve()));
+    let ports = [7171, 7172, 7173].map(|reported| (reported, Port::reserve()));
     let mut typed = patient(&typed(guide));
-    for (told, port) in &ports {
+    for (reported, port) in &ports {
         for address in ["127.0.0.1", "127.0.0.2", "0.0.0.0"] {
-            typed = typed.replace(&format!("{address}:{told}"), &format!("{address}:{port}"));
+            typed = typed.replace(&format!("{address}:{reported}"), &format!("{address}:{port}"));
         }
     }
     // Hosts must not outlive the test; those that a guide kills are expected to die.

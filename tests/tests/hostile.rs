@@ -234,10 +234,10 @@ fn a_tail_hears_that_its_log_is_removed_however_busy_others_are() {
         })
     };
     place.run(["log", "rm", "doomed"]).ok();
-    let told = following.failure();
+    let reported = following.failure();
     over.store(true, Ordering::Relaxed);
     busy.join().unwrap();
-    assert_eq!(told, "MR2101");
+    assert_eq!(reported, "MR2101");
 }
 
 #[test]

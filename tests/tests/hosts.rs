@@ -488,21 +488,21 @@ fn left_out_within(pause: Duration) -> usize {
     let reader = thread::spawn(move || {
         BufReader::new(reader).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     });
-    let (mut told, mut left_out) = (0, 0);
-    while told + left_out < LOUD_RECORDS {
+    let (mut reported, mut left_out) = (0, 0);
+    while reported + left_out < LOUD_RECORDS {
         let line = lines.recv_timeout(PATIENCE).unwrap();
         let event: serde_json::Value = serde_json::from_str(&line).unwrap();
         match event["event"].as_str().unwrap() {
             "serving" => {}
             "failed" => {
                 assert_eq!(event["output"].as_str().unwrap().len(), LOUD_BYTES);
-                told += 1;
+                reported += 1;
             }
             "left_out" => left_out += event["lines"].as_u64().unwrap() as usize,
             other => panic!("{other}"),
         }
     }
-    assert_eq!(told + left_out, LOUD_RECORDS);
+    assert_eq!(reported + left_out, LOUD_RECORDS);
     place.run(["log", "append", "in", "x"]).ok();
     assert!(lines.recv_timeout(PATIENCE).unwrap().contains("\"failed\""), "it goes on as before");
     terminate(&host);

@@ -236,9 +236,9 @@ fn a_wiped_peer_is_told_and_the_outbox_goes_on_when_told_to() {
     assert!(said.text().contains("MR6063") && said.text().contains("millrace outbox reset"), "{}", said.text());
     let why = here.run(&["why"]).ok();
     assert!(why.text().contains(&name) && why.text().contains("MR6063"), "{}", why.text());
-    let told = here.says(&[&name, "\"stopped\""]);
-    assert_eq!(told["error"]["code"], "MR6063");
-    assert!(told["error"]["remedy"].as_str().unwrap().contains("outbox reset"), "{told}");
+    let reported = here.says(&[&name, "\"stopped\""]);
+    assert_eq!(reported["error"]["code"], "MR6063");
+    assert!(reported["error"]["remedy"].as_str().unwrap().contains("outbox reset"), "{reported}");
     assert!(!why.text().contains("_links"), "logs of the runtime wait for no function: {}", why.text());
     assert_eq!(there.latest("in"), 0, "nothing goes to a namespace that is not the one it was meant for");
     here.run(&["outbox", "reset", &name]).wrong_usage();
@@ -285,9 +285,9 @@ fn mistakes_are_told_where_they_can_be_mended() {
     let dead = here.place.records("dead/outbox");
     assert_eq!(dead.len(), 2);
     // And loud.
-    let told: u64 = here.says(&[&there.peer(), "\"dead\""])["records"].as_u64().unwrap();
-    if told < 2 {
-        assert_eq!(here.says(&[&there.peer(), "\"dead\""])["records"], 2 - told);
+    let reported: u64 = here.says(&[&there.peer(), "\"dead\""])["records"].as_u64().unwrap();
+    if reported < 2 {
+        assert_eq!(here.says(&[&there.peer(), "\"dead\""])["records"], 2 - reported);
     }
     assert!(here.run(&["why"]).ok().text().contains("log 'dead/outbox' has 2"));
     assert_eq!(here.metric("millrace_dead_letters_total{namespace=\"farm\",log=\"dead/outbox\"}"), Some(2));
@@ -322,8 +322,8 @@ fn messages_wait_for_a_log_that_is_not_there_yet_and_everybody_is_told() {
         let is_moment = moment.as_str().is_some_and(|text| text.ends_with('Z') && text.contains('T'));
         assert!(is_moment || moment.is_null(), "{link}");
     }
-    let told = here.says(&[&name, "waiting"]);
-    assert_eq!((&told["error"]["code"], &told["error"]["detail"]), (&json!("MR6080"), &json!("no log 'late'")));
+    let reported = here.says(&[&name, "waiting"]);
+    assert_eq!((&reported["error"]["code"], &reported["error"]["detail"]), (&json!("MR6080"), &json!("no log 'late'")));
     let why = here.run(&["why"]).ok();
     assert!(
         why.text().contains("MR6080: no log 'late'") && why.text().contains("millrace log create"),
@@ -377,8 +377,8 @@ fn records_lost_to_history_stop_a_relay_which_says_so_and_what_it_passes_over() 
     here.kill();
     feed_numbers(&here, "raw", 51, 350);
     here.start();
-    let told = here.says(&["\"r\"", "stopped"]);
-    assert_eq!(told["error"]["code"], "MR6067", "{told}");
+    let reported = here.says(&["\"r\"", "stopped"]);
+    assert_eq!(reported["error"]["code"], "MR6067", "{reported}");
     let link = here.link("relay", "r").unwrap();
     assert_eq!((&link["state"], &link["code"]), (&json!("stopped"), &json!("MR6067")));
     let said = here.run(&["relay", "resume", "r"]).ok();

@@ -230,8 +230,8 @@ fn the_history_of_a_log_can_be_changed() {
     place.feed(["log", "append", "a", "--lines", "--quiet"], b"6\n7\n").ok();
     assert_eq!(place.records("a"), ["4", "5", "6", "7"]);
     assert!(place.run(["log", "set", "a", "--history", "all"]).ok().text().contains("already"));
-    let told = place.run(["--json", "log", "set", "a", "--history", "3"]).ok();
-    assert_eq!(told.object(), serde_json::json!({ "log": "a", "history": 3, "change": "updated" }));
+    let reported = place.run(["--json", "log", "set", "a", "--history", "3"]).ok();
+    assert_eq!(reported.object(), serde_json::json!({ "log": "a", "history": 3, "change": "updated" }));
     assert_eq!(place.records("a"), ["5", "6", "7"]);
     place.run(["namespace", "check"]).ok();
     place.run(["log", "set", "a", "--history", "0"]).fails("MR2107", 1);

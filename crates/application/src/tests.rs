@@ -1,4 +1,4 @@
-//! What an application file may say, and how it is told what it may not.
+//! What an application file may declare, and how mistakes in it are reported.
 
 use super::*;
 use millrace_namespace::definition::Runtime;
@@ -99,13 +99,13 @@ fn everything_it_says_is_read() {
 fn a_file_has_no_more_than_so_many_logs_and_functions() {
     let many = |section: &str, count: usize| (0..count).map(|at| format!("[{section}.a{at}]\n")).collect::<String>();
     assert_eq!(parse_there(&many("logs", LOGS_MAX)).unwrap().logs.len(), LOGS_MAX);
-    let told = problem(&many("logs", LOGS_MAX + 1));
-    assert!(told.ends_with("the file has 10001 logs; the limit is 10000"), "{told}");
-    let told = problem(&many("functions", FUNCTIONS_MAX + 1));
-    assert!(told.ends_with("the file has 1001 functions; the limit is 1000"), "{told}");
+    let reported = problem(&many("logs", LOGS_MAX + 1));
+    assert!(reported.ends_with("the file has 10001 logs; the limit is 10000"), "{reported}");
+    let reported = problem(&many("functions", FUNCTIONS_MAX + 1));
+    assert!(reported.ends_with("the file has 1001 functions; the limit is 1000"), "{reported}");
     // Of many problems some are noted.
-    let told = parse_there(&many("functions", FUNCTIONS_MAX)).unwrap_err().to_string();
-    assert!(told.ends_with("and at least 50 more"), "{told}");
+    let reported = parse_there(&many("functions", FUNCTIONS_MAX)).unwrap_err().to_string();
+    assert!(reported.ends_with("and at least 50 more"), "{reported}");
 }
 
 #[test]
@@ -225,15 +225,15 @@ fn values_of_the_wrong_kind_or_out_of_range_are_told_with_what_was_expected() {
 #[test]
 fn a_wrong_runtime_hides_no_other_mistake() {
     let text = "[functions.f]\nruntime = \"pyton\"\ncode = \".\"\nhandler = \"smooth\"\ntimeout = 5\nretries = -1\n";
-    let told = problems(text);
+    let reported = problems(text);
     for (problem, expected) in
-        told.iter().zip(["did you mean 'python'", "module:function", "no unit", "outside 0 to 100"])
+        reported.iter().zip(["did you mean 'python'", "module:function", "no unit", "outside 0 to 100"])
     {
-        assert!(problem.contains(expected), "{expected}: {told:?}");
+        assert!(problem.contains(expected), "{expected}: {reported:?}");
     }
-    assert_eq!(told.len(), 4, "{told:?}");
-    let told = problems(&text.replace("pyton", "ruby").replace("[functions.f]", "[functions.\"a b\"]"));
-    assert!(told.len() == 4 && told[2].contains("no unit"), "{told:?}");
+    assert_eq!(reported.len(), 4, "{reported:?}");
+    let reported = problems(&text.replace("pyton", "ruby").replace("[functions.f]", "[functions.\"a b\"]"));
+    assert!(reported.len() == 4 && reported[2].contains("no unit"), "{reported:?}");
 }
 
 #[test]

@@ -89,8 +89,8 @@ mod tests {
             assert!(text.parse::<Levels>().is_ok(), "{text}");
         }
         for text in ["", "loud", "5", "disk=info", "links=", "links=loud", "info,,warn", "[span]=info"] {
-            let told = text.parse::<Levels>().unwrap_err();
-            assert!(told.contains("warn, info") && told.contains("journal, links"), "{told}");
+            let reported = text.parse::<Levels>().unwrap_err();
+            assert!(reported.contains("warn, info") && reported.contains("journal, links"), "{reported}");
         }
     }
 }

@@ -58,12 +58,12 @@ pub fn say(error: &Error, json: bool) {
 /// An error as programs read it.
 pub fn object(error: &Error) -> serde_json::Value {
     let code = error.code();
-    let mut told =
+    let mut reported =
         json!({ "code": code.id(), "detail": error.detail(), "cause": code.cause(), "remedy": code.remedy() });
     if let Some(after_ms) = error.retry_after_ms() {
-        told["retry_after_ms"] = after_ms.into();
+        reported["retry_after_ms"] = after_ms.into();
     }
-    json!({ "error": told })
+    json!({ "error": reported })
 }
 
 /// An error as people read it.

@@ -79,8 +79,8 @@ impl<'g> Greeting<'g> {
 fn welcome(frame: &Frame<'_>) -> Result<(Host, Hlc)> {
     let welcome: Welcome<'_> = answer(frame)?;
     if welcome.version != VERSION {
-        let told = format!("the host speaks version {}, this client {VERSION}", welcome.version);
-        return Err(Code::VersionUnsupported.error(told));
+        let reported = format!("the host speaks version {}, this client {VERSION}", welcome.version);
+        return Err(Code::VersionUnsupported.error(reported));
     }
     if frame.heading.request != HANDSHAKE {
         return Err(unasked(frame));

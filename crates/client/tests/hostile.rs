@@ -193,9 +193,9 @@ fn hosts_that_do_not_answer() {
     // However long: at some silence this machine is fast enough to pong in half of it.
     let place = host(slow);
     let is_waited_for = |silence_max_ms| {
-        let told = append_with_both(&place, &Options { silence_max_ms, ..dead.clone() });
-        assert!(told.iter().all(|code| code.is_none_or(|code| code == Code::PeerSilent)), "{told:?}");
-        told == [None; 2]
+        let reported = append_with_both(&place, &Options { silence_max_ms, ..dead.clone() });
+        assert!(reported.iter().all(|code| code.is_none_or(|code| code == Code::PeerSilent)), "{reported:?}");
+        reported == [None; 2]
     };
     assert!([300, 3_000, 30_000].into_iter().any(is_waited_for));
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     publish::DeadLetter,
-    starter::{Starter, Surroundings},
+    starter::{Environment, Starter},
 };
 use millrace_namespace::{Definition, Namespace};
 use millrace_runtime::{Call, Completion, Executor, HostCalls, Invocation, Outcome};
@@ -12,15 +12,15 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 /// Executors of any definitions that a namespace has had.
 pub struct Again {
     namespace_dir: PathBuf,
-    surroundings: Surroundings,
+    environment: Environment,
     /// By what defines the function.
     running: HashMap<String, (Starter, Box<dyn Executor>)>,
 }
 
 impl Again {
     /// None was started yet.
-    pub fn new(namespace: &Namespace, surroundings: Surroundings) -> Self {
-        Self { namespace_dir: namespace.dir().to_owned(), surroundings, running: HashMap::new() }
+    pub fn new(namespace: &Namespace, environment: Environment) -> Self {
+        Self { namespace_dir: namespace.dir().to_owned(), environment, running: HashMap::new() }
     }
 
     /// Runs a function as this definition says. An error if its code or its secrets are not there any more.
@@ -32,7 +32,7 @@ impl Again {
     ) -> Result<Completion> {
         let key = definition.to_attributes();
         if !self.running.contains_key(&key) {
-            let starter = Starter::new(&self.namespace_dir, definition.clone(), self.surroundings.clone());
+            let starter = Starter::new(&self.namespace_dir, definition.clone(), self.environment.clone());
             let cannot =
                 |error: Error| Code::RepairUnsupported.error(format!("its function cannot be started: {error}"));
             starter.check().map_err(cannot)?;

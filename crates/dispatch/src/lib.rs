@@ -35,7 +35,7 @@ mod worker;
 pub use again::{Again, dead_letter};
 use engine::Millis;
 pub use functions::{
-    cancel::cancel_held as cancel_run,
+    cancel::cancel_gated as cancel_run,
     hands::{HANDS_MAX, Hand, Hands, Step},
     tasks::cancel as cancel_task,
 };
@@ -47,7 +47,7 @@ pub use millrace_runtime::{
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use publish::DeadLetter;
-pub use starter::{Objects, SecretStore, Surroundings};
+pub use starter::{Environment, Objects, SecretStore};
 use state::State;
 use status::{HostStatus, SandboxStatus};
 use std::{
@@ -134,8 +134,8 @@ struct Shared {
 
 impl Shared {
     /// Knows what is defined; nothing has been read, and no thread runs.
-    fn new(namespace: Namespace, observer: Option<Observer>, surroundings: Option<Surroundings>) -> Result<Arc<Self>> {
-        let state = State::new(&namespace, surroundings.unwrap_or_default())?;
+    fn new(namespace: Namespace, observer: Option<Observer>, environment: Option<Environment>) -> Result<Arc<Self>> {
+        let state = State::new(&namespace, environment.unwrap_or_default())?;
         Ok(Arc::new(Self {
             namespace,
             state: Mutex::new(state),
@@ -200,7 +200,7 @@ impl Shared {
     fn status(&self) -> HostStatus {
         let state = self.state();
         // What was not asked for is not told of as missing.
-        let isolation = state.surroundings.isolation.as_deref();
+        let isolation = state.environment.isolation.as_deref();
         HostStatus {
             pid: std::process::id(),
             failure: state.failure.as_ref().map(ToString::to_string),
@@ -321,8 +321,8 @@ impl Shared {
 
 impl Dispatcher {
     /// Takes up what an earlier host left, as the indexes know it, and starts the threads.
-    pub fn start(namespace: Namespace, observer: Option<Observer>, surroundings: Option<Surroundings>) -> Result<Self> {
-        let shared = Shared::new(namespace, observer, surroundings)?;
+    pub fn start(namespace: Namespace, observer: Option<Observer>, environment: Option<Environment>) -> Result<Self> {
+        let shared = Shared::new(namespace, observer, environment)?;
         let wanted = shared.state().wanted(&shared.namespace)?;
         warm::start(&shared, wanted);
         shared.state().recover(&shared.namespace)?;

@@ -121,13 +121,13 @@ impl Trace {
     }
 }
 
-/// Ends every run that is counted and not there; `told` hears of each. `traces` is the journal that lost them.
+/// Ends every run that is counted and not there; `reported` hears of each. `traces` is the journal that lost them.
 ///
 /// There is only one caller: a host, or a process that makes a copy. Others may append meanwhile.
 pub fn settle(
     namespace: &Namespace,
     damaged: &Journal,
-    told: &mut dyn FnMut(&Name, &Error),
+    reported: &mut dyn FnMut(&Name, &Error),
 ) -> Result<BTreeMap<Name, u64>> {
     let journal = namespace.journal();
     let mut traces: Option<Traces> = None;
@@ -172,7 +172,7 @@ pub fn settle(
                 continue;
             }
             *lost.entry(function.name().clone()).or_insert(0) += told_of.len() as u64;
-            told_of.iter().for_each(|error| told(function.name(), error));
+            told_of.iter().for_each(|error| reported(function.name(), error));
         }
     }
     journal.sync(journal.tail())?;
@@ -194,19 +194,19 @@ impl Ends<'_, '_> {
         unread: Vec<u64>,
         missing: u64,
     ) -> Result<Vec<Error>> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let (mut bytes, room) = (0, self.namespace.journal().record_max_bytes());
         // Which of those that the index does not know it was, nobody can say: the newest are as good as any.
         let mut numbers = unread.into_iter().chain(self.function.unknown());
-        while bytes < room / 4 && (told.len() as u64) < missing.min(BATCH_RUNS_MAX) {
+        while bytes < room / 4 && (reported.len() as u64) < missing.min(BATCH_RUNS_MAX) {
             let (error, letter) = self.letter(records.next(), room / 2)?;
             let ending = Ending::dead(&error, &[]);
             bytes += letter + error.detail().len() + 256;
             let run = Run { id: EventId::NONE, number: numbers.next().unwrap_or(0) };
             self.tx.done(self.function.id(), run, &ending.to_end())?;
-            told.push(error);
+            reported.push(error);
         }
-        Ok(told)
+        Ok(reported)
     }
 
     /// Stages one dead letter, if it is known where to; returns its size.

@@ -1,7 +1,7 @@
 //! The threads: one leads and sleeps on the journal; one is on standby; the others sleep until they are called.
 //!
 //! The leader that is woken runs the function itself and leaves the journal unwatched. If it is back within
-//! [`TAKE_OVER`] nobody need ever know; if it is not, whoever stands by takes the lead. So a short run costs one wake,
+//! [`TAKE_OVER`] nothing changes; if it is not, the thread on standby takes the lead. So a short run costs one wake,
 //! and a long one delays what came after it by [`TAKE_OVER`] at most.
 
 use millrace_wire::{Code, Error};
@@ -21,13 +21,13 @@ pub(super) const THREADS_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Pool {
-    crew: Mutex<Crew>,
+    counts: Mutex<Counts>,
     called: Condvar,
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct Crew {
+struct Counts {
     threads: usize,
     /// Somebody sleeps on the journal.
     led: bool,
@@ -54,22 +54,22 @@ pub(super) enum Rest {
 }
 
 impl Pool {
-    fn crew(&self) -> MutexGuard<'_, Crew> {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
         // Counters only, each changed in one step.
-        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A thread is about to be started; false if there are too many, or the pool is stopping.
     pub fn enter(&self) -> bool {
-        let mut crew = self.crew();
-        let room = crew.threads < THREADS_MAX && !crew.stopping;
-        crew.threads += usize::from(room);
+        let mut counts = self.counts();
+        let room = counts.threads < THREADS_MAX && !counts.stopping;
+        counts.threads += usize::from(room);
         room
     }
 
     /// A thread has ended, or could not be started.
     pub fn exit(&self) {
-        self.crew().threads -= 1;
+        self.counts().threads -= 1;
         self.called.notify_all(); // whoever is left may have to lead
         self.ended.notify_all();
     }
@@ -78,17 +78,17 @@ impl Pool {
     /// The moment returned is for [`Pool::end`].
     pub fn begin(&self, more: bool) -> (Instant, bool) {
         let now = Instant::now();
-        let mut crew = self.crew();
-        crew.executing.push(now);
-        crew.last_batch = Some(now);
-        if crew.asleep == 0 {
+        let mut counts = self.counts();
+        counts.executing.push(now);
+        counts.last_batch = Some(now);
+        if counts.asleep == 0 {
             // One that was started and has not come to it yet, or is about to rest, will watch.
-            return (now, !crew.led && crew.threads <= crew.executing.len());
+            return (now, !counts.led && counts.threads <= counts.executing.len());
         }
-        if more && crew.calls < crew.asleep {
-            crew.calls += 1;
+        if more && counts.calls < counts.asleep {
+            counts.calls += 1;
             self.called.notify_one();
-        } else if !crew.led && !crew.standing_by {
+        } else if !counts.led && !counts.standing_by {
             self.called.notify_one();
         }
         (now, false)
@@ -96,29 +96,29 @@ impl Pool {
 
     /// The batch that began then is over.
     pub fn end(&self, began: Instant) {
-        let mut crew = self.crew();
+        let mut counts = self.counts();
         // Of two that began at the same moment it does not matter which is taken.
-        if let Some(place) = crew.executing.iter().position(|other| *other == began) {
-            crew.executing.swap_remove(place);
+        if let Some(place) = counts.executing.iter().position(|other| *other == began) {
+            counts.executing.swap_remove(place);
         }
     }
 
     /// The calling thread has nothing to do until `deadline`.
     pub fn rest(&self, deadline: Option<Duration>) -> Rest {
-        let mut crew = self.crew();
+        let mut counts = self.counts();
         let until = deadline.map(|deadline| Instant::now() + deadline);
         loop {
-            if crew.stopping {
+            if counts.stopping {
                 return Rest::End;
             }
             // A thread that started just now will probably return at once, and then watches the journal itself.
-            let back_soon = crew.executing.iter().any(|began| began.elapsed() < TAKE_OVER);
-            if !crew.led && !back_soon {
-                crew.led = true;
+            let back_soon = counts.executing.iter().any(|began| began.elapsed() < TAKE_OVER);
+            if !counts.led && !back_soon {
+                counts.led = true;
                 return Rest::Lead;
             }
-            let active = crew.last_batch.is_some_and(|last| last.elapsed() < STAND_BY);
-            let stands_by = !crew.standing_by && (!crew.led || active);
+            let active = counts.last_batch.is_some_and(|last| last.elapsed() < STAND_BY);
+            let stands_by = !counts.standing_by && (!counts.led || active);
             let mut time = if stands_by { TAKE_OVER } else { SLEEP_MAX };
             if let Some(until) = until {
                 let left = until.saturating_duration_since(Instant::now());
@@ -127,13 +127,13 @@ impl Pool {
                 }
                 time = time.min(left);
             }
-            crew.asleep += 1;
-            crew.standing_by |= stands_by;
-            crew = self.called.wait_timeout(crew, time).unwrap_or_else(PoisonError::into_inner).0;
-            crew.asleep -= 1;
-            crew.standing_by &= !stands_by;
-            if crew.calls > 0 {
-                crew.calls -= 1;
+            counts.asleep += 1;
+            counts.standing_by |= stands_by;
+            counts = self.called.wait_timeout(counts, time).unwrap_or_else(PoisonError::into_inner).0;
+            counts.asleep -= 1;
+            counts.standing_by &= !stands_by;
+            if counts.calls > 0 {
+                counts.calls -= 1;
                 return Rest::Look;
             }
         }
@@ -141,7 +141,7 @@ impl Pool {
 
     /// The leader is awake.
     pub fn led(&self) {
-        self.crew().led = false;
+        self.counts().led = false;
     }
 
     /// How long a leader may sleep.
@@ -151,22 +151,22 @@ impl Pool {
 
     /// Everybody is to end.
     pub fn wake_all(&self) {
-        self.crew().stopping = true;
+        self.counts().stopping = true;
         self.called.notify_all();
     }
 
     /// Waits until all threads have ended, or the time is over; returns how many have not.
     pub fn wait_empty(&self, time: Duration) -> usize {
         let start = Instant::now();
-        let mut crew = self.crew();
-        while crew.threads > 0 {
+        let mut counts = self.counts();
+        while counts.threads > 0 {
             let left = time.saturating_sub(start.elapsed());
             if left.is_zero() {
                 break;
             }
-            crew = self.ended.wait_timeout(crew, left).unwrap_or_else(PoisonError::into_inner).0;
+            counts = self.ended.wait_timeout(counts, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        crew.threads
+        counts.threads
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(pool.rest(None), Rest::Lead);
         let of_other = pool.clone();
         let other = thread::spawn(move || of_other.rest(None));
-        while pool.crew().asleep == 0 {
+        while pool.counts().asleep == 0 {
             thread::yield_now();
         }
         pool.led();
@@ -224,11 +224,11 @@ mod tests {
                 thread::spawn(move || pool.rest(None))
             })
             .collect();
-        while pool.crew().asleep < 2 {
+        while pool.counts().asleep < 2 {
             thread::yield_now();
         }
         assert!(!pool.begin(true).1);
-        while pool.crew().asleep > 1 {
+        while pool.counts().asleep > 1 {
             thread::yield_now();
         }
         pool.wake_all();

@@ -11,7 +11,7 @@ use millrace_journal::{End, Outcome, Run, Transaction, What};
 use millrace_namespace::{
     admission::{Publish, Room, Stage as Admission},
     fence::Verdict as Fenced,
-    outbox::Letter,
+    outbox::NewMessage,
     runs::Ending,
 };
 use millrace_wire::{Code, Error, EventId, JsonBytes, Result};
@@ -471,7 +471,7 @@ fn leave(
             // The log may have been removed, or removed and created again, since the run saw it.
             Target::Log(log) => millrace_namespace::found(catalog.log_by_id(log.id()), log.name())?,
             Target::Address(to) => {
-                let letter = Letter { to, function: None, data: &append.payload, cause, ordinal };
+                let letter = NewMessage { to, function: None, data: &append.payload, cause, ordinal };
                 publish.send(tx, Room::Run, letter)?;
                 continue;
             }

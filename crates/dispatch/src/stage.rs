@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The runs of a batch go one after the other, so each may build on those before it, as if they had been published. Should
-//! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
+//! another process append to such a log meanwhile, those seqnos change; a run that relied on them is run again,
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
 use super::{functions::tasks::Pool, starter::Starter, streamed::Unrecorded};
@@ -132,7 +132,7 @@ impl<'a> Stage<'a> {
     }
 
     /// What a streamed run was told at last.
-    pub fn told(&mut self, run: usize, calls: Vec<Unrecorded>) {
+    pub fn reported(&mut self, run: usize, calls: Vec<Unrecorded>) {
         self.effects[run].calls = calls;
     }
 

@@ -3,7 +3,7 @@
 use crate::functions::{self, Launch, Sighting, wasm_engine};
 use millrace_namespace::Definition;
 use millrace_runtime::{
-    Asked, DiscreetExecutor, Executor, Isolation, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction,
+    Asked, Executor, Isolation, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction, RedactingExecutor,
     Sandbox, SandboxSpec, SecretBytes, SecretFiles, Secrets, WasmExecutor, WasmFunction,
 };
 use millrace_wire::{Code, EventId, Name, Result};
@@ -38,7 +38,7 @@ pub trait Objects: Send + Sync {
 
 /// What functions get of their host besides what their definitions say.
 #[derive(Clone, Default)]
-pub struct Surroundings {
+pub struct Environment {
     /// How they are kept apart; without it those that run in processes have the rights of the host's user.
     pub isolation: Option<Arc<Isolation>>,
     /// Their secrets; without it there are none.
@@ -50,7 +50,7 @@ pub struct Surroundings {
 pub(super) struct Starter {
     definition: Arc<Definition>,
     namespace_dir: PathBuf,
-    surroundings: Surroundings,
+    environment: Environment,
     live: Mutex<Live>,
     /// Counts how often `live` was recreated: executors of an earlier one are of no use.
     generation: AtomicU64,
@@ -78,16 +78,16 @@ enum Loaded {
 /// Imports a Python function in its sandbox, which is shown no secrets.
 pub(super) fn try_import(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Result<()> {
     let Launch::Python(spec) = Launch::of(namespace_dir, definition) else { return Ok(()) };
-    let surroundings = Surroundings { isolation: Some(isolation.clone()), ..Surroundings::default() };
-    let starter = Starter::new(namespace_dir, Arc::new(definition.clone()), surroundings);
+    let environment = Environment { isolation: Some(isolation.clone()), ..Environment::default() };
+    let starter = Starter::new(namespace_dir, Arc::new(definition.clone()), environment);
     let sandbox = starter.sandbox(&Arc::new(Secrets::new(Vec::new())));
     PythonFunction::within(spec, functions::limits(&definition.spec), sandbox).try_import()
 }
 
 impl Starter {
-    pub fn new(namespace_dir: &Path, definition: Arc<Definition>, surroundings: Surroundings) -> Self {
+    pub fn new(namespace_dir: &Path, definition: Arc<Definition>, environment: Environment) -> Self {
         let (live, seen, generation) = (Mutex::default(), Mutex::new(None), AtomicU64::new(0));
-        Self { definition, namespace_dir: namespace_dir.into(), surroundings, live, generation, seen }
+        Self { definition, namespace_dir: namespace_dir.into(), environment, live, generation, seen }
     }
 
     pub fn definition(&self) -> &Arc<Definition> {
@@ -122,8 +122,7 @@ impl Starter {
     fn read_secrets(&self) -> Result<Secrets> {
         let read = |name: &Name| {
             let missing = |why: &str| Code::FunctionSecretMissing.error(format!("secret '{name}' {why}"));
-            let store =
-                self.surroundings.secrets.as_ref().ok_or_else(|| missing("is not there: this host has none"))?;
+            let store = self.environment.secrets.as_ref().ok_or_else(|| missing("is not there: this host has none"))?;
             let value = store.read(name).map_err(|error| missing(&format!("cannot be read: {error}")))?;
             Ok((name.to_string(), value.ok_or_else(|| missing("is not set"))?))
         };
@@ -137,7 +136,7 @@ impl Starter {
 
     /// The shared objects that tasks call.
     pub fn objects(&self) -> Option<&Arc<dyn Objects>> {
-        self.surroundings.objects.as_ref()
+        self.environment.objects.as_ref()
     }
 
     /// What the function is shown under this name.
@@ -197,7 +196,7 @@ impl Starter {
             }
         };
         let discreet = !secrets.is_empty();
-        Ok((generation, if discreet { Box::new(DiscreetExecutor::new(executor, secrets)) } else { executor }))
+        Ok((generation, if discreet { Box::new(RedactingExecutor::new(executor, secrets)) } else { executor }))
     }
 
     /// The variable that says where secrets are to a process that has no sandbox, which shows them by itself.
@@ -234,6 +233,6 @@ impl Starter {
         let (network, workers) = (spec.network, spec.concurrency);
         let (limits, secrets) = (functions::limits(spec), secrets.clone());
         let spec = SandboxSpec { code, scratch, program, is_python, network, workers, limits, secrets };
-        self.surroundings.isolation.as_ref()?.sandbox(spec)
+        self.environment.isolation.as_ref()?.sandbox(spec)
     }
 }

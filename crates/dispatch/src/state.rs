@@ -2,7 +2,7 @@
 
 use super::{
     engine::{Engine, LaneView, Millis, Policy, Trigger},
-    starter::{Starter, Surroundings},
+    starter::{Environment, Starter},
     streamed::Recorded,
 };
 use crate::status::{FunctionState, LiveFunction, LiveRun, wall_ms};
@@ -51,7 +51,7 @@ pub(super) struct State {
     scan: Scan,
     bindings_version: Option<u64>,
     /// How functions are kept apart.
-    pub surroundings: Surroundings,
+    pub environment: Environment,
 }
 
 /// What it takes to run a function: its definition, and who can do it.
@@ -65,7 +65,7 @@ pub(super) struct Runner {
 
 impl State {
     /// Knows what is defined, and nothing yet of what is to be done.
-    pub fn new(namespace: &Namespace, surroundings: Surroundings) -> Result<Self> {
+    pub fn new(namespace: &Namespace, environment: Environment) -> Result<Self> {
         let mut state = Self {
             engine: Engine::default(),
             runners: HashMap::new(),
@@ -77,7 +77,7 @@ impl State {
             damaged: false,
             scan: namespace.journal().scan(Position::default()),
             bindings_version: None,
-            surroundings,
+            environment,
         };
         state.define(namespace, &*namespace.bindings()?);
         Ok(state)
@@ -114,7 +114,7 @@ impl State {
                 found += 1;
                 self.engine.triggered(function.id(), trigger_of(&fold));
                 if let Some(newest) = fold.newest {
-                    self.engine.fired(function.id(), fold.run.id, newest.id, newest.told);
+                    self.engine.fired(function.id(), fold.run.id, newest.id, newest.reported);
                 }
                 if fold.is_streamed() {
                     streamed.insert(fold.run.id, fold.begins(journal));
@@ -153,8 +153,8 @@ impl State {
                     self.engine.triggered(entry.subject, Trigger { run, number, cause, log, seqno, at: entry.hlc });
                 }
                 Kind::Fired => {
-                    let told = entry.attempt().unwrap_or_default();
-                    self.engine.fired(entry.subject, entry.cause, entry.id, told);
+                    let reported = entry.attempt().unwrap_or_default();
+                    self.engine.fired(entry.subject, entry.cause, entry.id, reported);
                 }
                 Kind::Done => {
                     self.engine.done(entry.subject, entry.cause);
@@ -208,7 +208,7 @@ impl State {
             backoff: spec.backoff,
             backoff_max: BACKOFF_MAX,
         };
-        let starter = Arc::new(Starter::new(namespace.dir(), definition.clone(), self.surroundings.clone()));
+        let starter = Arc::new(Starter::new(namespace.dir(), definition.clone(), self.environment.clone()));
         self.starters.retain(|starter| starter.strong_count() > 0);
         self.starters.push(Arc::downgrade(&starter));
         let runner = Runner { name: spec.name.clone(), starter, idle: Vec::new(), pace: Pace::of(definition) };

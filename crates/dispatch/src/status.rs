@@ -116,9 +116,9 @@ impl HostStatus {
     pub fn of(namespace: &Namespace) -> Result<Option<Self>> {
         let Some(Holder { pid, .. }) = namespace.host()? else { return Ok(None) };
         let refusal = namespace.journal().refusal_anywhere().map(|error| error.to_string());
-        let told = Self::read(namespace.dir())?.filter(|status| status.pid == pid);
+        let reported = Self::read(namespace.dir())?.filter(|status| status.pid == pid);
         // A host that is starting has not written the file yet, and on a full disk it cannot.
-        Ok(Some(Self { refusal, ..told.unwrap_or_else(|| Self { pid, ..Self::default() }) }))
+        Ok(Some(Self { refusal, ..reported.unwrap_or_else(|| Self { pid, ..Self::default() }) }))
     }
 
     /// Replaces the file, whole.

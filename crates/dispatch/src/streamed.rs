@@ -21,7 +21,7 @@ use millrace_namespace::{
     admission::{Publish, Room, Stage},
     definition::Rights,
     gate::Site,
-    outbox::Letter,
+    outbox::NewMessage,
     runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
 };
 use millrace_runtime::{HostCalls, Outcome};
@@ -215,7 +215,7 @@ impl<'a> StreamedCalls<'a> {
                 return Err(Code::RunInterrupted.error("the run was taken over"));
             }
             let gate = shared.namespace.gate();
-            for (number, seqno, payload) in self.unrecorded.iter().filter(|_| !gate.is_out(Site::Told)) {
+            for (number, seqno, payload) in self.unrecorded.iter().filter(|_| !gate.is_out(Site::Reported)) {
                 tx.call(function, cause, *number, *seqno, payload)?;
             }
             let mut publish = Publish::new(&shared.namespace, tx);
@@ -228,7 +228,7 @@ impl<'a> StreamedCalls<'a> {
                     publish.append(tx, &log, data, stage)?
                 }
                 Target::Address(to) => {
-                    let letter = Letter { to, function: None, data, cause, ordinal };
+                    let letter = NewMessage { to, function: None, data, cause, ordinal };
                     publish.send(tx, Room::Run, letter)?
                 }
             };

@@ -279,8 +279,8 @@ impl Shared {
             state.engine.release(claim.function, claimed.trigger.run, None);
         }
         state.fold(committed.end)?;
-        let told = |run| (state.recorded.has(run), state.engine.dead(claim.function, run));
-        let told: Vec<_> = fired.iter().map(|(claimed, ..)| told(claimed.trigger.run)).collect();
+        let reported = |run| (state.recorded.has(run), state.engine.dead(claim.function, run));
+        let reported: Vec<_> = fired.iter().map(|(claimed, ..)| reported(claimed.trigger.run)).collect();
         drop(state);
         if fired.is_empty() {
             return Ok(None);
@@ -292,7 +292,7 @@ impl Shared {
             }
         }
         let record = |claimed: &Claimed| self.record(claim.function, &catalog, claimed);
-        let fired = fired.into_iter().zip(told);
+        let fired = fired.into_iter().zip(reported);
         let run = |((claimed, fired, at), (recorded, dead)): ((Claimed, EventId, Hlc), (bool, Option<Error>))| Fired {
             record: record(&claimed),
             claimed,
@@ -393,8 +393,8 @@ impl Shared {
             executor.run(&mut [Call { invocation, host: &mut calls }], &mut watching);
         }
         let Completion { outcome, output, elapsed } = watching.completion;
-        let (fate, told) = calls.end(outcome);
-        stage.borrow_mut().told(0, told);
+        let (fate, reported) = calls.end(outcome);
+        stage.borrow_mut().reported(0, reported);
         self.settle(batch, stage, vec![Ended { index: 0, fate, output, elapsed }]);
         elapsed
     }

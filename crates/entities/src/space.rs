@@ -266,8 +266,8 @@ impl Space {
         }
         if let Some(asked) = client.calls.get(&call.number) {
             if asked.what != call.what() {
-                let told = format!("call {} was one of another method or object", call.number);
-                return Err(Code::CallDiverged.error(told));
+                let reported = format!("call {} was one of another method or object", call.number);
+                return Err(Code::CallDiverged.error(reported));
             }
             return match (&asked.reply, call.flags.give_up) {
                 (Some((reply, _)), _) => Ok(Called::Now(asked.incarnation, reply.clone())),
@@ -314,8 +314,8 @@ impl Space {
         let (kind, key) = (call.kind, call.key);
         let incarnation = match self.entities.get(key) {
             Some(entity) if entity.kind != kind => {
-                let told = format!("'{key}' is a {}, and no {}", entity.kind.name(), kind.name());
-                return Err(Code::ObjectTypeMismatch.error(told));
+                let reported = format!("'{key}' is a {}, and no {}", entity.kind.name(), kind.name());
+                return Err(Code::ObjectTypeMismatch.error(reported));
             }
             Some(entity) if call.incarnation != 0 && call.incarnation != entity.incarnation => {
                 return Err(lost(kind, key, "it was deleted and recreated"));
@@ -342,8 +342,8 @@ impl Space {
         let (key, kind) = (call.key, call.kind);
         if let Some(entity) = self.entities.get(key) {
             if entity.kind != kind {
-                let told = format!("'{key}' is a {}, and no {}", entity.kind.name(), kind.name());
-                return Err(Code::ObjectTypeMismatch.error(told));
+                let reported = format!("'{key}' is a {}, and no {}", entity.kind.name(), kind.name());
+                return Err(Code::ObjectTypeMismatch.error(reported));
             }
             if call.incarnation != 0 && call.incarnation != entity.incarnation {
                 return Err(lost(kind, key, "it was deleted and recreated"));
@@ -352,8 +352,8 @@ impl Space {
                 return Err(Code::ObjectExists.error(format!("{} '{key}'", kind.name())));
             }
             if call.flags.persistent != entity.persistent && call.incarnation == 0 {
-                let told = format!("'{key}' is {}persistent", if entity.persistent { "" } else { "not " });
-                return Err(Code::ObjectTypeMismatch.error(told));
+                let reported = format!("'{key}' is {}persistent", if entity.persistent { "" } else { "not " });
+                return Err(Code::ObjectTypeMismatch.error(reported));
             }
             return Ok(Ok((entity.incarnation, None)));
         }
@@ -613,8 +613,8 @@ impl Space {
     }
 }
 
-fn busy(told: String) -> Error {
-    Code::ObjectsBusy.error(told).retry_after(BUSY_MS)
+fn busy(reported: String) -> Error {
+    Code::ObjectsBusy.error(reported).retry_after(BUSY_MS)
 }
 
 fn lost(kind: Type, key: &str, why: &str) -> Error {

@@ -3,7 +3,7 @@
 use crate::{Hosted, unknown::Unknown};
 use millrace_client::loopback::{Holder, Loopback};
 use millrace_node::{
-    Caller, Door, Resource, Right, Served, is_local, is_owner,
+    Access, Caller, Resource, Right, Served, is_local, is_owner,
     secrets::now_s,
     token::{Action, Binding, Now, Peer, Proof, Rate, Rates, Token, Way, admit, check},
 };
@@ -12,7 +12,7 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 /// The caller of a connection, as far as the connection itself determines it.
 #[derive(Clone)]
-pub(crate) struct Who {
+pub(crate) struct Identity {
     /// How it came here.
     pub peer: Peer,
     /// The owner, where nothing else is asked for.
@@ -22,14 +22,14 @@ pub(crate) struct Who {
     /// What proofs have to be bound to.
     pub binding: Option<Binding>,
     /// Why somebody at a loopback address is not the owner.
-    pub stranger: Option<Stranger>,
+    pub not_owner: Option<NotOwner>,
     /// The place among those who have not shown yet who they are.
     pub unknown: Option<Arc<Unknown>>,
 }
 
 /// Somebody at a loopback address who is not known as the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stranger {
+pub(crate) enum NotOwner {
     /// Another user of this machine.
     User(u32),
     /// The kernel does not tell whose the connection is.
@@ -38,7 +38,7 @@ pub(crate) enum Stranger {
     Imitable,
 }
 
-impl Stranger {
+impl NotOwner {
     fn refused(self) -> Error {
         Code::LoopbackRefused.error(match self {
             Self::User(user) => format!("user {user} does not run this host"),
@@ -49,12 +49,12 @@ impl Stranger {
 }
 
 /// Tells who is at the other end of a connection from this machine.
-pub(crate) struct Neighbours {
+pub(crate) struct LocalPeers {
     kernel: Option<Loopback>,
     own: u32,
 }
 
-impl Neighbours {
+impl LocalPeers {
     pub fn new() -> Self {
         let kernel = Loopback::new();
         if let Err(error) = &kernel {
@@ -64,22 +64,22 @@ impl Neighbours {
     }
 
     /// Somebody who came from `theirs` to `ours`. From a loopback address the user who runs the host is the owner, as at the Unix socket.
-    pub fn who(&mut self, hosted: &Hosted, theirs: SocketAddr, ours: io::Result<SocketAddr>) -> Who {
+    pub fn identity(&mut self, hosted: &Hosted, theirs: SocketAddr, ours: io::Result<SocketAddr>) -> Identity {
         let peer = Peer { way: Way::Channel, address: Some(theirs.ip()), key: None };
-        let nobody = Who { peer, owner: None, holder: None, binding: None, stranger: None, unknown: None };
+        let nobody = Identity { peer, owner: None, holder: None, binding: None, not_owner: None, unknown: None };
         if !is_local(theirs.ip()) {
             return nobody;
         }
         let holder = self.kernel.as_mut().zip(ours.ok()).map(|(kernel, ours)| kernel.holder(theirs, ours));
-        let stranger = match holder {
+        let not_owner = match holder {
             Some(Holder::User(user)) if !is_owner(user, self.own) && Defence::LoopbackUser.stands() => {
-                Stranger::User(user)
+                NotOwner::User(user)
             }
-            Some(Holder::User(_)) if hosted.is_imitable() && Defence::Function.stands() => Stranger::Imitable,
-            Some(Holder::User(_)) => return Who { owner: Some(Arc::new(Caller::owner(peer))), ..nobody },
-            _ => Stranger::Unknown,
+            Some(Holder::User(_)) if hosted.is_imitable() && Defence::Function.stands() => NotOwner::Imitable,
+            Some(Holder::User(_)) => return Identity { owner: Some(Arc::new(Caller::owner(peer))), ..nobody },
+            _ => NotOwner::Unknown,
         };
-        Who { stranger: Some(stranger), ..nobody }
+        Identity { not_owner: Some(not_owner), ..nobody }
     }
 }
 
@@ -96,18 +96,18 @@ pub(crate) fn refused() -> Error {
     Code::CapabilityRefused.error("the capability is not valid here")
 }
 
-impl Who {
+impl Identity {
     /// A user at the Unix socket of a host that runs as `own`.
     pub fn at_socket(user: u32, own: u32) -> Self {
         let peer = Peer { way: Way::Unix, address: None, key: None };
         let owner = is_owner(user, own).then(|| Arc::new(Caller::owner(peer)));
-        Self { peer, owner, holder: None, binding: None, stranger: None, unknown: None }
+        Self { peer, owner, holder: None, binding: None, not_owner: None, unknown: None }
     }
 
     /// The same over TLS, where everybody needs a capability.
     pub fn over_tls(self, binding: Binding, key: Option<[u8; 32]>) -> Self {
         let peer = Peer { way: Way::TlsProof, key, ..self.peer };
-        Self { peer, owner: None, holder: None, binding: Some(binding), stranger: None, unknown: self.unknown }
+        Self { peer, owner: None, holder: None, binding: Some(binding), not_owner: None, unknown: self.unknown }
     }
 
     /// The other end has shown a capability: it is counted among the unknown no longer.
@@ -148,26 +148,26 @@ impl Hosted {
     }
 
     /// The namespace of this name as somebody at a connection may use it, who shows no capability with the request.
-    pub(crate) fn door_of(&self, who: &Who, namespace: &str) -> Result<Door> {
-        match (&who.holder, &who.owner) {
+    pub(crate) fn access_of(&self, identity: &Identity, namespace: &str) -> Result<Access> {
+        match (&identity.holder, &identity.owner) {
             // The token of this machine stands for the owner, of whatever this host serves.
-            (Some((_, caller)), _) if caller.chain().is_none() => self.door(namespace, caller),
+            (Some((_, caller)), _) if caller.chain().is_none() => self.access(namespace, caller),
             (Some((served, caller)), _) if namespace.is_empty() || **served.name() == *namespace => {
                 Ok(self.within_limits(served, caller))
             }
-            (None, Some(owner)) => self.door(namespace, owner),
-            _ => Err(who.stranger.map_or_else(refused, Stranger::refused)),
+            (None, Some(owner)) => self.access(namespace, owner),
+            _ => Err(identity.not_owner.map_or_else(refused, NotOwner::refused)),
         }
     }
 
     /// The namespace of this name as the bearer of a capability may use it.
-    pub(crate) fn door_of_bearer(&self, who: &Who, namespace: &str, token: &Token) -> Result<Door> {
-        if !who.is_private() {
+    pub(crate) fn access_of_bearer(&self, identity: &Identity, namespace: &str, token: &Token) -> Result<Access> {
+        if !identity.is_private() {
             return Err(refused());
         }
-        let peer = Peer { way: Way::HttpBearer, ..who.peer };
+        let peer = Peer { way: Way::HttpBearer, ..identity.peer };
         let (served, caller) = self.admit(namespace, token.body(), Proof::Bearer(token.signature()), peer)?;
-        who.has_shown();
+        identity.has_shown();
         Ok(self.within_limits(&served, &caller))
     }
 }

@@ -4,7 +4,9 @@ use crate::{
     http::{Origin, Sample},
     server::{Certificate, Silence},
 };
-use millrace_node::{CLIENT_INDEX_MAX_BYTES, Caller, Definition, Door, Held, Isolation, Limits, Name, Runtime, Served};
+use millrace_node::{
+    Access, CLIENT_INDEX_MAX_BYTES, Caller, Definition, Gated, Isolation, Limits, Name, Runtime, Served,
+};
 use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
@@ -46,7 +48,7 @@ pub struct Hosted {
     /// Deployments, which check code as long as that takes: they keep back each other, and no other slow work.
     deploying: Arc<Semaphore>,
     /// What was last told of each namespace.
-    told: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
+    reported: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
     /// What is counted, for metrics.
     pub counters: Counters,
 }
@@ -96,7 +98,7 @@ impl Hosted {
     /// Serves these namespaces.
     pub fn new(served: Vec<Served>) -> Self {
         let (draining, silence, counters) = (AtomicBool::new(false), Silence::default(), Counters::default());
-        let (slow, told) = (Arc::new(Semaphore::new(SLOW_MAX)), Mutex::default());
+        let (slow, reported) = (Arc::new(Semaphore::new(SLOW_MAX)), Mutex::default());
         let deploying = Arc::new(Semaphore::new(DEPLOYING_MAX));
         Self {
             served,
@@ -108,7 +110,7 @@ impl Hosted {
             silence,
             slow,
             deploying,
-            told,
+            reported,
             counters,
         }
     }
@@ -159,7 +161,7 @@ impl Hosted {
     }
 
     /// The namespace of this name, or the only one if `name` is empty, as `caller` may use it.
-    pub fn door(&self, name: &str, caller: &Arc<Caller>) -> Result<Door> {
+    pub fn access(&self, name: &str, caller: &Arc<Caller>) -> Result<Access> {
         let found = match (name, &*self.served) {
             ("", [only]) => Some(only),
             _ => self.served.iter().find(|served| &**served.name() == name),
@@ -172,38 +174,38 @@ impl Hosted {
     }
 
     /// A namespace as `caller` may use it from outside.
-    pub(crate) fn within_limits(&self, served: &Served, caller: &Arc<Caller>) -> Door {
-        served.door(caller).within(Limits { logs_max: LOGS_MAX, index_max_bytes: CLIENT_INDEX_MAX_BYTES })
+    pub(crate) fn within_limits(&self, served: &Served, caller: &Arc<Caller>) -> Access {
+        served.access(caller).within(Limits { logs_max: LOGS_MAX, index_max_bytes: CLIENT_INDEX_MAX_BYTES })
     }
 
     /// Defines or removes something on a thread that may wait: it makes files, reads the journal, and waits for the journal's
     /// lock as long as a submission does.
     pub(crate) async fn define<T: Send + Unpin + 'static>(
         &self,
-        door: Door,
-        act: impl FnOnce(&Door) -> Held<T> + Send + 'static,
+        access: Access,
+        act: impl FnOnce(&Access) -> Gated<T> + Send + 'static,
     ) -> Result<T> {
-        Self::work(self.slow.clone(), door, act).await
+        Self::work(self.slow.clone(), access, act).await
     }
 
     /// The same for what deploys.
     pub(crate) async fn deploy<T: Send + Unpin + 'static>(
         &self,
-        door: Door,
-        act: impl FnOnce(&Door) -> Held<T> + Send + 'static,
+        access: Access,
+        act: impl FnOnce(&Access) -> Gated<T> + Send + 'static,
     ) -> Result<T> {
-        Self::work(self.deploying.clone(), door, act).await
+        Self::work(self.deploying.clone(), access, act).await
     }
 
     async fn work<T: Send + Unpin + 'static>(
         among: Arc<Semaphore>,
-        door: Door,
-        act: impl FnOnce(&Door) -> Held<T> + Send + 'static,
+        access: Access,
+        act: impl FnOnce(&Access) -> Gated<T> + Send + 'static,
     ) -> Result<T> {
         let permit = among.acquire_owned().await;
         let work = move || {
             let _permit = permit;
-            door.patiently(act)
+            access.patiently(act)
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(held) => held.await,
@@ -212,15 +214,15 @@ impl Hosted {
     }
 
     /// Keeps the samples that are reported now, to repeat them while newer ones cannot be read.
-    pub(crate) fn told(&self, name: &Name, samples: Vec<Sample>) -> Arc<Vec<Sample>> {
+    pub(crate) fn reported(&self, name: &Name, samples: Vec<Sample>) -> Arc<Vec<Sample>> {
         let samples = Arc::new(samples);
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), samples.clone());
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), samples.clone());
         samples
     }
 
     /// The numbers of a namespace that were told last.
     pub(crate) fn last_told(&self, name: &Name) -> Arc<Vec<Sample>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
     /// How many connections leave files for segments and for what functions need.
@@ -283,13 +285,13 @@ mod tests {
     fn deployments_and_other_slow_work_do_not_wait_for_each_other() {
         let (_dir, hosted) = hosted(Durability::Memory);
         let peer = Peer { way: Way::Unix, address: None, key: None };
-        let door = || hosted.door("", &Arc::new(Caller::owner(peer))).unwrap();
+        let access = || hosted.access("", &Arc::new(Caller::owner(peer))).unwrap();
         let up = r#"{"do":"up","file":"millrace.toml","origin":"/x/millrace.toml","text":"nonsense","functions":{}}"#;
         let remove = r#"{"do":"remove-function","function":"f"}"#;
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             for (taken, all, order) in [(&hosted.slow, SLOW_MAX, up), (&hosted.deploying, DEPLOYING_MAX, remove)] {
                 let _taken = taken.clone().acquire_many_owned(all as u32).await.unwrap(); // a few
-                let answer = documents::manage(&hosted, door(), order, None);
+                let answer = documents::manage(&hosted, access(), order, None);
                 // Nothing here takes this long unless it hangs.
                 let answer = timeout(Duration::from_secs(120), answer).await.expect("it is answered");
                 assert!(matches!(answer.unwrap_err().code(), Code::ApplicationInvalid | Code::FunctionNotFound));

@@ -9,7 +9,7 @@
 //!              wire               http          both ask the same Door, and show the same documents
 //! ```
 //!
-//! Nothing inside imports this crate; it only calls [`millrace_node::Door`].
+//! Nothing inside imports this crate; it only calls [`millrace_node::Access`].
 
 mod admission;
 pub mod cluster;

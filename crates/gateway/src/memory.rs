@@ -1,8 +1,8 @@
 //! Memory of all connections of the process, whichever protocol they speak, in two bounds.
 //!
 //! What a connection needs for small requests and answers is counted beside what is large, so that neither takes the room of
-//! the other: those who find no room for what is large are told to try again a little later, and small requests go on
-//! meanwhile. Only the first few KiB of each connection are not counted. Two counters, and no semaphore: what has come in already is
+//! the other: a large request without room is refused, to be tried again a little later, while small requests are served
+//! as before. Only the first few KiB of each connection are not counted. Two counters, and no semaphore: what has come in already is
 //! counted beyond the bound too, and a semaphore gives out only what it has.
 
 use millrace_wire::{Code, Result};

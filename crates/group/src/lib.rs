@@ -26,7 +26,7 @@ pub use command::{Action, Command, Durability, Member, Origin, TOPIC_NAME_MAX_BY
 pub use directory::{Directory, GroupSpec, MAIN, MAIN_NAME};
 pub use index::{Form, Payloads, Place, Proposal, State};
 pub use replica::{
-    Beat, Completed, Envelope, Held, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn,
+    Beat, Completed, Envelope, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn, Unflushed,
 };
 pub use snapshot::{Mark, Write};
 pub use topics::{Feed, Subscription, Topic, Topics};

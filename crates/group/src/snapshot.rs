@@ -245,7 +245,7 @@ pub mod outcomes {
     use std::collections::BTreeMap;
 
     #[derive(Serialize, Deserialize)]
-    enum Told {
+    enum Reported {
         Done(u64),
         Refused(String, String),
     }
@@ -254,23 +254,23 @@ pub mod outcomes {
         all: &BTreeMap<u64, Result<u64>>,
         serializer: S,
     ) -> std::result::Result<S::Ok, S::Error> {
-        let told = |outcome: &Result<u64>| match outcome {
-            Ok(done) => Told::Done(*done),
-            Err(error) => Told::Refused(error.code().id().to_owned(), error.detail().to_owned()),
+        let reported = |outcome: &Result<u64>| match outcome {
+            Ok(done) => Reported::Done(*done),
+            Err(error) => Reported::Refused(error.code().id().to_owned(), error.detail().to_owned()),
         };
-        let all: Vec<(u64, Told)> = all.iter().map(|(serial, outcome)| (*serial, told(outcome))).collect();
+        let all: Vec<(u64, Reported)> = all.iter().map(|(serial, outcome)| (*serial, reported(outcome))).collect();
         all.serialize(serializer)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> std::result::Result<BTreeMap<u64, Result<u64>>, D::Error> {
-        let outcome = |told| match told {
-            Told::Done(done) => Ok(done),
-            Told::Refused(code, detail) => Err(refused(&code, detail)),
+        let outcome = |reported| match reported {
+            Reported::Done(done) => Ok(done),
+            Reported::Refused(code, detail) => Err(refused(&code, detail)),
         };
-        let all: Vec<(u64, Told)> = Vec::deserialize(deserializer)?;
-        Ok(all.into_iter().map(|(serial, told)| (serial, outcome(told))).collect())
+        let all: Vec<(u64, Reported)> = Vec::deserialize(deserializer)?;
+        Ok(all.into_iter().map(|(serial, reported)| (serial, outcome(reported))).collect())
     }
 
     fn refused(code: &str, detail: String) -> Error {

@@ -325,12 +325,12 @@ impl Function {
 
     /// The number of the first run from this one on that the index still knows.
     pub fn next_known(&self, number: u64) -> Option<u64> {
-        self.index().next_held(number)
+        self.index().next_gated(number)
     }
 
     /// The number of the last run up to this one that the index still knows.
     pub fn previous_known(&self, number: u64) -> Option<u64> {
-        self.index().previous_held(number)
+        self.index().previous_gated(number)
     }
 
     /// The number of the first run from this one on that is pending.

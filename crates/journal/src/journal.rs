@@ -20,7 +20,7 @@ use crate::{
         flush::Flusher,
         lock::mark,
         prepare::Preparer,
-        retention::{Held, RETAINED_MAX},
+        retention::{RETAINED_MAX, Staying},
     },
 };
 use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result, histogram::Buckets};
@@ -71,7 +71,7 @@ pub(crate) struct Inner {
     /// Where entries were found by sequence last.
     pub found: Found,
     /// What retention need not look at again for a while.
-    pub held: Mutex<Held>,
+    pub held: Mutex<Staying>,
     /// Held by who writes a CATALOG.
     pub cataloging: Mutex<()>,
     /// The tail when this process opened the namespace.
@@ -425,10 +425,10 @@ impl Journal {
         self.0.wait_foreign(seen, wakes, timeout)
     }
 
-    /// Has `told` called after each batch of this process, by whoever committed it. It must be quick. Only the first counts:
+    /// Has `reported` called after each batch of this process, by whoever committed it. It must be quick. Only the first counts:
     /// false if there is one already.
-    pub fn on_commit(&self, told: Box<dyn Fn() + Send + Sync>) -> bool {
-        self.0.on_commit.set(told).is_ok()
+    pub fn on_commit(&self, reported: Box<dyn Fn() + Send + Sync>) -> bool {
+        self.0.on_commit.set(reported).is_ok()
     }
 
     /// How often [`Journal::wake`] was called: whoever has to look whether it should wait at all takes this before it looks.

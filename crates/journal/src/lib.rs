@@ -31,7 +31,7 @@ mod store;
 mod write;
 
 pub use catalog::{Catalog, Function, Log, Pin};
-pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
+pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, StagingDir};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt, map,
     payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Replaced, Run, What, trigger_record},

@@ -468,7 +468,7 @@ fn who_waits_for_the_lock_says_who_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let journal = create(dir.path());
     let a = log(&journal, "a", 100);
-    let (mut child, told) = journal
+    let (mut child, reported) = journal
         .commit(|batch| {
             let mut child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "child", "--nocapture"])
@@ -478,16 +478,16 @@ fn who_waits_for_the_lock_says_who_has_it() {
                 .spawn()
                 .unwrap();
             let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-            let told = lines.find_map(|line| line.ok().filter(|line| line.contains("MR2034"))).unwrap_or_default();
+            let reported = lines.find_map(|line| line.ok().filter(|line| line.contains("MR2034"))).unwrap_or_default();
             batch.append(&a, b"before the child", EventId::NONE, 0)?;
-            Ok((child, told))
+            Ok((child, reported))
         })
         .unwrap()
         .value;
     assert!(child.wait().unwrap().success());
     let command = std::env::args().next().unwrap();
     let expected = format!("process {} ({command}", std::process::id());
-    assert!(told.contains(&expected), "{told}, not {expected}");
+    assert!(reported.contains(&expected), "{reported}, not {expected}");
     assert_eq!(get(&journal, &a, 2).unwrap(), b"from the child");
 }
 

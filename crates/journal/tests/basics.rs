@@ -463,13 +463,13 @@ fn waiters_wake_and_flushes_reach_the_tail() {
 fn sleeps_through_its_own(journal: &Journal, other: &Journal, log: &Log) -> [Position; 3] {
     let (seen, wakes) = (journal.tail(), journal.wakes());
     std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, reported) = std::sync::mpsc::channel();
         let waiter = scope.spawn(move || {
             // Anyone who has told this goes on to sleep in one place only.
             tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
             journal.wait_foreign(seen, wakes, Duration::from_secs(120))
         });
-        let status = Path::new("/proc").join(told.recv().unwrap()).join("status");
+        let status = Path::new("/proc").join(reported.recv().unwrap()).join("status");
         while !std::fs::read_to_string(&status).is_ok_and(|status| status.contains("State:\tS"))
             && !waiter.is_finished()
         {
@@ -493,8 +493,8 @@ fn who_is_told_of_its_own_commits_wakes_up_for_those_of_others() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, other) = (create(dir.path()), open(dir.path()));
     let a = log(&journal, "a", 10);
-    let told = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let of_hook = told.clone();
+    let reported = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let of_hook = reported.clone();
     let hook = move || {
         of_hook.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     };
@@ -504,7 +504,7 @@ fn who_is_told_of_its_own_commits_wakes_up_for_those_of_others() {
     let slept = (0..20).any(|round| {
         let [woke, own, last] = sleeps_through_its_own(&journal, &other, &a);
         assert!(own < last && woke <= last);
-        assert!(told.load(std::sync::atomic::Ordering::Relaxed) >= 20 * (round + 1), "each of its own is told");
+        assert!(reported.load(std::sync::atomic::Ordering::Relaxed) >= 20 * (round + 1), "each of its own is told");
         woke == last
     });
     assert!(slept, "its own commits wake it up");

@@ -542,8 +542,8 @@ fn the_first_record_of_a_log_that_lost_its_definition_is_told() {
     bytes[start as usize..end as usize].iter_mut().for_each(|byte| *byte ^= 0x5a);
     fs::write(&path, bytes).unwrap();
     let lost = Journal::view(&dir).unwrap().lost_records().unwrap();
-    let told: Vec<_> = lost.iter().map(|lost| (lost.from, lost.to, lost.unproven)).collect();
-    assert_eq!(told, [(1, 1, false)], "{lost:?}");
+    let reported: Vec<_> = lost.iter().map(|lost| (lost.from, lost.to, lost.unproven)).collect();
+    assert_eq!(reported, [(1, 1, false)], "{lost:?}");
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Trouble {
 
 /// What somebody outside knows of a journal.
 #[derive(Default)]
-struct Told {
+struct Reported {
     /// Batches that were committed, in order: the numbers of their records, and their end.
     committed: Vec<(Vec<u64>, u64)>,
     /// Numbers of records that were refused.
@@ -124,7 +124,7 @@ struct World {
     disk: SimDisk,
     medium: Arc<SimMedium>,
     journal: Journal,
-    told: Told,
+    reported: Reported,
 }
 
 /// Half of the records end in zeros, which a cleared place holds anyway.
@@ -149,13 +149,13 @@ impl World {
             journal.commit(|batch| batch.create_log(&name.parse().unwrap(), history)).unwrap();
         }
         journal.sync(journal.tail()).unwrap();
-        World { disk, medium, journal, told: Told::default() }
+        World { disk, medium, journal, reported: Reported::default() }
     }
 
     /// Commits a batch of records, or is refused.
     fn append(&mut self, sizes: &[usize]) -> Result<()> {
-        let numbers: Vec<u64> = (self.told.next..).take(sizes.len()).collect();
-        self.told.next += sizes.len() as u64;
+        let numbers: Vec<u64> = (self.reported.next..).take(sizes.len()).collect();
+        self.reported.next += sizes.len() as u64;
         let (a, big) = (self.journal.log(&"a".parse().unwrap())?, self.journal.log(&"big".parse().unwrap())?);
         let committed = self.journal.commit(|batch| {
             for (number, bytes) in numbers.iter().zip(sizes) {
@@ -168,13 +168,13 @@ impl World {
         });
         match committed {
             Ok(committed) => {
-                self.told.committed.push((numbers, committed.end.get()));
+                self.reported.committed.push((numbers, committed.end.get()));
                 Ok(())
             }
             Err(error) => {
                 let set = match error.code() {
-                    Code::AppendUncertain => &mut self.told.uncertain,
-                    _ => &mut self.told.refused,
+                    Code::AppendUncertain => &mut self.reported.uncertain,
+                    _ => &mut self.reported.refused,
                 };
                 set.extend(numbers);
                 Err(error)
@@ -184,7 +184,7 @@ impl World {
 
     /// One operation; what the disk refuses is refused with a code that says so.
     fn operate(&mut self, random: &mut Random, context: &str) {
-        let number = self.told.next;
+        let number = self.reported.next;
         let result = match random.below(12) {
             0..4 => self.append(&[random.below(300)]),
             4 | 5 => self.append(&[random.below(5000), random.below(5000), random.below(100)]),
@@ -205,13 +205,13 @@ impl World {
             10 => self.journal.maintain(&|_, _| true).map(drop),
             _ => {
                 let tail = self.journal.tail();
-                self.journal.sync(tail).map(|()| self.told.durable = self.told.durable.max(tail.get()))
+                self.journal.sync(tail).map(|()| self.reported.durable = self.reported.durable.max(tail.get()))
             }
         };
         if let Err(error) = result {
             assert!(is_of_disk(error.code()), "{context}: {error}");
-            self.told.flush_failed |= error.code() == Code::FlushFailed;
-            assert_eq!(self.journal.check_health().is_err(), self.told.flush_failed, "{context}: {error}");
+            self.reported.flush_failed |= error.code() == Code::FlushFailed;
+            assert_eq!(self.journal.check_health().is_err(), self.reported.flush_failed, "{context}: {error}");
         }
     }
 
@@ -219,7 +219,7 @@ impl World {
     fn service_returns(&mut self, context: &str) {
         self.disk.set_faults(None);
         if self.journal.check_health().is_err() {
-            self.told.flush_failed = true;
+            self.reported.flush_failed = true;
             let tail = self.journal.tail();
             assert_eq!(self.append(&[10]).unwrap_err().code(), Code::FlushFailed, "{context}");
             if self.journal.durable() < tail {
@@ -243,14 +243,14 @@ impl World {
             assert_eq!(bytes, payload(number, bytes.len()), "{context}: record {seqno} is not what was appended");
             found.push(number);
         }
-        let told = &self.told;
-        let bad: Vec<_> = found.iter().filter(|number| told.refused.contains(number)).collect();
+        let reported = &self.reported;
+        let bad: Vec<_> = found.iter().filter(|number| reported.refused.contains(number)).collect();
         assert!(bad.is_empty(), "{context}: refused, and yet there: {bad:?}");
         let mut rest = found.iter().peekable();
         let (mut missing, mut there) = (None, 0);
-        for (numbers, end) in &told.committed {
+        for (numbers, end) in &reported.committed {
             let next: Vec<u64> =
-                (0..numbers.len()).map_while(|_| rest.next_if(|n| !told.uncertain.contains(n))).copied().collect();
+                (0..numbers.len()).map_while(|_| rest.next_if(|n| !reported.uncertain.contains(n))).copied().collect();
             if next.is_empty() {
                 missing.get_or_insert(*end);
                 continue;
@@ -262,10 +262,10 @@ impl World {
             );
         }
         assert!(!all || missing.is_none(), "{context}: committed up to {missing:x?} and not there");
-        assert!(missing.is_none_or(|end| end > told.durable), "{context}: acknowledged and lost: {missing:x?}");
+        assert!(missing.is_none_or(|end| end > reported.durable), "{context}: acknowledged and lost: {missing:x?}");
         let uncertain: Vec<_> = rest.collect();
         assert!(
-            uncertain.iter().all(|number| told.uncertain.contains(number)),
+            uncertain.iter().all(|number| reported.uncertain.contains(number)),
             "{context}: {uncertain:?} came from nowhere"
         );
         let report = journal.check(&mut |_, _| {}).unwrap();
@@ -285,13 +285,13 @@ impl World {
         self.medium = self.disk.process();
         self.journal = open(&self.medium).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert!(self.journal.recovery().damaged.is_empty(), "{context}: {:?}", self.journal.recovery());
-        let all = !power && !self.told.flush_failed;
+        let all = !power && !self.reported.flush_failed;
         let there = self.look(&self.journal, all, &context);
         // What is seen now was read by somebody, and counts from now on: it is on the disk.
         let seen = self.journal.tail();
         assert!(self.journal.durable() >= seen, "{context}: what recovery found is not durable");
-        self.told.committed.truncate(there);
-        self.told.durable = self.told.committed.last().map_or(0, |(_, end)| *end);
+        self.reported.committed.truncate(there);
+        self.reported.durable = self.reported.committed.last().map_or(0, |(_, end)| *end);
         self.medium.kill();
         let disk = self.disk.crash(&mut |_| 0);
         let medium = disk.process();
@@ -383,7 +383,7 @@ fn a_recovery_on_a_disk_that_refuses_loses_nothing_and_the_next_one_succeeds() {
                     Err(error) => {
                         refused += 1;
                         assert!(is_of_disk(error.code()), "{context}: {error}");
-                        world.told.flush_failed |= error.code() == Code::FlushFailed;
+                        world.reported.flush_failed |= error.code() == Code::FlushFailed;
                     }
                 }
                 medium.kill();
@@ -472,7 +472,7 @@ fn a_failure_that_one_of_two_flushes_hears_is_heard_by_both() {
         until("room", 1, &|| drop(journal.commit(|batch| batch.append(&log, &[1; 4000], EventId::NONE, 0))));
         let end = journal.commit(|batch| batch.append(&log, b"told", EventId::NONE, 0)).unwrap().end;
         std::thread::scope(|scope| {
-            let told = scope.spawn(|| journal.sync(end));
+            let reported = scope.spawn(|| journal.sync(end));
             until("who waits", 2, &std::thread::yield_now);
             let mut fails = true;
             let once = move |call| match call {
@@ -481,7 +481,7 @@ fn a_failure_that_one_of_two_flushes_hears_is_heard_by_both() {
             };
             disk.set_faults(Some(Box::new(once)));
             disk.hold_flushes(false);
-            assert_eq!(told.join().unwrap().unwrap_err().code(), Code::FlushFailed, "round {round}");
+            assert_eq!(reported.join().unwrap().unwrap_err().code(), Code::FlushFailed, "round {round}");
         });
     }
 }
@@ -524,7 +524,7 @@ fn what_cannot_be_opened_to_be_flushed_closes_no_journal() {
                 assert!(maintain(&world).unwrap() > 0, "{context}");
                 let tail = world.journal.tail();
                 world.journal.sync(tail).unwrap();
-                world.told.durable = tail.get();
+                world.reported.durable = tail.get();
                 world.ends(&mut random, &context);
             }
         }
@@ -718,7 +718,7 @@ fn a_refused_batch_that_looks_whole_is_not_there_after_a_crash() {
                 _ => Fault::None,
             }
         })));
-        world.told.next = 2; // An even number: the record ends in zeros.
+        world.reported.next = 2; // An even number: the record ends in zeros.
         let error = world.append(&[1000]).unwrap_err();
         assert_eq!(error.code(), if takes_back { Code::Io } else { Code::AppendUncertain });
         world.disk.set_faults(None);

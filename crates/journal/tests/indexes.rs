@@ -131,7 +131,7 @@ fn every_entry_is_found_by_its_id_and_no_other() {
 #[derive(Default)]
 struct Runs {
     pending: BTreeMap<u64, Run>,
-    told: BTreeMap<u64, [Position; 3]>,
+    reported: BTreeMap<u64, [Position; 3]>,
 }
 
 impl Runs {
@@ -142,7 +142,7 @@ impl Runs {
             let Some(at) = [Kind::Trigger, Kind::Fired, Kind::Done].iter().position(|kind| *kind == entry.kind) else {
                 continue;
             };
-            self.told.entry(entry.seqno).or_default()[at] = entry.position;
+            self.reported.entry(entry.seqno).or_default()[at] = entry.position;
             match entry.kind {
                 Kind::Trigger => drop(self.pending.insert(entry.seqno, entry.triggered().unwrap())),
                 Kind::Done => drop(self.pending.remove(&entry.seqno)),
@@ -162,11 +162,12 @@ impl Runs {
         }
         assert!(found.iter().eq(self.pending.keys()), "{context}: {} of {}", found.len(), self.pending.len());
         assert_eq!(f.pending(), found.len() as u64, "{context}");
-        for (number, told) in &self.told {
-            let is_kept = told.iter().all(|position| *position == Position::default() || *position >= journal.first());
+        for (number, reported) in &self.reported {
+            let is_kept =
+                reported.iter().all(|position| *position == Position::default() || *position >= journal.first());
             let item = f.run(*number).map(|item| [item.opened, item.noted, item.closed]);
-            if is_kept && told[0] != Position::default() {
-                assert_eq!(item, Some(told.map(Position::get)), "{context}: run {number}");
+            if is_kept && reported[0] != Position::default() {
+                assert_eq!(item, Some(reported.map(Position::get)), "{context}: run {number}");
             }
         }
         let report = journal.check(&mut |_, _| {}).unwrap();

@@ -32,7 +32,7 @@ fn child() {
     let (Ok(role), Ok(dir)) = (std::env::var(ROLE), std::env::var(DIR)) else { return };
     let journal = open(Path::new(&dir));
     let log = journal.log(&"storm".parse().unwrap()).unwrap();
-    let mut told = std::io::stderr().lock();
+    let mut reported = std::io::stderr().lock();
     let mut payload = Vec::new();
     for n in 0u64.. {
         if n.is_multiple_of(16) {
@@ -46,7 +46,7 @@ fn child() {
                 if n.is_multiple_of(64) {
                     journal.sync(committed.end).unwrap();
                 }
-                writeln!(told, "T {} {tag} {}", committed.value.seqno, committed.value.id).unwrap();
+                writeln!(reported, "T {} {tag} {}", committed.value.seqno, committed.value.id).unwrap();
             }
             "batch" => {
                 let tag = u64::from(std::process::id()) << 32 | n;
@@ -62,7 +62,7 @@ fn child() {
                     .unwrap()
                     .value;
                 assert_eq!(last, first + 1);
-                writeln!(told, "T {last} {tag} {id}").unwrap();
+                writeln!(reported, "T {last} {tag} {id}").unwrap();
             }
             "define" => {
                 let name = format!("tmp/{}", n % 5).parse().unwrap();
@@ -91,7 +91,7 @@ fn record(tag: u64) -> Vec<u8> {
     bytes
 }
 
-fn start(role: &str, dir: &Path, told: &mpsc::Sender<String>) -> Child {
+fn start(role: &str, dir: &Path, reported: &mpsc::Sender<String>) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
         .envs([(ROLE, role), (DIR, dir.to_str().unwrap())])
@@ -99,10 +99,10 @@ fn start(role: &str, dir: &Path, told: &mpsc::Sender<String>) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (pipe, told) = (BufReader::new(child.stderr.take().unwrap()), told.clone());
+    let (pipe, reported) = (BufReader::new(child.stderr.take().unwrap()), reported.clone());
     thread::spawn(move || {
         for line in pipe.split(b'\n').map_while(Result::ok) {
-            let _ = told.send(String::from_utf8_lossy(&line).into_owned());
+            let _ = reported.send(String::from_utf8_lossy(&line).into_owned());
         }
     });
     child
@@ -130,7 +130,7 @@ fn writers_killed_at_random_lose_nothing_they_were_told() {
             batch.define_function(&"f".parse().unwrap(), "{}")
         })
         .unwrap();
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     let roles = ["append", "append", "batch", "batch", "define", "read"];
     let mut writers: Vec<Child> = roles.iter().map(|role| start(role, dir.path(), &tell)).collect();
     let mut survivor = Some(journal);
@@ -140,7 +140,7 @@ fn writers_killed_at_random_lose_nothing_they_were_told() {
     while started.elapsed() < STORM || kills < 60 || alone < 2 || acknowledged < 2000 {
         assert!(started.elapsed() < 5 * HANG, "{kills} kills and {acknowledged} acknowledgements are no storm");
         let before = lines.len();
-        lines.extend(told.try_iter());
+        lines.extend(reported.try_iter());
         acknowledged += lines[before..].iter().filter(|line| line.starts_with("T ")).count();
         thread::sleep(Duration::from_micros(2_000 + random(&mut seed) % 60_000));
         let nobody_stays = random(&mut seed).is_multiple_of(12);
@@ -174,12 +174,12 @@ fn writers_killed_at_random_lose_nothing_they_were_told() {
     }
     drop((survivor, tell));
     println!("{kills} kills, {alone} times with nobody left");
-    lines.extend(told);
+    lines.extend(reported);
     verify(dir.path(), lines);
 }
 
 /// Compares what the writers were told with what is there.
-fn verify(dir: &Path, told: Vec<String>) {
+fn verify(dir: &Path, reported: Vec<String>) {
     let journal = open(dir);
     let mut records: HashMap<u64, (EventId, u64)> = HashMap::new();
     let (mut ids, mut next, mut counts, mut in_batch) = (HashSet::new(), 1, HashMap::new(), 0);
@@ -200,7 +200,7 @@ fn verify(dir: &Path, told: Vec<String>) {
     assert_eq!(in_batch, 0, "the journal ends within a batch");
     assert_eq!(counts["TRIGGER"], counts["DONE"], "batches are whole");
     let (mut acknowledged, mut confirmed) = (0, 0);
-    for line in &told {
+    for line in &reported {
         let Some(rest) = line.strip_prefix("T ") else {
             assert!(!line.contains("panicked"), "{line}");
             continue;

@@ -52,7 +52,7 @@ pub enum LinkChange {
 /// Remembers what was told.
 #[derive(Default)]
 pub struct LinkWatch {
-    told: HashMap<LinkKey, Told>,
+    reported: HashMap<LinkKey, Reported>,
     /// The note of all links, and which one it is.
     state: State,
     version: Option<u64>,
@@ -67,7 +67,7 @@ enum Phase {
 }
 
 /// What was told of one link.
-struct Told {
+struct Reported {
     phase: Phase,
     /// What was wrong, as far as another word of it is news.
     wrong: String,
@@ -78,7 +78,7 @@ struct Told {
     changes: u32,
 }
 
-impl Told {
+impl Reported {
     /// Of what was there before, nothing is told again.
     fn new(dead: u64, lost: u64, now: Instant) -> Self {
         Self { phase: Phase::Unknown, wrong: String::new(), dead, lost, since: now, changes: 0 }
@@ -147,19 +147,19 @@ impl LinkWatch {
         }
         let live: HashMap<&LinkKey, &LiveLink> = live.iter().map(|live| (&live.key, live)).collect();
         let mut news = Vec::new();
-        let mut told = HashMap::new();
+        let mut reported = HashMap::new();
         let mut look = |key: LinkKey, course: &Course, (dead, lost), kind, name: &str, ends: (String, String)| {
             // A link that was made since the last look has lost what it lost since.
-            let known = self.told.remove(&key);
+            let known = self.reported.remove(&key);
             let mut known = known.unwrap_or_else(|| {
                 let (dead, lost) = if is_first { (dead, lost) } else { (0, 0) };
-                Told::new(dead, lost, now)
+                Reported::new(dead, lost, now)
             });
             for change in known.changes(course, live.get(&key).copied(), dead, lost, now) {
                 let ((from, to), name) = (ends.clone(), name.to_owned());
                 news.push(LinkNews { kind, name, from, to, change });
             }
-            told.insert(key, known);
+            reported.insert(key, known);
         };
         for peer in &self.state.peers {
             let ends = (log_of(&peer.name).to_string(), peer.address.to_string());
@@ -169,7 +169,7 @@ impl LinkWatch {
             let ends = (relay.from.to_string(), relay.to.to_string());
             look(LinkKey::Relay(relay.id), &relay.course, (0, relay.lost), "relay", &relay.name, ends);
         }
-        self.told = told;
+        self.reported = reported;
         Ok(news)
     }
 }
@@ -186,9 +186,9 @@ mod tests {
     #[test]
     fn each_change_is_told_once_and_one_that_comes_and_goes_is_bounded() {
         let begun = Instant::now();
-        let (mut told, course) = (Told::new(7, 0, begun), Course::new());
+        let (mut reported, course) = (Reported::new(7, 0, begun), Course::new());
         let mut look = |course: &Course, live: &LiveLink, dead, lost, seconds| {
-            told.changes(course, Some(live), dead, lost, begun + Duration::from_secs(seconds))
+            reported.changes(course, Some(live), dead, lost, begun + Duration::from_secs(seconds))
         };
         let (down, up) = (live(false, Some(Code::LinkUnreachable)), live(true, None));
         assert_eq!(

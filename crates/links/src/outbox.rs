@@ -102,7 +102,7 @@ impl Links {
         // Read before the lock is taken; under it only what came since.
         let mut behind = Behind::new(target.clone(), number);
         behind.read(self.namespace.journal(), outbox)?;
-        let (told, end) = self.change(|state, tx| {
+        let (reported, end) = self.change(|state, tx| {
             let course = &mut state.peer_mut(peer)?.course;
             let known = course.aside.iter().position(|aside| aside.log == target);
             let place = match known {
@@ -134,11 +134,11 @@ impl Links {
             course.aside[place].from = outbox.latest() + 1;
             Ok((Missing::PutAside, course.aside.clone()))
         })?;
-        if told.0 == Missing::PutAside {
+        if reported.0 == Missing::PutAside {
             // The voids that take the old numbers may not leave before the copies are safe.
             self.namespace.settle(Site::Bury, end, None)?;
         }
-        Ok(told)
+        Ok(reported)
     }
 
     /// A message to a log was taken that the peer lacked until now.

@@ -73,10 +73,10 @@ fn notes(journal: &Journal) -> Result<Notes> {
 }
 
 /// Runs that were noted when the namespace was salvaged, records that were, and what is lost now.
-type Told = (BTreeMap<Name, u64>, Vec<LostRecords>, Vec<LostRecords>);
+type Reported = (BTreeMap<Name, u64>, Vec<LostRecords>, Vec<LostRecords>);
 
 /// Tells what was noted when the namespace was salvaged from what is lost now.
-pub fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<Told> {
+pub fn reported(journal: &Journal, lost: Vec<LostRecords>) -> Result<Reported> {
     let (runs, known) = notes(journal)?;
     let (mut noted, mut others) = (Vec::new(), Vec::new());
     for lost in lost {

@@ -31,13 +31,13 @@ struct Row {
     key: Box<str>,
     content: Box<str>,
     #[serde(flatten)]
-    told: Told,
+    told: Receipts,
 }
 
 /// What was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Told {
+enum Receipts {
     /// The number and the id of each record.
     Records(Box<[(u64, EventId)]>),
     /// The same of a batch, whose numbers follow from few.
@@ -62,7 +62,7 @@ struct Answer {
 
 enum Kept {
     One(u64, EventId),
-    More(Box<Told>),
+    More(Box<Receipts>),
 }
 
 /// The keys that this process knows of.
@@ -143,7 +143,7 @@ impl Keyed<'_> {
             Some(log) => log,
             None => tx.create_log(&name(), KEYS_MAX)?,
         };
-        let told = Told::of(self.records, records);
+        let told = Receipts::of(self.records, records);
         let row = Row { key: self.key.into(), content: format!("{:032x}", self.content).into(), told };
         let payload = serde_json::to_vec(&row).expect("text and numbers always make JSON");
         tx.append(&log, &payload, EventId::NONE, 0).map(drop)
@@ -154,31 +154,31 @@ impl Keyed<'_> {
     }
 }
 
-impl Told {
+impl Receipts {
     /// What is answered to an append of `records`, in as few words as can be.
-    fn of(records: &[(&str, &[u8])], told: Vec<(u64, EventId)>) -> Told {
+    fn of(records: &[(&str, &[u8])], told: Vec<(u64, EventId)>) -> Receipts {
         if told.len() > 1 {
-            let batch = Told::Batch(Batch::of(records, &told));
+            let batch = Receipts::Batch(Batch::of(records, &told));
             if batch.records(records).is_some_and(|again| *again == *told) {
                 return batch;
             }
         }
-        Told::Records(told.into())
+        Receipts::Records(told.into())
     }
 
     /// The number and the id of each of `records`, which are those of the append that was answered.
     fn records(&self, records: &[(&str, &[u8])]) -> Option<Cow<'_, [(u64, EventId)]>> {
         match self {
-            Told::Records(told) => Some(Cow::Borrowed(told)),
-            Told::Batch(batch) => batch.records(records).map(Cow::Owned),
+            Receipts::Records(told) => Some(Cow::Borrowed(told)),
+            Receipts::Batch(batch) => batch.records(records).map(Cow::Owned),
         }
     }
 }
 
 impl Kept {
-    fn of(told: Told) -> Self {
+    fn of(told: Receipts) -> Self {
         match &told {
-            Told::Records(records) if let [(seqno, id)] = **records => Self::One(seqno, id),
+            Receipts::Records(records) if let [(seqno, id)] = **records => Self::One(seqno, id),
             _ => Self::More(Box::new(told)),
         }
     }
@@ -195,8 +195,8 @@ impl Kept {
         match self {
             Self::One(..) => 0,
             Self::More(told) => match &**told {
-                Told::Records(told) => size_of::<Told>() + size_of_val(&**told),
-                Told::Batch(batch) => size_of::<Told>() + size_of_val(&*batch.logs),
+                Receipts::Records(told) => size_of::<Receipts>() + size_of_val(&**told),
+                Receipts::Batch(batch) => size_of::<Receipts>() + size_of_val(&*batch.logs),
             },
         }
     }
@@ -341,7 +341,7 @@ mod tests {
         let two: Vec<_> = (0..1024).map(|n| to(&[["a", "b"][n % 2]])[0]).collect();
         let told_two: Vec<_> = (0..1024).map(|n| (1 + n / 2, id(100 + n / 2 * 4 + n % 2 * 3))).collect();
         for (records, told) in [(&one, &told), (&two, &told_two)] {
-            let short = Told::of(records, told.clone());
+            let short = Receipts::of(records, told.clone());
             assert_eq!(&*short.records(records).unwrap(), &told[..]);
             let row = Row { key: "k".into(), content: "c".into(), told: short };
             let text = serde_json::to_string(&row).unwrap();
@@ -353,7 +353,7 @@ mod tests {
         for numbers in [&[(1, 5), (3, 6), (2, 9)][..], &[(1, 5), (2, 9), (3, 10)], &[(1, 5)]] {
             let told: Vec<_> = numbers.iter().map(|(seqno, sequence)| (*seqno, id(*sequence))).collect();
             let records = to(&["a"; 3][..told.len()]);
-            assert_eq!(Told::of(&records, told.clone()), Told::Records(told.into()));
+            assert_eq!(Receipts::of(&records, told.clone()), Receipts::Records(told.into()));
         }
     }
 
@@ -372,7 +372,7 @@ mod tests {
         };
         namespace.journal().commit(note).unwrap();
         let options = AppendOptions { key: Some("old"), ..AppendOptions::default() };
-        let receipts = namespace.append_many_held(&records, options).unwrap().wait().unwrap();
+        let receipts = namespace.append_many_gated(&records, options).unwrap().wait().unwrap();
         let told: Vec<_> = receipts.iter().map(|receipt| (receipt.seqno, receipt.id)).collect();
         assert_eq!(told, [(5, id(70)), (6, id(71))]);
         assert_eq!(namespace.latest("a").unwrap(), 0);
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn beyond_what_has_room_the_oldest_are_forgotten() {
         let mut known = Known::default();
-        let long = || Told::Records((0..100).map(|n| (n, id(n))).collect());
+        let long = || Receipts::Records((0..100).map(|n| (n, id(n))).collect());
         for seqno in 1..=50 {
             known.upto = seqno;
             // The tenth is used again after it was forgotten elsewhere.

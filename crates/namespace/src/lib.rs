@@ -5,18 +5,18 @@
 //!  read, and what was appended --> gate --> the caller
 //! ```
 //!
-//! This crate knows functions ([`definition`], [`bindings`]), runs ([`runs`]) and dead letters ([`letters`]). It does not execute
+//! This crate knows functions ([`definition`], [`bindings`]), runs ([`runs`]) and dead letters ([`dead_letters`]). It does not execute
 //! functions, deliver messages, or decide about access.
 
 pub mod admission;
 pub mod bindings;
+pub mod dead_letters;
 pub mod definition;
 pub mod fence;
 pub mod gate;
 pub mod holder;
 pub mod holes;
 pub mod keys;
-pub mod letters;
 pub mod names;
 mod namespace;
 pub mod outbox;
@@ -24,10 +24,10 @@ pub mod runs;
 mod view;
 
 pub use admission::{Backfilled, Stretch};
+pub use dead_letters::{DeadLetters, MayRead, Retried, RetriedAll};
 pub use definition::{Definition, FunctionSpec, Runtime};
-pub use gate::{Gate, Held, Site, Watermark};
+pub use gate::{Gate, Gated, Site, Watermark};
 pub use holder::Holder;
-pub use letters::{Letters, MayRead, Retried, RetriedAll};
 pub use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position};
 pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
 pub use namespace::{
@@ -35,5 +35,5 @@ pub use namespace::{
     check_directory, found, journal_dir, named, no_function,
 };
 pub use runs::tasks;
-pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunPage, RunState, RunView};
+pub use runs::{Attempt, Ending, RecordRef, RunError, RunFilter, RunPage, RunState, RunView};
 pub use view::View;

@@ -3,14 +3,14 @@
 use crate::{
     admission::{Publish, Room, Stage},
     bindings::{Bindings, BindingsCache, Bound},
+    dead_letters::DeadLetters,
     definition::Definition,
     fence::Fence,
-    gate::{Gate, Held, Site},
+    gate::{Gate, Gated, Site},
     holder::{self, Holder},
     keys::Keys,
-    letters::Letters,
     names,
-    outbox::Letter,
+    outbox::NewMessage,
     runs::{
         fold::Fold,
         pending::{Pending, pending},
@@ -132,7 +132,7 @@ pub struct FunctionStat {
     /// Runs ever ended, well or as dead letters.
     pub done: u64,
     /// Its dead letters, with those of the functions that share their log.
-    pub letters: Letters,
+    pub dead_letters: DeadLetters,
 }
 
 impl FunctionStat {
@@ -208,14 +208,14 @@ impl Namespace {
     /// `log` may be an address of a log elsewhere (`mr://…`): then this is done when the message is safe in the outbox, and
     /// the receipt names the message.
     pub fn append(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Receipt> {
-        self.out(self.append_held(log, payload, options), options.durability)
+        self.out(self.append_gated(log, payload, options), options.durability)
     }
 
     /// [`Namespace::append`], whose answer is still held at the gate.
-    pub fn append_held(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Held<Receipt>> {
+    pub fn append_gated(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Gated<Receipt>> {
         names::check_public(log)?;
         if options.key.is_some() {
-            let held = self.append_many_held(&[(log, payload)], options)?;
+            let held = self.append_many_gated(&[(log, payload)], options)?;
             return Ok(held.map(|receipts| receipts[0]));
         }
         let committed = self.with_patience(options.patience, || {
@@ -225,23 +225,23 @@ impl Namespace {
         Ok(self.gate().hold(Site::Append, Receipt { seqno, id, end }, end, options.durability))
     }
 
-    /// [`Namespace::append_many_held`] to logs of the runtime.
-    pub(crate) fn append_internal_held(
+    /// [`Namespace::append_many_gated`] to logs of the runtime.
+    pub(crate) fn append_internal_gated(
         &self,
         records: &[(&str, &[u8])],
         options: AppendOptions<'_>,
-    ) -> Result<Held<Vec<Receipt>>> {
+    ) -> Result<Gated<Vec<Receipt>>> {
         let receipts = self.with_patience(options.patience, || self.append_whole(records, options))?;
         let end = receipts[0].end;
         Ok(self.gate().hold(Site::AppendMany, receipts, end, options.durability))
     }
 
     /// Appends records in one commit, all or none; the answer is still held at the gate.
-    pub fn append_many_held(
+    pub fn append_many_gated(
         &self,
         records: &[(&str, &[u8])],
         options: AppendOptions<'_>,
-    ) -> Result<Held<Vec<Receipt>>> {
+    ) -> Result<Gated<Vec<Receipt>>> {
         if records.is_empty() || records.len() > BATCH_RECORDS_MAX {
             let count = records.len();
             return Err(Code::ValueInvalid.error(format!("{count} records at once; 1 to {BATCH_RECORDS_MAX} may be")));
@@ -375,7 +375,7 @@ impl Namespace {
     }
 
     /// Waits at the gate; so do errors.
-    fn out<T>(&self, result: Result<Held<T>>, durability: Option<Durability>) -> Result<T> {
+    fn out<T>(&self, result: Result<Gated<T>>, durability: Option<Durability>) -> Result<T> {
         result.unwrap_or_else(|error| self.gate().refuse(error, durability)).wait()
     }
 
@@ -393,11 +393,11 @@ impl Namespace {
         if seqno == 0 {
             return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{log}'")));
         }
-        self.out(self.get_held(log, seqno, None), None)
+        self.out(self.get_gated(log, seqno, None), None)
     }
 
     /// A record, 0 for the newest, still held at the gate.
-    pub fn get_held(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Result<Held<Record>> {
+    pub fn get_gated(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Result<Gated<Record>> {
         let log = self.log(log)?;
         let newest = || Ok(self.journal().newest_upto(&log, log.latest())?.max(1));
         let (record, position) = self.read(&log, if seqno == 0 { newest()? } else { seqno })?;
@@ -415,18 +415,18 @@ impl Namespace {
     /// At most `count` records of `log` from `from` on, and at most `bytes_max` bytes unless the first alone has more.
     pub fn range(&self, log: &str, from: u64, count: u32, bytes_max: usize) -> Result<Vec<Record>> {
         let found = self.log(log);
-        self.out(found.and_then(|log| self.range_of_held(&log, from, count, bytes_max, None)), None)
+        self.out(found.and_then(|log| self.range_of_gated(&log, from, count, bytes_max, None)), None)
     }
 
     /// [`Namespace::range`] of a log that was looked up before, still held at the gate.
-    pub fn range_of_held(
+    pub fn range_of_gated(
         &self,
         log: &Log,
         from: u64,
         count: u32,
         bytes_max: usize,
         durability: Option<Durability>,
-    ) -> Result<Held<Vec<Record>>> {
+    ) -> Result<Gated<Vec<Record>>> {
         if from == 0 {
             return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{}'", log.name())));
         }
@@ -455,11 +455,11 @@ impl Namespace {
 
     /// The seqno of the newest record of `log`, 0 if it has none; in a namespace on disk, once that is durable.
     pub fn latest(&self, log: &str) -> Result<u64> {
-        self.out(self.latest_held(log, None), None)
+        self.out(self.latest_gated(log, None), None)
     }
 
     /// [`Namespace::latest`], still held at the gate.
-    pub fn latest_held(&self, log: &str, durability: Option<Durability>) -> Result<Held<u64>> {
+    pub fn latest_gated(&self, log: &str, durability: Option<Durability>) -> Result<Gated<u64>> {
         let log = self.log(log)?;
         let latest = self.journal().newest_upto(&log, log.latest())?;
         // That there is none says at least that there is such a log.
@@ -469,7 +469,7 @@ impl Namespace {
     }
 
     /// Where a tail from `from` on begins, still held at the gate.
-    pub fn cursor_held(&self, log: &Log, from: u64, durability: Option<Durability>) -> Result<Held<u64>> {
+    pub fn cursor_gated(&self, log: &Log, from: u64, durability: Option<Durability>) -> Result<Gated<u64>> {
         log.check_exists()?;
         let (earliest, latest, name) = (log.earliest(), log.latest(), log.name());
         let next = if from == 0 { latest + 1 } else { from };
@@ -507,11 +507,11 @@ impl Namespace {
 
     /// Makes a log that keeps its `history` newest records readable; one with the same attributes is left as it is.
     pub fn create_log(&self, name: &LogName, history: u64) -> Result<Log> {
-        self.out(self.create_log_held(name, history), None)
+        self.out(self.create_log_gated(name, history), None)
     }
 
     /// [`Namespace::create_log`], still held at the gate.
-    pub fn create_log_held(&self, name: &LogName, history: u64) -> Result<Held<Log>> {
+    pub fn create_log_gated(&self, name: &LogName, history: u64) -> Result<Gated<Log>> {
         names::check_public(name)?;
         let committed = self.journal().commit(|tx| tx.create_log(name, history))?;
         Ok(self.gate().hold(Site::CreateLog, committed.value, committed.end, None))
@@ -520,12 +520,12 @@ impl Namespace {
     /// Has a log keep another number of its newest records; whether it kept a different one. See
     /// [`millrace_journal::Transaction::set_history`].
     pub fn set_history(&self, name: &LogName, history: u64) -> Result<bool> {
-        self.out(self.set_history_held(name, None, history), None)
+        self.out(self.set_history_gated(name, None, history), None)
     }
 
     /// [`Namespace::set_history`], still held at the gate. It is refused if the log does not keep `from` records any more, which is what
     /// the caller decided by.
-    pub fn set_history_held(&self, name: &LogName, from: Option<u64>, history: u64) -> Result<Held<bool>> {
+    pub fn set_history_gated(&self, name: &LogName, from: Option<u64>, history: u64) -> Result<Gated<bool>> {
         names::check_public(name)?;
         let committed = self.journal().commit(|tx| {
             let log = found(tx.catalog().log(name), name)?.clone();
@@ -539,11 +539,11 @@ impl Namespace {
 
     /// Removes a log that no function is bound to and no pending run was caused by.
     pub fn remove_log(&self, name: &LogName) -> Result<()> {
-        self.out(self.remove_log_held(name), None)
+        self.out(self.remove_log_gated(name), None)
     }
 
     /// [`Namespace::remove_log`], still held at the gate.
-    pub fn remove_log_held(&self, name: &LogName) -> Result<Held<()>> {
+    pub fn remove_log_gated(&self, name: &LogName) -> Result<Gated<()>> {
         names::check_public(name)?;
         // Up to here pending runs are looked at before the lock is taken, so that nobody is held up; under it, those behind.
         let counted = self.journal().commit(|tx| {
@@ -651,9 +651,9 @@ impl Namespace {
             .functions()
             .map(|function| {
                 let definition = Definition::from_attributes(function.name(), function.attributes()).map(Arc::new);
-                let letters = definition.as_ref().map_or_else(
-                    |_| Letters::default(),
-                    |definition| Letters::of(&catalog, &definition.spec.dead_letter),
+                let dead_letters = definition.as_ref().map_or_else(
+                    |_| DeadLetters::default(),
+                    |definition| DeadLetters::of(&catalog, &definition.spec.dead_letter),
                 );
                 FunctionStat {
                     name: function.name().clone(),
@@ -661,7 +661,7 @@ impl Namespace {
                     // Ends are read first: read the other way round, a busy function could seem to have ended more than began.
                     done: function.done(),
                     triggered: function.triggered(),
-                    letters,
+                    dead_letters,
                 }
             })
             .collect();
@@ -736,7 +736,7 @@ impl<'a> Outside<'a> {
         if Address::claims(log) {
             let (to, function) = (log.parse()?, self.function.map(str::parse::<Name>).transpose()?);
             let (function, cause) = (function.as_ref(), self.cause);
-            let letter = Letter { to: &to, function, data: payload, cause, ordinal };
+            let letter = NewMessage { to: &to, function, data: payload, cause, ordinal };
             return self.publish.send(tx, Room::Outside, letter);
         }
         let log = found(self.catalog.log(log), log)?;

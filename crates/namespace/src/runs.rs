@@ -141,7 +141,7 @@ fn as_optional_text<T: std::fmt::Display, S: Serializer>(value: &Option<T>, s: S
 pub struct Ending {
     /// Why it is dead; `None` if it ended well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dead: Option<Death>,
+    pub dead: Option<RunError>,
     /// What it printed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
@@ -149,7 +149,7 @@ pub struct Ending {
 
 /// Why a run was given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Death {
+pub struct RunError {
     /// The error's code.
     pub code: String,
     /// What was wrong.
@@ -164,7 +164,7 @@ impl Ending {
 
     /// The end of a run that was given up.
     pub fn dead(error: &Error, output: &[u8]) -> Self {
-        let death = Death { code: error.code().id().into(), error: error.detail().into() };
+        let death = RunError { code: error.code().id().into(), error: error.detail().into() };
         Self { dead: Some(death), ..Self::well(output) }
     }
 
@@ -179,7 +179,7 @@ impl Ending {
 
     /// What a DONE says.
     pub fn of(end: &End<'_>) -> Self {
-        let death = || Death { code: end.code.into(), error: end.error.into() };
+        let death = || RunError { code: end.code.into(), error: end.error.into() };
         Self { dead: (end.outcome != Outcome::Done).then(death), output: end.output.into() }
     }
 }

@@ -422,7 +422,7 @@ impl<'a> Changes<'a> {
                 namespace.create_log(name, *history)?;
             }
             if let Some(change) = step.history {
-                namespace.set_history_held(&step.name.parse()?, Some(change.from), change.to)?.wait()?;
+                namespace.set_history_gated(&step.name.parse()?, Some(change.from), change.to)?.wait()?;
             }
             let declared = self.application.logs.iter().find(|log| *log.name == *step.name);
             if let (Some(_), Some(log)) = (step.amendable, declared) {
@@ -526,6 +526,7 @@ fn all_of(mut errors: Vec<Error>) -> Result<()> {
     if errors.len() < 2 {
         return errors.pop().map_or(Ok(()), Err);
     }
-    let told: Vec<String> = errors.iter().map(|error| format!("{}: {}", error.code().id(), error.detail())).collect();
-    Err(errors[0].code().error(told.join("\n")))
+    let reported: Vec<String> =
+        errors.iter().map(|error| format!("{}: {}", error.code().id(), error.detail())).collect();
+    Err(errors[0].code().error(reported.join("\n")))
 }

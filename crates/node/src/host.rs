@@ -1,7 +1,7 @@
 //! The host: the one process that runs a namespace's functions, for as long as it holds the namespace's host lock.
 
 use crate::{HostStatus, Namespace, Objects, Observer, functions, repairs::Repairer, secrets::FunctionSecrets};
-use millrace_dispatch::{Dispatcher, Isolation, SecretStore, Surroundings};
+use millrace_dispatch::{Dispatcher, Environment, Isolation, SecretStore};
 use millrace_namespace::holder::{self, HostLock};
 use millrace_wire::{Code, Error, Result};
 use std::{sync::Arc, time::Duration};
@@ -39,10 +39,10 @@ impl Host {
         let secrets: Arc<dyn SecretStore> = Arc::new(FunctionSecrets::of(namespace.dir()));
         let objects = Objects::start(namespace.clone())?;
         let callee: Arc<dyn millrace_dispatch::Objects> = Arc::new(objects.clone());
-        let surroundings = Surroundings { isolation: options.isolation, secrets: Some(secrets), objects: Some(callee) };
-        objects.employ(surroundings.clone());
-        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(surroundings.clone()))?;
-        let repairer = Repairer::start(namespace.clone(), surroundings)?;
+        let environment = Environment { isolation: options.isolation, secrets: Some(secrets), objects: Some(callee) };
+        objects.employ(environment.clone());
+        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(environment.clone()))?;
+        let repairer = Repairer::start(namespace.clone(), environment)?;
         Ok(Host { namespace, dispatcher, objects, repairer, _lock: lock })
     }
 

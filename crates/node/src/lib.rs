@@ -1,21 +1,21 @@
 //! The host: composes the crates below into one that serves namespaces, runs their functions and looks after them.
 //!
 //! ```text
-//!  gateway ──> Door ── access check ──> namespace ── gate ──> answer
+//!  gateway ──> Access ── check ──> namespace ── gate ──> answer
 //!  cli ──────> Host ── dispatch           any process, by mapping the namespace's files
 //!              Changes ── application, dispatch
 //!              upkeep, why ── all of them
 //! ```
 //!
 //! [`Namespace`] is what any process may do with a namespace; [`Host`] is the one process that runs its functions.
-//! Everything a host knows it learns from the journal, so it can die at any moment and another goes on.
+//! Everything a host knows it learns from the journal, so it can die at any moment, and another host continues.
 //!
-//! This is the one front door of `gateway`, `cli` and the SDKs: what they need of the crates below is exported here.
+//! `gateway`, `cli` and the SDKs use this crate alone: what they need of the crates below is exported here.
 
+mod access;
 mod audit;
 pub mod changes;
 pub mod cluster;
-mod door;
 mod host;
 pub mod manage;
 mod objects;
@@ -25,15 +25,15 @@ pub mod secrets;
 pub mod upkeep;
 mod why;
 
-pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
-pub use door::{
-    Door, Served,
+pub use access::{
+    Access, Served,
     blocked::{Blocked, Obstacle},
     default_name,
     limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
     submit::{SUBMISSION_PATIENCE, Submitted},
     watch::Growth,
 };
+pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
 pub use host::{Host, HostOptions};
 pub use millrace_access::{Caller, Resource, Right, is_local, is_owner, is_secret, owner};
 pub use millrace_application as application;
@@ -49,9 +49,9 @@ pub use millrace_journal::{
 };
 pub use millrace_links as links;
 pub use millrace_namespace::{
-    AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, Death, Definition, Ending, FunctionSpec, FunctionStat, Gate,
-    Held, Holder, Letters, LogStat, Namespace, NewRecord, Receipt, Record, RecordRef, Retried, RetriedAll, RunFilter,
-    RunPage, RunState, RunView, Runtime, Site, Stretch, check_directory,
+    AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, DeadLetters, Definition, Ending, FunctionSpec, FunctionStat,
+    Gate, Gated, Holder, LogStat, Namespace, NewRecord, Receipt, Record, RecordRef, Retried, RetriedAll, RunError,
+    RunFilter, RunPage, RunState, RunView, Runtime, Site, Stretch, check_directory,
     definition::{
         AmendPolicy, BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES,
         PENDING_MAX, RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,

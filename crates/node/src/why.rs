@@ -1,7 +1,8 @@
 //! Why something is not running: every reason that applies, from the indexes of runs and the host's status.
 
 use crate::{
-    FunctionState, Holder, HostStatus, Letters, Level, LiveFunction, Namespace, RunFilter, RunState, RunView, Runtime,
+    DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,
+    Runtime,
     links::{LinkView, Links, OUTBOX_DEAD_LETTERS},
     repairs::{amendments, repairs},
 };
@@ -380,7 +381,7 @@ impl Asked<'_> {
             reasons.push(Reason::Pending { function: name.clone(), pending });
         }
         reasons.extend(obstacles);
-        reasons.extend(definition.and_then(|definition| self.letters(name, &definition.spec.dead_letter)));
+        reasons.extend(definition.and_then(|definition| self.dead_letters(name, &definition.spec.dead_letter)));
         if definition.is_some_and(|definition| definition.spec.runtime != Runtime::Wasm) {
             reasons.extend(self.sandbox());
         }
@@ -410,17 +411,17 @@ impl Asked<'_> {
         Some(Reason::Sandbox { summary: sandbox.summary.clone(), remedies: sandbox.remedies.clone() })
     }
 
-    fn letters(&self, function: &Name, log: &LogName) -> Option<Reason> {
-        let letters = Letters::of(self.catalog, log);
+    fn dead_letters(&self, function: &Name, log: &LogName) -> Option<Reason> {
+        let dead_letters = DeadLetters::of(self.catalog, log);
         // A retry reports the ones that cannot be read.
-        let waiting = self.namespace.letters_waiting(log).unwrap_or(letters.kept);
-        (letters.given_up > 0).then(|| Reason::DeadLetters {
+        let waiting = self.namespace.letters_waiting(log).unwrap_or(dead_letters.kept);
+        (dead_letters.given_up > 0).then(|| Reason::DeadLetters {
             function: function.clone(),
             log: log.to_string(),
-            records: letters.kept,
-            given_up: letters.given_up,
-            gone: letters.gone(),
-            retried: letters.retried,
+            records: dead_letters.kept,
+            given_up: dead_letters.given_up,
+            gone: dead_letters.gone(),
+            retried: dead_letters.retried,
             waiting,
         })
     }

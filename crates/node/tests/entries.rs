@@ -111,8 +111,8 @@ fn a_run_that_is_given_up_shows_what_it_read_and_what_was_refused() {
     f.idle();
     let run = f.namespace.run(runs(&f)[0]).unwrap();
     assert_eq!(run.state, RunState::Dead);
-    let told = run.ending.clone().unwrap().dead.unwrap().error;
-    assert!(told.contains("MR2104 MR2105 MR2101"), "the function was told otherwise: {told}");
+    let reported = run.ending.clone().unwrap().dead.unwrap().error;
+    assert!(reported.contains("MR2104 MR2105 MR2101"), "the function was told otherwise: {reported}");
     let reads: Vec<(String, u64)> =
         run.reads.iter().map(|read| (read.log.as_ref().unwrap().to_string(), read.seqno)).collect();
     let wanted = [("short", 2), ("short", 1), ("short", 3), ("nowhere", 7)];

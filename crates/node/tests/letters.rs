@@ -34,9 +34,10 @@ fn run_all(f: &Fixture) {
 }
 
 fn retry(namespace: &Namespace) -> (RetriedAll, Vec<Retried>) {
-    let mut told = Vec::new();
-    let all = namespace.retry_function(&name("f"), Duration::ZERO, &mut |retried| told.push(retried.clone())).unwrap();
-    (all, told)
+    let mut reported = Vec::new();
+    let all =
+        namespace.retry_function(&name("f"), Duration::ZERO, &mut |retried| reported.push(retried.clone())).unwrap();
+    (all, reported)
 }
 
 fn letter(run: &str, log: &str, data: &str) -> String {
@@ -69,9 +70,9 @@ fn a_letter_that_no_run_left_moves_nothing_and_stands_in_nobodys_way() {
     f.append("in", "bad");
     run_all(&f);
     let keys = f.namespace.latest("_keys").unwrap();
-    let (all, told) = retry(&f.namespace);
-    assert_eq!((all.retried, all.before, all.lost), (1, 0, 0), "{told:?}");
-    assert_eq!((&*told[0].log, told[0].seqno), ("in", 1));
+    let (all, reported) = retry(&f.namespace);
+    assert_eq!((all.retried, all.before, all.lost), (1, 0, 0), "{reported:?}");
+    assert_eq!((&*reported[0].log, reported[0].seqno), ("in", 1));
     assert_eq!(f.namespace.latest("_keys").unwrap(), keys);
     let refused = f.namespace.retry_run(foreign, Duration::ZERO).unwrap_err();
     assert_eq!(refused.code(), Code::RunNotFound, "{refused}");
@@ -103,10 +104,10 @@ fn that_a_letter_was_run_again_before_is_told_once_it_is_durable() {
     f.python("f", &["in"], "pass", |_| {});
     let run: EventId = "1-1-1".parse().unwrap();
     let journal = f.namespace.journal();
-    let letters = f.namespace.log("dead/f").unwrap();
+    let dead_letters = f.namespace.log("dead/f").unwrap();
     f.append("in", "garbage");
     let text = letter("1-1-1", "in", "Z2FyYmFnZQ==");
-    journal.commit(|tx| tx.append(&letters, text.as_bytes(), run, 0)).unwrap();
+    journal.commit(|tx| tx.append(&dead_letters, text.as_bytes(), run, 0)).unwrap();
     // Another process has run it again, and was killed before the disk had that.
     let notes = log(&format!("_retried/{}", f.namespace.log("dead/f").unwrap().id()));
     let noted = journal.commit(|tx| {
@@ -115,8 +116,8 @@ fn that_a_letter_was_run_again_before_is_told_once_it_is_durable() {
     });
     let noted = noted.unwrap().end;
     assert!(journal.durable() < noted);
-    let (all, told) = retry(&f.namespace);
-    assert_eq!((all.retried, all.before, told.len()), (0, 1, 0));
+    let (all, reported) = retry(&f.namespace);
+    assert_eq!((all.retried, all.before, reported.len()), (0, 1, 0));
     assert!(journal.durable() >= noted);
 }
 
@@ -136,14 +137,14 @@ fn a_letter_is_run_again_on_the_record_that_is_there_and_nobody_else_sees_it() {
     let dead = f.namespace.runs(&RunFilter { state: Some(RunState::Dead), ..RunFilter::default() }).unwrap().remove(0);
     let reasons = why(&f.namespace, "f").unwrap().reasons;
     assert!(reasons.iter().any(|reason| reason.to_string().contains("run retry")), "{reasons:#?}");
-    let (all, told) = retry(&f.namespace);
-    assert_eq!((all.retried, told[0].dead, told[0].seqno, told[0].before), (1, dead.id, 1, false));
+    let (all, reported) = retry(&f.namespace);
+    assert_eq!((all.retried, reported[0].dead, reported[0].seqno, reported[0].before), (1, dead.id, 1, false));
     run_all(&f);
     assert_eq!(
         (f.all("in"), f.all("out")),
         (vec!["bad".to_owned()], vec!["g bad".to_owned(), "in 1 bad 1".to_owned()])
     );
-    let run = f.namespace.run(told[0].run).unwrap();
+    let run = f.namespace.run(reported[0].run).unwrap();
     assert_eq!((run.state, run.caused_by, run.record.clone()), (RunState::Done, dead.id, dead.record));
     assert_eq!(f.namespace.run(dead.id).unwrap().retried_as, Some(run.id));
     let why: Vec<String> = why(&f.namespace, "f").unwrap().reasons.iter().map(ToString::to_string).collect();

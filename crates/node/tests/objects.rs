@@ -1,7 +1,7 @@
 //! Shared objects through a door: sessions and objects are made by whoever may.
 
 use millrace_node::{
-    Caller, Code, CreateOptions, Door, Namespace, Objects, Served,
+    Access, Caller, Code, CreateOptions, Namespace, Objects, Served,
     secrets::Authority,
     token::{Grant, Peer, Proof, Right, Rules, TokenId, Way, admit},
 };
@@ -28,7 +28,7 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    fn holder(&self, grants: Vec<Grant>, subject: Option<&str>) -> Door {
+    fn holder(&self, grants: Vec<Grant>, subject: Option<&str>) -> Access {
         let rules = Rules {
             grants,
             ids: vec![TokenId([1; 8])],
@@ -38,11 +38,11 @@ impl Fixture {
         let token = Authority::ensure(self.namespace.dir()).unwrap().issue(&rules).unwrap();
         let keys = self.served.keys().current().unwrap();
         let caller = admit(&*keys, token.body(), Proof::Bearer(token.signature()), PEER).unwrap();
-        self.served.door(&Arc::new(caller))
+        self.served.access(&Arc::new(caller))
     }
 
-    fn owner(&self) -> Door {
-        self.served.door(&Arc::new(Caller::owner(PEER)))
+    fn owner(&self) -> Access {
+        self.served.access(&Arc::new(Caller::owner(PEER)))
     }
 }
 
@@ -50,14 +50,14 @@ fn on(kind: Kind, name: &str, rights: &[Right]) -> Grant {
     Grant { kind, name: name.as_bytes().into(), subtree: true, rights: rights.iter().copied().collect() }
 }
 
-fn open(door: &Door, number: u16, lease_ms: u32) -> Result<u32, Code> {
+fn open(access: &Access, number: u16, lease_ms: u32) -> Result<u32, Code> {
     let mut id = [0; 16];
     id[..2].copy_from_slice(&number.to_le_bytes());
     let session = Session { session: &id, application: "", lease_ms, resume: false };
-    door.open_session(&session).wait().map(|(_, lease_ms)| lease_ms).map_err(|error| error.code())
+    access.open_session(&session).wait().map(|(_, lease_ms)| lease_ms).map_err(|error| error.code())
 }
 
-fn clear(door: &Door, number: u64, kind: &str) -> Result<(), Code> {
+fn clear(access: &Access, number: u64, kind: &str) -> Result<(), Code> {
     let call = Call {
         session: &[0; 16],
         call: number,
@@ -74,7 +74,7 @@ fn clear(door: &Door, number: u64, kind: &str) -> Result<(), Code> {
         give_up: false,
         wait_ms: 0,
     };
-    door.call(&call).map(drop).map_err(|error| error.code())
+    access.call(&call).map(drop).map_err(|error| error.code())
 }
 
 #[test]
@@ -126,9 +126,9 @@ fn methods_of_user_classes_are_called_by_whoever_may_submit_tasks_to_their_pool(
     let array = |values: &[&[u8]]| [&[0x90 | values.len() as u8][..], &values.concat()].concat();
     let (class, pool, one): (&[u8], &[u8], &[u8]) = (b"\xa4Gate", b"\xa1p", &[1]);
     let arguments = array(&[class, pool, one, one, class, b"\xa5enter", &[100], &[0xc4, 0]]);
-    let call = |door: Door, method: &str| {
+    let call = |access: Access, method: &str| {
         let session = [0; 16];
-        open(&door, 0, 1000).unwrap();
+        open(&access, 0, 1000).unwrap();
         let call = Call {
             session: &session,
             call: 1,
@@ -138,7 +138,7 @@ fn methods_of_user_classes_are_called_by_whoever_may_submit_tasks_to_their_pool(
             arguments: &arguments,
             ..Call::default()
         };
-        door.call(&call).map(drop).map_err(|error| error.code())
+        access.call(&call).map(drop).map_err(|error| error.code())
     };
     let all = || on(Kind::Object, "", &[Right::Call, Right::Create, Right::Read, Right::Delete]);
     let run = |pool: &str| on(Kind::Function, pool, &[Right::Run]);
@@ -156,12 +156,12 @@ fn methods_of_user_classes_are_called_by_whoever_may_submit_tasks_to_their_pool(
 fn objects_are_deleted_by_whoever_may_delete_them() {
     let f = fixture();
     let delete = |rights: &[Right]| {
-        let door = f.holder(vec![on(Kind::Object, "", rights)], None);
-        open(&door, 0, 1000).unwrap();
+        let access = f.holder(vec![on(Kind::Object, "", rights)], None);
+        open(&access, 0, 1000).unwrap();
         let session = [0; 16];
         let (kind, key, method) = ("Set", "words", "delete");
         let call = Call { session: &session, call: 1, kind, key, method, arguments: &[0x90], ..Call::default() };
-        door.call(&call).map(drop).map_err(|error| error.code())
+        access.call(&call).map(drop).map_err(|error| error.code())
     };
     assert_eq!(delete(&[Right::Call, Right::Create, Right::Read]), Err(Code::CapabilityDenied));
     assert_eq!(delete(&[Right::Delete, Right::Read]), Ok(()));

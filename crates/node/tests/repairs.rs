@@ -5,7 +5,7 @@ mod common;
 use common::{Fixture, until};
 use millrace_node::{
     AmendPolicy, Code, Definition,
-    repairs::{self, Amendments, Ask, CodeRequest, Correction, NewCode, Phase, Request, Told, Waiting},
+    repairs::{self, Amendments, Ask, CodeRequest, Correction, NewCode, Phase, Reported, Request, Waiting},
 };
 
 fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u64 {
@@ -22,10 +22,10 @@ fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u6
     number(Ask::Open(request).ask(&fixture.namespace).unwrap())
 }
 
-fn number(told: Told) -> u64 {
-    match told {
-        Told::Repair(repair) => repair.repair,
-        Told::Amended(waiting) => panic!("{waiting:?} is no repair"),
+fn number(reported: Reported) -> u64 {
+    match reported {
+        Reported::Repair(repair) => repair.repair,
+        Reported::Amended(waiting) => panic!("{waiting:?} is no repair"),
     }
 }
 
@@ -80,8 +80,8 @@ fn a_repair_replaces_what_depended_on_it_and_is_taken_back() {
     fixture.append("raw", "90");
     fixture.idle();
     assert_eq!(fixture.all("mean")[5], "55.0");
-    let letters: Vec<_> = fixture.namespace.range("alarms", 1, 10, 1000).unwrap();
-    assert_eq!(letters.iter().map(|record| record.seqno).collect::<Vec<_>>(), [3]);
+    let dead_letters: Vec<_> = fixture.namespace.range("alarms", 1, 10, 1000).unwrap();
+    assert_eq!(dead_letters.iter().map(|record| record.seqno).collect::<Vec<_>>(), [3]);
     assert_eq!(ask(&fixture, Ask::Rollback(repair, String::new())), Phase::Applied);
     assert_eq!(fixture.records("mean")[..5], before[1][..]);
     assert_eq!(fixture.records("alarms")[..2], before[2][..]);
@@ -341,8 +341,8 @@ fn new_code_that_fails_or_does_not_end_leaves_dead_letters_once_applied() {
     assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
     let records = fixture.namespace.range("out", 1, 10, 1000).unwrap();
     assert_eq!(records.iter().map(|record| (record.seqno, &*record.payload)).collect::<Vec<_>>(), [(3, &b"new"[..])]);
-    let letters = fixture.all("dead/f");
-    assert!(letters.len() == 2 && letters[0].contains("ValueError: one"), "{letters:?}");
+    let dead_letters = fixture.all("dead/f");
+    assert!(dead_letters.len() == 2 && dead_letters[0].contains("ValueError: one"), "{dead_letters:?}");
     assert_eq!(ask(&fixture, Ask::Rollback(repair, String::new())), Phase::Applied);
     assert_eq!(fixture.all("out"), ["1", "2", "3"]);
     assert_eq!(fixture.namespace.latest("dead/f").unwrap(), 0);
@@ -488,8 +488,8 @@ fn amend(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> R
     let corrections = corrections.iter().map(correction).collect();
     let amendments = Amendments { log: log.parse().unwrap(), corrections };
     match Ask::Amend(amendments).ask(&fixture.namespace).map_err(|error| error.code())? {
-        Told::Amended(waiting) => Ok(waiting),
-        Told::Repair(repair) => panic!("{repair:?} is no answer to an amendment"),
+        Reported::Amended(waiting) => Ok(waiting),
+        Reported::Repair(repair) => panic!("{repair:?} is no answer to an amendment"),
     }
 }
 
@@ -582,8 +582,11 @@ fn amendments_of_what_has_left_the_history_are_dead_letters() {
     amend(&fixture, "raw", &[(2, Some("31"))]).unwrap();
     let host = fixture.host();
     until("the other one is applied", || fixture.namespace.get("raw", 2).unwrap().payload == b"31");
-    let letters = fixture.all("dead/amend");
-    assert!(letters.len() == 1 && letters[0].contains("MR7004") && letters[0].contains("\"seqno\":1"), "{letters:?}");
+    let dead_letters = fixture.all("dead/amend");
+    assert!(
+        dead_letters.len() == 1 && dead_letters[0].contains("MR7004") && dead_letters[0].contains("\"seqno\":1"),
+        "{dead_letters:?}"
+    );
     drop(host);
     // What waits when the log is no longer amendable is one as well.
     amend(&fixture, "raw", &[(2, None)]).unwrap();
@@ -607,8 +610,8 @@ fn an_amendment_that_is_too_long_for_a_dead_letter_is_cut_and_stops_no_other() {
     amend(&fixture, "raw", &[(2, Some("31"))]).unwrap();
     let host = fixture.host();
     until("the other one is applied", || fixture.namespace.get("raw", 2).unwrap().payload == b"31");
-    let letters = fixture.all("dead/amend");
-    assert!(letters.len() == 1 && letters[0].contains("\"cut\":true"), "{} letters", letters.len());
+    let dead_letters = fixture.all("dead/amend");
+    assert!(dead_letters.len() == 1 && dead_letters[0].contains("\"cut\":true"), "{} letters", dead_letters.len());
     assert_eq!(repairs::repairs(&fixture.namespace).unwrap().len(), 1, "no repair was abandoned");
     drop(host);
 }

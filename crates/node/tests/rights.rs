@@ -83,19 +83,19 @@ fn what_is_not_granted_is_not_appended_nor_sent_and_the_refusal_ends_the_run() {
     f.idle();
     assert_eq!(f.all("out"), ["d"], "only what was granted is published");
     assert_eq!(f.all("secret"), ["secret"]);
-    for (name, told) in
+    for (name, reported) in
         [("a", "append to log 'secret'"), ("b", "append to log 'nowhere'"), ("c", there), ("e", "log 'dead/e'")]
     {
-        let letters = f.all(&format!("dead/{name}"));
+        let dead_letters = f.all(&format!("dead/{name}"));
         assert!(
-            letters.len() == 1 && letters[0].contains("MR3130") && letters[0].contains(told),
-            "{name}: {letters:?}"
+            dead_letters.len() == 1 && dead_letters[0].contains("MR3130") && dead_letters[0].contains(reported),
+            "{name}: {dead_letters:?}"
         );
     }
     let dead = f.namespace.runs(&Default::default()).unwrap().into_iter().find(|run| run.state == RunState::Dead);
     let reasons = why(&f.namespace, &dead.unwrap().id.to_string()).unwrap().reasons;
-    let told = reasons[0].to_string();
-    assert!(told.contains(Code::RightMissing.id()) && told.contains("may not"), "{told}");
+    let reported = reasons[0].to_string();
+    assert!(reported.contains(Code::RightMissing.id()) && reported.contains("may not"), "{reported}");
     host.stop(LONG).unwrap();
 }
 

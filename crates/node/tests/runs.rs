@@ -320,13 +320,16 @@ fn a_log_in_use_cannot_be_removed_and_a_function_leaves_with_its_runs() {
     let dead = f.namespace.runs(&RunFilter::default()).unwrap();
     assert!(dead.len() == 7 && dead.iter().all(|run| run.state == RunState::Dead));
     // None of them is silent: each left a letter with its record.
-    let letters: Vec<serde_json::Value> =
+    let dead_letters: Vec<serde_json::Value> =
         f.all("dead/f").iter().map(|letter| serde_json::from_str(letter).unwrap()).collect();
     let of = |letter: &serde_json::Value| (letter["log"].to_string(), letter["seqno"].as_u64().unwrap());
     let expected = [("in", 1), ("in", 2), ("in", 3), ("in", 4), ("in", 5), ("other", 1), ("in", 6)];
-    assert!(letters.iter().map(of).eq(expected.map(|(log, seqno)| (format!("\"{log}\""), seqno))), "{letters:#?}");
-    assert!(letters.iter().all(|letter| letter["code"] == Code::FunctionRemoved.id()), "{letters:#?}");
-    assert_eq!((&letters[0]["data"], &letters[6]["data"]), (&"x".into(), &"y".into()));
+    assert!(
+        dead_letters.iter().map(of).eq(expected.map(|(log, seqno)| (format!("\"{log}\""), seqno))),
+        "{dead_letters:#?}"
+    );
+    assert!(dead_letters.iter().all(|letter| letter["code"] == Code::FunctionRemoved.id()), "{dead_letters:#?}");
+    assert_eq!((&dead_letters[0]["data"], &dead_letters[6]["data"]), (&"x".into(), &"y".into()));
     assert_eq!(functions::remove(&f.namespace, &name("f")).unwrap_err().code(), Code::FunctionNotFound);
     assert_eq!(f.namespace.append("other", b"x", named).unwrap_err().code(), Code::FunctionNotFound);
     for log_name in ["in", "other", "dead/f"] {

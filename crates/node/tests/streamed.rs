@@ -103,8 +103,11 @@ fn a_run_that_diverges_is_given_up_and_both_versions_are_told() {
         f.append("in", "x");
         f.idle();
         assert_eq!(f.namespace.latest("out").unwrap(), 1, "what was published stays");
-        let letters = f.all("dead/f");
-        assert!(letters.len() == 1 && letters[0].contains("MR3012") && letters[0].contains(versions), "{letters:?}");
+        let dead_letters = f.all("dead/f");
+        assert!(
+            dead_letters.len() == 1 && dead_letters[0].contains("MR3012") && dead_letters[0].contains(versions),
+            "{dead_letters:?}"
+        );
         let run = &f.namespace.runs(&RunFilter::default()).unwrap()[0];
         assert_eq!((run.state, run.attempts.len()), (RunState::Dead, 2), "a divergence is not tried again");
     }

@@ -365,16 +365,16 @@ impl Past {
     }
 
     fn fire(&mut self, entry: &Entry) {
-        let Some(told) = entry.attempt().filter(|told| !told.waits) else { return };
+        let Some(reported) = entry.attempt().filter(|reported| !reported.waits) else { return };
         let sequence = entry.id.sequence();
         let fired = Fired {
-            attempt: told.attempt,
-            revision: told.revision,
+            attempt: reported.attempt,
+            revision: reported.revision,
             at: entry.hlc,
             sequence,
-            claim: sequence - u64::from(told.place),
-            place: told.place,
-            streamed: told.streamed,
+            claim: sequence - u64::from(reported.place),
+            place: reported.place,
+            streamed: reported.streamed,
             done: u64::MAX,
         };
         self.fired.insert(entry.cause, fired);

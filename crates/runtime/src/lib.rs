@@ -22,7 +22,7 @@ pub use millrace_wire::{Code, Error, EventId, Result};
 pub use oneshot::OneshotExecutor;
 pub use replay::Replay;
 pub use sandbox::{Defence, Isolation, Level, SUPERVISOR, Sandbox, SandboxSpec, Shortcoming, supervise};
-pub use secrets::{DiscreetExecutor, SecretBytes, SecretFiles, Secrets};
+pub use secrets::{RedactingExecutor, SecretBytes, SecretFiles, Secrets};
 use std::{
     os::fd::BorrowedFd,
     time::{Duration, Instant},

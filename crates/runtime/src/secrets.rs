@@ -182,34 +182,34 @@ impl SecretFiles {
 }
 
 /// An executor whose runs tell no secret: neither what they print nor what they fail with.
-pub struct DiscreetExecutor {
+pub struct RedactingExecutor {
     inner: Box<dyn Executor>,
     secrets: Arc<Secrets>,
 }
 
-impl DiscreetExecutor {
+impl RedactingExecutor {
     /// Of this one.
     pub fn new(inner: Box<dyn Executor>, secrets: Arc<Secrets>) -> Self {
         Self { inner, secrets }
     }
 }
 
-impl Executor for DiscreetExecutor {
+impl Executor for RedactingExecutor {
     fn get_ready(&mut self) -> Result<()> {
         self.inner.get_ready().map_err(|error| self.secrets.mask_error(error))
     }
 
     fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
-        self.inner.run(batch, &mut Discreet { progress, secrets: &self.secrets });
+        self.inner.run(batch, &mut Redacting { progress, secrets: &self.secrets });
     }
 }
 
-struct Discreet<'a> {
+struct Redacting<'a> {
     progress: &'a mut dyn Progress,
     secrets: &'a Secrets,
 }
 
-impl Progress for Discreet<'_> {
+impl Progress for Redacting<'_> {
     fn ended(&mut self, run: usize, completion: Completion) {
         self.progress.ended(run, self.secrets.mask_completion(completion));
     }

@@ -465,14 +465,14 @@ fn threads_of_a_python_function_learn_their_own_seqnos_and_end_with_their_run() 
             assert_eq!(completion.outcome, Outcome::Done);
             let of_run = format!("append late {}", String::from_utf8_lossy(record));
             assert!(calls[201..].iter().all(|call| *call == of_run), "a thread spoke in a run that is not its own");
-            let told = calls[200].strip_prefix("append told ").unwrap();
+            let reported = calls[200].strip_prefix("append told ").unwrap();
             if is_streamed {
                 for (call, seqno) in calls[..200].iter().zip(FIRST..) {
                     let name = call.strip_prefix("append out ").unwrap();
-                    assert!(told.contains(&format!("\"{name}\":{seqno}")), "{name} is {seqno}: {told}");
+                    assert!(reported.contains(&format!("\"{name}\":{seqno}")), "{name} is {seqno}: {reported}");
                 }
             } else {
-                assert_eq!(told.matches("null").count(), 200);
+                assert_eq!(reported.matches("null").count(), 200);
             }
         }
     }

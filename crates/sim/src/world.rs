@@ -7,7 +7,7 @@ use crate::{
     network::Network,
 };
 use millrace_group::{
-    Action, Beat, Completed, Durability, Held, Limits, Member, Options, Placement, Replica, Role, Write,
+    Action, Beat, Completed, Durability, Limits, Member, Options, Placement, Replica, Role, Unflushed, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +95,7 @@ struct Host {
     disk: Disk,
     boot: u64,
     /// Turns that wait for a flush, in order; the first `flushing` of them for the one that is under way.
-    held: Vec<Held>,
+    held: Vec<Unflushed>,
     flushing: usize,
     /// When the flush that is under way ends, and what it makes safe.
     flush: Option<(u64, usize)>,
@@ -443,7 +443,7 @@ impl World {
         let host = &mut self.hosts[at];
         let Some((_, upto)) = host.flush.take() else { return };
         host.disk.flushed(upto);
-        let done: Vec<Held> = host.held.drain(..host.flushing).collect();
+        let done: Vec<Unflushed> = host.held.drain(..host.flushing).collect();
         host.flushing = 0;
         let (id, mut messages) = (host.id, Vec::new());
         if let Some(replica) = &mut host.replica {
@@ -471,7 +471,7 @@ impl World {
             }
             for Completed { serial, outcome } in std::mem::take(&mut turn.completed) {
                 if let (Some(record), Ok(index)) = (host.published.remove(&serial), outcome) {
-                    self.acknowledged.told(record, index);
+                    self.acknowledged.reported(record, index);
                 }
             }
             let mut now = std::mem::take(&mut turn.before_disk);

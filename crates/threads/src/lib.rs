@@ -3,11 +3,11 @@
 //! A thread can be gone without a word: a system call that ends only it, a tool, a defect. What it held is held for ever,
 //! and a host that goes on without it hangs in part. So every long-lived thread is started by [`spawn`] and is in one
 //! table until it says that it ends. A host calls [`guard`]: two watchers look at the table every two seconds, by turns, each
-//! at the other too, and end the process at once, loudly, when somebody is missing. A thread that panics ends it
-//! likewise, and so does a task that carries a [`Fuse`]. The journal needs no more than that: it recovers, and whoever
-//! supervises the host starts it again.
+//! at the other too, and end the process at once, loudly, when a thread is missing. A thread that panics ends it
+//! likewise, and so does a task that carries a [`Fuse`]. The journal needs no more than that: it recovers, and
+//! the host's supervisor starts it again.
 //!
-//! The watchers take no lock and allocate nothing: whoever vanished may have held the lock of either.
+//! The watchers take no lock and allocate nothing: a thread that vanished may have held the lock of either.
 
 #[allow(unsafe_code)]
 mod system;

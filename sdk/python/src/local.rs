@@ -86,7 +86,7 @@ fn append_together(
 ) -> millrace_wire::Result<Vec<Receipt>> {
     let records: Vec<(&str, &[u8])> = records.iter().map(|new| (&*new.log, &*new.payload)).collect();
     let served = Served::new(default_name(namespace.dir()), namespace.clone())?;
-    served.door(&Arc::new(owner())).append_many(&records, options).wait()
+    served.access(&Arc::new(owner())).append_many(&records, options).wait()
 }
 
 #[pymethods]

@@ -93,10 +93,11 @@ impl RemoteNamespace {
     /// How full a log is, as the host's document says.
     fn bounds_of(client: &Client, log: &str) -> Result<(Option<u64>, u64, u64)> {
         let log: LogName = log.parse()?;
-        let told = client.show(&format!("logs/{}", escaped(&log)))?;
-        let told: HashMap<String, serde_json::Value> = serde_json::from_str(&told).map_err(|error| odd(&error))?;
-        let number = |key| told.get(key).and_then(serde_json::Value::as_u64).ok_or_else(|| odd(&key));
-        let history = match told.get("history") {
+        let reported = client.show(&format!("logs/{}", escaped(&log)))?;
+        let reported: HashMap<String, serde_json::Value> =
+            serde_json::from_str(&reported).map_err(|error| odd(&error))?;
+        let number = |key| reported.get(key).and_then(serde_json::Value::as_u64).ok_or_else(|| odd(&key));
+        let history = match reported.get("history") {
             Some(serde_json::Value::Null) => None,
             _ => Some(number("history")?),
         };
@@ -106,12 +107,13 @@ impl RemoteNamespace {
     fn is_idle(client: &Client) -> Result<Option<String>> {
         let mut path = "functions".to_owned();
         loop {
-            let told: serde_json::Value = serde_json::from_str(&client.show(&path)?).map_err(|error| odd(&error))?;
-            let functions = told["functions"].as_array().ok_or_else(|| odd(&"functions"))?;
+            let reported: serde_json::Value =
+                serde_json::from_str(&client.show(&path)?).map_err(|error| odd(&error))?;
+            let functions = reported["functions"].as_array().ok_or_else(|| odd(&"functions"))?;
             if let Some(busy) = functions.iter().find(|function| function["pending"].as_u64() != Some(0)) {
                 return Ok(Some(format!("{} runs of function {} are pending", busy["pending"], busy["name"])));
             }
-            let Some(next) = told["next"].as_str() else { return Ok(None) };
+            let Some(next) = reported["next"].as_str() else { return Ok(None) };
             path = format!("functions?after={}", escaped(next));
         }
     }

@@ -78,26 +78,26 @@ fn run(view: &RunView) -> Value {
 fn why(namespace: &Namespace, target: &str) -> Result<Value> {
     let why = millrace_node::why(namespace, target)?;
     let reasons = why.reasons.iter().map(|reason| {
-        let mut told = serde_json::to_value(reason).expect("names, numbers and text always make JSON");
-        told["text"] = json!(reason.to_string());
-        told
+        let mut reported = serde_json::to_value(reason).expect("names, numbers and text always make JSON");
+        reported["text"] = json!(reason.to_string());
+        reported
     });
     Ok(json!({ "target": why.target, "reasons": reasons.collect::<Value>() }))
 }
 
 fn function(stat: &FunctionStat) -> Value {
-    let mut told = json!({
+    let mut reported = json!({
         "name": stat.name, "triggered": stat.triggered, "done": stat.done, "pending": stat.pending(),
     });
     match &stat.definition {
         Ok(definition) => {
-            told["runtime"] = json!(definition.spec.runtime);
-            told["on"] = json!(definition.spec.on);
-            told["code"] = json!(definition.code);
+            reported["runtime"] = json!(definition.spec.runtime);
+            reported["on"] = json!(definition.spec.on);
+            reported["code"] = json!(definition.code);
         }
-        Err(error) => told["error"] = json!({ "code": error.code().id(), "detail": error.detail() }),
+        Err(error) => reported["error"] = json!({ "code": error.code().id(), "detail": error.detail() }),
     }
-    told
+    reported
 }
 
 fn filter(options: &Options) -> Result<RunFilter> {
@@ -127,15 +127,15 @@ fn filter(options: &Options) -> Result<RunFilter> {
 
 /// Deploys a Python function: `spec` is a JSON object with the keys of millrace.toml, times in seconds, sizes in bytes.
 pub fn deploy(namespace: &Namespace, spec: &str, source: &Path) -> Result<String> {
-    Ok(told(functions::deploy(namespace, &parse(spec)?, source)?))
+    Ok(reported(functions::deploy(namespace, &parse(spec)?, source)?))
 }
 
 /// Makes a pool of workers, and tells what came of its function.
 pub fn make_pool(namespace: &Namespace, pool: &Name, spec: &str, source: &Path) -> Result<String> {
-    Ok(told(pools::make(namespace, pool, &parse(spec)?, source)?))
+    Ok(reported(pools::make(namespace, pool, &parse(spec)?, source)?))
 }
 
-fn told(Deployed { name, code, change }: Deployed) -> String {
+fn reported(Deployed { name, code, change }: Deployed) -> String {
     json!({ "name": name, "code": code, "change": change }).to_string()
 }
 

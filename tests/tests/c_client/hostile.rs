@@ -173,7 +173,7 @@ fn greetings_that_are_none_are_refused() {
 
 #[test]
 fn what_was_sent_before_the_host_closed_answers_nothing() {
-    let (told, driver) = mpsc::channel();
+    let (reported, driver) = mpsc::channel();
     let host = move |listener: TcpListener| {
         let mut host = Host::accept(&listener);
         let request = host.request(Hello::TYPE);
@@ -187,7 +187,7 @@ fn what_was_sent_before_the_host_closed_answers_nothing() {
         kill_process(driver, Signal::CONT).expect("it is there");
     };
     meet(host, PLAIN, |driver| {
-        told.send(driver.pid()).expect("the host waits");
+        reported.send(driver.pid()).expect("the host waits");
         fails(&driver.answer(), "MR6123");
     });
 }
@@ -408,8 +408,11 @@ fn appends_are_answered_in_any_order_and_each_is_told_once() {
         host.closed();
     };
     meet(host, PLAIN, |driver| {
-        let told = driver.ask("flood x72 x31 1000");
-        assert_eq!((&told["appended"], &told["refused"], &told["status"]), (&json!(900), &json!(100), &json!(-2102)));
+        let reported = driver.ask("flood x72 x31 1000");
+        assert_eq!(
+            (&reported["appended"], &reported["refused"], &reported["status"]),
+            (&json!(900), &json!(100), &json!(-2102))
+        );
         fails(&driver.ask(LATEST), "MR6125");
     });
 }
@@ -424,17 +427,17 @@ fn a_host_that_dies_leaves_no_append_untold() {
         }
     };
     meet(host, PLAIN, |driver| {
-        let told = driver.ask("flood x72 x31 5000");
-        let (appended, refused) = (told["appended"].as_i64().unwrap(), told["refused"].as_i64().unwrap());
+        let reported = driver.ask("flood x72 x31 5000");
+        let (appended, refused) = (reported["appended"].as_i64().unwrap(), reported["refused"].as_i64().unwrap());
         // What was under way is told as refused; what was never sent was refused to its face.
-        assert!(appended <= 10 && refused > 0 && appended + refused < 5000, "{told}");
-        assert_eq!((&told["status"], &told["last"]), (&json!(-6123), &json!(-6123)));
+        assert!(appended <= 10 && refused > 0 && appended + refused < 5000, "{reported}");
+        assert_eq!((&reported["status"], &reported["last"]), (&json!(-6123), &json!(-6123)));
     });
 }
 
 #[test]
 fn a_host_that_does_not_read_holds_nobody_up() {
-    let (told, given_up) = mpsc::channel();
+    let (reported, given_up) = mpsc::channel();
     let host = move |listener: TcpListener| {
         let mut host = Host::greet(&listener);
         host.request(Append::TYPE);
@@ -443,7 +446,7 @@ fn a_host_that_does_not_read_holds_nobody_up() {
     let data = hex(&vec![1; 1 << 20]);
     meet(host, ["0", "1000", "64"], move |driver| {
         let said = driver.ask(&format!("flood x72 {data} 100"));
-        told.send(()).expect("the host waits");
+        reported.send(()).expect("the host waits");
         assert_eq!(said["status"], -6124, "{said}");
         assert_eq!(said["appended"], 0);
     });

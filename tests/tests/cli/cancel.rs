@@ -61,9 +61,9 @@ fn a_run_that_waits_never_starts() {
     place.run(["log", "append", "in", "slow"]).ok();
     let run = newest(&place);
     assert_eq!(place.run(["run", "cancel", &run]).ok().text(), format!("run {run} is cancelled\n"));
-    let told = shown(&place, &run);
-    assert_eq!((&told["state"], &told["error"]["code"]), (&json!("cancelled"), &json!("MR3140")));
-    assert_eq!(told["attempts"], json!([]));
+    let reported = shown(&place, &run);
+    assert_eq!((&reported["state"], &reported["error"]["code"]), (&json!("cancelled"), &json!("MR3140")));
+    assert_eq!(reported["attempts"], json!([]));
     place.run(["run", "cancel", &run]).fails("MR3141", 1);
     place.run(["run", "cancel", "5f3a9c0d1e2b-0-1c"]).fails("MR3007", 1);
     place.run(["run", "cancel", "odd"]).fails("MR1005", 2);
@@ -97,8 +97,8 @@ fn a_run_in_progress_is_stopped_and_the_next_one_starts() {
             place.run(&cancel).fails("MR3141", 1);
             eventually("the process is stopped", || !Path::new("/proc").join(&pid).exists());
             place.idle();
-            let told = shown(&place, &run);
-            assert_eq!((&told["state"], &told["appends"]), (&json!("cancelled"), &json!([])), "{runtime}");
+            let reported = shown(&place, &run);
+            assert_eq!((&reported["state"], &reported["appends"]), (&json!("cancelled"), &json!([])), "{runtime}");
             assert_eq!(shown(&place, &newest(&place))["state"], "done");
         }
         assert_eq!(place.run(["--json", "log", "stat", "out"]).ok().object()["latest"], 0, "what it appended is gone");

@@ -45,8 +45,8 @@ impl Machines {
 }
 
 fn changes(said: &millrace_tests::Ended) -> Vec<String> {
-    let told = |step: &Value| format!("{} {}", step["name"].as_str().unwrap(), step["change"].as_str().unwrap());
-    said.objects().iter().map(told).collect()
+    let reported = |step: &Value| format!("{} {}", step["name"].as_str().unwrap(), step["change"].as_str().unwrap());
+    said.objects().iter().map(reported).collect()
 }
 
 #[test]

@@ -115,8 +115,8 @@ fn logs_are_made_filled_followed_and_removed_from_afar() {
     assert!(remote(&["log", "create", "new/log", "--history", "5000"]).ok().text().contains("already"));
     assert_eq!(remote(&["log", "append", "new/log", "first"]).ok().text(), "1\n");
     let lines: String = (2..=3000).map(|n| format!("{n}\n")).collect();
-    let told = place.feed(at(&address, &["log", "append", "new/log", "--lines"]), lines.as_bytes()).ok();
-    assert_eq!(told.text(), "new/log: 2999 records, 2 to 3000\n");
+    let reported = place.feed(at(&address, &["log", "append", "new/log", "--lines"]), lines.as_bytes()).ok();
+    assert_eq!(reported.text(), "new/log: 2999 records, 2 to 3000\n");
     let receipts =
         place.feed(at(&address, &["--json", "log", "append", "--ndjson"]), b"{\"log\":\"a/b\",\"data\":1}").ok();
     assert_eq!(receipts.object()["seqno"], 3);
@@ -134,10 +134,10 @@ fn logs_are_made_filled_followed_and_removed_from_afar() {
 
     let follower = ["log", "tail", "new/log", "-l", "1", "--until-idle", "60s", "--raw"];
     let mut follower = place.command(at(&address, &follower)).stdout(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(follower.stdout.take().unwrap()).lines().map(Result::unwrap);
-    assert_eq!(told.next().as_deref(), Some("3000"));
+    let mut reported = BufReader::new(follower.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(reported.next().as_deref(), Some("3000"));
     place.run(["log", "append", "new/log", "news"]).ok();
-    assert_eq!(told.next().as_deref(), Some("news"), "it follows");
+    assert_eq!(reported.next().as_deref(), Some("news"), "it follows");
     follower.kill().unwrap();
     follower.wait().unwrap();
     let dead = remote(&["--json", "log", "append", "inbox", "bad"]).ok().object();
@@ -194,14 +194,15 @@ fn a_tail_ends_when_its_log_is_made_anew_here_and_from_afar() {
         let tail = ["log", "tail", "b", "--raw", "--until-idle", "120s"];
         let mut tail = place.command(at(target, &tail));
         let mut tail = tail.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut told = BufReader::new(tail.stdout.take().unwrap()).lines().map(Result::unwrap);
-        assert_eq!(told.next().as_deref(), Some("old 1"));
+        let mut reported = BufReader::new(tail.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert_eq!(reported.next().as_deref(), Some("old 1"));
         place.run(["log", "rm", "b"]).ok();
         place.run(["log", "create", "b"]).ok();
         place.feed(["log", "append", "b", "--lines"], b"new 1\nnew 2\nnew 3\n").ok();
         // It may have noticed while there was none.
-        let (told, said) = (told.collect::<Vec<_>>(), std::io::read_to_string(tail.stderr.take().unwrap()).unwrap());
-        assert_eq!((wait(&mut tail, "the tail"), told), (1, Vec::new()), "{said}");
+        let (reported, said) =
+            (reported.collect::<Vec<_>>(), std::io::read_to_string(tail.stderr.take().unwrap()).unwrap());
+        assert_eq!((wait(&mut tail, "the tail"), reported), (1, Vec::new()), "{said}");
         assert!(said.contains("MR6024") || said.contains("MR2101"), "{said}");
         place.run(["log", "rm", "b"]).ok();
     }
@@ -255,20 +256,20 @@ fn bench_measures_and_leaves_nothing_behind() {
         (&address, &["--rate", "200", "--size", "0"]),
     ] {
         let args = [&["--json", "bench", target, "--seconds", "0.3"], more].concat();
-        let told = place.run(args).ok().object();
-        let (records, p50) = (told["records"].as_u64().unwrap(), told["latency_us"]["p50"].as_f64().unwrap());
-        assert!(records > 0 && p50 > 0.0, "{told}");
-        assert!(told["latency_us"]["max"].as_f64().unwrap() >= p50, "{told}");
+        let reported = place.run(args).ok().object();
+        let (records, p50) = (reported["records"].as_u64().unwrap(), reported["latency_us"]["p50"].as_f64().unwrap());
+        assert!(records > 0 && p50 > 0.0, "{reported}");
+        assert!(reported["latency_us"]["max"].as_f64().unwrap() >= p50, "{reported}");
         assert_eq!(place.run(["--json", "log", "ls"]).ok().stdout, before);
     }
     for (connections, window) in [(1, 1), (1, 16), (2, 4)] {
         let shape = ["--connections", &connections.to_string(), "--window", &window.to_string()].map(String::from);
         let args = ["--json", "bench", &address, "--seconds", "0.3"].map(String::from);
-        let told = place.run([&args[..], &shape].concat()).ok().object();
-        let mean_us = told["latency_us"]["mean"].as_f64().unwrap();
-        let in_flight = told["per_second"].as_f64().unwrap() * mean_us / 1e6;
+        let reported = place.run([&args[..], &shape].concat()).ok().object();
+        let mean_us = reported["latency_us"]["mean"].as_f64().unwrap();
+        let in_flight = reported["per_second"].as_f64().unwrap() * mean_us / 1e6;
         // Little's law; the histogram keeps a thousandth.
-        assert!(in_flight <= f64::from(connections * window) * 1.01, "{in_flight} in flight on average: {told}");
+        assert!(in_flight <= f64::from(connections * window) * 1.01, "{in_flight} in flight on average: {reported}");
     }
     let text = place.run(["bench", &address, "--seconds", "0.1"]).ok();
     assert!(text.text().contains("appends/s") && text.text().contains("p99.9"), "{text:?}");

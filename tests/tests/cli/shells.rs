@@ -68,8 +68,8 @@ fn zsh_and_fish_take_their_scripts() {
 #[test]
 fn manual_pages_render() {
     let place = Place::empty();
-    let told = place.run(["--json", "man", "pages"]).ok().object();
-    let pages: Vec<&str> = told["pages"].as_array().unwrap().iter().map(|page| page.as_str().unwrap()).collect();
+    let reported = place.run(["--json", "man", "pages"]).ok().object();
+    let pages: Vec<&str> = reported["pages"].as_array().unwrap().iter().map(|page| page.as_str().unwrap()).collect();
     assert!(pages.len() > 40 && pages.contains(&"millrace-log-export.1"), "{pages:?}");
     assert!(place.run(["man"]).ok().text().contains(".TH "), "without a directory it prints the first page");
     if !is_there("man") {

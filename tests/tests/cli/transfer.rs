@@ -36,8 +36,8 @@ fn every_format_takes_every_record_there_and_back() {
     let mut expected = Vec::new();
     for file in ["x.ndjson", "x.csv", "x.parquet"] {
         place.run(["log", "export", "from", "-o", file]).ok();
-        let told = place.run(["--json", "log", "import", "to", file]).ok().object();
-        assert_eq!((told["records"].as_u64(), told["skipped"].as_u64()), (Some(7), Some(0)), "{told}");
+        let reported = place.run(["--json", "log", "import", "to", file]).ok().object();
+        assert_eq!((reported["records"].as_u64(), reported["skipped"].as_u64()), (Some(7), Some(0)), "{reported}");
         expected.extend(payloads(&place, "from"));
         assert_eq!(payloads(&place, "to"), expected, "{file}");
     }

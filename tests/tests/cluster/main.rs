@@ -54,11 +54,11 @@ impl Site {
     }
 
     /// Publishes until it is acknowledged: with a key, so that it is there once.
-    fn publish(&self, record: &str, told: &mut BTreeMap<u64, String>) {
+    fn publish(&self, record: &str, reported: &mut BTreeMap<u64, String>) {
         eventually("a record is acknowledged", || {
             let ended = self.topic(&["publish", "env/raw", record, "--key", record]);
             if ended.code == 0 {
-                told.insert(ended.object()["index"].as_u64().expect("an index"), record.to_owned());
+                reported.insert(ended.object()["index"].as_u64().expect("an index"), record.to_owned());
             }
             ended.code == 0
         });
@@ -72,10 +72,10 @@ impl Site {
     }
 
     fn records(&self) -> Vec<(u64, String)> {
-        let told = |record: &Value| {
+        let reported = |record: &Value| {
             (record["index"].as_u64().expect("an index"), record["data"].as_str().expect("text").to_owned())
         };
-        self.topic(&["range", "env/raw"]).ok().objects().iter().map(told).collect()
+        self.topic(&["range", "env/raw"]).ok().objects().iter().map(reported).collect()
     }
 }
 
@@ -111,7 +111,7 @@ fn leader(sites: &[Site]) -> usize {
 #[test]
 fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost() {
     let mut sites = three();
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     sites[1].topic(&["create", "env/raw", "--history", "1000"]).ok();
     // The function runs on the host that subscribed it, whoever leads.
     let listener = 2;
@@ -120,18 +120,18 @@ fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost
     sites[listener].place.run(deploy).ok();
     sites[listener].topic(&["subscribe", "env/raw", "keep"]).ok();
     for number in 0..10 {
-        sites[number % 3].publish(&format!("before {number}"), &mut told);
+        sites[number % 3].publish(&format!("before {number}"), &mut reported);
     }
     let lost = leader(&sites);
     sites[lost].die();
     let others: Vec<usize> = (0..3).filter(|at| *at != lost).collect();
     for number in 0..10 {
-        sites[others[number % 2]].publish(&format!("without {number}"), &mut told);
+        sites[others[number % 2]].publish(&format!("without {number}"), &mut reported);
     }
     for at in &others {
         let records = sites[*at].records();
         assert!(records.iter().map(|(index, _)| *index).eq(1..=records.len() as u64), "no gaps: {records:?}");
-        for (index, record) in &told {
+        for (index, record) in &reported {
             assert_eq!(records[*index as usize - 1].1, *record);
         }
     }
@@ -141,7 +141,7 @@ fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost
         why.contains(&address) && why.contains("cannot be reached")
     });
     sites[lost].live(None);
-    sites[lost].publish("by the one that was away", &mut told);
+    sites[lost].publish("by the one that was away", &mut reported);
     let expected = sites[others[0]].records();
     assert_eq!(sites[lost].records(), expected, "it has caught up");
     // Every record ran the function once.
@@ -158,19 +158,19 @@ fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost
 fn a_leader_that_was_stopped_for_a_while_answers_nothing_old() {
     let sites = three();
     sites[0].topic(&["create", "env/raw", "--history", "1000"]).ok();
-    let mut told = BTreeMap::new();
-    sites[0].publish("before", &mut told);
+    let mut reported = BTreeMap::new();
+    sites[0].publish("before", &mut reported);
     let stopped = leader(&sites);
     let other = (stopped + 1) % 3;
     let host = sites[stopped].host.as_ref().expect("it runs");
     host.signal("STOP");
-    sites[other].publish("meanwhile", &mut told);
+    sites[other].publish("meanwhile", &mut reported);
     host.signal("CONT");
     // It may believe for a moment that it leads; what it tells is asked of a majority all the same.
     let newest = sites[stopped].topic(&["get", "env/raw"]).ok().object();
     assert_eq!(newest["data"], "meanwhile");
-    sites[stopped].publish("after", &mut told);
-    assert_eq!(sites[other].records(), told.into_iter().collect::<Vec<_>>());
+    sites[stopped].publish("after", &mut reported);
+    assert_eq!(sites[other].records(), reported.into_iter().collect::<Vec<_>>());
 }
 
 #[test]
@@ -303,10 +303,10 @@ fn the_lead_is_handed_over_and_a_host_is_removed() {
 #[test]
 fn a_host_that_was_away_while_logs_were_trimmed_catches_up_by_a_snapshot() {
     let mut sites = three();
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     sites[0].topic(&["create", "env/raw", "--history", "100"]).ok();
     sites[0].topic(&["create", "pictures", "--history", "3"]).ok();
-    sites[0].publish("early", &mut told);
+    sites[0].publish("early", &mut reported);
     sites[2].die();
     let picture = |number: usize| {
         let mut bytes = number.to_string().into_bytes();
@@ -350,7 +350,7 @@ fn a_host_that_was_away_while_logs_were_trimmed_catches_up_by_a_snapshot() {
     eventually("the two go on", || newest(&sites[2]) == Some(190));
     check(&sites[2]);
     check(&sites[1]);
-    sites[2].publish("late", &mut told);
+    sites[2].publish("late", &mut reported);
     assert_eq!(sites[1].records().len(), 2);
 }
 
@@ -359,7 +359,7 @@ fn a_host_that_is_lost_is_replaced_and_five_vote_after_three() {
     let mut sites: Vec<Site> = three().into();
     let secret = fs::read_to_string(sites[0].place.path().join("cluster.secret")).expect("the secret was written");
     sites[0].topic(&["create", "env/raw", "--history", "1000"]).ok();
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     let voters = |site: &Site| {
         let hosts = site.cluster()["hosts"].clone();
         let votes = |host: &&Value| host["role"] == "voter" || host["role"] == "leader";
@@ -374,7 +374,7 @@ fn a_host_that_is_lost_is_replaced_and_five_vote_after_three() {
     sites[2].die();
     let mut fresh = Site::new(Some(&secret));
     fresh.live(Some(&sites[0]));
-    sites[0].publish("with one that follows", &mut told);
+    sites[0].publish("with one that follows", &mut reported);
     assert_eq!(voters(&sites[0]), 3, "it follows while three vote");
     sites[0].place.run(["cluster", "rm", &lost]).ok();
     eventually("it votes in the place of the one that was lost", || voters(&sites[0]) == 3);
@@ -387,17 +387,17 @@ fn a_host_that_is_lost_is_replaced_and_five_vote_after_three() {
     sites[1].place.run(["cluster", "voters", "4"]).fails("MR1006", 2);
     sites[1].place.run(["cluster", "voters", "5"]).ok();
     eventually("five vote", || voters(&sites[0]) == 5);
-    sites[0].publish("with five", &mut told);
+    sites[0].publish("with five", &mut reported);
     // Two of five may be lost.
     let lost = leader(&sites);
     sites[lost].die();
     sites[(lost + 1) % 5].die();
     let left = (lost + 2) % 5;
-    sites[left].publish("with three of five", &mut told);
+    sites[left].publish("with three of five", &mut reported);
     sites[lost].live(None);
     sites[(lost + 1) % 5].live(None);
     sites[left].place.run(["cluster", "voters", "1"]).ok();
     eventually("one votes", || voters(&sites[left]) == 1);
-    sites[left].publish("with one", &mut told);
-    assert_eq!(sites[lost].records(), told.into_iter().collect::<Vec<_>>());
+    sites[left].publish("with one", &mut reported);
+    assert_eq!(sites[lost].records(), reported.into_iter().collect::<Vec<_>>());
 }

@@ -94,9 +94,9 @@ fn a_clean_end_on_a_slow_disk_loses_nothing() {
     let (farm, producers, injected) = stopping_in_a_stall(&place);
     drop(injected);
     assert_eq!(farm.host.ended(), 0);
-    let told = producers.end();
+    let reported = producers.end();
     let _next = Watched::start(&place, &place.path().join("stderr"));
-    verify(&place, &told);
+    verify(&place, &reported);
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn a_second_signal_ends_a_host_whose_disk_takes_nothing() {
     eventually("it ends while the disk stalls", || has_ended(farm.host.pid()));
     injected.let_go();
     assert_eq!(farm.host.ended(), 128 + 15);
-    let told = producers.end();
+    let reported = producers.end();
     let _next = Watched::start(&place, &place.path().join("stderr"));
-    verify(&place, &told);
+    verify(&place, &reported);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_host_that_begins_on_a_full_disk_waits_for_room_and_loses_nothing() {
     let producers = Producers::start(farm.host.port(), "in");
     producers.go_on();
     drop(farm); // As by SIGKILL: the next one has to recover.
-    let told = producers.end();
+    let reported = producers.end();
     disk.fill();
     let said = place.run(["log", "get", "in", "1"]).fails("MR2008", 1);
     assert!(said.stderr.contains("remedy: Free space"), "{said:#?}");
@@ -143,7 +143,7 @@ fn a_host_that_begins_on_a_full_disk_waits_for_room_and_loses_nothing() {
     disk.empty();
     let host = waiting.join().unwrap();
     assert_eq!(fs::read_to_string(&stderr).unwrap().matches("error[").count(), 1, "it is told once");
-    verify(&place, &told);
+    verify(&place, &reported);
     host.signal("TERM");
     assert_eq!(host.ended(), 0);
 }

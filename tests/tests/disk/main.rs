@@ -15,7 +15,7 @@ use std::{
     process::{Command, Stdio},
     thread,
 };
-use support::{Injected, Producers, SmallDisk, Told, Watched, compare, http};
+use support::{Injected, Producers, Reported, SmallDisk, Watched, compare, http};
 
 /// The longest history that tests need.
 const HISTORY: u32 = 200_000;
@@ -38,10 +38,10 @@ fn application(place: &Place, durability: &str, send_to: Option<&str>) {
 }
 
 /// Everything that was acknowledged was worked on once, and is still there when the host was killed.
-fn verify(place: &Place, told: &Told) -> Vec<String> {
+fn verify(place: &Place, reported: &Reported) -> Vec<String> {
     place.idle();
     let records = place.records("in");
-    compare(&records, told);
+    compare(&records, reported);
     let mut out = place.records("out");
     let mut expected = records.clone();
     out.sort();
@@ -105,9 +105,9 @@ fn a_full_disk(durability: &str) {
     assert!(!why.text().contains("refusing"), "{}", why.text());
     producers.go_on();
     eventually("a refused client is served again", || producers.acked() > 100);
-    let told = producers.end();
+    let reported = producers.end();
     feed(500);
-    let records = verify(&place, &told);
+    let records = verify(&place, &reported);
     eventually("the outbox has sent all", || other.records("sink").len() == records.len());
     let mut sent = other.records("sink");
     let mut expected: Vec<String> = records.iter().map(|record| record.chars().take(20).collect()).collect();
@@ -119,7 +119,7 @@ fn a_full_disk(durability: &str) {
     assert_eq!(farm.host.pid(), pid);
     drop(farm); // As by SIGKILL.
     let again = Watched::start(&place, &stderr);
-    verify(&place, &told);
+    verify(&place, &reported);
     drop(again);
 }
 
@@ -156,12 +156,12 @@ fn a_disk_that_takes_nothing_for_a_while_is_waited_for() {
     producers.go_on();
     drop(injected);
     let first = || http(farm.host.port(), "GET", "/v1/namespaces/farm/status", "").unwrap().body;
-    let told = producers.end();
-    verify(&place, &told);
+    let reported = producers.end();
+    verify(&place, &reported);
     assert!(first().contains("\"healthy\":true"), "{}", first());
     drop(farm);
     let again = Watched::start(&place, &place.path().join("stderr"));
-    verify(&place, &told);
+    verify(&place, &reported);
     drop(again);
 }
 
@@ -169,7 +169,7 @@ fn a_disk_that_takes_nothing_for_a_while_is_waited_for() {
 fn a_failed_flush_ends_the_host_and_the_next_one_has_all_that_was_acknowledged() {
     let place = Place::empty();
     application(&place, "disk", None);
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     for round in 0..2 {
         let farm = Watched::start(&place, &place.path().join("stderr"));
         let producers = Producers::start(farm.host.port(), "in");
@@ -181,12 +181,12 @@ fn a_failed_flush_ends_the_host_and_the_next_one_has_all_that_was_acknowledged()
         let said = fs::read_to_string(stderr).unwrap();
         assert!(said.contains("MR2009") && said.contains("remedy") && !said.contains("panicked"), "{said}");
         let more = producers.end();
-        told.acked.extend(more.acked);
-        told.refused.extend(more.refused);
-        told.unknown.extend(more.unknown);
+        reported.acked.extend(more.acked);
+        reported.refused.extend(more.refused);
+        reported.unknown.extend(more.unknown);
     }
     let again = Watched::start(&place, &place.path().join("stderr"));
-    verify(&place, &told);
+    verify(&place, &reported);
     drop(again);
 }
 

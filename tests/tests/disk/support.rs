@@ -154,7 +154,7 @@ pub fn http(port: u16, method: &str, path: &str, body: &str) -> Option<Answer> {
 
 /// What clients were told of the records that they appended.
 #[derive(Default)]
-pub struct Told {
+pub struct Reported {
     pub acked: BTreeMap<String, u64>,
     pub refused: Vec<(String, String)>,
     /// No answer, or one that leaves it open.
@@ -163,7 +163,7 @@ pub struct Told {
 
 /// Clients that append until they are stopped, over the wire and over HTTP.
 pub struct Producers {
-    told: Arc<Mutex<Told>>,
+    reported: Arc<Mutex<Reported>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -175,42 +175,42 @@ static NAMES: AtomicU64 = AtomicU64::new(0);
 
 impl Producers {
     pub fn start(port: u16, log: &str) -> Self {
-        let (told, stop) = (Arc::<Mutex<Told>>::default(), Arc::<AtomicBool>::default());
+        let (reported, stop) = (Arc::<Mutex<Reported>>::default(), Arc::<AtomicBool>::default());
         let by: [Append; 4] = [by_wire, by_http, by_wire, by_http];
         let threads = by.into_iter().enumerate().map(|(n, append)| {
-            let (told, stop, log) = (told.clone(), stop.clone(), log.to_owned());
+            let (reported, stop, log) = (reported.clone(), stop.clone(), log.to_owned());
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let record = format!("{n}-{} {}", NAMES.fetch_add(1, Ordering::Relaxed), "x".repeat(1500));
                     let outcome = append(port, &log, &record);
                     let refused = outcome.is_err();
-                    let mut told = told.lock().unwrap();
+                    let mut reported = reported.lock().unwrap();
                     match outcome {
-                        Ok(seqno) => drop(told.acked.insert(record, seqno)),
+                        Ok(seqno) => drop(reported.acked.insert(record, seqno)),
                         // The append may have got in before the flush failed, or its batch before the disk did.
                         Err(Some(code)) if !["MR2009", "MR2014", "MR2020"].contains(&&*code) => {
-                            told.refused.push((record, code));
+                            reported.refused.push((record, code));
                         }
-                        Err(_) => told.unknown.push(record),
+                        Err(_) => reported.unknown.push(record),
                     }
-                    drop(told);
+                    drop(reported);
                     if refused {
                         thread::sleep(Duration::from_millis(5));
                     }
                 }
             })
         });
-        Self { told: told.clone(), stop: stop.clone(), threads: threads.collect() }
+        Self { reported: reported.clone(), stop: stop.clone(), threads: threads.collect() }
     }
 
     /// How many were acknowledged.
     pub fn acked(&self) -> usize {
-        self.told.lock().unwrap().acked.len()
+        self.reported.lock().unwrap().acked.len()
     }
 
     /// How many were refused with this code.
     pub fn refused(&self, code: &str) -> usize {
-        self.told.lock().unwrap().refused.iter().filter(|(_, refused)| refused == code).count()
+        self.reported.lock().unwrap().refused.iter().filter(|(_, refused)| refused == code).count()
     }
 
     /// Waits until more are acknowledged than now.
@@ -219,10 +219,10 @@ impl Producers {
         eventually("appends are acknowledged", || self.acked() > now + 20);
     }
 
-    pub fn end(self) -> Told {
+    pub fn end(self) -> Reported {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
-        std::mem::take(&mut *self.told.lock().unwrap())
+        std::mem::take(&mut *self.reported.lock().unwrap())
     }
 }
 
@@ -288,16 +288,16 @@ impl Watched {
 }
 
 /// Asserts that the log holds each acknowledged record at its place, none that was refused, and none twice.
-pub fn compare(records: &[String], told: &Told) {
-    for (record, seqno) in &told.acked {
+pub fn compare(records: &[String], reported: &Reported) {
+    for (record, seqno) in &reported.acked {
         let there = records.get(*seqno as usize - 1);
         assert_eq!(there, Some(record), "record {seqno} was acknowledged");
     }
     let mut seen = std::collections::HashSet::new();
     records.iter().for_each(|record| assert!(seen.insert(record), "twice: {record:.20}"));
-    for (record, code) in &told.refused {
+    for (record, code) in &reported.refused {
         assert!(!seen.contains(record), "refused with {code}, and there: {record:.20}");
     }
-    let known = told.acked.len() + told.unknown.iter().filter(|record| seen.contains(record)).count();
+    let known = reported.acked.len() + reported.unknown.iter().filter(|record| seen.contains(record)).count();
     assert_eq!(records.len(), known, "records that nobody appended");
 }

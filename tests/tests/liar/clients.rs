@@ -1,8 +1,8 @@
 //! Clients of the wire protocol, and a host that sends: they ask for everything, and write down what they are told.
 
 use crate::{
+    reported::Fact,
     streams,
-    told::Fact,
     world::{Kind, Pen},
 };
 use millrace_client::{AppendOptions, Batch, Client, Options, Receipt, Record, Wait};
@@ -103,7 +103,7 @@ async fn wire_or_end(pen: Pen, place: String, tag: &'static str) -> Result<()> {
 async fn appends(client: &Client, asked: &mut Asked, text: &str) -> Result<()> {
     let data = format!("{text}-one");
     let pending = client.send_append("raw", data.as_bytes(), AppendOptions::default()).await?;
-    asked.ask(pending.receipt(), good(move |told| vec![receipt("raw", data.as_bytes(), &told)]));
+    asked.ask(pending.receipt(), good(move |reported| vec![receipt("raw", data.as_bytes(), &reported)]));
 
     let (of_task, two) = (client.clone(), [format!("{text}-two"), format!("{text}-three")]);
     let of_answer = two.clone();
@@ -111,10 +111,10 @@ async fn appends(client: &Client, asked: &mut Asked, text: &str) -> Result<()> {
         let records = [("raw", two[0].as_bytes()), ("raw", two[1].as_bytes())];
         of_task.append_many(&records, AppendOptions::default()).await
     };
-    let told = move |told: Vec<Receipt>| {
-        told.iter().zip(of_answer).map(|(told, data)| receipt("raw", data.as_bytes(), told)).collect()
+    let reported = move |reported: Vec<Receipt>| {
+        reported.iter().zip(of_answer).map(|(reported, data)| receipt("raw", data.as_bytes(), reported)).collect()
     };
-    asked.ask(many, good(told));
+    asked.ask(many, good(reported));
 
     // The same append twice, and another one with its key; in this order, since they come over one connection.
     let key = format!("key-{text}");
@@ -122,11 +122,11 @@ async fn appends(client: &Client, asked: &mut Asked, text: &str) -> Result<()> {
         let options = AppendOptions { key: Some(&key), ..AppendOptions::default() };
         let pending = client.send_append("raw", key.as_bytes(), options).await?;
         let key = key.clone();
-        let told = move |told: Receipt| {
-            let seqno = told.seqno;
-            vec![receipt("raw", key.as_bytes(), &told), Fact::Key { key, seqno }]
+        let reported = move |reported: Receipt| {
+            let seqno = reported.seqno;
+            vec![receipt("raw", key.as_bytes(), &reported), Fact::Key { key, seqno }]
         };
-        asked.ask(pending.receipt(), good(told));
+        asked.ask(pending.receipt(), good(reported));
     }
     let options = AppendOptions { key: Some(&key), ..AppendOptions::default() };
     let pending = client.send_append("raw", b"something else", options).await?;
@@ -141,14 +141,14 @@ fn reads(client: &Client, asked: &mut Asked, seen: u64) {
     for seqno in [seen, 0] {
         let client = client.clone();
         let get = async move { client.get("raw", seqno, Wait::default()).await };
-        asked.ask(get, good(|told| vec![record("raw", &told)]));
+        asked.ask(get, good(|reported| vec![record("raw", &reported)]));
     }
     let waits = client.clone();
     let waits = async move { waits.get("raw", seen + 1, Wait::ms(WAIT_MS)).await };
-    asked.ask(waits, good(|told| vec![record("raw", &told)]));
+    asked.ask(waits, good(|reported| vec![record("raw", &reported)]));
     let range = client.clone();
     let range = async move { range.range("raw", seen, 10, None).await };
-    asked.ask(range, good(|told: Batch| told.records.iter().map(|one| record("raw", one)).collect()));
+    asked.ask(range, good(|reported: Batch| reported.records.iter().map(|one| record("raw", one)).collect()));
     for (above, wait) in [(0, Wait::default()), (seen - 1, Wait::ms(WAIT_MS))] {
         let client = client.clone();
         let latest = async move { client.latest("raw", above, wait).await };
@@ -159,17 +159,17 @@ fn reads(client: &Client, asked: &mut Asked, seen: u64) {
     let begins = async move {
         let tail = Tail { log: "raw", from: 0, incarnation: 0, credit: 0, durability: None };
         let reply = of_tail.send(&tail, 0, WAIT_MS).await?.await?;
-        let told: Records<'_> = reply.message()?;
-        Ok((told.incarnation, told.next))
+        let reported: Records<'_> = reply.message()?;
+        Ok((reported.incarnation, reported.next))
     };
-    let told = |(incarnation, next): (u32, u64)| {
+    let reported = |(incarnation, next): (u32, u64)| {
         let log = || "raw".to_owned();
         vec![Fact::Incarnation { log: log(), incarnation }, Fact::Reaches { log: log(), latest: next - 1 }]
     };
-    asked.ask(begins, good(told));
+    asked.ask(begins, good(reported));
     let follower = client.clone();
     let follows = async move { follower.tail("raw", seen, Default::default()).await?.next_batch().await };
-    asked.ask(follows, good(|told: Batch| told.records.iter().map(|one| record("raw", one)).collect()));
+    asked.ask(follows, good(|reported: Batch| reported.records.iter().map(|one| record("raw", one)).collect()));
 }
 
 fn documents(client: &Client, asked: &mut Asked) {
@@ -265,14 +265,14 @@ async fn logs(client: &Client, asked: &mut Asked, pen: &Pen, text: &str) {
     pen.inside(|namespace| namespace.log(&of_pen).is_ok()).await;
     let is = |log: String| move || vec![Fact::Is { log }];
 
-    let (of_task, log, told) = (client.clone(), made.clone(), is(made.clone()));
-    asked.ask(async move { of_task.latest(&log, 0, Wait::default()).await }, good(move |_| told()));
-    let (of_task, log, told) = (client.clone(), made.clone(), is(made.clone()));
-    asked.ask(async move { of_task.range(&log, 1, 10, None).await }, good(move |_| told()));
-    let (of_task, log, told) = (client.clone(), made.clone(), is(made.clone()));
+    let (of_task, log, reported) = (client.clone(), made.clone(), is(made.clone()));
+    asked.ask(async move { of_task.latest(&log, 0, Wait::default()).await }, good(move |_| reported()));
+    let (of_task, log, reported) = (client.clone(), made.clone(), is(made.clone()));
+    asked.ask(async move { of_task.range(&log, 1, 10, None).await }, good(move |_| reported()));
+    let (of_task, log, reported) = (client.clone(), made.clone(), is(made.clone()));
     let refused = async move { of_task.create_log(&log, 11).await };
     asked.ask(refused, move |answer| match answer {
-        Err(error) if error.code() == Code::LogExists => told(),
+        Err(error) if error.code() == Code::LogExists => reported(),
         _ => Vec::new(),
     });
 
@@ -335,7 +335,7 @@ async fn sends(pen: Pen, place: String) -> Result<()> {
     }
     // It connects again, before it has heard anything.
     let of_pen = log.clone();
-    pen.inside(|namespace| crate::told::number_of(namespace, &of_pen) == 3).await;
+    pen.inside(|namespace| crate::reported::number_of(namespace, &of_pen) == 3).await;
     let opened = again.send(&link(&stream, None, Vec::new()), 0, 0).await?;
     asked.ask(async move { Ok(opened.await?.message::<Linked>()?.number) }, good(number(log)));
     if pen.phase.kind == Kind::Path && pen.phase.pressed {

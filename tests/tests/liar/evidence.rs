@@ -1,8 +1,8 @@
 //! What two namespaces know of one another: neither may remember what the other one has forgotten.
 
 use crate::{
+    reported::{newest, number_of},
     streams,
-    told::{newest, number_of},
 };
 use millrace_node::{Code, Namespace, links::Links};
 use std::collections::{BTreeSet, HashMap};
@@ -141,9 +141,9 @@ fn of_outbox(other: &Namespace, recovered: &Namespace) -> Vec<String> {
         .collect();
     let arrived = (all(other, "from_box").len() + all(other, "from_parts").len()) as u64;
     let voids = number.saturating_sub(arrived);
-    let letters = dead.iter().filter(|letter| **letter <= number).count() as u64;
-    if letters < voids {
-        lies.push(format!("{voids} messages were passed over, and {letters} are dead letters"));
+    let dead_letters = dead.iter().filter(|letter| **letter <= number).count() as u64;
+    if dead_letters < voids {
+        lies.push(format!("{voids} messages were passed over, and {dead_letters} are dead letters"));
     }
     lies
 }

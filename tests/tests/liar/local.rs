@@ -1,6 +1,6 @@
 //! Programs that use the namespace by its files, such as the command line: what their calls return is told as well.
 
-use crate::{told::Fact, world::Pen};
+use crate::{reported::Fact, world::Pen};
 use millrace_node::{
     AppendOptions, Code, FunctionSpec, Namespace, NewRecord, Result, Runtime, functions,
     links::{Links, RelayOptions},

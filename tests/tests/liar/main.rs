@@ -18,8 +18,8 @@
 mod clients;
 mod evidence;
 mod local;
+mod reported;
 mod streams;
-mod told;
 mod web;
 mod world;
 

@@ -10,7 +10,7 @@
 use crate::{
     clients::{self, Asked, of_document},
     evidence::all,
-    told::Fact,
+    reported::Fact,
     world::{Kind, Pen, address},
 };
 use millrace_client::{Batch, Client, Wait};
@@ -84,10 +84,10 @@ pub async fn ask(client: &Client, asked: &mut Asked, pen: &Pen, text: &str) -> R
     client.append("asks", text.as_bytes(), clients::MEMORY).await?;
     let of_task = client.clone();
     let waits = async move { of_task.get("parts", seen + 1, Wait::ms(clients::WAIT_MS)).await };
-    asked.ask(waits, clients::good(|told| vec![clients::record("parts", &told)]));
+    asked.ask(waits, clients::good(|reported| vec![clients::record("parts", &reported)]));
     let of_task = client.clone();
     let follows = async move { of_task.tail("parts", seen + 1, Default::default()).await?.next_batch().await };
-    let records = |told: Batch| told.records.iter().map(|one| clients::record("parts", one)).collect();
+    let records = |reported: Batch| reported.records.iter().map(|one| clients::record("parts", one)).collect();
     asked.ask(follows, clients::good(records));
     pen.inside(|namespace| parts(namespace) > seen).await;
     let of_task = client.clone();

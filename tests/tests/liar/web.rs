@@ -2,7 +2,7 @@
 
 use crate::{
     clients::{Asked, is_lasting, is_ours, of_document},
-    told::Fact,
+    reported::Fact,
     world::Pen,
 };
 use millrace_node::{Code, Result};
@@ -96,8 +96,8 @@ fn appends(asked: &mut Asked, host: SocketAddr, base: &str, text: &str) {
             if answer.status != 201 {
                 return Vec::new();
             }
-            let told = answer.json();
-            let (seqno, id) = (told["seqno"].as_u64().unwrap_or(0), told["id"].as_str().map(str::to_owned));
+            let reported = answer.json();
+            let (seqno, id) = (reported["seqno"].as_u64().unwrap_or(0), reported["id"].as_str().map(str::to_owned));
             let record = Fact::Record { log: "raw".into(), seqno, data: data.clone().into_bytes(), id };
             let key = is_keyed.then_some(Fact::Key { key: data, seqno });
             [Some(record), key].into_iter().flatten().collect()
@@ -105,11 +105,11 @@ fn appends(asked: &mut Asked, host: SocketAddr, base: &str, text: &str) {
     }
 }
 
-fn record(told: &Value) -> Fact {
-    let text = |name: &str| told[name].as_str().map(str::to_owned);
+fn record(reported: &Value) -> Fact {
+    let text = |name: &str| reported[name].as_str().map(str::to_owned);
     let data = text("data").unwrap_or_default().into_bytes();
     let (log, id) = (text("log").unwrap_or_default(), text("id"));
-    Fact::Record { log, seqno: told["seqno"].as_u64().unwrap_or(0), data, id }
+    Fact::Record { log, seqno: reported["seqno"].as_u64().unwrap_or(0), data, id }
 }
 
 fn reads(asked: &mut Asked, host: SocketAddr, base: &str, raw: u64, next: u64) {
@@ -184,8 +184,8 @@ fn events(asked: &mut Asked, host: SocketAddr, base: &str, log: &'static str, fr
                     break;
                 }
             } else if let Some(data) = line.strip_prefix("data: ") {
-                let told: Value = serde_json::from_str(data).expect("events are JSON");
-                facts.extend(told["seqno"].is_u64().then(|| record(&told)));
+                let reported: Value = serde_json::from_str(data).expect("events are JSON");
+                facts.extend(reported["seqno"].is_u64().then(|| record(&reported)));
                 break;
             }
         }

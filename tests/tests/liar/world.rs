@@ -1,9 +1,9 @@
 //! Two hosts with links between them, on simulated disks, and how they live and die.
 
 use crate::{
-    clients, evidence, local, streams,
-    told::{Fact, Told},
-    web,
+    clients, evidence, local,
+    reported::{Fact, Reported},
+    streams, web,
 };
 use millrace_gateway::{Hosted, Linker, Listen, Server, ServerOptions};
 use millrace_journal::medium::sim::{SimDisk, SimMedium};
@@ -200,7 +200,7 @@ pub struct Alive {
 pub struct Side {
     pub number: usize,
     pub dir: tempfile::TempDir,
-    pub told: Arc<Told>,
+    pub reported: Arc<Reported>,
     disk: SimDisk,
     pub alive: Option<Alive>,
     out: Option<Site>,
@@ -214,7 +214,7 @@ impl Side {
         // The first may have records that the second, with its smaller segments, can never take.
         let options = CreateOptions { segment_bytes: (2 << 20) >> number, ..CreateOptions::default() };
         let journal = Journal::create_on(medium.clone(), dir.path(), &options).unwrap();
-        let mut side = Side { number, dir, told: Arc::default(), disk, alive: None, out };
+        let mut side = Side { number, dir, reported: Arc::default(), disk, alive: None, out };
         side.start(medium, Namespace::over(journal));
         side
     }
@@ -240,7 +240,7 @@ impl Side {
         let (server, linker, host) = (Some(server), Some(linker), Some(host));
         self.alive = Some(Alive { namespace, address, socket, medium, server, linker, host });
         self.disk.set_flush_delay(FLUSH);
-        self.told.listen();
+        self.reported.listen();
     }
 
     pub fn namespace(&self) -> &Namespace {
@@ -256,7 +256,7 @@ impl Side {
 
     /// The end of this life; `cut` says which versions survive, and without it only the process dies.
     fn die(&mut self, cut: Option<&mut dyn FnMut(usize) -> usize>) {
-        self.told.deafen();
+        self.reported.deafen();
         let mut alive = self.alive.take().expect("it lives");
         let after = cut.map(|choose| self.disk.crash(choose));
         alive.medium.kill();
@@ -319,7 +319,7 @@ impl World {
     }
 
     pub fn facts(&self) -> u64 {
-        self.sides.iter().map(|side| side.told.count()).sum()
+        self.sides.iter().map(|side| side.reported.count()).sum()
     }
 
     fn plug(&self) {
@@ -343,9 +343,9 @@ impl World {
         };
         // A process that is killed loses nothing that it has written; every second power cut nothing but that.
         let dies = match self.random.below(4) {
-            0 if self.out.is_none() => Death::Killed,
-            1 | 2 if self.out.is_none() => Death::Cut { keeps: true },
-            _ => Death::Cut { keeps: self.out.is_some() && self.life.is_multiple_of(2) },
+            0 if self.out.is_none() => RunError::Killed,
+            1 | 2 if self.out.is_none() => RunError::Cut { keeps: true },
+            _ => RunError::Cut { keeps: self.out.is_some() && self.life.is_multiple_of(2) },
         };
         self.calm(kind);
         self.press(kind, victims);
@@ -386,8 +386,12 @@ impl World {
     fn clients(&self, phase: Phase) {
         for side in &self.sides {
             let alive = side.alive.as_ref().expect("it lives");
-            let pen =
-                Pen { told: side.told.clone(), namespace: alive.namespace.clone(), name: NAMES[side.number], phase };
+            let pen = Pen {
+                reported: side.reported.clone(),
+                namespace: alive.namespace.clone(),
+                name: NAMES[side.number],
+                phase,
+            };
             let (tcp, unix) =
                 (format!("mr://{}/{}", alive.address, pen.name), format!("unix:{}", alive.socket.display()));
             let done = [
@@ -413,7 +417,7 @@ impl World {
             let side = &self.sides[*victim];
             side.namespace().journal().sync(side.namespace().journal().tail()).unwrap();
             side.disk.hold_flushes(true);
-            side.told.press();
+            side.reported.press();
         }
         let heard = evidence::heard(self.sides[1].namespace());
         self.clients(Phase { life: self.life, kind, pressed: true });
@@ -421,31 +425,31 @@ impl World {
         let started = Instant::now();
         let patience = match self.out {
             // What is not journaled is missed later.
-            None | Some(Site::Told | Site::Published) => LISTEN,
+            None | Some(Site::Reported | Site::Published) => LISTEN,
             Some(_) => LISTEN_FOR_LIE,
         };
-        let lied = || self.sides[0].told.pressed() > 0 || evidence::heard(self.sides[1].namespace()) != heard;
+        let lied = || self.sides[0].reported.pressed() > 0 || evidence::heard(self.sides[1].namespace()) != heard;
         while started.elapsed() < patience && !(self.out.is_some() && lied()) {
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(LISTEN); // One lie is seldom alone.
     }
 
-    fn end(&mut self, victims: &[usize], dies: Death) -> Vec<String> {
+    fn end(&mut self, victims: &[usize], dies: RunError) -> Vec<String> {
         // All links first: what a host says after its end must reach nobody.
         wires().iter().for_each(|wire| wire.plug(None));
         for victim in victims {
             let random = &mut self.random;
             let mut choose = |versions: usize| match dies {
-                Death::Cut { keeps: true } => random.below(versions as u64) as usize,
+                RunError::Cut { keeps: true } => random.below(versions as u64) as usize,
                 _ => 0,
             };
-            self.sides[*victim].die((dies != Death::Killed).then_some(&mut choose));
+            self.sides[*victim].die((dies != RunError::Killed).then_some(&mut choose));
         }
         let recovered: Vec<_> = victims.iter().map(|victim| self.sides[*victim].recovered()).collect();
         let mut lies = Vec::new();
         for (victim, (_, namespace)) in victims.iter().zip(&recovered) {
-            lies.extend(self.sides[*victim].told.lies(namespace));
+            lies.extend(self.sides[*victim].reported.lies(namespace));
             let other = 1 - victim;
             let of_other = victims.iter().position(|one| *one == other).map(|at| &recovered[at].1);
             let of_other = of_other.unwrap_or_else(|| self.sides[other].namespace());
@@ -481,7 +485,7 @@ impl Drop for World {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Death {
+enum RunError {
     Killed,
     Cut { keeps: bool },
 }
@@ -505,7 +509,7 @@ impl Phase {
 /// Who writes down what is told.
 #[derive(Clone)]
 pub struct Pen {
-    pub told: Arc<Told>,
+    pub reported: Arc<Reported>,
     pub namespace: Namespace,
     pub name: &'static str,
     pub phase: Phase,
@@ -513,7 +517,7 @@ pub struct Pen {
 
 impl Pen {
     pub fn note(&self, fact: Fact) {
-        self.told.note(fact);
+        self.reported.note(fact);
     }
 
     /// A name that nothing else has.

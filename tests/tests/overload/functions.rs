@@ -85,16 +85,16 @@ fn producers_far_beyond_a_function_are_told_busy_and_the_others_go_on() {
     });
     let answer = post(port, "/v1/namespaces/main/logs/in/records");
     assert!(answer.starts_with("HTTP/1.1 503") && answer.to_lowercase().contains("\r\nretry-after: 1\r\n"), "{answer}");
-    let told: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    asked_ms.push(told["error"]["retry_after_ms"].as_u64().expect("in JSON as well"));
+    let reported: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    asked_ms.push(reported["error"]["retry_after_ms"].as_u64().expect("in JSON as well"));
     let to = format!("mr://127.0.0.1:{port}/main").parse().unwrap();
     let rust = blocking::Client::connect(&to, &Options::default()).unwrap();
     let error = rust.append("in", b"refused", AppendOptions::default()).unwrap_err();
     asked_ms.push(error.retry_after_ms().expect("in Rust").into());
     let said = place.run(["--json", "log", "append", "in", "refused"]);
     assert_eq!(said.code, 75, "{said:#?}");
-    let told: Value = serde_json::from_str(&said.stderr).unwrap();
-    asked_ms.push(told["error"]["retry_after_ms"].as_u64().expect("on the command line"));
+    let reported: Value = serde_json::from_str(&said.stderr).unwrap();
+    asked_ms.push(reported["error"]["retry_after_ms"].as_u64().expect("on the command line"));
     assert!(asked_ms.iter().all(|ms| in_range(*ms)), "{asked_ms:?}");
     assert!(asked_ms.iter().any(|ms| *ms != asked_ms[0]), "all are to come back at once: {asked_ms:?}");
     for n in 1..=20 {

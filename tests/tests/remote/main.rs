@@ -264,6 +264,6 @@ fn a_tail_knows_which_log_it_follows_before_the_first_record_comes() {
     mortal.place.run(["log", "create", "raw"]).ok();
     mortal.place.feed(["log", "append", "raw", "--lines"], b"1\n2\n3\n").ok();
     mortal.live();
-    let told = runtime.block_on(async { tokio::time::timeout(PATIENCE, tail.next_batch()).await }).unwrap();
-    assert_eq!(told.unwrap_err().code(), Code::CursorIncarnation);
+    let reported = runtime.block_on(async { tokio::time::timeout(PATIENCE, tail.next_batch()).await }).unwrap();
+    assert_eq!(reported.unwrap_err().code(), Code::CursorIncarnation);
 }

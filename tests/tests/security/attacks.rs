@@ -151,8 +151,8 @@ fn nothing_is_spoken_in_clear_beyond_this_machine() {
     assert!(refused.contains("MR6131") && !refused.contains("raw"), "{refused}");
     let capability = hub.issue("reader.cap", &["--allow", "observe=log:raw"]);
     let bearer = format!("Authorization: Bearer {}", fs::read_to_string(capability).unwrap().trim());
-    let told = curl(&["-H", &bearer]);
-    assert!(told.contains("\"raw\"") && !told.contains("\"other\""), "{told}");
+    let reported = curl(&["-H", &bearer]);
+    assert!(reported.contains("\"raw\"") && !reported.contains("\"other\""), "{reported}");
     // A capability is not good for another namespace's name, whether there is one or not.
     let url = url.replace("/hub/", "/none/");
     let mut command = std::process::Command::new("curl");

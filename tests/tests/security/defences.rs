@@ -233,8 +233,8 @@ fn function(without: Option<Defence>) -> Option<bool> {
     }
     let (place, port) = (place(without), Port::reserve());
     let theirs = Theirs::new(&place);
-    let (told, _host) = theirs.told_to_function(&port)?;
-    Some(told.contains("\"logs\""))
+    let (reported, _host) = theirs.told_to_function(&port)?;
+    Some(reported.contains("\"logs\""))
 }
 
 /// An address of this machine that is not a loopback address.

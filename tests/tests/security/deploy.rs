@@ -68,23 +68,23 @@ fn a_function_gets_no_right_that_its_deployer_does_not_have() {
     for (at, lacks) in ENOUGH.iter().enumerate() {
         let rest: Vec<&str> = ENOUGH.iter().copied().filter(|grant| grant != lacks).collect();
         let deployer = Deployer::new(&hub, &format!("lacks-{at}.cap"), &rest);
-        let told = deployer.refused().unwrap_or_default();
-        assert!(told.starts_with("error[MR6170]"), "{lacks}: {told}");
+        let reported = deployer.refused().unwrap_or_default();
+        assert!(reported.starts_with("error[MR6170]"), "{lacks}: {reported}");
     }
     // What is missing is named, all of it.
     let deployer =
         Deployer::new(&hub, "little.cap", &["bind,read=raw", "bind=function:shout", "create,append=dead/shout"]);
-    let told = deployer.refused().unwrap_or_default();
-    assert!(told.contains("function 'shout' takes append on log 'raw' and everything below it"), "{told}");
-    assert!(told.contains("function 'shout' takes append on log 'loud'"), "{told}");
-    assert!(told.contains("the file's log takes create on log 'loud'"), "{told}");
+    let reported = deployer.refused().unwrap_or_default();
+    assert!(reported.contains("function 'shout' takes append on log 'raw' and everything below it"), "{reported}");
+    assert!(reported.contains("function 'shout' takes append on log 'loud'"), "{reported}");
+    assert!(reported.contains("the file's log takes create on log 'loud'"), "{reported}");
     deployer.run(&["up", "--dry-run"]).fails("MR6170", 1);
     // Neither secrets nor the network are anybody's but who administers the namespace.
     for line in ["secrets = [\"key\"]\n", "network = true\n", "sends = [\"mr://127.0.0.1:1/other\"]\n"] {
         let deployer = Deployer::new(&hub, &format!("{}.cap", &line[..5]), &ENOUGH);
         deployer.place.write("millrace.toml", &format!("{APPLICATION}{line}"));
-        let told = deployer.refused().unwrap_or_default();
-        assert!(told.starts_with("error[MR6170]"), "{line}: {told}");
+        let reported = deployer.refused().unwrap_or_default();
+        assert!(reported.starts_with("error[MR6170]"), "{line}: {reported}");
     }
     assert!(hub.place.run(["--json", "function", "ls"]).ok().objects().is_empty());
     let mut logs = hub.place.run(["--json", "log", "ls"]).ok().objects();
@@ -96,8 +96,8 @@ fn a_function_gets_no_right_that_its_deployer_does_not_have() {
     let deployer = Deployer::new(&hub, "enough.cap", &ENOUGH);
     match deployer.refused() {
         None => assert!(is_full(&hub), "code of a stranger runs in a full sandbox only"),
-        Some(told) => {
-            assert!(told.starts_with("error[MR6176]") && !is_full(&hub), "{told}");
+        Some(reported) => {
+            assert!(reported.starts_with("error[MR6176]") && !is_full(&hub), "{reported}");
             let more: Vec<&str> = ENOUGH.iter().copied().chain(["admin=namespace"]).collect();
             assert_eq!(Deployer::new(&hub, "admin.cap", &more).refused(), None);
         }
@@ -146,11 +146,11 @@ fn each_change_takes_its_right() {
     }
     // Nobody is told whether there is what they may not change.
     let stranger = Deployer::new(&hub, "stranger.cap", &["append=other"]);
-    let told = |args: &[&str], name: &str| stranger.run(args).fails("MR6132", 1).stderr.replace(name, "NAME");
-    assert_eq!(told(&["run", "retry", &dead], &dead), told(&["run", "retry", "1-0-1"], "1-0-1"));
-    assert_eq!(told(&["run", "cancel", &dead], &dead), told(&["run", "cancel", "1-0-1"], "1-0-1"));
-    assert_eq!(told(&["relay", "rm", "raw-2"], "raw-2"), told(&["relay", "rm", "none"], "none"));
-    assert_eq!(told(&["function", "rm", "shout"], "shout"), told(&["function", "rm", "none"], "none"));
+    let reported = |args: &[&str], name: &str| stranger.run(args).fails("MR6132", 1).stderr.replace(name, "NAME");
+    assert_eq!(reported(&["run", "retry", &dead], &dead), reported(&["run", "retry", "1-0-1"], "1-0-1"));
+    assert_eq!(reported(&["run", "cancel", &dead], &dead), reported(&["run", "cancel", "1-0-1"], "1-0-1"));
+    assert_eq!(reported(&["relay", "rm", "raw-2"], "raw-2"), reported(&["relay", "rm", "none"], "none"));
+    assert_eq!(reported(&["function", "rm", "shout"], "shout"), reported(&["function", "rm", "none"], "none"));
     for args in [&["outbox", "rm", "x"][..], &["outbox", "reset", "x", "--skip"], &["relay", "resume", "raw"]] {
         stranger.run(args).fails("MR6132", 1);
     }
@@ -175,12 +175,12 @@ fn removing_logs_takes_the_right_to_the_dead_letters_of_deployed_functions() {
         deployer.run(&["down", "--logs", "--force"])
     };
     let some = ["bind=function:shout", "delete=dead/shout"];
-    let told = down("some.cap", &some).fails("MR6170", 1).stderr;
-    assert!(told.contains("removing the logs takes delete on log 'orders/failed'"), "{told}");
+    let reported = down("some.cap", &some).fails("MR6170", 1).stderr;
+    assert!(reported.contains("removing the logs takes delete on log 'orders/failed'"), "{reported}");
     assert_eq!(hub.place.records("orders/failed"), ["x"]);
     // Callers without the right to the function are not told of it.
-    let told = down("none.cap", &["delete=dead/shout"]).fails("MR6170", 1).stderr;
-    assert!(!told.contains("orders"), "{told}");
+    let reported = down("none.cap", &["delete=dead/shout"]).fails("MR6170", 1).stderr;
+    assert!(!reported.contains("orders"), "{reported}");
     down("all.cap", &["bind=function:shout", "delete=dead/shout", "delete=orders/failed"]).ok();
     let logs = hub.place.run(["--json", "log", "ls"]).ok().objects();
     assert!(logs.iter().all(|log| log["name"] != "orders/failed"), "{logs:?}");
@@ -194,8 +194,8 @@ fn of_many_rights_that_a_deployer_lacks_some_are_named() {
     // As many logs as a file may have, none of which the sender may make.
     let logs: String = (0..10_000).map(|at| format!("[logs.a{at}]\n")).collect();
     stranger.place.write("millrace.toml", &logs);
-    let told = stranger.run(&["up"]).fails("MR6170", 1).stderr;
-    assert!(told.contains("on log 'a19'; and more") && !told.contains("'a20'"), "{told}");
+    let reported = stranger.run(&["up"]).fails("MR6170", 1).stderr;
+    assert!(reported.contains("on log 'a19'; and more") && !reported.contains("'a20'"), "{reported}");
 }
 
 #[test]
@@ -213,8 +213,8 @@ fn other_code_of_a_function_takes_the_right_to_the_logs_that_it_is_bound_to() {
         deployer.place.write("millrace.toml", file);
         deployer.run(&["up", "--dry-run"])
     };
-    let told = up("enough.cap", &enough).fails("MR6170", 1).stderr;
-    assert!(told.contains("function 'shout' takes read on log 'other'"), "{told}");
+    let reported = up("enough.cap", &enough).fails("MR6170", 1).stderr;
+    assert!(reported.contains("function 'shout' takes read on log 'other'"), "{reported}");
     let stranger = up("stranger.cap", &["append=raw"]).fails("MR6170", 1).stderr;
     assert!(!stranger.contains("log 'other'"), "{stranger}");
     let more: Vec<&str> = enough.iter().copied().chain(["read=other", "admin=namespace"]).collect();
@@ -239,10 +239,10 @@ fn a_retry_takes_the_right_to_read_the_record_unless_the_function_is_bound_to_it
     // Whoever deployed this one need not have had the right to read 'other'.
     deploy_failing(&hub, "raw");
     let runs = Deployer::new(&hub, "runs.cap", &["run=function:shout"]);
-    let told = runs.run(&["run", "retry", &dead]).fails("MR6132", 1).stderr;
-    assert!(told.contains("read on log 'other'"), "{told}");
-    let told = runs.run(&["run", "retry", "--function", "shout"]).fails("MR6132", 1).stderr;
-    assert!(told.contains("1 dead letter of function 'shout'"), "{told}");
+    let reported = runs.run(&["run", "retry", &dead]).fails("MR6132", 1).stderr;
+    assert!(reported.contains("read on log 'other'"), "{reported}");
+    let reported = runs.run(&["run", "retry", "--function", "shout"]).fails("MR6132", 1).stderr;
+    assert!(reported.contains("1 dead letter of function 'shout'"), "{reported}");
     assert_eq!(hub.place.run(["--json", "run", "ls"]).ok().objects().len(), 1, "nothing was retried");
     let reads = Deployer::new(&hub, "reads.cap", &["run=function:shout", "read=other"]);
     reads.run(&["run", "retry", &dead]).ok();
@@ -266,8 +266,8 @@ fn other_code_of_a_function_takes_the_right_to_the_logs_of_its_pending_runs() {
         let may: Vec<&str> = ENOUGH.iter().chain(&["admin=namespace"]).chain(more).copied().collect();
         Deployer::new(&hub, file, &may).run(&["up", "--dry-run"])
     };
-    let told = dry_run("enough.cap", &[]).fails("MR6170", 1).stderr;
-    assert!(told.contains("function 'shout' takes read on log 'other'"), "{told}");
+    let reported = dry_run("enough.cap", &[]).fails("MR6170", 1).stderr;
+    assert!(reported.contains("function 'shout' takes read on log 'other'"), "{reported}");
     dry_run("more.cap", &["read=other"]).ok();
 }
 
@@ -289,8 +289,11 @@ fn functions_of_another_application_are_changed_only_if_they_are_taken_over() {
     assert_eq!(functions(), ["shout", "whisper"], "nothing of the other application is removed");
     one.place.write("millrace.toml", APPLICATION);
     for command in [&["up", "--dry-run"][..], &["up"], &["down"]] {
-        let told = one.run_with(&two, command).fails("MR6177", 1).stderr;
-        assert!(told.contains("function 'shout' was deployed from '/") && told.contains(", from elsewhere"), "{told}");
+        let reported = one.run_with(&two, command).fails("MR6177", 1).stderr;
+        assert!(
+            reported.contains("function 'shout' was deployed from '/") && reported.contains(", from elsewhere"),
+            "{reported}"
+        );
     }
     assert_eq!(functions(), ["shout", "whisper"]);
     // Then it is no longer the application of the first, and the function that its file no longer names goes.

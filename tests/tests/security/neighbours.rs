@@ -79,8 +79,8 @@ fn another_user_at_a_loopback_address_is_refused_by_wire_http_and_c() {
     let port = host.port();
     // By wire: nothing but the refusal comes, whatever namespace is asked for.
     let greeting = [&PREFACE[..], &framed(1, &hello())].concat();
-    let told = says(other("bash"), port, &greeting);
-    let text = String::from_utf8_lossy(&told).into_owned();
+    let reported = says(other("bash"), port, &greeting);
+    let text = String::from_utf8_lossy(&reported).into_owned();
     assert!(text.contains("MR6166") && text.contains(&format!("user {OTHER} does not run this host")), "{text}");
     assert!(!text.contains("hub"), "{text}");
     assert_eq!(Client::connect(port).append(b"own"), 1);
@@ -234,18 +234,18 @@ fn a_function_with_the_network_is_not_taken_for_the_user_whose_host_runs_it() {
     }
     let (place, port) = (Place::empty(), Port::reserve());
     let theirs = Theirs::new(&place);
-    let Some((told, _host)) = theirs.told_to_function(&port) else {
+    let Some((reported, _host)) = theirs.told_to_function(&port) else {
         println!("not run: this machine gives no sandbox");
         return;
     };
-    assert!(told.contains("MR6166") && !told.contains("\"logs\""), "{told}");
+    assert!(reported.contains("MR6166") && !reported.contains("\"logs\""), "{reported}");
     let url = format!("http://127.0.0.1:{port}/v1/namespaces/hub/logs");
     // Anyone who looks the same as the function is refused as well, and has the socket.
     assert!(curl(other("curl"), &[], &url).text().contains("MR6166"));
     let socket = theirs.dir.join(".millrace/socket");
     let more = ["--unix-socket", socket.to_str().unwrap()];
-    let told = curl(other("curl"), &more, "http://localhost/v1/namespaces/hub/logs");
-    assert!(told.text().contains("\"logs\""), "{}", told.text());
+    let reported = curl(other("curl"), &more, "http://localhost/v1/namespaces/hub/logs");
+    assert!(reported.text().contains("\"logs\""), "{}", reported.text());
     // Without such a function the address knows its owner.
     place.write("theirs/millrace.toml", &with_function(false));
     theirs.run(&["up"]).ok();
@@ -263,8 +263,8 @@ fn squat(listener: &TcpListener, of: u32, welcome: &[u8]) -> Vec<u8> {
     let mut bytes = [0; 4096];
     assert!(stream.read(&mut bytes).unwrap() > 0, "it greets");
     stream.write_all(welcome).unwrap();
-    let told = stream.read(&mut bytes).unwrap_or(0);
-    bytes[..told].to_vec()
+    let reported = stream.read(&mut bytes).unwrap_or(0);
+    bytes[..reported].to_vec()
 }
 
 /// What a program of this user is told that took the port of a host before it, by a command of this place.
@@ -286,8 +286,8 @@ fn told_by(user: &str, command: impl FnOnce(&str) -> Command) -> (Vec<u8>, Ended
     let address = format!("mr://127.0.0.1:{port}/hub");
     let command = command(&address);
     let asks = thread::spawn(move || end(command, b""));
-    let told = squat(&listener, user.parse().unwrap(), &welcome);
-    (told, asks.join().unwrap())
+    let reported = squat(&listener, user.parse().unwrap(), &welcome);
+    (reported, asks.join().unwrap())
 }
 
 #[test]
@@ -295,12 +295,12 @@ fn whoever_took_the_port_before_the_host_gets_no_record() {
     if !is_root() {
         return;
     }
-    let (told, ended) = told_to_squatter(&Place::empty(), OTHER);
-    assert_eq!(told, b"", "it is told nothing more");
+    let (reported, ended) = told_to_squatter(&Place::empty(), OTHER);
+    assert_eq!(reported, b"", "it is told nothing more");
     ended.fails("MR6163", 1);
     // A program of this user is asked for the log, before it is told the record: nothing else kept that from the other one.
-    let (told, ended) = told_to_squatter(&Place::empty(), "0");
-    assert!(told.windows(8).any(|window| window == b"logs/raw"), "{told:?}");
+    let (reported, ended) = told_to_squatter(&Place::empty(), "0");
+    assert!(reported.windows(8).any(|window| window == b"logs/raw"), "{reported:?}");
     assert_ne!(ended.code, 0);
     // The same by the client in C.
     let (place, of_c) = (Place::empty(), |c: &Path, address: &str| {
@@ -309,8 +309,8 @@ fn whoever_took_the_port_before_the_host_gets_no_record() {
         command
     });
     let c = c_program(&place);
-    let (told, ended) = told_by(OTHER, |address| of_c(&c, address));
-    assert!(told.is_empty() && ended.code == 1 && ended.stderr.contains("MR6163"), "{told:?}, {ended:?}");
-    let (told, _) = told_by("0", |address| of_c(&c, address));
-    assert!(told.windows(6).any(|window| window == b"secret"), "{told:?}");
+    let (reported, ended) = told_by(OTHER, |address| of_c(&c, address));
+    assert!(reported.is_empty() && ended.code == 1 && ended.stderr.contains("MR6163"), "{reported:?}, {ended:?}");
+    let (reported, _) = told_by("0", |address| of_c(&c, address));
+    assert!(reported.windows(6).any(|window| window == b"secret"), "{reported:?}");
 }

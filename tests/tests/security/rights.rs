@@ -100,11 +100,14 @@ fn a_request_is_refused_without_any_one_of_the_rights_that_it_takes() {
         };
         for (lacking, lacks) in takes.iter().enumerate() {
             let rest: Vec<&str> = takes.iter().copied().filter(|grant| grant != lacks).collect();
-            let told = answered(format!("{at}-{lacking}.cap"), &rest);
-            assert_eq!(told.as_deref(), Some("MR6132"), "{name}, without {lacks}");
+            let reported = answered(format!("{at}-{lacking}.cap"), &rest);
+            assert_eq!(reported.as_deref(), Some("MR6132"), "{name}, without {lacks}");
         }
         // What else is wrong is another matter: that there is no cluster, or that the run has ended.
-        let told = answered(format!("{at}.cap"), &takes);
-        assert!(!matches!(told.as_deref(), Some("MR6131" | "MR6132")), "{name}, with all of its rights: {told:?}");
+        let reported = answered(format!("{at}.cap"), &takes);
+        assert!(
+            !matches!(reported.as_deref(), Some("MR6131" | "MR6132")),
+            "{name}, with all of its rights: {reported:?}"
+        );
     }
 }

@@ -110,13 +110,13 @@ pub fn foreign_stream(without: Option<Defence>) -> Option<bool> {
 pub fn told_of_logs(without: Option<Defence>) -> Option<bool> {
     let hub = hub(without);
     let mut session = Session::open(&hub, &hub.issue("one.cap", &["--read", "raw"]));
-    let mut told = |log: &str| {
+    let mut reported = |log: &str| {
         session.ask(&Get { log, seqno: 1, wait_ms: 0, durability: None }, |frame| {
             let failure: Failure<'_> = frame.message().unwrap();
             (failure.code.to_string(), failure.detail.replace(log, "LOG"))
         })
     };
-    Some(told("other") != told("none"))
+    Some(reported("other") != reported("none"))
 }
 
 /// Whether who has no capability of a host learns which namespaces it serves.
@@ -124,11 +124,11 @@ pub fn told_of_namespaces(without: Option<Defence>) -> Option<bool> {
     let (hub, elsewhere) = (hub(without), Hub::new());
     let foreign = fs::read_to_string(elsewhere.issue("foreign.cap", &["--read", "raw"])).unwrap();
     let bearer = format!("Authorization: Bearer {}", foreign.trim());
-    let told = |namespace: &str| {
+    let reported = |namespace: &str| {
         let url = format!("https://127.0.0.1:{}/v1/namespaces/{namespace}/logs", hub.port);
         curl(Command::new("curl"), &["-k", "-H", &bearer], &url).text().replace(namespace, "NAMESPACE")
     };
-    Some(told("hub") != told("none"))
+    Some(reported("hub") != reported("none"))
 }
 
 /// Opens so many connections and says nothing over them.

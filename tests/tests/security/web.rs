@@ -29,27 +29,30 @@ fn a_page_of_a_known_origin_needs_a_capability_and_others_get_nothing() {
     let records = "logs/raw/records";
     // The browser asks first.
     let asks = ["-X", "OPTIONS", "-H", "Access-Control-Request-Method: POST", "-H"];
-    let told = curl(&host, &[&asks[..], &[APP]].concat(), records);
-    assert!(told.starts_with("http/1.1 204") && told.contains("access-control-allow-headers: authorization"), "{told}");
-    assert!(told.contains("access-control-allow-origin: https://app.example"), "{told}");
-    assert!(!told.contains("access-control-allow-credentials"), "{told}");
-    let told = curl(&host, &[&asks[..], &["Origin: https://evil.example"]].concat(), records);
-    assert!(told.starts_with("http/1.1 403") && !told.contains("access-control"), "{told}");
+    let reported = curl(&host, &[&asks[..], &[APP]].concat(), records);
+    assert!(
+        reported.starts_with("http/1.1 204") && reported.contains("access-control-allow-headers: authorization"),
+        "{reported}"
+    );
+    assert!(reported.contains("access-control-allow-origin: https://app.example"), "{reported}");
+    assert!(!reported.contains("access-control-allow-credentials"), "{reported}");
+    let reported = curl(&host, &[&asks[..], &["Origin: https://evil.example"]].concat(), records);
+    assert!(reported.starts_with("http/1.1 403") && !reported.contains("access-control"), "{reported}");
     // The connection is the owner's, and the page is not: without a capability it has no rights.
     let site = ["-H", APP, "-H", "Sec-Fetch-Site: cross-site", "-d", "x"];
-    let told = curl(&host, &site, records);
-    assert!(told.starts_with("http/1.1 401"), "{told}");
-    let told = curl(&host, &[&site[..], &["-H", &bearer]].concat(), records);
-    assert!(told.starts_with("http/1.1 201"), "{told}");
+    let reported = curl(&host, &site, records);
+    assert!(reported.starts_with("http/1.1 401"), "{reported}");
+    let reported = curl(&host, &[&site[..], &["-H", &bearer]].concat(), records);
+    assert!(reported.starts_with("http/1.1 201"), "{reported}");
     assert!(
-        told.contains("access-control-allow-origin: https://app.example") && told.contains("vary: origin"),
-        "{told}"
+        reported.contains("access-control-allow-origin: https://app.example") && reported.contains("vary: origin"),
+        "{reported}"
     );
     // It has what its capability permits, and reads why it is refused.
-    let told = curl(&host, &["-H", APP, "-H", &bearer], "logs/raw/records/1");
-    assert!(told.contains("mr6132") && told.contains("access-control-allow-origin"), "{told}");
-    let told = curl(&host, &["-H", "Origin: https://evil.example", "-H", &bearer, "-d", "x"], records);
-    assert!(told.starts_with("http/1.1 403") && !told.contains("access-control"), "{told}");
+    let reported = curl(&host, &["-H", APP, "-H", &bearer], "logs/raw/records/1");
+    assert!(reported.contains("mr6132") && reported.contains("access-control-allow-origin"), "{reported}");
+    let reported = curl(&host, &["-H", "Origin: https://evil.example", "-H", &bearer, "-d", "x"], records);
+    assert!(reported.starts_with("http/1.1 403") && !reported.contains("access-control"), "{reported}");
     assert_eq!(place.records("raw"), ["x"]);
     for origin in ["*", "null", "https://app.example/path"] {
         let refused = place.run(["serve", "--cors-origin", origin]);
@@ -125,18 +128,18 @@ fn a_browser_gives_a_page_what_its_origin_may_have() {
     let records = format!("http://127.0.0.1:{}/v1/namespaces/hub/logs/raw/records", running.port());
     host.set(serde_json::json!([records, bearer]).to_string()).unwrap();
     // A simple request reaches the host whatever its origin is, over a connection of the owner's. It has no rights.
-    let told = browse(&place, &[], &format!("http://127.0.0.1:{unknown}/"));
+    let reported = browse(&place, &[], &format!("http://127.0.0.1:{unknown}/"));
     for line in ["simple: opaque;", "bare: blocked;", "capable: blocked;", "read: blocked;"] {
-        assert!(told.contains(line), "{line}: {told}");
+        assert!(reported.contains(line), "{line}: {reported}");
     }
     assert!(place.records("raw").is_empty());
-    let told = browse(&place, &[], &format!("http://127.0.0.1:{known}/"));
+    let reported = browse(&place, &[], &format!("http://127.0.0.1:{known}/"));
     for line in ["bare: 401 ", "capable: 201 ", "read: 403 "] {
-        assert!(told.contains(line), "{line}: {told}");
+        assert!(reported.contains(line), "{line}: {reported}");
     }
     assert_eq!(place.records("raw"), ["capable"]);
     // A name that leads to this machine by now, as an attacker's may.
     let rebound = ["--host-resolver-rules=MAP evil.example 127.0.0.1"];
-    let told = browse(&place, &rebound, &format!("http://evil.example:{}/v1/namespaces", running.port()));
-    assert!(told.contains("MR60") && !told.contains("\"hub\""), "{told}");
+    let reported = browse(&place, &rebound, &format!("http://evil.example:{}/v1/namespaces", running.port()));
+    assert!(reported.contains("MR60") && !reported.contains("\"hub\""), "{reported}");
 }

@@ -58,14 +58,14 @@ fn append(address: &str, texts: &[String], key: &str) {
     thread_local! { static CLIENT: std::cell::RefCell<Option<Client>> = const { std::cell::RefCell::new(None) }; }
     let records: Vec<(&str, &[u8])> = texts.iter().map(|text| ("in", text.as_bytes())).collect();
     loop {
-        let told = CLIENT.with_borrow_mut(|kept| {
+        let reported = CLIENT.with_borrow_mut(|kept| {
             let client = match kept {
                 Some(client) => client,
                 None => kept.insert(Client::connect(&address.parse()?, &Options::default())?),
             };
             client.append_many(&records, AppendOptions { key: Some(key), ..AppendOptions::default() })
         });
-        match told {
+        match reported {
             Ok(receipts) => return assert_eq!(receipts.len(), texts.len()),
             Err(error) if may_pass(&error) => {
                 thread::sleep(Duration::from_millis(10));
@@ -172,7 +172,7 @@ impl Supervised {
     }
 
     /// The numbers that were acknowledged so far.
-    pub fn told(&self, records: u64) -> u64 {
+    pub fn reported(&self, records: u64) -> u64 {
         (self.acknowledged() * BATCH).min(numbers(self.client, records).count() as u64)
     }
 }

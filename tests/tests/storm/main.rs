@@ -172,12 +172,12 @@ impl Storm {
 
     /// Everything that has happened, so that it shows whether anything does.
     fn moved(&self) -> u64 {
-        let told: u64 = self.clients.iter().map(|client| client.told(self.records)).sum();
-        told + self.books.iter().map(|book| book.total()).sum::<u64>()
+        let reported: u64 = self.clients.iter().map(|client| client.reported(self.records)).sum();
+        reported + self.books.iter().map(|book| book.total()).sum::<u64>()
     }
 
-    fn told(&self) -> u64 {
-        self.clients.iter().map(|client| client.told(self.records)).sum()
+    fn reported(&self) -> u64 {
+        self.clients.iter().map(|client| client.reported(self.records)).sum()
     }
 
     /// Everything that is wrong, and what is pending.
@@ -226,7 +226,7 @@ impl Storm {
             thread::sleep(Duration::from_millis(pause));
             if said.elapsed() > Duration::from_secs(10) {
                 said = Instant::now();
-                println!("storm: {} of {} told, {strokes}", self.told(), self.records);
+                println!("storm: {} of {} told, {strokes}", self.reported(), self.records);
             }
             let moved = self.moved();
             if moved != seen {
@@ -318,9 +318,9 @@ impl Storm {
             for log in logs {
                 let name = log["name"].as_str().expect("a name");
                 if name.starts_with("dead/") {
-                    let letters = site.place.records(name);
-                    if let Some(first) = letters.first() {
-                        self.give_up(&format!("'{name}' has {} letters; the first: {first}", letters.len()));
+                    let dead_letters = site.place.records(name);
+                    if let Some(first) = dead_letters.first() {
+                        self.give_up(&format!("'{name}' has {} letters; the first: {first}", dead_letters.len()));
                     }
                 }
             }

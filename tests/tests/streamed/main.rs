@@ -161,14 +161,14 @@ fn what_streamed_functions_append_is_there_once_and_in_order_however_often_their
         let (run, append) = (*next / APPENDS + 1, *next % APPENDS);
         assert_eq!((seqno.parse(), i.parse()), (Ok(run), Ok(append)), "{text}");
         *next += 1;
-        let told = format!("{token} {now}");
+        let reported = format!("{token} {now}");
         let (answered, then) = last.get(runtime).copied().unwrap_or((0, ""));
         if append == 0 {
-            assert!(tokens.insert(told), "two runs with one token: {text}");
+            assert!(tokens.insert(reported), "two runs with one token: {text}");
             assert_eq!(before, "0", "{text}");
         } else {
             let earlier = then.split(' ').skip(3).take(2).collect::<Vec<_>>().join(" ");
-            assert_eq!(told, earlier, "a run was told something else: {then}, then {text}");
+            assert_eq!(reported, earlier, "a run was told something else: {then}, then {text}");
             let expected = if runtime == "oneshot" { 0 } else { answered };
             assert_eq!(before.parse(), Ok(expected), "the append before was answered wrongly: {text}");
         }

@@ -62,8 +62,8 @@ fn a_host_that_loses_any_of_its_threads_ends_and_says_which() {
         all += 1;
         assert_eq!(host.ended(), 1, "the end of '{name}'");
         let said = fs::read_to_string(&stderr).unwrap();
-        let told = if name == "millrace" { "main" } else { name };
-        assert!(said.contains(&format!("error[MR5004]: thread '{told}")), "the end of '{name}': {said}");
+        let reported = if name == "millrace" { "main" } else { name };
+        assert!(said.contains(&format!("error[MR5004]: thread '{reported}")), "the end of '{name}': {said}");
         drop(clients);
     }
     assert!(all >= expected.len(), "{all}");

@@ -159,19 +159,19 @@ fn all_ended(place: &Place) -> Vec<Value> {
     assert_eq!((&function["pending"], &function["done"]), (&json!(0), &json!(200)), "{function}");
     let why = object(place, &["why", "copy"]);
     assert!(!why.to_string().contains("uncounted"), "{why}");
-    let letters = place.records("dead/copy");
-    assert_eq!(place.records("out").len() + letters.len(), 200);
-    letters.iter().map(|letter| serde_json::from_str(letter).unwrap()).collect()
+    let dead_letters = place.records("dead/copy");
+    assert_eq!(place.records("out").len() + dead_letters.len(), 200);
+    dead_letters.iter().map(|letter| serde_json::from_str(letter).unwrap()).collect()
 }
 
-fn tells_each(letters: &[Value], lost: u64) {
-    let mut seqnos: Vec<u64> = letters.iter().map(|letter| letter["seqno"].as_u64().unwrap()).collect();
+fn tells_each(dead_letters: &[Value], lost: u64) {
+    let mut seqnos: Vec<u64> = dead_letters.iter().map(|letter| letter["seqno"].as_u64().unwrap()).collect();
     seqnos.sort_unstable();
-    assert_eq!(seqnos, (100..100 + lost).collect::<Vec<_>>(), "{letters:?}");
+    assert_eq!(seqnos, (100..100 + lost).collect::<Vec<_>>(), "{dead_letters:?}");
     // The first of the damaged records may have its trigger, and the trigger behind the last its record.
-    let codes = |code: &str| letters.iter().filter(|letter| letter["code"] == code).count() as u64;
-    assert_eq!(codes("MR2032") + codes("MR3009"), lost, "{letters:?}");
-    assert!(codes("MR2032") >= lost - 1 && letters.iter().all(|letter| letter["log"] == "in"), "{letters:?}");
+    let codes = |code: &str| dead_letters.iter().filter(|letter| letter["code"] == code).count() as u64;
+    assert_eq!(codes("MR2032") + codes("MR3009"), lost, "{dead_letters:?}");
+    assert!(codes("MR2032") >= lost - 1 && dead_letters.iter().all(|letter| letter["log"] == "in"), "{dead_letters:?}");
 }
 
 #[test]
@@ -222,9 +222,9 @@ fn a_dead_letter_has_the_record_when_only_its_trigger_is_damaged() {
     flip(&segment, find(&bytes, "a record, number 3") + 32 + 16);
     let _host = place.serve();
     place.idle();
-    let letters = place.records("dead/copy");
-    let letter: Value = serde_json::from_str(&letters[0]).unwrap();
-    assert_eq!((letters.len(), &letter["code"], &letter["seqno"]), (1, &json!("MR2032"), &json!(3)), "{letter}");
+    let dead_letters = place.records("dead/copy");
+    let letter: Value = serde_json::from_str(&dead_letters[0]).unwrap();
+    assert_eq!((dead_letters.len(), &letter["code"], &letter["seqno"]), (1, &json!("MR2032"), &json!(3)), "{letter}");
     assert_eq!(letter["data"], "a record, number 3");
     assert_eq!(place.records("out").len(), 4);
     let retry = || place.run(["--json", "run", "retry", "--function", "copy"]).ok();
@@ -234,7 +234,7 @@ fn a_dead_letter_has_the_record_when_only_its_trigger_is_damaged() {
     place.idle();
     assert_eq!(place.records("out")[4], "a record, number 3");
     // What anybody appends as such a letter of another error is none.
-    let forged = letters[0].replace("MR2032", "MR3009");
+    let forged = dead_letters[0].replace("MR2032", "MR3009");
     place.run(["log", "append", "dead/copy", &forged]).ok();
     assert_eq!(retry().text(), "");
 }
@@ -266,9 +266,9 @@ fn runs_that_damage_took_where_a_copy_begins_are_given_up() {
     let host = copy.serve();
     host.line_with(&["MR2032"]);
     copy.idle();
-    let letters = copy.records("dead/copy");
-    let letter: Value = serde_json::from_str(&letters[0]).unwrap();
-    assert_eq!((letters.len(), &letter["code"], &letter["seqno"]), (1, &json!("MR2032"), &json!(4)), "{letter}");
+    let dead_letters = copy.records("dead/copy");
+    let letter: Value = serde_json::from_str(&dead_letters[0]).unwrap();
+    assert_eq!((dead_letters.len(), &letter["code"], &letter["seqno"]), (1, &json!("MR2032"), &json!(4)), "{letter}");
     let out = copy.records("out");
     assert_eq!(out.iter().map(|line| &line[line.len() - 1..]).collect::<String>(), "12356");
 }

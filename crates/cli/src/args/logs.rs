@@ -129,7 +129,7 @@ pub(super) fn history(text: &str) -> Result<u64, String> {
     if text == "all" {
         return Ok(HISTORY_ALL);
     }
-    let count = units::parse_count(text).map_err(|told| format!("{told}, nor 'all'"))?;
+    let count = units::parse_count(text).map_err(|reported| format!("{reported}, nor 'all'"))?;
     if count == HISTORY_ALL { Ok(u64::MAX) } else { Ok(count) }
 }
 

@@ -569,22 +569,25 @@ mod tests {
     }
 
     /// Commands that a text tells its reader to run: `millrace …` in backticks, or at the start of a line of a block.
-    fn told(text: &str) -> Vec<String> {
+    fn reported(text: &str) -> Vec<String> {
         let spans = text.split('`').filter(|span| span.starts_with("millrace ")).map(|span| span.replace("\\\n", " "));
         let typed = text.lines().map(str::trim).filter(|line| line.starts_with("millrace ")).map(str::to_owned);
         spans.chain(typed).filter(|command| !command.contains('…')).collect()
     }
 
     /// What of a command does not exist. Words that stand for values are not looked at.
-    fn unknown(told: &str) -> Option<String> {
+    fn unknown(reported: &str) -> Option<String> {
         let mut command = Cli::command();
         command.build();
         let mut command = &command;
         let mut positional = false;
-        let told =
-            told.split(['|', '&', ';', '<', '>', '#', '`', ')']).next().unwrap_or("").trim_start_matches("millrace");
-        let told = told.split("  ").next().unwrap_or("");
-        for word in told.split_whitespace().map(|word| word.trim_end_matches([',', '.', ':', '\''])) {
+        let reported = reported
+            .split(['|', '&', ';', '<', '>', '#', '`', ')'])
+            .next()
+            .unwrap_or("")
+            .trim_start_matches("millrace");
+        let reported = reported.split("  ").next().unwrap_or("");
+        for word in reported.split_whitespace().map(|word| word.trim_end_matches([',', '.', ':', '\''])) {
             if word == "help" && command.get_name() == "millrace" || word == "COMMAND" {
                 continue;
             }
@@ -602,7 +605,7 @@ mod tests {
             } else if command.has_subcommands() && !positional && !word.starts_with('-') {
                 // A value of a global option may be before the command.
                 positional = true;
-                if !told.contains("-n ") && !told.contains("--namespace ") {
+                if !reported.contains("-n ") && !reported.contains("--namespace ") {
                     return Some(format!("{word} of {}", command.get_name()));
                 }
             }
@@ -629,8 +632,8 @@ mod tests {
             // In source files only text in backticks reaches users.
             let source = page.extension().is_some_and(|kind| kind == "rs");
             // What the program starts of itself has a name with underscores, and is no command.
-            let told = told(&text).into_iter().filter(|command| !command.starts_with("millrace __"));
-            for command in told.filter(|command| !source || !command.contains(['"', '{'])) {
+            let reported = reported(&text).into_iter().filter(|command| !command.starts_with("millrace __"));
+            for command in reported.filter(|command| !source || !command.contains(['"', '{'])) {
                 seen += 1;
                 if let Some(unknown) = unknown(&command) {
                     missing.push(format!("{}: {unknown}: {command}", page.display()));

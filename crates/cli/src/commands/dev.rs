@@ -1,10 +1,10 @@
 //! `millrace dev`: the application runs here, follows every save, and shows what it does.
 
 use super::{
+    host_problem::{HostProblems, Refusals, observe},
     live::Live,
     serve::on_signals,
     serving::Serving,
-    trouble::{Refusals, Troubles, observe},
 };
 use crate::{
     args::{ClusterArgs, DevArgs, Global},
@@ -46,10 +46,10 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = opened.namespace.clone();
     // The host comes first: if another one holds the namespace, nothing is changed under it.
     // Runs that are given up are told by the journal, with all others.
-    let (observers, troubles) = observe(false);
+    let (observers, host_problems) = observe(false);
     let (cluster, ca) = (ClusterArgs::default(), global.ca.as_deref());
     let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &cluster, ca, &observers)?;
-    let mut dev = Dev { live: Live::new(namespace.journal(), args.quiet), troubles, opened, looked, application };
+    let mut dev = Dev { live: Live::new(namespace.journal(), args.quiet), host_problems, opened, looked, application };
     dev.apply(false, out)?;
     dev.announce(&serving, out)?;
     dev.follow(&serving, &stop, out)?;
@@ -62,7 +62,7 @@ struct Dev {
     looked: Looked,
     live: Live,
     /// What the journal does not tell: attempts that will be repeated, and functions that cannot be started.
-    troubles: Troubles,
+    host_problems: HostProblems,
 }
 
 /// What the files looked like: the application file and all that it names, there or not.
@@ -134,7 +134,7 @@ impl Dev {
             }
             let journal = self.opened.namespace.journal();
             let seen = journal.tail();
-            self.troubles.tell(out)?;
+            self.host_problems.tell(out)?;
             if self.live.tell(out)? {
                 std::thread::sleep(TELL_EVERY);
             } else {
@@ -176,10 +176,10 @@ impl Dev {
     /// Applies the application; functions that the file no longer names go with their pending runs.
     fn apply(&self, reloading: bool, out: &mut Out) -> Outcome {
         super::up::each_step(out, |progress| {
-            Changes::of(&self.application).taking_over(true).apply(&self.opened, true, &mut |told| match told {
+            Changes::of(&self.application).taking_over(true).apply(&self.opened, true, &mut |reported| match reported {
                 // After a save only what changed is news.
                 Progress::Step(step) if reloading && step.action == Action::Unchanged => {}
-                told => progress(told),
+                reported => progress(reported),
             })
         })
     }

@@ -1,7 +1,7 @@
 //! Live output of a namespace: new records, ended runs, their appends and output.
 //!
 //! It is read from the journal, so it shows what other processes append as well. When more happens than can be read, the
-//! uneventful is counted and only failures are told one by one.
+//! uneventful is counted and only failures are shown one by one.
 
 use crate::{
     out::{Out, Style},
@@ -60,7 +60,7 @@ impl Live {
             return Ok(false);
         }
         let catalog = self.journal.catalog()?;
-        let mut told = 0;
+        let mut reported = 0;
         let mut counted: BTreeMap<String, u64> = BTreeMap::new();
         while self.scan.position() < tail {
             let event = match self.scan.next()? {
@@ -71,8 +71,8 @@ impl Live {
                 None => {}
                 Some(Event { failure: false, .. }) if self.quiet => {}
                 Some(event) if out.json() => out.object(&event.object)?,
-                Some(event) if event.failure || told < LINES_MAX => {
-                    told += event.text.len();
+                Some(event) if event.failure || reported < LINES_MAX => {
+                    reported += event.text.len();
                     for (style, text) in event.text {
                         let line = out.styled(style, &text);
                         out.line(line)?;
@@ -154,8 +154,8 @@ fn ended(entry: &Entry, run: Option<Pending>, catalog: &Catalog) -> Event {
             let rest = death.error.lines().skip(1).take(OUTPUT_LINES_MAX);
             text.extend(rest.map(|line| (Style::Bad, format!("{indent}{}", show::one_line(line.as_bytes())))));
             // The dead letter repeats all of this, so its place is enough.
-            let letters = run.iter().flat_map(|run| &run.appended).filter_map(|record| record.split("  ").next());
-            text.extend(letters.map(|place| (Style::Plain, format!("{indent}-> {place}"))));
+            let dead_letters = run.iter().flat_map(|run| &run.appended).filter_map(|record| record.split("  ").next());
+            text.extend(dead_letters.map(|place| (Style::Plain, format!("{indent}-> {place}"))));
         }
     }
     let printed = ending.output.lines().take(OUTPUT_LINES_MAX);

@@ -8,6 +8,7 @@ mod dev;
 mod entity;
 mod function;
 mod history;
+mod host_problem;
 mod init;
 mod journal;
 mod link;
@@ -21,7 +22,6 @@ mod serve;
 mod serving;
 mod shell;
 mod top;
-mod trouble;
 mod up;
 
 pub use shell::answer as answer_shell;

@@ -233,13 +233,13 @@ fn cancel(place: &Place, args: &RunCancelArgs, out: &mut Out) -> Outcome {
 fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {
     if let Some(id) = &args.id {
         let retried = place.retry(id.parse()?, args.busy_timeout)?;
-        return Ok(told(&retried, out)?);
+        return Ok(reported(&retried, out)?);
     }
     let function: Name = args.function.as_deref().unwrap_or_default().parse()?;
     let mut printed = Ok(());
     let all = place.retry_function(&function, args.busy_timeout, &mut |retried| {
         if out.json() && printed.is_ok() {
-            printed = told(retried, out);
+            printed = reported(retried, out);
         }
     })?;
     printed?;
@@ -263,7 +263,7 @@ fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {
     }
 }
 
-fn told(retried: &Retried, out: &mut Out) -> std::io::Result<()> {
+fn reported(retried: &Retried, out: &mut Out) -> std::io::Result<()> {
     let Retried { dead, run, function, log, seqno, before } = retried;
     if out.json() {
         return out.object(&json!({

@@ -1,8 +1,8 @@
 //! `millrace serve`: a host, until it is told to stop.
 
 use super::{
+    host_problem::{Refusals, observe},
     serving::{Named, Observers, Serving},
-    trouble::{Refusals, observe},
 };
 use crate::{
     args::{Global, ServeArgs},
@@ -37,13 +37,13 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     logging::start(&args.listen.log_level, out.json());
     millrace_gateway::set_patience(args.patience);
     let stop = on_signals(Some(args.drain))?;
-    let (observers, troubles) = observe(true);
+    let (observers, host_problems) = observe(true);
     let Some((namespaces, serving)) = start(args, global, &observers, &stop, out.json())? else { return Ok(()) };
     announce(&namespaces, &serving, out)?;
     let mut refusals = Refusals::default();
     loop {
         refusals.tell(&namespaces, out)?;
-        troubles.tell(out)?;
+        host_problems.tell(out)?;
         match stop.try_recv() {
             Err(mpsc::TryRecvError::Empty) => {
                 if let Some(error) = serving.failure() {
@@ -57,7 +57,7 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
         }
     }
     let stopped = serving.finish(args.drain, out);
-    troubles.tell(out)?;
+    host_problems.tell(out)?;
     stopped
 }
 

@@ -118,9 +118,9 @@ impl From<&FunctionStat> for FunctionDoc {
             triggered: stat.triggered,
             done: stat.done,
             pending: stat.pending(),
-            dead: stat.letters.given_up,
-            dead_kept: stat.letters.kept,
-            dead_retried: stat.letters.retried,
+            dead: stat.dead_letters.given_up,
+            dead_kept: stat.dead_letters.kept,
+            dead_retried: stat.dead_letters.retried,
             ..Self::default()
         };
         match &stat.definition {

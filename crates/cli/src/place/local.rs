@@ -143,29 +143,29 @@ pub fn wait_run(namespace: &Namespace, id: EventId, timeout: Duration) -> Result
 }
 
 /// A document of what the host would answer.
-fn told<T: serde::de::DeserializeOwned>(value: &impl serde::Serialize) -> Result<T> {
+fn reported<T: serde::de::DeserializeOwned>(value: &impl serde::Serialize) -> Result<T> {
     let document = serde_json::to_value(value).and_then(serde_json::from_value);
     document.map_err(|error| Code::DocumentUnknown.error(format!("a repair: {error}")))
 }
 
 pub fn ask_repair<T: serde::de::DeserializeOwned>(namespace: &Namespace, ask: Ask) -> Result<T> {
-    told(&namespace.inspect(|namespace| ask.ask(namespace))?)
+    reported(&namespace.inspect(|namespace| ask.ask(namespace))?)
 }
 
 pub fn amendments(namespace: &Namespace) -> Result<Vec<AmendmentsDoc>> {
-    told(&namespace.inspect(repairs::amendments)?)
+    reported(&namespace.inspect(repairs::amendments)?)
 }
 
 pub fn repairs(namespace: &Namespace) -> Result<Vec<RepairDoc>> {
-    told(&namespace.inspect(repairs::repairs)?)
+    reported(&namespace.inspect(repairs::repairs)?)
 }
 
 pub fn repair(namespace: &Namespace, number: u64) -> Result<RepairDoc> {
-    told(&namespace.inspect(|namespace| repairs::repair(namespace, number))?)
+    reported(&namespace.inspect(|namespace| repairs::repair(namespace, number))?)
 }
 
 pub fn repair_changes(namespace: &Namespace, number: u64, log: Option<&str>, after: u64) -> Result<ChangesDoc> {
-    told(&namespace.inspect(|namespace| repairs::page(namespace, number, log, after))?)
+    reported(&namespace.inspect(|namespace| repairs::page(namespace, number, log, after))?)
 }
 
 pub fn why(namespace: &Namespace, target: &str) -> Result<WhyDoc> {

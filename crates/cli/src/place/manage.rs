@@ -51,7 +51,7 @@ struct Dropped {
     dropped: u64,
 }
 
-fn told(doc: &RetriedDoc) -> Retried {
+fn reported(doc: &RetriedDoc) -> Retried {
     let RetriedDoc { dead, run, function, log, seqno, before } = doc.clone();
     Retried { dead, run, function, log, seqno, before }
 }
@@ -117,7 +117,7 @@ impl Place {
             Place::Local(namespace) => namespace.retry_run(run, patience),
             Place::Remote(remote, _) => {
                 let doc: RetriedDoc = remote.patiently(patience, || remote.manage(&Order::Retry { run }))?;
-                Ok(told(&doc))
+                Ok(reported(&doc))
             }
         }
     }
@@ -136,7 +136,7 @@ impl Place {
         let (began, mut first_before, mut heard) = (Instant::now(), None, HashSet::new());
         loop {
             let doc: RetriedAllDoc = remote.manage(&Order::RetryFunction { function: function.clone() })?;
-            for run in doc.runs.iter().map(told) {
+            for run in doc.runs.iter().map(reported) {
                 if heard.insert(run.dead) {
                     progress(&run);
                 }

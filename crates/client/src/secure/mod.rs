@@ -29,8 +29,8 @@ pub(crate) fn begin(credentials: &Credentials) -> Result<Option<Connecting>> {
 
 /// A failure of the transport as one of a connection.
 pub(crate) fn failed(error: &std::io::Error) -> Error {
-    if let Some(told) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        return tls::failed(told);
+    if let Some(reported) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return tls::failed(reported);
     }
     Code::ConnectionLost.error(format!("the connection broke: {error}"))
 }

@@ -134,7 +134,7 @@ impl Lane {
         self.fresh.binary_search_by_key(&run, |trigger| trigger.run).ok()
     }
 
-    pub fn fired(&mut self, run: EventId, fired: EventId, told: Attempt) {
+    pub fn fired(&mut self, run: EventId, fired: EventId, reported: Attempt) {
         if let Some(place) = self.fresh_place(run)
             && let Some(trigger) = self.fresh.remove(place)
         {
@@ -145,15 +145,15 @@ impl Lane {
         if started.newest.is_some_and(|newest| fired <= newest) {
             return;
         }
-        let waits = told.waits;
+        let waits = reported.waits;
         if !waits {
             started.attempted = Some(fired.sequence());
         } else if started.attempted.is_none() {
-            started.attempted = (told.before != 0).then_some(told.before);
+            started.attempted = (reported.before != 0).then_some(reported.before);
         }
-        (started.newest, started.attempts, started.excused) = (Some(fired), told.attempt, told.interrupted);
-        started.begun = started.begun.max(told.attempt).max(told.begun);
-        started.streamed |= told.streamed;
+        (started.newest, started.attempts, started.excused) = (Some(fired), reported.attempt, reported.interrupted);
+        started.begun = started.begun.max(reported.attempt).max(reported.begun);
+        started.streamed |= reported.streamed;
         match started.state {
             State::Running { fired: Some(_), .. } if waits => self.set_state(run, State::Ready),
             State::Running { fired: Some(own), .. } if own == fired => {}

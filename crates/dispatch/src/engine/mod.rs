@@ -132,9 +132,9 @@ impl Engine {
 
     /// A FIRED was read: somebody claimed the run, or says that its attempt is over and it waits. One that is older than what is
     /// known, because it was carried forward, changes nothing.
-    pub fn fired(&mut self, function: u32, run: EventId, fired: EventId, told: Attempt) {
+    pub fn fired(&mut self, function: u32, run: EventId, fired: EventId, reported: Attempt) {
         if let Some(lane) = self.lanes.get_mut(&function) {
-            lane.fired(run, fired, told);
+            lane.fired(run, fired, reported);
         }
     }
 

@@ -12,7 +12,7 @@ fn trigger(sequence: u64) -> Trigger {
     Trigger { run: id(sequence), number: sequence, cause: EventId::NONE, log: 1, seqno: sequence, at: Hlc::default() }
 }
 
-fn told(attempt: u32, interrupted: u32) -> Attempt {
+fn reported(attempt: u32, interrupted: u32) -> Attempt {
     Attempt { attempt, interrupted, ..Attempt::default() }
 }
 
@@ -40,10 +40,10 @@ fn policies() -> [Policy; 4] {
 fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
     let mut engine = Engine::default();
     engine.triggered(0, trigger(1));
-    engine.fired(0, id(1), id(12), told(2, 0));
+    engine.fired(0, id(1), id(12), reported(2, 0));
     engine.triggered(0, trigger(1)); // carried
-    engine.fired(0, id(1), id(11), told(1, 0)); // carried, and older
-    engine.fired(0, id(2), id(13), told(1, 0)); // of a run that is over
+    engine.fired(0, id(1), id(11), reported(1, 0)); // carried, and older
+    engine.fired(0, id(2), id(13), reported(1, 0)); // of a run that is over
     engine.recovered();
     let needed = [10, 11, 12, 13].map(|fired| engine.needs(0, id(1), id(fired)));
     assert_eq!((needed, engine.needs(0, id(2), id(13))), ([false, false, true, true], false));
@@ -52,12 +52,12 @@ fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
     assert_eq!(claimed.iter().map(|c| (c.trigger.run, c.attempt)).collect::<Vec<_>>(), [(id(1), 3)]);
     // While it works: a copy of the FIRED of a run that backs off.
     engine.confirm(0, id(1), id(14), 0);
-    engine.fired(0, id(1), id(14), told(3, 0));
+    engine.fired(0, id(1), id(14), reported(3, 0));
     let mut patient = policy(1, true, None);
     patient.attempts_max = 9;
     engine.define(0, Some(patient));
     assert!(matches!(engine.failed(0, id(1), id(14), oops(), 0), Verdict::Retry { .. }));
-    engine.fired(0, id(1), id(14), told(3, 0));
+    engine.fired(0, id(1), id(14), reported(3, 0));
     engine.ended(0);
     let (_, claimed) = engine.claim(1000, |_| 10).expect("it is still backing off, and due by now");
     assert_eq!(claimed[0].attempt, 4);
@@ -70,7 +70,7 @@ fn a_copy_of_a_namespace_goes_on_where_its_ancestor_was() {
     let mut engine = Engine::default();
     engine.define(0, Some(policy(1, true, None)));
     engine.triggered(0, trigger(1));
-    engine.fired(0, id(1), id(2), told(1, 0));
+    engine.fired(0, id(1), id(2), reported(1, 0));
     engine.triggered(0, trigger(3));
     engine.triggered(
         0,
@@ -79,17 +79,18 @@ fn a_copy_of_a_namespace_goes_on_where_its_ancestor_was() {
     // Host after host ends in the middle of the first run, until it has no attempt left.
     let most = 3 + lane::INTERRUPTIONS_MAX;
     for attempt in 2..=most {
-        engine.fired(0, id(1), copied(u64::from(attempt) + 10), told(attempt, attempt - 1));
+        engine.fired(0, id(1), copied(u64::from(attempt) + 10), reported(attempt, attempt - 1));
     }
     engine.recovered();
     let (_, claimed) = engine.claim(0, |_| 1).unwrap();
     assert_eq!((claimed[0].trigger.run, claimed[0].attempt, claimed[0].exhausted), (id(1), most, true));
     // Given back, its wait can be told.
-    engine.fired(0, id(1), copied(40), told(most, most));
+    engine.fired(0, id(1), copied(40), reported(most, most));
     engine.release(0, id(1), Some(copied(40)));
     engine.ended(0);
-    let untold =
-        engine.untold(0, id(1), copied(40)).map(|told| (told.attempt, told.interrupted, told.waits, told.before));
+    let untold = engine
+        .untold(0, id(1), copied(40))
+        .map(|reported| (reported.attempt, reported.interrupted, reported.waits, reported.before));
     assert_eq!(untold, Some((most, most, true, 40)));
     engine.done(0, id(1));
     let (_, claimed) = engine.claim(0, |_| 9).unwrap();
@@ -230,12 +231,12 @@ fn new_engine(model: &Model) -> Engine {
             // What was journaled last did not know of the end that it met itself.
             let interrupted = *place == Place::Interrupted;
             let interruptions = excused - u32::from(interrupted);
-            engine.fired(*function, *run, id(1 << 30 | run.sequence()), told(*attempts, interruptions));
+            engine.fired(*function, *run, id(1 << 30 | run.sequence()), reported(*attempts, interruptions));
             if !interrupted {
-                let over = Attempt { waits: true, ..told(*attempts, interruptions) };
+                let over = Attempt { waits: true, ..reported(*attempts, interruptions) };
                 engine.fired(*function, *run, id(1 << 31 | run.sequence()), over);
             }
-            engine.fired(*function, *run, id(1 << 30 | run.sequence()), told(*attempts, interruptions)); // as if carried forward
+            engine.fired(*function, *run, id(1 << 30 | run.sequence()), reported(*attempts, interruptions)); // as if carried forward
         }
     }
     engine.recovered();
@@ -420,9 +421,9 @@ fn a_newer_claim_fences_the_older() {
     engine.claim(0, |_| 1).unwrap();
     engine.confirm(0, id(1), id(2), 0);
     assert!(engine.holds(0, id(1), Some(id(2))));
-    engine.fired(0, id(1), id(2), told(1, 0)); // its own, read back
+    engine.fired(0, id(1), id(2), reported(1, 0)); // its own, read back
     assert!(engine.holds(0, id(1), Some(id(2))));
-    engine.fired(0, id(1), id(3), told(2, 0)); // another dispatcher's
+    engine.fired(0, id(1), id(3), reported(2, 0)); // another dispatcher's
     assert!(!engine.holds(0, id(1), Some(id(2))));
     assert_eq!(engine.failed(0, id(1), id(2), oops(), 0), Verdict::Stale);
     assert!(engine.holds(0, id(1), Some(id(3))), "a stale claim must not disturb the newer one");
@@ -473,11 +474,12 @@ fn who_is_postponed_waits_longer_each_time_and_who_is_given_up_stays_so() {
         assert_eq!(claimed[0].attempt, 1, "it counts as no attempt");
         let fence = id(10 + n);
         engine.confirm(0, id(1), fence, now);
-        engine.fired(0, id(1), fence, told(1, 0));
+        engine.fired(0, id(1), fence, reported(1, 0));
         assert_eq!(engine.untold(0, id(1), fence), None, "it is in progress");
         let dead = (n == 7).then(oops);
         let delay_ms = engine.postpone(0, id(1), fence, (oops(), dead.clone()), now).unwrap();
-        let untold = engine.untold(0, id(1), fence).map(|told| (told.attempt, told.interrupted, told.begun));
+        let untold =
+            engine.untold(0, id(1), fence).map(|reported| (reported.attempt, reported.interrupted, reported.begun));
         assert_eq!(untold, dead.is_none().then_some((0, 0, 1)), "none counts, and one began");
         assert_eq!(engine.untold(0, id(1), id(9)), None, "that is not its newest claim");
         assert_eq!(engine.dead(0, id(1)), dead);
@@ -497,7 +499,7 @@ fn a_run_without_an_attempt_left_is_not_run_again_for_being_given_back() {
     let mut engine = Engine::default();
     engine.define(0, Some(policy(1, true, None)));
     engine.triggered(0, trigger(1));
-    engine.fired(0, id(1), id(2), told(3 + super::lane::INTERRUPTIONS_MAX, 0));
+    engine.fired(0, id(1), id(2), reported(3 + super::lane::INTERRUPTIONS_MAX, 0));
     engine.recovered();
     for _ in 0..2 {
         let (_, claimed) = engine.claim(0, |_| 1).unwrap();

@@ -9,9 +9,9 @@ use millrace_namespace::{
 };
 use millrace_wire::{Code, EventId, Result};
 
-/// Cancels a run: see [`cancel_held`].
+/// Cancels a run: see [`cancel_gated`].
 pub fn cancel(namespace: &Namespace, id: EventId) -> Result<()> {
-    let end = cancel_held(namespace, id)?;
+    let end = cancel_gated(namespace, id)?;
     namespace.settle(Site::GiveUpFunction, end, None)
 }
 
@@ -23,7 +23,7 @@ pub fn cancel(namespace: &Namespace, id: EventId) -> Result<()> {
 /// # Errors
 ///
 /// `RunOver` if it has ended; `RunNotFound` if there is no such run.
-pub fn cancel_held(namespace: &Namespace, id: EventId) -> Result<Position> {
+pub fn cancel_gated(namespace: &Namespace, id: EventId) -> Result<Position> {
     let journal = namespace.journal();
     let fold = namespace.fold_of(id, false)?.ok_or_else(|| Code::RunNotFound.error(format!("no run {id}")))?;
     let over = || Code::RunOver.error(format!("run {id} has ended"));

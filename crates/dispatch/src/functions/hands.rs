@@ -1,7 +1,7 @@
 //! Workers for the methods of shared objects of user classes: those of a pool, with its code, its limits and a sandbox like its tasks'.
 //! What they run is no run: it is journaled nowhere.
 
-use crate::starter::{Starter, Surroundings};
+use crate::starter::{Environment, Starter};
 use millrace_namespace::{Definition, Namespace, no_function, tasks};
 use millrace_runtime::{Call, Completion, Executor, HostCalls, Invocation, Outcome, Progress, Rest};
 use millrace_wire::{Code, Error, EventId, Name, Result};
@@ -22,7 +22,7 @@ type ByPool = HashMap<Box<str>, (Arc<Definition>, Arc<Starter>)>;
 /// The pools of a namespace, in whose workers methods run.
 pub struct Hands {
     namespace: Namespace,
-    surroundings: Surroundings,
+    environment: Environment,
     /// By pool: its function as it is defined, and the starter made of it.
     starters: Mutex<ByPool>,
 }
@@ -51,8 +51,8 @@ pub struct Hand {
 
 impl Hands {
     /// None started yet.
-    pub fn new(namespace: Namespace, surroundings: Surroundings) -> Self {
-        Self { namespace, surroundings, starters: Mutex::default() }
+    pub fn new(namespace: Namespace, environment: Environment) -> Self {
+        Self { namespace, environment, starters: Mutex::default() }
     }
 
     fn definition(&self, pool: &str) -> Result<Arc<Definition>> {
@@ -80,7 +80,7 @@ impl Hands {
         }
         let mut ours = (*definition).clone();
         ours.spec.concurrency = HANDS_MAX;
-        let starter = Starter::new(self.namespace.dir(), Arc::new(ours), self.surroundings.clone());
+        let starter = Starter::new(self.namespace.dir(), Arc::new(ours), self.environment.clone());
         let starter = Arc::new(starter);
         starters.insert(pool.into(), (definition, starter.clone()));
         Ok(starter)

@@ -335,13 +335,13 @@ fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name) ->
 
 /// The refusal to remove functions with pending runs.
 pub fn pending_runs(functions: &[(&Name, u64)]) -> Error {
-    let told: Vec<String> = functions
+    let reported: Vec<String> = functions
         .iter()
         .map(|(name, pending)| {
             format!("function '{name}' has {pending} pending run{}", if *pending == 1 { "" } else { "s" })
         })
         .collect();
-    Code::FunctionPending.error(told.join(", "))
+    Code::FunctionPending.error(reported.join(", "))
 }
 
 /// The module of a WebAssembly function that was deployed as a directory: the one `.wasm` file in it.

@@ -788,7 +788,7 @@ fn a_task_leaves_a_result_of_its_own_and_of_no_other() {
     let mut dispatcher = Dispatcher::start(namespace.clone(), None, None).unwrap();
     let (own, other) = ([1; 24], [2; 24]);
     let tasks = [&own[..], &[own, other].concat()];
-    namespace.invoke_held("p", false, &tasks, AppendOptions::default()).unwrap().wait().unwrap();
+    namespace.invoke_gated("p", false, &tasks, AppendOptions::default()).unwrap().wait().unwrap();
     namespace.wait_idle(LONG).unwrap();
     dispatcher.stop(LONG).unwrap();
     assert_eq!(namespace.latest("_results/p").unwrap(), 2);

@@ -274,8 +274,8 @@ impl Space {
         ]);
         let most = self.records.most;
         if record.len() > most {
-            let told = format!("a step of {} bytes; the limit of a persistent object is {most}", record.len());
-            return Err(Code::ObjectTooLarge.error(told));
+            let reported = format!("a step of {} bytes; the limit of a persistent object is {most}", record.len());
+            return Err(Code::ObjectTooLarge.error(reported));
         }
         self.records.push(record);
         entity.recorded = self.records.count;

@@ -112,8 +112,8 @@ impl Space {
             let is_newer = match fit(&entity.state, &args) {
                 Fit::Same => false,
                 Fit::Newer => true,
-                Fit::Refused(told) => {
-                    self.answer_one(key, ticket, Err(Raised::new("millrace.ClassChanged", told)), moment);
+                Fit::Refused(reported) => {
+                    self.answer_one(key, ticket, Err(Raised::new("millrace.ClassChanged", reported)), moment);
                     continue;
                 }
             };
@@ -167,7 +167,7 @@ impl Space {
                 (Err(Raised::new("RuntimeError", "a method that is marked read-only has changed fields")), false)
             }
             Finished::NotBegun(answer) => (Ok(answer.into()), false),
-            Finished::Failed(told) => (Err(Raised::new("millrace.StepFailed", told)), false),
+            Finished::Failed(reported) => (Err(Raised::new("millrace.StepFailed", reported)), false),
         };
         if let Err(error) = limits.check_growth(turn.state, others, before) {
             turn.undo();

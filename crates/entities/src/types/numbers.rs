@@ -139,8 +139,8 @@ pub(super) fn matrix(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
     let row_bytes = columns as usize * CELL_BYTES;
     let length = turn.state.blob().len();
     let sized = |bytes: &[u8], wanted: usize| {
-        let told = format!("{} bytes where {wanted} belong", bytes.len());
-        if bytes.len() == wanted { Ok(()) } else { Err(Raised::new("ValueError", told)) }
+        let reported = format!("{} bytes where {wanted} belong", bytes.len());
+        if bytes.len() == wanted { Ok(()) } else { Err(Raised::new("ValueError", reported)) }
     };
     match method {
         "shape" => return reply(value::array([&*value::int(rows), &*value::int(columns)].into_iter())),

@@ -55,8 +55,8 @@ pub(super) fn shared(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
                 let (is, given) = (turn.state.field(field).unwrap_or_default(), args.raw(field.into())?);
                 if is != given {
                     let text = |value| value::as_text(value).unwrap_or("?").to_owned();
-                    let told = format!("the object's {what} is '{}', and not '{}'", text(is), text(given));
-                    return Err(Raised::new("TypeError", told));
+                    let reported = format!("the object's {what} is '{}', and not '{}'", text(is), text(given));
+                    return Err(Raised::new("TypeError", reported));
                 }
             }
             if method == "version" {

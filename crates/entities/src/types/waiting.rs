@@ -298,8 +298,8 @@ pub(super) fn future(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
                 _ => return Err(Raised::new("concurrent.futures.InvalidStateError", "it has an outcome already")),
             };
             // One copy, however many wait.
-            let told: Arc<[u8]> = outcome(status, &value).into();
-            turn.release_all(|_| Ok(told.clone()));
+            let reported: Arc<[u8]> = outcome(status, &value).into();
+            turn.release_all(|_| Ok(reported.clone()));
             turn.number(STATUS, status);
             turn.field(OUTCOME, value);
             reply(value::boolean(true))

@@ -271,9 +271,9 @@ fn ask(at: &str, secret: &ClusterSecret, own: &Member, until: Instant) -> Result
     socket.flush(Some(until))?;
     let take = |frame: &Frame<'_>| {
         if frame.kind == Failure::TYPE {
-            let told: Failure<'_> = frame.message()?;
-            let code = Code::from_id(told.code).unwrap_or(Code::HostCodeUnknown);
-            return Err(code.error(told.detail));
+            let reported: Failure<'_> = frame.message()?;
+            let code = Code::from_id(reported.code).unwrap_or(Code::HostCodeUnknown);
+            return Err(code.error(reported.detail));
         }
         let document: Document<'_> = frame.message()?;
         serde_json::from_str(document.json)

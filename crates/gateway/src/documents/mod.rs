@@ -19,7 +19,7 @@ pub(crate) use text::{RecordDoc, id_text, time_text};
 
 use crate::Hosted;
 use millrace_node::{
-    Door, Held, Namespace, Resource, Right,
+    Access, Gated, Namespace, Resource, Right,
     manage::{Order, uploads::Uploads},
     repairs::{self, Ask},
 };
@@ -46,35 +46,35 @@ const DOCUMENT_PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// Some are found by reading many entries: those are made by other threads, a few at a time, and given up when nobody
 /// waits for them any more.
-pub async fn show(hosted: &Arc<Hosted>, door: &Door, path_and_query: &str) -> Result<String> {
+pub async fn show(hosted: &Arc<Hosted>, access: &Access, path_and_query: &str) -> Result<String> {
     let asked = match Asked::parse(path_and_query) {
         Ok(asked) => asked,
-        Err(error) => return door.refuse(error, None).await,
+        Err(error) => return access.refuse(error, None).await,
     };
     if asked.is_quick() {
         let is_status = matches!(asked, Asked::Status);
-        if is_status && let Err(error) = door.observes() {
+        if is_status && let Err(error) = access.observes() {
             return Err(error);
         }
-        let held = asked.answer(hosted, door, &Wanted::default());
+        let held = asked.answer(hosted, access, &Wanted::default());
         let patience = if is_status { STATUS_PATIENCE } else { DOCUMENT_PATIENCE };
         return match timeout(patience, held).await {
             Ok(document) => document,
             // A disk that stalls must not keep anybody from hearing so.
-            Err(_) if is_status => text(&status::Status::of_durable(hosted, door.served())),
-            Err(_) => Err(door.blocked()),
+            Err(_) if is_status => text(&status::Status::of_durable(hosted, access.served())),
+            Err(_) => Err(access.blocked()),
         };
     }
     let slow = if asked.is_slow() { Some(hosted.slow.clone().acquire_owned().await) } else { None };
     let wanted = Wanted::default();
     let _nobody_waits = wanted.until_dropped();
-    let (of_work, of_thread) = (hosted.clone(), door.clone());
+    let (of_work, of_thread) = (hosted.clone(), access.clone());
     let work = move || {
         let _slow = slow;
         asked.answer(&of_work, &of_thread, &wanted)
     };
     match tokio::task::spawn_blocking(work).await {
-        Ok(held) => timeout(DOCUMENT_PATIENCE, held).await.unwrap_or_else(|_| Err(door.blocked())),
+        Ok(held) => timeout(DOCUMENT_PATIENCE, held).await.unwrap_or_else(|_| Err(access.blocked())),
         Err(failed) => Err(Code::HostInternal.error(format!("the document could not be made: {failed}"))),
     }
 }
@@ -177,43 +177,43 @@ impl Asked {
         matches!(self, Asked::Runs(_) | Asked::Run(_) | Asked::Why(_) | Asked::Journal(_) | Asked::Diff { .. })
     }
 
-    fn answer(self, hosted: &Hosted, door: &Door, wanted: &Wanted) -> Held<String> {
+    fn answer(self, hosted: &Hosted, access: &Access, wanted: &Wanted) -> Gated<String> {
         let of_namespace = Resource::NAMESPACE;
         match &self {
-            Asked::Logs { .. } => door.inspect_seen(|namespace| self.look(hosted, door, namespace, wanted)),
+            Asked::Logs { .. } => access.inspect_seen(|namespace| self.look(hosted, access, namespace, wanted)),
             Asked::Log(log) => {
                 let log = log.clone();
-                door.inspect_log(&log, |namespace| self.look(hosted, door, namespace, wanted))
+                access.inspect_log(&log, |namespace| self.look(hosted, access, namespace, wanted))
             }
             Asked::Function(name) => {
                 let name = name.clone();
                 let on = Resource::function(&name);
-                door.inspect_with(Right::Observe, on, |namespace| self.look(hosted, door, namespace, wanted))
+                access.inspect_with(Right::Observe, on, |namespace| self.look(hosted, access, namespace, wanted))
             }
             Asked::Runs(millrace_node::RunFilter { function: Some(function), .. }) => {
                 let function = function.clone();
                 let on = Resource::function(&function);
-                door.inspect_with(Right::Observe, on, |namespace| self.look(hosted, door, namespace, wanted))
+                access.inspect_with(Right::Observe, on, |namespace| self.look(hosted, access, namespace, wanted))
             }
             Asked::Run(id) => {
                 let id = id.clone();
-                door.inspect_run(&id, |namespace| self.look(hosted, door, namespace, wanted))
+                access.inspect_run(&id, |namespace| self.look(hosted, access, namespace, wanted))
             }
             // These show what stands in records.
             Asked::Journal(_) | Asked::Diff { .. } => {
-                door.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, door, namespace, wanted))
+                access.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, access, namespace, wanted))
             }
-            _ => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),
+            _ => access.inspect(|namespace| self.look(hosted, access, namespace, wanted)),
         }
     }
 
-    fn look(self, hosted: &Hosted, door: &Door, namespace: &Namespace, wanted: &Wanted) -> Result<String> {
-        let name = door.served().name();
+    fn look(self, hosted: &Hosted, access: &Access, namespace: &Namespace, wanted: &Wanted) -> Result<String> {
+        let name = access.served().name();
         match self {
             Asked::Summary => text(&status::Summary::of(name, namespace)?),
-            Asked::Status => text(&status::Status::of(hosted, door.served())),
+            Asked::Status => text(&status::Status::of(hosted, access.served())),
             Asked::Logs { prefix, newest, page } => {
-                text(&logs::list(namespace, |log| door.sees(log), &prefix, newest, &page)?)
+                text(&logs::list(namespace, |log| access.sees(log), &prefix, newest, &page)?)
             }
             Asked::Log(log) => text(&logs::one(namespace, &log)?),
             Asked::Functions(page) => text(&functions::list(namespace, &page)?),
@@ -223,11 +223,11 @@ impl Asked {
             Asked::Why(target) => text(&runs::why(namespace, &target)?),
             Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
             Asked::Links(page) => text(&status::Links::of(namespace, &page)?),
-            Asked::Objects(page) => text(&objects::list(door, &page)?),
-            Asked::Object(key) => text(&objects::one(door, &key)?),
-            Asked::Cluster => text(&door.of_cluster()?.stat()),
-            Asked::Groups => text(&door.of_cluster()?.groups()),
-            Asked::Topics(page) => text(&status::Topics::of(door.of_cluster()?, &page)?),
+            Asked::Objects(page) => text(&objects::list(access, &page)?),
+            Asked::Object(key) => text(&objects::one(access, &key)?),
+            Asked::Cluster => text(&access.of_cluster()?.stat()),
+            Asked::Groups => text(&access.of_cluster()?.groups()),
+            Asked::Topics(page) => text(&status::Topics::of(access.of_cluster()?, &page)?),
             Asked::Repairs => {
                 let (repairs, amendments) = (repairs::repairs(namespace)?, repairs::amendments(namespace)?);
                 text(&serde_json::json!({ "repairs": repairs, "amendments": amendments }))
@@ -243,21 +243,26 @@ fn repair_number(segment: &str) -> Result<u64> {
 }
 
 /// Asks something of repairs, on a thread that may wait; the repair as JSON text.
-pub(crate) async fn ask_repair(hosted: &Hosted, door: Door, json: &str) -> Result<String> {
+pub(crate) async fn ask_repair(hosted: &Hosted, access: Access, json: &str) -> Result<String> {
     let ask = match Ask::parse(json) {
         Ok(ask) => ask,
-        Err(error) => return door.refuse(error, None).await,
+        Err(error) => return access.refuse(error, None).await,
     };
-    let repair = hosted.define(door, move |door| door.ask_repair(ask)).await?;
+    let repair = hosted.define(access, move |access| access.ask_repair(ask)).await?;
     text(&repair)
 }
 
 /// Does what is asked of functions, relays and logs, on a thread that may wait; what came of it as JSON text.
-pub(crate) async fn manage(hosted: &Hosted, door: Door, json: &str, uploads: Option<Arc<Uploads>>) -> Result<String> {
+pub(crate) async fn manage(
+    hosted: &Hosted,
+    access: Access,
+    json: &str,
+    uploads: Option<Arc<Uploads>>,
+) -> Result<String> {
     let order = Order::parse(json)?;
     let deploys = matches!(order, Order::Up(_) | Order::Down(_));
-    let act = move |door: &Door| door.manage(order, uploads.as_deref());
-    let managed = if deploys { hosted.deploy(door, act).await? } else { hosted.define(door, act).await? };
+    let act = move |access: &Access| access.manage(order, uploads.as_deref());
+    let managed = if deploys { hosted.deploy(access, act).await? } else { hosted.define(access, act).await? };
     text(&managed)
 }
 
@@ -272,8 +277,8 @@ pub(crate) fn unknown(path: &str) -> Error {
 }
 
 /// The name, id and size of each of these namespaces.
-pub(crate) fn namespaces(hosted: &Hosted, doors: &[Door]) -> Vec<Held<String>> {
-    doors.iter().map(|door| Asked::Summary.answer(hosted, door, &Wanted::default())).collect()
+pub(crate) fn namespaces(hosted: &Hosted, accesses: &[Access]) -> Vec<Gated<String>> {
+    accesses.iter().map(|access| Asked::Summary.answer(hosted, access, &Wanted::default())).collect()
 }
 
 /// Which part of a list of names is asked for.

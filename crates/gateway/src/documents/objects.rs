@@ -1,7 +1,7 @@
 //! The shared objects of a host.
 
 use super::Page;
-use millrace_node::{Door, Shown};
+use millrace_node::{Access, Shown};
 use millrace_wire::{Code, Hex, Result};
 use serde::Serialize;
 
@@ -64,15 +64,15 @@ impl From<Shown> for Object {
     }
 }
 
-pub(super) fn list(door: &Door, page: &Page) -> Result<Objects> {
-    let (mut shown, sessions) = door.show_objects(&page.after, page.limit + 1)?;
+pub(super) fn list(access: &Access, page: &Page) -> Result<Objects> {
+    let (mut shown, sessions) = access.show_objects(&page.after, page.limit + 1)?;
     let more = shown.len() > page.limit;
     shown.truncate(page.limit);
     let next = shown.last().filter(|_| more).map(|last| last.key.to_string());
     Ok(Objects { objects: shown.into_iter().map(Object::from).collect(), sessions, next })
 }
 
-pub(super) fn one(door: &Door, key: &str) -> Result<Object> {
-    let found = door.show_object(key)?.map(Object::from);
+pub(super) fn one(access: &Access, key: &str) -> Result<Object> {
+    let found = access.show_object(key)?.map(Object::from);
     found.ok_or_else(|| Code::ObjectNotFound.error(format!("no object '{}'", key.escape_debug())))
 }

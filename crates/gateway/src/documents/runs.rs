@@ -33,7 +33,7 @@ struct AttemptDoc {
 }
 
 #[derive(Serialize)]
-struct DeathDoc {
+struct RunErrorDoc {
     code: String,
     detail: String,
 }
@@ -54,7 +54,7 @@ pub(super) struct RunDoc {
     reads: Vec<RecordRefDoc>,
     appends: Vec<RecordRefDoc>,
     output: Option<String>,
-    error: Option<DeathDoc>,
+    error: Option<RunErrorDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retried_as: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -85,7 +85,7 @@ impl From<&RunView> for RunDoc {
             reads: view.reads.iter().map(RecordRefDoc::from).collect(),
             appends: view.appends.iter().map(RecordRefDoc::from).collect(),
             output: view.ending.as_ref().map(|ending| ending.output.clone()),
-            error: dead.map(|death| DeathDoc { code: death.code.clone(), detail: death.error.clone() }),
+            error: dead.map(|death| RunErrorDoc { code: death.code.clone(), detail: death.error.clone() }),
             retried_as: view.retried_as.and_then(id_text),
             partial: view.partial,
         }

@@ -15,7 +15,7 @@ mod response;
 mod route;
 mod session;
 
-use crate::{Hosted, admission::Who, memory};
+use crate::{Hosted, admission::Identity, memory};
 use connection::watched::{Activity, Verdict, Watchdog, Watched};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -56,14 +56,14 @@ pub use connection::cors::{ORIGINS_MAX, Origin};
 pub(crate) use response::raw_refusal as refusal;
 
 /// Serves one connection until either side has had enough.
-pub(crate) async fn serve<S>(stream: S, who: Who, hosted: Arc<Hosted>, stopping: &Notify)
+pub(crate) async fn serve<S>(stream: S, identity: Identity, hosted: Arc<Hosted>, stopping: &Notify)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut stopping = pin!(stopping.notified());
     let activity = Arc::new(Activity::default());
     let (stop, stopped) = watch::channel(hosted.is_draining());
-    let session = Arc::new(Session::new(who, hosted.clone(), activity.clone(), stopped));
+    let session = Arc::new(Session::new(identity, hosted.clone(), activity.clone(), stopped));
     let mut stream = Watched::new(stream, activity, hosted);
     // hyper's buffers take 16 KiB and more, so they are only there while there is something to do.
     loop {

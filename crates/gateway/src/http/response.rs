@@ -1,6 +1,6 @@
 //! Answers: their bodies, and what errors look like.
 
-use super::connection::watched::Turn;
+use super::connection::watched::Exchange;
 use crate::{documents::ErrorDoc, memory::Reservation};
 use futures_util::Stream;
 use hyper::{
@@ -25,7 +25,7 @@ pub(super) type Response = hyper::Response<Content>;
 pub(super) struct Content {
     source: Source,
     /// The request is answered when the last of this is gone.
-    turn: Option<Turn>,
+    exchange: Option<Exchange>,
 }
 
 enum Source {
@@ -35,12 +35,12 @@ enum Source {
 
 impl Content {
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { source: Source::Whole(bytes.into()), turn: None }
+        Self { source: Source::Whole(bytes.into()), exchange: None }
     }
 
     /// Parts as they come; the stream is asked for the next when there is room for it.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { source: Source::Stream(Box::pin(stream)), turn: None }
+        Self { source: Source::Stream(Box::pin(stream)), exchange: None }
     }
 
     /// The same body; a large one takes of the memory for what is large, and is refused if there is none.
@@ -59,8 +59,8 @@ impl Content {
         self.size_hint().exact().unwrap_or(0)
     }
 
-    pub fn of_turn(mut self, turn: Turn) -> Self {
-        self.turn = Some(turn);
+    pub fn of_exchange(mut self, exchange: Exchange) -> Self {
+        self.exchange = Some(exchange);
         self
     }
 }
@@ -131,11 +131,11 @@ pub(super) fn status_of(code: Code) -> StatusCode {
 
 #[derive(Serialize)]
 struct Failure<'e> {
-    error: Told<'e>,
+    error: ErrorObject<'e>,
 }
 
 #[derive(Serialize)]
-struct Told<'e> {
+struct ErrorObject<'e> {
     #[serde(flatten)]
     error: &'e ErrorDoc,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,11 +144,11 @@ struct Told<'e> {
 
 /// An error as JSON text.
 pub(super) fn failure_text(error: &Error) -> String {
-    let told = Told {
+    let reported = ErrorObject {
         error: &ErrorDoc { remedy: error.code().remedy_http(), ..ErrorDoc::from(error) },
         retry_after_ms: error.retry_after_ms(),
     };
-    serde_json::to_string(&Failure { error: told }).unwrap_or_default()
+    serde_json::to_string(&Failure { error: reported }).unwrap_or_default()
 }
 
 /// The answer that an error is.

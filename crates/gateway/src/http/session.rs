@@ -6,7 +6,7 @@ use super::{
     response::{self, Response},
     route::Place,
 };
-use crate::{Hosted, admission::Who, documents};
+use crate::{Hosted, admission::Identity, documents};
 use futures_util::FutureExt;
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
@@ -14,7 +14,7 @@ use hyper::{
     header::AUTHORIZATION,
 };
 use millrace_node::{
-    Door, Served,
+    Access, Served,
     token::{Token, Way},
 };
 use millrace_wire::{Code, Result};
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 /// A connection, as its requests see it.
 #[derive(Clone)]
 pub(super) struct Session {
-    who: Who,
+    identity: Identity,
     /// What the request shows to be entitled by.
     bearer: Option<Token>,
     pub hosted: Arc<Hosted>,
@@ -52,31 +52,36 @@ fn bearer(headers: &HeaderMap) -> Result<Option<Token>> {
 }
 
 impl Session {
-    pub fn new(who: Who, hosted: Arc<Hosted>, activity: Arc<Activity>, stopped: watch::Receiver<bool>) -> Self {
-        Self { who, bearer: None, hosted, activity, stopped }
+    pub fn new(
+        identity: Identity,
+        hosted: Arc<Hosted>,
+        activity: Arc<Activity>,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        Self { identity, bearer: None, hosted, activity, stopped }
     }
 
     /// The namespace of this name.
-    pub fn door(&self, namespace: &str) -> Result<Door> {
+    pub fn access(&self, namespace: &str) -> Result<Access> {
         if namespace.is_empty() {
             return Err(Code::NamespaceNotServed.error("the path names no namespace"));
         }
         match &self.bearer {
-            Some(token) => self.hosted.door_of_bearer(&self.who, namespace, token),
-            None => self.hosted.door_of(&self.who, namespace),
+            Some(token) => self.hosted.access_of_bearer(&self.identity, namespace, token),
+            None => self.hosted.access_of(&self.identity, namespace),
         }
     }
 
     /// Whether the caller may see every namespace.
     fn sees_all(&self) -> bool {
-        let observes = |served: &Served| self.door(served.name()).is_ok_and(|door| door.sees_all());
+        let observes = |served: &Served| self.access(served.name()).is_ok_and(|access| access.sees_all());
         self.hosted.served().iter().all(observes)
     }
 
     /// Answers a request; a failure is an answer as well.
     pub async fn answer(&self, request: Request<Incoming>) -> Response {
-        let turn = self.activity.begin();
-        if let Some(unknown) = &self.who.unknown {
+        let exchange = self.activity.begin();
+        if let Some(unknown) = &self.identity.unknown {
             unknown.is_heard();
         }
         let counters = &self.hosted.counters;
@@ -95,19 +100,19 @@ impl Session {
             tracing::debug!(target: "requests", protocol = "http", code = error.code().id(), "refused: {}", error.detail());
             response::failure(&error)
         });
-        self.activity.owes(response.body().length());
+        self.activity.answers(response.body().length());
         if response.status().is_client_error() || response.status().is_server_error() {
             counters.failures.fetch_add(1, Ordering::Relaxed);
             if has_body {
                 self.activity.refuses_early();
             }
         }
-        response.map(|content| content.of_turn(turn))
+        response.map(|content| content.of_exchange(exchange))
     }
 
     async fn dispatch(&self, request: Request<Incoming>) -> Result<Response> {
         let page = cors::of(request.headers(), &self.hosted.cors_origins);
-        guard::check(&request, self.who.peer.way == Way::TlsProof, page.is_some())?;
+        guard::check(&request, self.identity.peer.way == Way::TlsProof, page.is_some())?;
         let bearer = bearer(request.headers())?;
         let Some(origin) = page else {
             if bearer.is_some() {
@@ -119,8 +124,8 @@ impl Session {
             true => cors::preflight(),
             // Whose connection it is says nothing about a page.
             false => {
-                let who = Who { owner: None, ..self.who.clone() };
-                let answered = Box::pin(Self { who, bearer, ..self.clone() }.routed(request)).await;
+                let identity = Identity { owner: None, ..self.identity.clone() };
+                let answered = Box::pin(Self { identity, bearer, ..self.clone() }.routed(request)).await;
                 answered.unwrap_or_else(|error| response::failure(&error))
             }
         };
@@ -183,18 +188,18 @@ impl Session {
     }
 
     async fn document(&self, namespace: &str, path: &str, query: &str) -> Result<Response> {
-        let door = self.door(namespace)?;
+        let access = self.access(namespace)?;
         let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        Ok(response::json(StatusCode::OK, documents::show(&self.hosted, &door, &path).await?))
+        Ok(response::json(StatusCode::OK, documents::show(&self.hosted, &access, &path).await?))
     }
 
     async fn namespaces(&self, query: &str) -> Result<Response> {
         documents::Query::parse(query)?.finish()?;
         let mut list = String::from("{\"namespaces\":[");
         // Those that the caller may see, and none by which to tell that there are others.
-        let door = |served: &Served| self.door(served.name()).ok().filter(Door::sees_all);
-        let doors: Vec<Door> = self.hosted.served().iter().filter_map(door).collect();
-        for (n, held) in documents::namespaces(&self.hosted, &doors).into_iter().enumerate() {
+        let access = |served: &Served| self.access(served.name()).ok().filter(Access::sees_all);
+        let accesses: Vec<Access> = self.hosted.served().iter().filter_map(access).collect();
+        for (n, held) in documents::namespaces(&self.hosted, &accesses).into_iter().enumerate() {
             list += if n == 0 { "" } else { "," };
             list += &held.await?;
         }

@@ -58,7 +58,7 @@ pub struct Linker {
 struct Shared {
     stopping: AtomicBool,
     /// Waits are cut short by it.
-    bell: (Mutex<()>, Condvar),
+    stopped: (Mutex<()>, Condvar),
     /// The authorities that identify hosts whose key is not known.
     ca: Option<PathBuf>,
 }
@@ -70,16 +70,16 @@ impl Shared {
 
     /// Sleeps, unless everything stops.
     fn sleep(&self, time: Duration) {
-        let guard = self.bell.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_stopping() {
-            drop(self.bell.1.wait_timeout(guard, time));
+            drop(self.stopped.1.wait_timeout(guard, time));
         }
     }
 
     fn stop(&self) {
-        let _guard = self.bell.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.stopping.store(true, Ordering::Relaxed);
-        self.bell.1.notify_all();
+        self.stopped.1.notify_all();
     }
 }
 
@@ -131,7 +131,7 @@ struct Supervisor {
 
 impl Supervisor {
     fn run(mut self) {
-        let (mut seen, mut told, mut told_at) = (None, LinksStatus::default(), Instant::now());
+        let (mut seen, mut reported, mut told_at) = (None, LinksStatus::default(), Instant::now());
         let (mut watch, mut changed) = (LinkWatch::default(), true);
         // Before any link runs: what it loses from now on is news.
         self.say(&mut watch, &[]);
@@ -153,7 +153,7 @@ impl Supervisor {
             }
             if told_at.elapsed() >= TELL_EVERY {
                 (told_at, changed) = (Instant::now(), false);
-                self.tell(&mut told, &mut watch);
+                self.tell(&mut reported, &mut watch);
             }
             let is_at_rest = self.running.is_empty() && !changed;
             let rest = if is_at_rest { REST } else { TELL_EVERY.saturating_sub(told_at.elapsed()) };
@@ -204,13 +204,13 @@ impl Supervisor {
         }
     }
 
-    fn tell(&self, told: &mut LinksStatus, watch: &mut LinkWatch) {
+    fn tell(&self, reported: &mut LinksStatus, watch: &mut LinkWatch) {
         let mut links: Vec<LiveLink> = self.running.values().map(|running| running.link.live().clone()).collect();
         links.sort_by(|a, b| a.key.cmp(&b.key));
         self.say(watch, &links);
         let status = LinksStatus { pid: std::process::id(), links };
-        if status != *told && self.links.write_status(&status).is_ok() {
-            *told = status;
+        if status != *reported && self.links.write_status(&status).is_ok() {
+            *reported = status;
         }
     }
 }

@@ -454,8 +454,8 @@ fn a_link_of_which_something_cannot_be_read_says_so_and_keeps_no_other_from_runn
     assert_eq!(codes, [("one", Some(Code::LinkStateDamaged.id())), ("two", None)]);
     assert_eq!(b.namespace.latest("one").unwrap(), 5);
     // Its host says so as well, and it can be removed, which needs no number.
-    let told = a.namespace.dir().join("links.json");
-    let says = || std::fs::read_to_string(&told).is_ok_and(|text| text.contains("MR6077"));
+    let reported = a.namespace.dir().join("links.json");
+    let says = || std::fs::read_to_string(&reported).is_ok_and(|text| text.contains("MR6077"));
     wait_until("the host says what is wrong", says);
     Links::of(&a.namespace).remove_relay("one", false).unwrap();
     wait_until("it is gone", || Links::of(&a.namespace).relays().unwrap().len() == 1);

@@ -57,7 +57,7 @@ struct Current {
 #[derive(Debug)]
 struct Failed {
     at: Instant,
-    told: (Code, String),
+    reported: (Code, String),
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> Error {
@@ -158,9 +158,9 @@ impl Certificate {
             }
             Err(error) => error,
         };
-        let told = (error.code(), error.detail().to_owned());
-        let before = current.failed.replace(Failed { at: Instant::now(), told: told.clone() });
-        if before.is_some_and(|before| before.told == told) { Ok(false) } else { Err(error) }
+        let reported = (error.code(), error.detail().to_owned());
+        let before = current.failed.replace(Failed { at: Instant::now(), reported: reported.clone() });
+        if before.is_some_and(|before| before.reported == reported) { Ok(false) } else { Err(error) }
     }
 
     /// When the certificate in use expires, in seconds since 1970.

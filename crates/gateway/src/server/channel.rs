@@ -3,7 +3,7 @@
 use super::stream::Stream;
 use crate::{
     Hosted,
-    admission::{Who, known, refused},
+    admission::{Identity, known, refused},
 };
 use millrace_client::secure::{ChannelStream, Records};
 use millrace_node::{Served, secrets::random_id};
@@ -43,8 +43,8 @@ pub(super) async fn accept(
     hosted: &Hosted,
     mut stream: Stream,
     first: &[u8],
-    who: Who,
-) -> io::Result<Option<(ChannelStream<Stream>, Who)>> {
+    identity: Identity,
+) -> io::Result<Option<(ChannelStream<Stream>, Identity)>> {
     let mut received = first.to_vec();
     let (served, mut accepted) = loop {
         if let Some((offered, used)) = Offered::read(&received).map_err(broken)? {
@@ -60,14 +60,14 @@ pub(super) async fn accept(
     stream.write_all(accepted.m2()).await?;
     loop {
         let keys = served.keys().current().map_err(broken)?;
-        match accepted.receive(&*keys, who.peer, &received).map_err(broken)? {
+        match accepted.receive(&*keys, identity.peer, &received).map_err(broken)? {
             First::Incomplete(again) => accepted = again,
             First::Open { caller, channel, plain, used } => {
                 let caller = known(&served, caller).map_err(broken)?;
-                who.has_shown();
+                identity.has_shown();
                 let records = Records::new(channel, plain, received.split_off(used));
-                let who = Who { owner: None, stranger: None, holder: Some((served, caller)), ..who };
-                return Ok(Some((ChannelStream::new(stream, records), who)));
+                let identity = Identity { owner: None, not_owner: None, holder: Some((served, caller)), ..identity };
+                return Ok(Some((ChannelStream::new(stream, records), identity)));
             }
         }
         more(&mut stream, &mut received).await?;

@@ -1,15 +1,14 @@
 //! One event loop: a thread, and the connections it was given.
 
 use super::{
-    ServerOptions, Silence,
-    bell::Bell,
-    channel,
+    ServerOptions, Silence, channel,
     stream::{Rewound, Stream},
     tasks, tls,
+    wake_list::WakeList,
 };
 use crate::{
     Hosted,
-    admission::{Neighbours, Who},
+    admission::{Identity, LocalPeers},
     http, patience,
     unknown::{Unknown, Unknowns, unless_room_is_needed},
     wire,
@@ -210,15 +209,15 @@ impl Shared {
 }
 
 enum Incoming {
-    Tcp(std::net::TcpStream, Who),
-    Unix(std::os::unix::net::UnixStream, Who),
+    Tcp(std::net::TcpStream, Identity),
+    Unix(std::os::unix::net::UnixStream, Identity),
 }
 
 impl Incoming {
     /// Who came.
-    fn who(&mut self) -> &mut Who {
+    fn identity(&mut self) -> &mut Identity {
         match self {
-            Incoming::Tcp(_, who) | Incoming::Unix(_, who) => who,
+            Incoming::Tcp(_, identity) | Incoming::Unix(_, identity) => identity,
         }
     }
 
@@ -268,10 +267,10 @@ impl EventLoop {
         let here = (shared.clone(), number, handle.load.clone());
         let thread = millrace_threads::spawn(builder, move || {
             HERE.set(Some(here));
-            let bell = Arc::<Bell>::default();
-            bell.hang();
+            let wake_list = Arc::<WakeList>::default();
+            wake_list.attach();
             shared_.hosted.turn(); // From now on the gates are driven.
-            runtime.block_on(run(queue, shared_, stop_, load, &bell));
+            runtime.block_on(run(queue, shared_, stop_, load, &wake_list));
             runtime.shutdown_background();
         })?;
         Ok(EventLoop { handle, runtime: entry, stop, shared, thread: Some(thread) })
@@ -319,12 +318,12 @@ async fn run(
     shared: Arc<Shared>,
     stop: Arc<Notify>,
     load: Arc<AtomicUsize>,
-    bell: &Bell,
+    wake_list: &WakeList,
 ) {
     loop {
         let incoming = tokio::select! {
             () = stop.notified() => return,
-            () = bell.answer() => continue,
+            () = wake_list.answer() => continue,
             incoming = queue.recv() => incoming,
         };
         let Some(incoming) = incoming else { return };
@@ -353,7 +352,7 @@ impl Drop for Guard {
 }
 
 async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
-    let mut neighbours = Neighbours::new();
+    let mut local_peers = LocalPeers::new();
     loop {
         let accepted = tokio::select! {
             () = shared.stopped() => return,
@@ -363,8 +362,8 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<H
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
                 keep_alive(&stream);
-                let who = neighbours.who(&shared.hosted, address, stream.local_addr());
-                hand_over(Incoming::Tcp(stream, who), &shared, &loops).await;
+                let identity = local_peers.identity(&shared.hosted, address, stream.local_addr());
+                hand_over(Incoming::Tcp(stream, identity), &shared, &loops).await;
             }
             Err(error) => pause(&error).await,
         }
@@ -384,7 +383,7 @@ async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec
         });
         match checked {
             Ok((stream, user)) => {
-                hand_over(Incoming::Unix(stream, Who::at_socket(user, own)), &shared, &loops).await;
+                hand_over(Incoming::Unix(stream, Identity::at_socket(user, own)), &shared, &loops).await;
             }
             Err(error) => pause(&error).await,
         }
@@ -421,10 +420,10 @@ async fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle
         shared.refuse(incoming, Code::ConnectionsExhausted.error(format!("{most} connections are open")));
         return;
     }
-    let who = incoming.who();
-    if who.owner.is_none() && Defence::Unknown.stands() {
-        who.unknown = shared.unknown.enter();
-        if who.unknown.is_none() {
+    let identity = incoming.identity();
+    if identity.owner.is_none() && Defence::Unknown.stands() {
+        identity.unknown = shared.unknown.enter();
+        if identity.unknown.is_none() {
             let most = shared.unknown.max();
             let detail =
                 format!("{most} connections without a capability are open, and none of them can be closed yet");
@@ -513,7 +512,7 @@ impl Shared {
 
 /// Tells a refusal to who came, once it has said in which protocol.
 async fn tell(incoming: Incoming, error: &Error, shared: &Shared) -> io::Result<()> {
-    let (mut stream, who) = open(incoming)?;
+    let (mut stream, identity) = open(incoming)?;
     let mut first = [0; PREFACE.len()];
     let Some(read) = shared.refused.until(stream.read_exact(&mut first)).await else { return Ok(()) };
     read?;
@@ -521,7 +520,7 @@ async fn tell(incoming: Incoming, error: &Error, shared: &Shared) -> io::Result<
         && let Some(config) = &shared.tls
     {
         // Whoever speaks TLS understands nothing else.
-        let shaking = tls::accept(config, Rewound::new(first, stream), who);
+        let shaking = tls::accept(config, Rewound::new(first, stream), identity);
         let Some(shaken) = shared.shaking.until_among(HANDSHAKES_MAX, shared.refused.until(shaking)).await.flatten()
         else {
             return Ok(());
@@ -544,10 +543,10 @@ fn broken(error: io::Error) -> Error {
 }
 
 /// A connection as its loop's own.
-fn open(incoming: Incoming) -> io::Result<(Stream, Who)> {
+fn open(incoming: Incoming) -> io::Result<(Stream, Identity)> {
     Ok(match incoming {
-        Incoming::Tcp(stream, who) => (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), who),
-        Incoming::Unix(stream, who) => (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), who),
+        Incoming::Tcp(stream, identity) => (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), identity),
+        Incoming::Unix(stream, identity) => (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), identity),
     })
 }
 
@@ -555,40 +554,40 @@ fn open(incoming: Incoming) -> io::Result<(Stream, Who)> {
 ///
 /// What only some connections need is boxed, so that the others do not take memory for it.
 async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
-    let (mut stream, mut who) = open(incoming).map_err(broken)?;
-    let Some(mut first) = shared.first(&mut stream, who.unknown.clone()).await? else { return Ok(()) };
+    let (mut stream, mut identity) = open(incoming).map_err(broken)?;
+    let Some(mut first) = shared.first(&mut stream, identity.unknown.clone()).await? else { return Ok(()) };
     if first == MAGIC {
-        return Box::pin(serve_channel(stream, first, who, shared)).await;
+        return Box::pin(serve_channel(stream, first, identity, shared)).await;
     }
     if first[0] == tls::FIRST_BYTE
         && let Some(config) = &shared.tls
     {
-        let shaking = timeout(HANDSHAKE_PATIENCE, tls::accept(config, Rewound::new(first, stream), who));
+        let shaking = timeout(HANDSHAKE_PATIENCE, tls::accept(config, Rewound::new(first, stream), identity));
         let shaken = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(shaking));
         let Some(Some(Ok(Ok((safe, known))))) = Box::pin(shaken).await else {
             shared.count_dropped();
             return Ok(());
         };
-        (stream, who) = (Stream::Tls(Box::new(safe)), known);
-        let Some(inner) = shared.first(&mut stream, who.unknown.clone()).await? else { return Ok(()) };
+        (stream, identity) = (Stream::Tls(Box::new(safe)), known);
+        let Some(inner) = shared.first(&mut stream, identity.unknown.clone()).await? else { return Ok(()) };
         first = inner;
     }
-    if !who.is_private() {
+    if !identity.is_private() {
         // What anybody between here and there could read or change is not spoken.
         let error = Code::NotAdmitted.error("this address takes TLS, or the channel with a capability");
         let refusal = if first == PREFACE { wire::refusal(&error) } else { http::refusal(&error) };
         shared.count_dropped();
-        let told = timeout(REFUSING_PATIENCE, async {
+        let reported = timeout(REFUSING_PATIENCE, async {
             stream.write_all(&refusal).await?;
             wire::linger(stream).await
         });
-        let _ = Box::pin(told).await;
+        let _ = Box::pin(reported).await;
         return Ok(());
     }
-    match who.unknown.clone() {
-        None => speak(stream, first, who, shared).await,
+    match identity.unknown.clone() {
+        None => speak(stream, first, identity, shared).await,
         Some(unknown) => {
-            let served = Box::pin(speak(stream, first, who, shared.clone()));
+            let served = Box::pin(speak(stream, first, identity, shared.clone()));
             Box::pin(unless_room_is_needed(Some(unknown), served)).await.unwrap_or_else(|| {
                 shared.count_dropped();
                 Ok(())
@@ -598,22 +597,27 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
 }
 
 /// Serves a connection over which nothing more needs to be made safe.
-async fn speak(stream: Stream, first: [u8; PREFACE.len()], who: Who, shared: Arc<Shared>) -> Result<()> {
+async fn speak(stream: Stream, first: [u8; PREFACE.len()], identity: Identity, shared: Arc<Shared>) -> Result<()> {
     if first == PREFACE {
-        return wire::serve(stream, who, shared.hosted.clone(), &shared.stopping).await;
+        return wire::serve(stream, identity, shared.hosted.clone(), &shared.stopping).await;
     }
-    Box::pin(http::serve(Rewound::new(first, stream), who, shared.hosted.clone(), &shared.stopping)).await;
+    Box::pin(http::serve(Rewound::new(first, stream), identity, shared.hosted.clone(), &shared.stopping)).await;
     Ok(())
 }
 
-async fn serve_channel(stream: Stream, first: [u8; PREFACE.len()], who: Who, shared: Arc<Shared>) -> Result<()> {
-    let opening = timeout(HANDSHAKE_PATIENCE, channel::accept(&shared.hosted, stream, &first, who));
+async fn serve_channel(
+    stream: Stream,
+    first: [u8; PREFACE.len()],
+    identity: Identity,
+    shared: Arc<Shared>,
+) -> Result<()> {
+    let opening = timeout(HANDSHAKE_PATIENCE, channel::accept(&shared.hosted, stream, &first, identity));
     let opened = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(opening)).await;
-    let Some(Some(Ok(Ok(Some((stream, who)))))) = opened else {
+    let Some(Some(Ok(Ok(Some((stream, identity)))))) = opened else {
         shared.count_dropped();
         return Ok(());
     };
-    wire::serve(Stream::Channel(Box::new(stream)), who, shared.hosted.clone(), &shared.stopping).await
+    wire::serve(Stream::Channel(Box::new(stream)), identity, shared.hosted.clone(), &shared.stopping).await
 }
 
 #[cfg(test)]
@@ -635,7 +639,7 @@ mod tests {
         let given = async {
             for _ in 0..3 {
                 let (_, theirs) = UnixStream::pair().unwrap();
-                hand_over(Incoming::Unix(theirs, Who::at_socket(0, 0)), &shared, &loops).await;
+                hand_over(Incoming::Unix(theirs, Identity::at_socket(0, 0)), &shared, &loops).await;
             }
         };
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();

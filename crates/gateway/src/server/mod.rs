@@ -4,7 +4,6 @@
 //! the gates hold: many answers to one flush, and no other thread is woken for it.
 
 mod allocator;
-mod bell;
 mod certificate;
 mod channel;
 mod event_loop;
@@ -15,6 +14,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod wake_list;
 
 pub use certificate::Certificate;
 pub(crate) use event_loop::may_wait;

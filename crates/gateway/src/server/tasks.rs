@@ -1,6 +1,6 @@
 //! The tasks of the event loops. A runtime continues without a task that panicked, so every task is started by one of these functions.
 
-use super::bell;
+use super::wake_list;
 use millrace_threads::Fuse;
 use std::future::Future;
 use tokio::{runtime::Handle, task::JoinHandle};
@@ -17,5 +17,5 @@ pub(super) fn vital(on: &Handle, name: &'static str, work: impl Future<Output = 
 /// Starts the task of one connection of this thread's loop. Whatever comes over it must not end the host: a panic is said
 /// on standard error, and costs this connection only.
 pub(super) fn of_connection(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-    tokio::spawn(bell::woken_together(work))
+    tokio::spawn(wake_list::woken_together(work))
 }

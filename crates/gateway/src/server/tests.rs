@@ -134,9 +134,9 @@ fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
     let mut speaking: Vec<TcpStream> = (0..MOST).map(|_| greeted()).collect();
     let mut refused = connect();
     ask(&mut refused, "keep-alive");
-    let told = rest(&mut refused);
-    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("\r\nretry-after: 1\r\n"), "{told}");
-    assert!(told.contains("\"MR6009\"") && told.contains("\"retry_after_ms\":1000"), "{told}");
+    let reported = rest(&mut refused);
+    assert!(reported.starts_with("HTTP/1.1 503 ") && reported.contains("\r\nretry-after: 1\r\n"), "{reported}");
+    assert!(reported.contains("\"MR6009\"") && reported.contains("\"retry_after_ms\":1000"), "{reported}");
     let mut refused = connect();
     refused.write_all(&[PREFACE.to_vec(), hello()].concat()).unwrap();
     assert_eq!(next_kind(&mut refused), Failure::TYPE);
@@ -247,8 +247,8 @@ fn of_too_many_who_show_nothing_the_longest_silent_makes_room_and_the_known_are_
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         rest(&mut stream)
     };
-    let told = ask(own);
-    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("\"MR6190\""), "{told}");
+    let reported = ask(own);
+    assert!(reported.starts_with("HTTP/1.1 503 ") && reported.contains("\"MR6190\""), "{reported}");
     let refused = millrace_client::blocking::Client::connect(&place, &asks).map(drop).unwrap_err();
     assert_eq!(refused.code(), Code::ChannelRefused, "the channel has no words for it");
     assert!(ask([127, 0, 0, 1].into()).starts_with("HTTP/1.1 200 "), "the owner is known");
@@ -273,8 +273,8 @@ fn who_is_refused_hears_so_in_its_own_protocol_however_many_are_silent() {
     for _ in 0..20 {
         let mut refused = connect();
         refused.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let told = rest(&mut refused);
-        assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("\"MR6009\""), "{told}");
+        let reported = rest(&mut refused);
+        assert!(reported.starts_with("HTTP/1.1 503 ") && reported.contains("\"MR6009\""), "{reported}");
     }
     let mut refused = connect();
     refused.write_all(&[PREFACE.to_vec(), hello()].concat()).unwrap();

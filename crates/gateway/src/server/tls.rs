@@ -1,6 +1,6 @@
 //! TLS as a host speaks it: 1.3 only, with its own key. Clients may show a key; what it entitles to is for their capability to say.
 
-use crate::admission::Who;
+use crate::admission::Identity;
 use millrace_client::secure::tls::{ALPN, NO_NAME, binding, certified, failed, key_hash, provider};
 use millrace_node::secrets::HostKey;
 use millrace_wire::Result;
@@ -61,8 +61,8 @@ impl ResolvesServerCert for Shown {
 pub(super) async fn accept(
     config: &Arc<ServerConfig>,
     stream: Rewound,
-    who: Who,
-) -> io::Result<(TlsStream<Rewound>, Who)> {
+    identity: Identity,
+) -> io::Result<(TlsStream<Rewound>, Identity)> {
     let stream = TlsAcceptor::from(config.clone()).accept(stream).await?;
     let connection = stream.get_ref().1;
     let key = match connection.peer_certificates() {
@@ -70,7 +70,7 @@ pub(super) async fn accept(
         _ => None,
     };
     let binding = binding(connection).map_err(io::Error::other)?;
-    Ok((stream, who.over_tls(binding, key)))
+    Ok((stream, identity.over_tls(binding, key)))
 }
 
 /// Takes any key that the client shows in the handshake to have. Nobody vouches for it.

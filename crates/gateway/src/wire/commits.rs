@@ -6,7 +6,7 @@ use super::{
 };
 use crate::server;
 use millrace_node::{
-    AppendOptions, BATCH_RECORDS_MAX, Door, Durability, Held, SUBMISSION_PATIENCE, Submitted, links::Inbound,
+    Access, AppendOptions, BATCH_RECORDS_MAX, Durability, Gated, SUBMISSION_PATIENCE, Submitted, links::Inbound,
 };
 use millrace_wire::{
     Code, Result,
@@ -70,7 +70,7 @@ impl Commits {
     }
 
     /// The next that was committed.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(u64, Held<Answer>)> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(u64, Gated<Answer>)> {
         let Some(oldest) = self.submitted.front_mut() else { return Poll::Pending };
         let Poll::Ready(held) = Pin::new(&mut oldest.answer).poll(cx) else { return Poll::Pending };
         let (request, bytes) = (oldest.request, oldest.bytes);
@@ -103,32 +103,32 @@ impl Commits {
 }
 
 /// A request that commits, as it is done here or by the committing thread.
-type Act = fn(&Door, &Frame<'_>) -> Result<Held<Answer>>;
+type Act = fn(&Access, &Frame<'_>) -> Result<Gated<Answer>>;
 
 impl Connection {
     /// Does a request that commits: `raw` are the bytes of its frame.
-    pub(super) fn commit(&mut self, door: &Door, frame: &Frame<'_>, raw: &[u8], act: Act) -> Result<()> {
-        self.commit_with(door, frame, raw, act)
+    pub(super) fn commit(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8], act: Act) -> Result<()> {
+        self.commit_with(access, frame, raw, act)
     }
 
     fn commit_with(
         &mut self,
-        door: &Door,
+        access: &Access,
         frame: &Frame<'_>,
         raw: &[u8],
-        act: impl Fn(&Door, &Frame<'_>) -> Result<Held<Answer>> + Send + 'static,
+        act: impl Fn(&Access, &Frame<'_>) -> Result<Gated<Answer>> + Send + 'static,
     ) -> Result<()> {
         let (request, began) = (frame.heading.request, std::time::Instant::now());
         // Through a mapping nobody waits for the disk, except where all do.
-        let others = door.served().namespace().journal().durability() == Durability::Memory;
+        let others = access.served().namespace().journal().durability() == Durability::Memory;
         if self.commits.is_empty()
             && let Some(_waiting) = server::may_wait(others)
         {
             let mut malformed = None;
-            let held = door.now(|door| {
-                act(door, frame).unwrap_or_else(|error| {
+            let held = access.now(|access| {
+                act(access, frame).unwrap_or_else(|error| {
                     malformed = Some(error.clone());
-                    door.failed(error)
+                    access.failed(error)
                 })
             });
             if let Some(error) = malformed {
@@ -140,27 +140,27 @@ impl Connection {
             }
         }
         let bytes = raw.to_vec();
-        let submitted = door.submit(move |door| {
+        let submitted = access.submit(move |access| {
             let acted = split(&bytes, FRAME_MAX_BYTES).and_then(|frame| match frame {
-                Some((frame, _)) => act(door, &frame),
+                Some((frame, _)) => act(access, &frame),
                 None => Err(Code::HostInternal.error("a whole frame was handed over")),
             });
-            acted.unwrap_or_else(|error| door.failed(error)).map(move |answer| answer.since(began))
+            acted.unwrap_or_else(|error| access.failed(error)).map(move |answer| answer.since(began))
         });
         self.commits.add(request, submitted, raw.len());
         Ok(())
     }
 
-    pub(super) fn link(&mut self, door: &Door, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
+    pub(super) fn link(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
         if self.inbound.len() >= LINKS_MAX && !self.inbound.contains_key(&frame.heading.request) {
             return Err(Code::LinksFull.error(format!("{LINKS_MAX} streams are open on this connection")));
         }
         // What is delivered over it may follow at once: it is committed behind this, and finds the stream then.
         let stream = Stream::default();
         self.inbound.insert(frame.heading.request, stream.clone());
-        self.commit_with(door, frame, raw, move |door, frame| {
+        self.commit_with(access, frame, raw, move |access, frame| {
             let link: Link<'_> = frame.message()?;
-            Ok(door.link(&link).map(|(inbound, linked)| {
+            Ok(access.link(&link).map(|(inbound, linked)| {
                 // It is opened once: whoever opened it, opened the same.
                 let _ = stream.set((inbound, link.epoch));
                 Answer::Linked(linked)
@@ -168,25 +168,25 @@ impl Connection {
         })
     }
 
-    pub(super) fn deliver(&mut self, door: &Door, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
+    pub(super) fn deliver(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
         let link = frame.message::<Deliver<'_>>()?.link;
         let unopened = move || Code::MessageUnexpected.error(format!("request {link} opened no stream"));
         let stream = self.inbound.get(&link).cloned().ok_or_else(unopened)?;
-        self.commit_with(door, frame, raw, move |door, frame| {
-            let Some((inbound, epoch)) = stream.get() else { return Ok(door.failed(unopened())) };
+        self.commit_with(access, frame, raw, move |access, frame| {
+            let Some((inbound, epoch)) = stream.get() else { return Ok(access.failed(unopened())) };
             let deliver: Deliver<'_> = frame.message()?;
-            Ok(door.deliver(inbound, *epoch, &deliver).map(Answer::Delivered))
+            Ok(access.deliver(inbound, *epoch, &deliver).map(Answer::Delivered))
         })
     }
 }
 
-pub(super) fn append(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
+pub(super) fn append(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
     let Append { log, data, durability, function, key } = frame.message()?;
     let options = AppendOptions { durability, function, key, ..options(frame) };
-    Ok(door.append(log, data, options).map(|receipt| Answer::Appended(receipt, None)))
+    Ok(access.append(log, data, options).map(|receipt| Answer::Appended(receipt, None)))
 }
 
-pub(super) fn append_many(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
+pub(super) fn append_many(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
     let AppendMany { records, durability, key } = frame.message()?;
     if records.len() > BATCH_RECORDS_MAX {
         let count = records.len();
@@ -194,20 +194,20 @@ pub(super) fn append_many(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>
     }
     let records: Vec<(&str, &[u8])> = records.iter().map(|record| (record.log, record.data)).collect();
     let options = AppendOptions { durability, key, ..options(frame) };
-    Ok(door.append_many(&records, options).map(|receipts| Answer::AppendedMany(receipts, None)))
+    Ok(access.append_many(&records, options).map(|receipts| Answer::AppendedMany(receipts, None)))
 }
 
-pub(super) fn invoke(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
-    Ok(door.invoke(&frame.message()?).map(Answer::Invoked))
+pub(super) fn invoke(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
+    Ok(access.invoke(&frame.message()?).map(Answer::Invoked))
 }
 
-pub(super) fn invoke_function(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
-    let invoked = door.invoke_function(&frame.message()?, options(frame));
+pub(super) fn invoke_function(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
+    let invoked = access.invoke_function(&frame.message()?, options(frame));
     Ok(invoked.map(|(log, receipt)| Answer::InvokedFunction(log, receipt)))
 }
 
-pub(super) fn revoke(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
-    Ok(door.revoke(&frame.message()?).map(Answer::Revoked))
+pub(super) fn revoke(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
+    Ok(access.revoke(&frame.message()?).map(Answer::Revoked))
 }
 
 fn options(frame: &Frame<'_>) -> AppendOptions<'static> {

@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{
     Hosted,
-    admission::Who,
+    admission::Identity,
     memory::{self, Reservation, SMALL_BYTES},
     server::Stream,
 };
-use millrace_node::{Door, Held, manage::uploads::Uploads};
+use millrace_node::{Access, Gated, manage::uploads::Uploads};
 use millrace_wire::{
     Code, Error, Hlc, Result,
     protocol::{FRAME_MAX_BYTES, HELLO_MAX_BYTES, Heading, split},
@@ -65,11 +65,11 @@ pub(super) struct Connection {
     stream: Stream,
     pub hosted: Arc<Hosted>,
     /// Who is at the other end.
-    pub who: Who,
+    pub identity: Identity,
     /// The namespace as slot 0 may use it, once the handshake is over.
-    pub door: Option<Door>,
+    pub access: Option<Access>,
     /// The same for slots 1 to 15, as far as they are filled.
-    pub slots: Vec<Option<Door>>,
+    pub slots: Vec<Option<Access>>,
     /// The largest clock that the other end has shown.
     pub clock: Hlc,
     input: Vec<u8>,
@@ -80,7 +80,7 @@ pub(super) struct Connection {
     /// What is to be committed.
     pub commits: Commits,
     /// Answers at the gate, and their bytes. They are released in the order in which they were committed.
-    held: VecDeque<(u64, Held<Answer>, usize)>,
+    held: VecDeque<(u64, Gated<Answer>, usize)>,
     held_bytes: usize,
     pub waits: Waits,
     /// Streams from other namespaces, by the request that opened them, and the epoch of where they come from.
@@ -118,12 +118,12 @@ pub(super) enum Over {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, who: Who, hosted: Arc<Hosted>, patience: Duration) -> Self {
+    pub fn new(stream: Stream, identity: Identity, hosted: Arc<Hosted>, patience: Duration) -> Self {
         Self {
             stream,
             hosted,
-            who,
-            door: None,
+            identity,
+            access: None,
             slots: Vec::new(),
             clock: Hlc::default(),
             input: Vec::new(),
@@ -236,7 +236,7 @@ impl Connection {
             self.answer(request, held);
         }
         while let Some(request) = self.commits.poll_overdue(cx) {
-            let blocked = self.door.as_ref().map_or_else(|| Code::JournalBlocked.error(""), Door::blocked);
+            let blocked = self.access.as_ref().map_or_else(|| Code::JournalBlocked.error(""), Access::blocked);
             self.reply(request, Err(blocked));
         }
     }
@@ -270,7 +270,7 @@ impl Connection {
     }
 
     /// Answers, now or as soon as the gate lets it out.
-    pub fn answer(&mut self, request: u64, held: Held<Answer>) {
+    pub fn answer(&mut self, request: u64, held: Gated<Answer>) {
         let Rationed { held, bytes, reserved: _reserved } = Rationed::of(held);
         match held.now() {
             Ok(outcome) => self.reply(request, outcome),
@@ -284,13 +284,13 @@ impl Connection {
 
     /// Writes an answer.
     pub fn reply(&mut self, request: u64, outcome: Result<Answer>) {
-        let clock = self.door.as_ref().map_or(Hlc::default(), Door::clock);
+        let clock = self.access.as_ref().map_or(Hlc::default(), Access::clock);
         let heading = Heading { request, hlc: clock.max(self.clock), ..Heading::default() };
         self.hosted.counters.wire_requests.fetch_add(1, Ordering::Relaxed);
-        if let (Ok(answer), Some(door)) = (&outcome, &self.door)
+        if let (Ok(answer), Some(access)) = (&outcome, &self.access)
             && let Some(took) = answer.took()
         {
-            door.served().namespace().measures().append.add(took);
+            access.served().namespace().measures().append.add(took);
         }
         if let Err(error) = &outcome {
             tracing::debug!(target: "requests", protocol = "wire", code = error.code().id(), "refused: {}", error.detail());
@@ -471,7 +471,7 @@ impl Connection {
     fn take(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
         while self.may_take() {
-            let max_bytes = if self.door.is_some() { FRAME_MAX_BYTES } else { HELLO_MAX_BYTES };
+            let max_bytes = if self.access.is_some() { FRAME_MAX_BYTES } else { HELLO_MAX_BYTES };
             match split(&bytes[used..], max_bytes) {
                 Ok(Some((frame, length))) => {
                     let raw = &bytes[used..used + length];
@@ -497,7 +497,7 @@ impl Connection {
 
     /// Whether the other end owes something: the rest of a frame, or to take what it asked for.
     fn owes(&self) -> bool {
-        !self.out.is_empty() || self.unflushed || (self.accepts() && (!self.input.is_empty() || self.door.is_none()))
+        !self.out.is_empty() || self.unflushed || (self.accepts() && (!self.input.is_empty() || self.access.is_none()))
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {

@@ -11,7 +11,7 @@ pub(crate) mod tests;
 mod topics;
 mod waits;
 
-use crate::{Hosted, admission::Who, patience, server::Stream};
+use crate::{Hosted, admission::Identity, patience, server::Stream};
 use connection::{Connection, Over};
 use millrace_wire::{
     Error, Result,
@@ -35,8 +35,8 @@ const LINGER: Duration = Duration::from_secs(2);
 const LINGER_MAX_BYTES: usize = 32 << 20;
 
 /// Serves a connection whose preface has been read, until it ends.
-pub(crate) async fn serve(stream: Stream, who: Who, hosted: Arc<Hosted>, stopping: &Notify) -> Result<()> {
-    serve_with(Box::new(Connection::new(stream, who, hosted, patience::client())), stopping).await
+pub(crate) async fn serve(stream: Stream, identity: Identity, hosted: Arc<Hosted>, stopping: &Notify) -> Result<()> {
+    serve_with(Box::new(Connection::new(stream, identity, hosted, patience::client())), stopping).await
 }
 
 async fn serve_with(mut connection: Box<Connection>, stopping: &Notify) -> Result<()> {

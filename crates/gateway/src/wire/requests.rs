@@ -7,7 +7,7 @@ use crate::{
     memory::{self, Reservation, SMALL_BYTES},
 };
 use millrace_node::{
-    Answered, Door, Held, Receipt, Record,
+    Access, Answered, Gated, Receipt, Record,
     secrets::random_id,
     token::{Binding, Proof, Token, Way},
 };
@@ -92,13 +92,13 @@ impl Answer {
 
 /// An answer at the gate and the memory that it takes meanwhile; if there is none, the refusal in its place.
 pub(super) struct Rationed {
-    pub held: Held<Answer>,
+    pub held: Gated<Answer>,
     pub bytes: usize,
     pub reserved: Option<Reservation>,
 }
 
 impl Rationed {
-    pub fn of(held: Held<Answer>) -> Self {
+    pub fn of(held: Gated<Answer>) -> Self {
         let (mut bytes, mut reserved) = (0, None);
         let held = held.map(|answer| match Reservation::of(answer.bytes()) {
             Ok(room) => {
@@ -152,8 +152,8 @@ fn returned(out: &mut Vec<u8>, heading: Heading, answer: &millrace_node::Answer)
     let incarnation = answer.incarnation;
     match &answer.reply {
         Some(Ok(value)) if value.len() > RECORD_MAX_BYTES => {
-            let told = format!("the answer has {} bytes; the limit is {RECORD_MAX_BYTES}", value.len());
-            encode(out, heading, &failure(&Code::ObjectTooLarge.error(told)));
+            let reported = format!("the answer has {} bytes; the limit is {RECORD_MAX_BYTES}", value.len());
+            encode(out, heading, &failure(&Code::ObjectTooLarge.error(reported)));
         }
         Some(Ok(value)) => encode(out, heading, &protocol::Returned { incarnation, waiting: false, value }),
         Some(Err(raised)) => {
@@ -175,44 +175,44 @@ impl Connection {
     /// Handles one frame, of which `raw` are the bytes.
     pub fn request(&mut self, frame: &Frame<'_>, raw: &[u8]) {
         let request = frame.heading.request;
-        if self.door.is_none() {
+        if self.access.is_none() {
             return self.hello(frame);
         }
-        let Some(door) = self.door_of(frame.heading.slot) else {
+        let Some(access) = self.access_of(frame.heading.slot) else {
             return self.reply(request, Err(refused()));
         };
         if request == 0 && !matches!(frame.kind, Ping::TYPE | Pong::TYPE) {
             return self.close(&Code::MessageUnexpected.error("a request has a number of its own, and 0 is none"));
         }
         let outcome = match frame.kind {
-            Append::TYPE => self.commit(&door, frame, raw, commits::append),
-            AppendMany::TYPE => self.commit(&door, frame, raw, commits::append_many),
-            Get::TYPE => self.get(&door, frame),
-            Range::TYPE => self.range(&door, frame),
-            Latest::TYPE => self.latest(&door, frame),
-            Tail::TYPE => self.tail(&door, frame),
+            Append::TYPE => self.commit(&access, frame, raw, commits::append),
+            AppendMany::TYPE => self.commit(&access, frame, raw, commits::append_many),
+            Get::TYPE => self.get(&access, frame),
+            Range::TYPE => self.range(&access, frame),
+            Latest::TYPE => self.latest(&access, frame),
+            Tail::TYPE => self.tail(&access, frame),
             Credit::TYPE => return self.credit(frame),
             Cancel::TYPE => self.cancel(frame),
-            CreateLog::TYPE => self.create_log(&door, frame),
-            RemoveLog::TYPE => self.remove_log(&door, frame),
-            SetLog::TYPE => self.set_log(&door, frame),
-            CancelRun::TYPE => self.cancel_run(&door, frame),
-            Show::TYPE => self.show(&door, frame),
-            Link::TYPE => self.link(&door, frame, raw),
-            Deliver::TYPE => self.deliver(&door, frame, raw),
-            protocol::Call::TYPE => self.call(&door, frame),
-            protocol::Session::TYPE => self.session(&door, frame),
-            protocol::Invoke::TYPE => self.commit(&door, frame, raw, commits::invoke),
-            protocol::Revoke::TYPE => self.commit(&door, frame, raw, commits::revoke),
+            CreateLog::TYPE => self.create_log(&access, frame),
+            RemoveLog::TYPE => self.remove_log(&access, frame),
+            SetLog::TYPE => self.set_log(&access, frame),
+            CancelRun::TYPE => self.cancel_run(&access, frame),
+            Show::TYPE => self.show(&access, frame),
+            Link::TYPE => self.link(&access, frame, raw),
+            Deliver::TYPE => self.deliver(&access, frame, raw),
+            protocol::Call::TYPE => self.call(&access, frame),
+            protocol::Session::TYPE => self.session(&access, frame),
+            protocol::Invoke::TYPE => self.commit(&access, frame, raw, commits::invoke),
+            protocol::Revoke::TYPE => self.commit(&access, frame, raw, commits::revoke),
             Present::TYPE => self.present(frame),
-            Redeem::TYPE => self.redeem(&door, frame),
-            Repair::TYPE => self.repair(&door, frame),
-            Manage::TYPE => self.manage(&door, frame),
-            InvokeFunction::TYPE => self.commit(&door, frame, raw, commits::invoke_function),
-            Upload::TYPE => self.upload(&door, frame),
+            Redeem::TYPE => self.redeem(&access, frame),
+            Repair::TYPE => self.repair(&access, frame),
+            Manage::TYPE => self.manage(&access, frame),
+            InvokeFunction::TYPE => self.commit(&access, frame, raw, commits::invoke_function),
+            Upload::TYPE => self.upload(&access, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
-            kind => match self.topic_request(&door, frame) {
+            kind => match self.topic_request(&access, frame) {
                 Ok(true) => return,
                 Ok(false) => Err(Code::MessageUnknown.error(format!("message of type {kind}"))),
                 Err(error) => Err(error),
@@ -227,15 +227,15 @@ impl Connection {
         match self.greet(frame) {
             Err(error) => self.close(&error),
             Ok(None) => {}
-            Ok(Some(door)) => {
-                self.welcome(&door, frame.heading.request);
-                self.door = Some(door);
+            Ok(Some(access)) => {
+                self.welcome(&access, frame.heading.request);
+                self.access = Some(access);
             }
         }
     }
 
     /// Takes a greeting; `None` if the client has to say it again with its proofs.
-    fn greet(&mut self, frame: &Frame<'_>) -> Result<Option<Door>> {
+    fn greet(&mut self, frame: &Frame<'_>) -> Result<Option<Access>> {
         let hello: Hello<'_> = frame.message()?;
         if !(hello.oldest..=hello.newest).contains(&VERSION) {
             return Err(Code::VersionUnsupported.error(format!(
@@ -243,108 +243,108 @@ impl Connection {
                 hello.oldest, hello.newest
             )));
         }
-        let is_socket = self.who.peer.way == Way::Unix;
-        let needs_proofs = self.who.owner.is_none() || !hello.capabilities.is_empty();
-        if is_socket && needs_proofs && self.who.binding.is_none() {
+        let is_socket = self.identity.peer.way == Way::Unix;
+        let needs_proofs = self.identity.owner.is_none() || !hello.capabilities.is_empty();
+        if is_socket && needs_proofs && self.identity.binding.is_none() {
             let challenge = challenge()?;
-            self.who.binding = Some(Binding::Challenge(challenge));
+            self.identity.binding = Some(Binding::Challenge(challenge));
             let heading = Heading { request: frame.heading.request, ..Heading::default() };
             encode(&mut self.out, heading, &Challenge { challenge: &challenge });
             return Ok(None);
         }
         let [first, more @ ..] = &*hello.capabilities else {
-            return self.hosted.door_of(&self.who, hello.namespace).map(Some);
+            return self.hosted.access_of(&self.identity, hello.namespace).map(Some);
         };
         if more.len() >= SLOTS {
             return Err(Code::ValueInvalid.error(format!("a connection has {SLOTS} slots for capabilities")));
         }
-        let door = self.admit(hello.namespace, first)?;
-        let served = door.served().name().clone();
+        let access = self.admit(hello.namespace, first)?;
+        let served = access.served().name().clone();
         self.slots = more.iter().map(|offer| self.admit(&served, offer).map(Some)).collect::<Result<_>>()?;
-        Ok(Some(door))
+        Ok(Some(access))
     }
 
     /// The namespace as whoever offers this capability may use it.
-    fn admit(&self, namespace: &str, offer: &Offer<'_>) -> Result<Door> {
-        let (Some(binding), Ok(proof)) = (&self.who.binding, <&[u8; 32]>::try_from(offer.proof)) else {
+    fn admit(&self, namespace: &str, offer: &Offer<'_>) -> Result<Access> {
+        let (Some(binding), Ok(proof)) = (&self.identity.binding, <&[u8; 32]>::try_from(offer.proof)) else {
             return Err(refused());
         };
         let proof = Proof::Bound(binding, proof);
-        let (served, caller) = self.hosted.admit(namespace, offer.capability, proof, self.who.peer)?;
-        self.who.has_shown();
+        let (served, caller) = self.hosted.admit(namespace, offer.capability, proof, self.identity.peer)?;
+        self.identity.has_shown();
         Ok(self.hosted.within_limits(&served, &caller))
     }
 
     /// The namespace as the capability in a slot may use it.
-    fn door_of(&self, slot: u8) -> Option<Door> {
+    fn access_of(&self, slot: u8) -> Option<Access> {
         match usize::from(slot).checked_sub(1) {
-            None => self.door.clone(),
+            None => self.access.clone(),
             Some(at) => self.slots.get(at)?.clone(),
         }
     }
 
     fn present(&mut self, frame: &Frame<'_>) -> Result<()> {
         let Present { slot, capability, proof } = frame.message()?;
-        let served = self.door.as_ref().map(|door| door.served().name().clone()).ok_or_else(refused)?;
-        let door = self.admit(&served, &Offer { capability, proof })?;
+        let served = self.access.as_ref().map(|access| access.served().name().clone()).ok_or_else(refused)?;
+        let access = self.admit(&served, &Offer { capability, proof })?;
         match usize::from(slot).checked_sub(1) {
             _ if usize::from(slot) >= SLOTS => {
                 return Err(Code::ValueInvalid.error(format!("a connection has {SLOTS} slots for capabilities")));
             }
-            None => self.door = Some(door),
+            None => self.access = Some(access),
             Some(at) => {
                 self.slots.resize(self.slots.len().max(at + 1), None);
-                self.slots[at] = Some(door);
+                self.slots[at] = Some(access);
             }
         }
         self.reply(frame.heading.request, Ok(Answer::Done));
         Ok(())
     }
 
-    fn repair(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn repair(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Repair { json } = frame.message()?;
-        let (hosted, turns, door) = (self.hosted.clone(), self.waits.turns(), door.clone());
-        let repair = waits::repair(hosted, turns, door, json.to_owned());
+        let (hosted, permits, access) = (self.hosted.clone(), self.waits.permits(), access.clone());
+        let repair = waits::repair(hosted, permits, access, json.to_owned());
         self.waits.add(frame.heading.request, repair)
     }
 
-    fn manage(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn manage(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Manage { json } = frame.message()?;
         let reserved = Reservation::of(json.len())?;
-        let (hosted, turns, door, uploads) =
-            (self.hosted.clone(), self.waits.turns(), door.clone(), self.uploads.clone());
-        let manage = waits::manage((hosted, turns), (door, uploads), json.to_owned(), reserved);
+        let (hosted, permits, access, uploads) =
+            (self.hosted.clone(), self.waits.permits(), access.clone(), self.uploads.clone());
+        let manage = waits::manage((hosted, permits), (access, uploads), json.to_owned(), reserved);
         self.waits.add(frame.heading.request, manage)
     }
 
-    fn upload(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn upload(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Upload { sha256, offset, data } = frame.message()?;
         let reserved = Reservation::of(data.len())?;
         let (uploads, sha256, data) = (self.uploads.clone(), sha256.to_owned(), data.to_owned());
-        let (hosted, turns, door) = (self.hosted.clone(), self.waits.turns(), door.clone());
+        let (hosted, permits, access) = (self.hosted.clone(), self.waits.permits(), access.clone());
         let upload = async move {
-            let upload = move |door: &Door| {
+            let upload = move |access: &Access| {
                 let _reserved = reserved;
-                door.upload(&uploads, &Upload { sha256: &sha256, offset, data: &data })
+                access.upload(&uploads, &Upload { sha256: &sha256, offset, data: &data })
             };
-            hosted.deploy(door, upload).await
+            hosted.deploy(access, upload).await
         };
-        self.waits.add(frame.heading.request, waits::changed(turns, upload))
+        self.waits.add(frame.heading.request, waits::changed(permits, upload))
     }
 
     /// Exchanges an invitation for a capability that lasts, which is bound to the client's key.
-    fn redeem(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn redeem(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Redeem {} = frame.message()?;
-        if self.who.peer.way != Way::TlsProof {
+        if self.identity.peer.way != Way::TlsProof {
             return Err(Code::CapabilityDenied.error("an invitation is redeemed over TLS"));
         }
-        let (hosted, turns) = (self.hosted.clone(), self.waits.turns());
-        let redeem = waits::redeem(hosted, turns, door.clone());
+        let (hosted, permits) = (self.hosted.clone(), self.waits.permits());
+        let redeem = waits::redeem(hosted, permits, access.clone());
         self.waits.add(frame.heading.request, redeem)
     }
 
-    fn welcome(&mut self, door: &Door, request: u64) {
-        let served = door.served();
+    fn welcome(&mut self, access: &Access, request: u64) {
+        let served = access.served();
         let journal = served.namespace().journal();
         let welcome = Welcome {
             version: VERSION,
@@ -357,23 +357,23 @@ impl Connection {
             requests_max: REQUESTS_MAX as u32,
             durability: journal.durability(),
         };
-        encode(&mut self.out, Heading { request, hlc: door.clock(), ..Heading::default() }, &welcome);
+        encode(&mut self.out, Heading { request, hlc: access.clock(), ..Heading::default() }, &welcome);
     }
 
-    fn get(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn get(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Get { log, seqno, wait_ms, durability } = frame.message()?;
-        if wait_ms > 0 && door.must_wait(log, seqno.max(1) - 1) {
-            let wait = waits::get(self.waits.turns(), door.clone(), log.into(), seqno, wait_ms, durability);
+        if wait_ms > 0 && access.must_wait(log, seqno.max(1) - 1) {
+            let wait = waits::get(self.waits.permits(), access.clone(), log.into(), seqno, wait_ms, durability);
             return self.waits.add(frame.heading.request, wait);
         }
-        self.answer(frame.heading.request, door.get(log, seqno, durability).map(Answer::Record));
+        self.answer(frame.heading.request, access.get(log, seqno, durability).map(Answer::Record));
         Ok(())
     }
 
-    fn range(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn range(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Range { log, from, count, durability } = frame.message()?;
         let bytes_max = if memory::is_short() { SMALL_BYTES / 2 } else { RECORDS_MAX_BYTES };
-        let held = door.range(log, from, count, bytes_max, durability);
+        let held = access.range(log, from, count, bytes_max, durability);
         let answer = move |(incarnation, records): (u32, Vec<Record>)| {
             let next = records.last().map_or(from, |last| last.seqno + 1);
             Answer::Records { incarnation, records, next }
@@ -382,19 +382,19 @@ impl Connection {
         Ok(())
     }
 
-    fn latest(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn latest(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Latest { log, above, wait_ms, durability } = frame.message()?;
-        if wait_ms > 0 && door.must_wait(log, above) {
-            let wait = waits::latest(door.clone(), log.into(), above, wait_ms, durability);
+        if wait_ms > 0 && access.must_wait(log, above) {
+            let wait = waits::latest(access.clone(), log.into(), above, wait_ms, durability);
             return self.waits.add(frame.heading.request, wait);
         }
-        self.answer(frame.heading.request, door.latest(log, durability).map(Answer::Seqno));
+        self.answer(frame.heading.request, access.latest(log, durability).map(Answer::Seqno));
         Ok(())
     }
 
-    fn tail(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn tail(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let tail: Tail<'_> = frame.message()?;
-        self.waits.follow(frame.heading.request, door, &tail)
+        self.waits.follow(frame.heading.request, access, &tail)
     }
 
     fn credit(&mut self, frame: &Frame<'_>) {
@@ -413,24 +413,24 @@ impl Connection {
         Ok(())
     }
 
-    fn session(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
-        let opened = door.open_session(&frame.message()?);
+    fn session(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
+        let opened = access.open_session(&frame.message()?);
         let answer = |(resumed, lease_ms)| Answer::Opened(protocol::Opened { resumed, lease_ms });
         self.answer(frame.heading.request, opened.map(answer));
         Ok(())
     }
 
     /// Calls an object: done here and now, as nobody else would be held up; what waits is no thread.
-    fn call(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn call(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let call: protocol::Call<'_> = frame.message()?;
-        match door.call(&call)? {
+        match access.call(&call)? {
             Answered::Now(called, upto) => {
                 let answer: millrace_node::Answer = called.into();
-                self.answer(frame.heading.request, door.told(answer, upto).map(Answer::Returned));
+                self.answer(frame.heading.request, access.reported(answer, upto).map(Answer::Returned));
                 Ok(())
             }
             Answered::Later(waiting) => {
-                let wait = waits::called(door.clone(), waiting, call.wait_ms);
+                let wait = waits::called(access.clone(), waiting, call.wait_ms);
                 self.waits.add(frame.heading.request, wait)
             }
         }
@@ -439,46 +439,46 @@ impl Connection {
     /// Changes something of the namespace on another thread; the answer is DONE.
     fn define(
         &mut self,
-        door: &Door,
+        access: &Access,
         frame: &Frame<'_>,
-        act: impl FnOnce(&Door) -> Held<()> + Send + 'static,
+        act: impl FnOnce(&Access) -> Gated<()> + Send + 'static,
     ) -> Result<()> {
-        let (hosted, turns, door) = (self.hosted.clone(), self.waits.turns(), door.clone());
-        let change = async move { hosted.define(door, act).await };
-        self.waits.add(frame.heading.request, waits::changed(turns, change))
+        let (hosted, permits, access) = (self.hosted.clone(), self.waits.permits(), access.clone());
+        let change = async move { hosted.define(access, act).await };
+        self.waits.add(frame.heading.request, waits::changed(permits, change))
     }
 
-    fn create_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn create_log(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let CreateLog { log, history } = frame.message()?;
         let log = log.to_owned();
-        self.define(door, frame, move |door| door.create_log(&log, history))
+        self.define(access, frame, move |access| access.create_log(&log, history))
     }
 
-    fn remove_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn remove_log(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let RemoveLog { log } = frame.message()?;
         let log = log.to_owned();
-        self.define(door, frame, move |door| door.remove_log(&log))
+        self.define(access, frame, move |access| access.remove_log(&log))
     }
 
-    fn cancel_run(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn cancel_run(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let CancelRun { run } = frame.message()?;
-        self.define(door, frame, move |door| door.cancel_run(run))
+        self.define(access, frame, move |access| access.cancel_run(run))
     }
 
-    fn set_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn set_log(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let SetLog { log, history } = frame.message()?;
         let log = log.to_owned();
-        self.define(door, frame, move |door| door.set_history(&log, history).map(drop))
+        self.define(access, frame, move |access| access.set_history(&log, history).map(drop))
     }
 
-    fn show(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn show(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Show { path } = frame.message()?;
-        let (hosted, door, path) = (self.hosted.clone(), door.clone(), path.to_owned());
-        let turns = self.waits.turns();
+        let (hosted, access, path) = (self.hosted.clone(), access.clone(), path.to_owned());
+        let permits = self.waits.permits();
         let show = async move {
             // How the host is can be asked whatever else is asked.
-            let _turn = if path == "status" { None } else { Some(turns.acquire_owned().await) };
-            documents::show(&hosted, &door, &path).await.map(Answer::Document)
+            let _permit = if path == "status" { None } else { Some(permits.acquire_owned().await) };
+            documents::show(&hosted, &access, &path).await.map(Answer::Document)
         };
         self.waits.add(frame.heading.request, show)
     }

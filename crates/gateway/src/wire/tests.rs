@@ -1,7 +1,7 @@
 //! Connections that share a thread: none keeps the others from their turn, nor from the flush that they wait for.
 
 use super::{connection::Connection, serve, serve_with};
-use crate::admission::Who;
+use crate::admission::Identity;
 use crate::{Hosted, server::Stream};
 use millrace_node::{CreateOptions, Durability, Namespace, Served};
 use millrace_wire::protocol::{
@@ -47,7 +47,7 @@ async fn connected(hosted: &Arc<Hosted>, bytes: &[u8]) -> UnixStream {
     let hosted = hosted.clone();
     tokio::spawn(async move {
         let stopping = Notify::new();
-        serve(Stream::Unix(theirs), Who::at_socket(0, 0), hosted, &stopping).await
+        serve(Stream::Unix(theirs), Identity::at_socket(0, 0), hosted, &stopping).await
     });
     ours
 }
@@ -128,7 +128,7 @@ fn who_takes_something_all_the_while_and_yet_too_little_is_given_up() {
         framed(&mut asked, 2, &Append { log: "a", data: &vec![7; LONG_BYTES], ..Append::default() });
         framed(&mut asked, 3, &Get { log: "a", seqno: 1, ..Get::default() });
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let caller = Who::at_socket(0, 0);
+        let caller = Identity::at_socket(0, 0);
         let connection = Connection::new(Stream::Unix(theirs), caller, hosted.clone(), Duration::from_secs(5));
         let served = tokio::spawn(async move { serve_with(Box::new(connection), &Notify::new()).await });
         ours.write_all(&asked).await.unwrap();

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::memory::{self, SMALL_BYTES};
 use millrace_node::{
-    Door, Record, Right,
+    Access, Record, Right,
     cluster::{Cluster, Durability, GROWTH_MAX, MAIN_NAME, Member, Reply, TopicOptions},
 };
 use millrace_wire::{
@@ -30,69 +30,69 @@ fn replied<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> impl Future<Output
 
 impl Connection {
     /// Handles a message about topics; false if it is none.
-    pub fn topic_request(&mut self, door: &Door, frame: &Frame<'_>) -> Result<bool> {
+    pub fn topic_request(&mut self, access: &Access, frame: &Frame<'_>) -> Result<bool> {
         match frame.kind {
-            GroupMessages::TYPE => groups(door, frame)?,
-            JoinCluster::TYPE => self.join_cluster(door, frame)?,
+            GroupMessages::TYPE => groups(access, frame)?,
+            JoinCluster::TYPE => self.join_cluster(access, frame)?,
             CreateTopic::TYPE => {
                 let CreateTopic { topic, history, durability: named, group } = frame.message()?;
-                let cluster = door.topics(Right::Create, topic)?;
+                let cluster = access.topics(Right::Create, topic)?;
                 let durability = durability(named)?.unwrap_or_default();
                 let options = TopicOptions { history, durability, group: group.map(str::to_owned) };
                 self.done(frame, |reply| cluster.create(topic, &options, reply))?;
             }
-            PublishTopic::TYPE => self.publish(door, frame)?,
-            GetTopic::TYPE => self.get_topic(door, frame)?,
-            RangeTopic::TYPE => self.range_topic(door, frame)?,
-            LatestTopic::TYPE => self.latest_topic(door, frame)?,
+            PublishTopic::TYPE => self.publish(access, frame)?,
+            GetTopic::TYPE => self.get_topic(access, frame)?,
+            RangeTopic::TYPE => self.range_topic(access, frame)?,
+            LatestTopic::TYPE => self.latest_topic(access, frame)?,
             SubscribeTopic::TYPE => {
                 let SubscribeTopic { topic, function } = frame.message()?;
-                let cluster = door.topics_to_subscribe(topic, function)?;
+                let cluster = access.topics_to_subscribe(topic, function)?;
                 self.done(frame, |reply| cluster.subscribe(topic, function, reply))?;
             }
             UnsubscribeTopic::TYPE => {
                 let UnsubscribeTopic { topic, function } = frame.message()?;
-                let cluster = door.topics_to_subscribe(topic, function)?;
+                let cluster = access.topics_to_subscribe(topic, function)?;
                 self.done(frame, |reply| cluster.unsubscribe(topic, function, reply))?;
             }
             FeedTopic::TYPE => {
                 let FeedTopic { topic, log } = frame.message()?;
-                let cluster = door.topics_to_feed(topic, log)?;
+                let cluster = access.topics_to_feed(topic, log)?;
                 self.done(frame, |reply| cluster.feed(topic, log, reply))?;
             }
             UnfeedTopic::TYPE => {
                 let UnfeedTopic { topic, log } = frame.message()?;
-                let cluster = door.topics_to_feed(topic, log)?;
+                let cluster = access.topics_to_feed(topic, log)?;
                 self.done(frame, |reply| cluster.unfeed(topic, log, reply))?;
             }
             LeadGroup::TYPE => {
                 let LeadGroup { host, group } = frame.message()?;
-                let cluster = door.cluster_to_change()?;
+                let cluster = access.cluster_to_change()?;
                 self.done(frame, |reply| cluster.lead(group.unwrap_or(MAIN_NAME), host, reply))?;
             }
             PreferSite::TYPE => {
                 let PreferSite { site, group } = frame.message()?;
-                let cluster = door.cluster_to_change()?;
+                let cluster = access.cluster_to_change()?;
                 self.done(frame, |reply| cluster.prefer(group.unwrap_or(MAIN_NAME), site, reply))?;
             }
             SetVoters::TYPE => {
                 let SetVoters { voters, group } = frame.message()?;
-                let cluster = door.cluster_to_change()?;
+                let cluster = access.cluster_to_change()?;
                 self.done(frame, |reply| cluster.set_voters(group.unwrap_or(MAIN_NAME), voters, reply))?;
             }
             CreateGroup::TYPE => {
                 let CreateGroup { group, hosts, voters } = frame.message()?;
-                let cluster = door.cluster_to_change()?;
+                let cluster = access.cluster_to_change()?;
                 self.done(frame, |reply| cluster.create_group(group, hosts, voters, reply))?;
             }
             RemoveGroup::TYPE => {
                 let RemoveGroup { group } = frame.message()?;
-                let cluster = door.cluster_to_change()?;
+                let cluster = access.cluster_to_change()?;
                 self.done(frame, |reply| cluster.remove_group(group, reply))?;
             }
             RemoveHost::TYPE => {
                 let RemoveHost { host } = frame.message()?;
-                let cluster = door.cluster_to_change()?;
+                let cluster = access.cluster_to_change()?;
                 self.done(frame, |reply| cluster.remove(host, reply))?;
             }
             _ => return Ok(false),
@@ -100,13 +100,13 @@ impl Connection {
         Ok(true)
     }
 
-    fn join_cluster(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn join_cluster(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let JoinCluster { host, address, name, site } = frame.message()?;
         let member = Member { id: host, address: address.into(), name: name.into(), site: site.into() };
-        if host == 0 || host == door.cluster_of_peer()?.host() {
+        if host == 0 || host == access.cluster_of_peer()?.host() {
             return Err(Code::ClusterCopied.error("the host that joins has the identity of the one that it asks"));
         }
-        let joined = replied(|reply| door.cluster_of_peer().map_or_else(drop, |cluster| cluster.join(member, reply)));
+        let joined = replied(|reply| access.cluster_of_peer().map_or_else(drop, |cluster| cluster.join(member, reply)));
         self.waits.add(frame.heading.request, async {
             let document = serde_json::to_string(&joined.await?);
             document.map(Answer::Document).map_err(|error| Code::HostInternal.error(error.to_string()))
@@ -119,17 +119,17 @@ impl Connection {
         self.waits.add(frame.heading.request, async { done.await.map(|()| Answer::Done) })
     }
 
-    fn publish(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn publish(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let PublishTopic { topic, data, key, durability: named } = frame.message()?;
-        let (cluster, key) = door.topics_to_publish(topic, data.len(), key)?;
+        let (cluster, key) = access.topics_to_publish(topic, data.len(), key)?;
         let durability = durability(named)?;
         let published = replied(|reply| cluster.publish(topic, data, key.as_deref(), durability, reply));
         self.waits.add(frame.heading.request, async { published.await.map(Answer::Seqno) })
     }
 
-    fn get_topic(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn get_topic(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let GetTopic { topic, index } = frame.message()?;
-        let cluster = door.topics(Right::Read, topic)?.clone();
+        let cluster = access.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
         // A record that is here is what it always was; only that there is none, or which is the newest, has to be asked.
         let here = if index > 0 { cluster.get(&topic, index).ok() } else { None };
@@ -142,9 +142,9 @@ impl Connection {
         })
     }
 
-    fn range_topic(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn range_topic(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let RangeTopic { topic, from, count } = frame.message()?;
-        let cluster = door.topics(Right::Read, topic)?.clone();
+        let cluster = access.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
         self.waits.add(frame.heading.request, async move {
             replied(|reply| cluster.fresh(&topic, reply)).await?;
@@ -155,9 +155,9 @@ impl Connection {
         })
     }
 
-    fn latest_topic(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+    fn latest_topic(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let LatestTopic { topic, above, wait_ms } = frame.message()?;
-        let cluster = door.topics(Right::Read, topic)?.clone();
+        let cluster = access.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
         self.waits.add(frame.heading.request, latest(cluster, topic, above, wait_ms))
     }
@@ -177,9 +177,9 @@ fn durability(named: Option<&str>) -> Result<Option<Durability>> {
 }
 
 /// Messages of another host for its groups' replicas here.
-fn groups(door: &Door, frame: &Frame<'_>) -> Result<()> {
+fn groups(access: &Access, frame: &Frame<'_>) -> Result<()> {
     let GroupMessages { messages } = frame.message()?;
-    let cluster = door.cluster_of_peer()?;
+    let cluster = access.cluster_of_peer()?;
     let mut messages = messages.iter().peekable();
     while let Some(first) = messages.next() {
         let mut of_group = vec![first.data.to_vec()];

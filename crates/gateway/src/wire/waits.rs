@@ -10,7 +10,7 @@ use futures_util::{
     future::{AbortHandle, Abortable, BoxFuture},
     stream::FuturesUnordered,
 };
-use millrace_node::{Answer as Returned, Door, Durability, Held, Log, Record, Waiting, manage::uploads::Uploads};
+use millrace_node::{Access, Answer as Returned, Durability, Gated, Log, Record, Waiting, manage::uploads::Uploads};
 use millrace_wire::{Code, Result, protocol::Tail};
 use std::{
     collections::HashMap,
@@ -24,7 +24,7 @@ use tokio::{sync::Semaphore, time::timeout};
 /// Records of one message of a tail.
 const TAIL_RECORDS: u32 = 1024;
 /// Of all that a connection waits for, so much is read and held at the gate at once.
-const TURNS: usize = 16;
+const PERMITS: usize = 16;
 
 type Step = BoxFuture<'static, Result<Answer>>;
 /// A step, and the request that it is for.
@@ -36,15 +36,15 @@ pub(crate) struct Waits {
     running: FuturesUnordered<Running>,
     aborts: HashMap<u64, AbortHandle>,
     tails: HashMap<u64, Follow>,
-    turns: Option<Turns>,
+    permits: Option<Permits>,
 }
 
 /// Who waits holds nothing; who reads what was waited for takes a turn first.
-pub(super) type Turns = Arc<Semaphore>;
+pub(super) type Permits = Arc<Semaphore>;
 
 /// A tail.
 struct Follow {
-    door: Door,
+    access: Access,
     /// The log, once it is known where the tail begins.
     log: Arc<OnceLock<Log>>,
     next: u64,
@@ -64,8 +64,8 @@ impl Waits {
     }
 
     /// What those take their turns from who wait over this connection.
-    pub fn turns(&mut self) -> Turns {
-        self.turns.get_or_insert_with(|| Arc::new(Semaphore::new(TURNS))).clone()
+    pub fn permits(&mut self) -> Permits {
+        self.permits.get_or_insert_with(|| Arc::new(Semaphore::new(PERMITS))).clone()
     }
 
     /// Waits for something under this request.
@@ -85,15 +85,16 @@ impl Waits {
     }
 
     /// Follows a log.
-    pub fn follow(&mut self, request: u64, door: &Door, tail: &Tail<'_>) -> Result<()> {
+    pub fn follow(&mut self, request: u64, access: &Access, tail: &Tail<'_>) -> Result<()> {
         if request == 0 || self.aborts.contains_key(&request) || self.tails.contains_key(&request) {
             return Err(Code::MessageUnexpected.error(format!("request {request} is in use")));
         }
         let (log, credit, durability) = (Arc::default(), tail.credit, tail.durability);
-        let begin = begin(door.clone(), tail.log.to_owned(), tail.incarnation, tail.from, durability, Arc::clone(&log));
+        let begin =
+            begin(access.clone(), tail.log.to_owned(), tail.incarnation, tail.from, durability, Arc::clone(&log));
         self.run(request, begin.boxed());
-        let (door, next) = (door.clone(), tail.from);
-        self.tails.insert(request, Follow { door, log, next, credit, durability, running: true });
+        let (access, next) = (access.clone(), tail.from);
+        self.tails.insert(request, Follow { access, log, next, credit, durability, running: true });
         Ok(())
     }
 
@@ -128,10 +129,10 @@ impl Waits {
         }
         let Some(log) = tail.log.get().cloned() else { return };
         tail.running = true;
-        let (door, next, durability) = (tail.door.clone(), tail.next, tail.durability);
+        let (access, next, durability) = (tail.access.clone(), tail.next, tail.durability);
         let count = tail.credit.min(TAIL_RECORDS);
-        let turns = self.turns();
-        self.run(request, follow(turns, door, log, next, count, durability).boxed());
+        let permits = self.permits();
+        self.run(request, follow(permits, access, log, next, count, durability).boxed());
     }
 
     /// The next answer that is there.
@@ -166,35 +167,35 @@ impl Waits {
 
 /// The beginning of a tail: no records, but where it stands, so that a client can go on there whatever happens.
 async fn begin(
-    door: Door,
+    access: Access,
     name: String,
     incarnation: u32,
     from: u64,
     durability: Option<Durability>,
     found: Arc<OnceLock<Log>>,
 ) -> Result<Answer> {
-    let log = door.log(&name, durability).await?;
+    let log = access.log(&name, durability).await?;
     if incarnation != 0 && incarnation != log.id() {
         let anew = Code::CursorIncarnation.error(format!("log '{name}' was deleted and recreated"));
-        return door.refuse(anew, durability).await;
+        return access.refuse(anew, durability).await;
     }
-    let next = door.cursor(&log, from, durability).await?;
+    let next = access.cursor(&log, from, durability).await?;
     let log = found.get_or_init(|| log);
     Ok(Answer::Records { incarnation: log.id(), records: Vec::new(), next })
 }
 
 /// One step of a tail: waits until there is something, and reads it through the gate.
 async fn follow(
-    turns: Turns,
-    door: Door,
+    permits: Permits,
+    access: Access,
     log: Log,
     next: u64,
     count: u32,
     durability: Option<Durability>,
 ) -> Result<Answer> {
-    let next = door.beyond_voids(&log, next)?;
+    let next = access.beyond_voids(&log, next)?;
     if log.latest() < next {
-        door.growth(&log, next - 1).await;
+        access.growth(&log, next - 1).await;
     }
     let mut bytes_max = RECORDS_MAX_BYTES;
     loop {
@@ -202,7 +203,7 @@ async fn follow(
             let next = records.last().map_or(next, |last| last.seqno + 1);
             Answer::Records { incarnation: log.id(), records, next }
         };
-        match in_turn(&turns, || door.range_of(&log, next, count, bytes_max, durability).map(answer)).await? {
+        match with_permit(&permits, || access.range_of(&log, next, count, bytes_max, durability).map(answer)).await? {
             // It was let go of again. What is small needs no room; what is large is read once there may be some.
             Answer::Refused(..) if bytes_max > SMALL_BYTES => bytes_max = SMALL_BYTES / 2,
             Answer::Refused(_, bytes) => memory::room_for(bytes).await?,
@@ -212,8 +213,8 @@ async fn follow(
 }
 
 /// Reads something through the gate, while not too many others do for the same connection.
-async fn in_turn(turns: &Turns, read: impl FnOnce() -> Held<Answer>) -> Result<Answer> {
-    let _turn = turns.acquire().await;
+async fn with_permit(permits: &Permits, read: impl FnOnce() -> Gated<Answer>) -> Result<Answer> {
+    let _permit = permits.acquire().await;
     let Rationed { held, reserved, .. } = Rationed::of(read());
     let answer = held.await;
     drop(reserved);
@@ -222,26 +223,26 @@ async fn in_turn(turns: &Turns, read: impl FnOnce() -> Held<Answer>) -> Result<A
 
 /// Reads a record once it is there; after `wait_ms` the answer is what it is.
 pub(super) async fn get(
-    turns: Turns,
-    door: Door,
+    permits: Permits,
+    access: Access,
     log: String,
     seqno: u64,
     wait_ms: u32,
     durability: Option<Durability>,
 ) -> Result<Answer> {
-    let found = door.log(&log, durability).await?;
+    let found = access.log(&log, durability).await?;
     // In time or not, what there is to say is read.
-    let _ = timeout(Duration::from_millis(wait_ms.into()), door.growth(&found, seqno.max(1) - 1)).await;
-    in_turn(&turns, || door.get(&log, seqno, durability).map(Answer::Record)).await
+    let _ = timeout(Duration::from_millis(wait_ms.into()), access.growth(&found, seqno.max(1) - 1)).await;
+    with_permit(&permits, || access.get(&log, seqno, durability).map(Answer::Record)).await
 }
 
 /// Tells what a call came to that waits; after `wait_ms`, that it still does.
-pub(super) async fn called(door: Door, waiting: Waiting, wait_ms: u32) -> Result<Answer> {
+pub(super) async fn called(access: Access, waiting: Waiting, wait_ms: u32) -> Result<Answer> {
     match timeout(Duration::from_millis(wait_ms.into()), waiting).await {
         Ok(called) => {
             let (called, upto) = called?;
             let answer: Returned = called.into();
-            door.told(answer, upto).await.map(Answer::Returned)
+            access.reported(answer, upto).await.map(Answer::Returned)
         }
         Err(_) => Ok(Answer::Returned(Returned { incarnation: 0, reply: None })),
     }
@@ -249,44 +250,44 @@ pub(super) async fn called(door: Door, waiting: Waiting, wait_ms: u32) -> Result
 
 /// Tells the newest seqno once it is above another; after `wait_ms` whatever it is.
 pub(super) async fn latest(
-    door: Door,
+    access: Access,
     log: String,
     above: u64,
     wait_ms: u32,
     durability: Option<Durability>,
 ) -> Result<Answer> {
-    let found = door.log(&log, durability).await?;
-    let _ = timeout(Duration::from_millis(wait_ms.into()), door.growth(&found, above)).await;
-    door.latest(&log, durability).await.map(Answer::Seqno)
+    let found = access.log(&log, durability).await?;
+    let _ = timeout(Duration::from_millis(wait_ms.into()), access.growth(&found, above)).await;
+    access.latest(&log, durability).await.map(Answer::Seqno)
 }
 
 /// Asks something of repairs, on a thread that may wait.
-pub(super) async fn repair(hosted: Arc<Hosted>, turns: Turns, door: Door, json: String) -> Result<Answer> {
-    let _turn = turns.acquire().await;
-    crate::documents::ask_repair(&hosted, door, &json).await.map(Answer::Document)
+pub(super) async fn repair(hosted: Arc<Hosted>, permits: Permits, access: Access, json: String) -> Result<Answer> {
+    let _permit = permits.acquire().await;
+    crate::documents::ask_repair(&hosted, access, &json).await.map(Answer::Document)
 }
 
 /// Does what is asked of functions, relays and logs, on a thread that may wait.
 pub(super) async fn manage(
-    (hosted, turns): (Arc<Hosted>, Turns),
-    (door, uploads): (Door, Arc<Uploads>),
+    (hosted, permits): (Arc<Hosted>, Permits),
+    (access, uploads): (Access, Arc<Uploads>),
     json: String,
     reserved: Option<Reservation>,
 ) -> Result<Answer> {
-    let _turn = turns.acquire().await;
-    let document = crate::documents::manage(&hosted, door, &json, Some(uploads)).await;
+    let _permit = permits.acquire().await;
+    let document = crate::documents::manage(&hosted, access, &json, Some(uploads)).await;
     drop(reserved);
     document.map(Answer::Document)
 }
 
 /// Redeems the invitation that a door was opened with, on a thread that may wait.
-pub(super) async fn redeem(hosted: Arc<Hosted>, turns: Turns, door: Door) -> Result<Answer> {
-    let _turn = turns.acquire().await;
-    hosted.define(door, Door::redeem).await.map(Answer::Capability)
+pub(super) async fn redeem(hosted: Arc<Hosted>, permits: Permits, access: Access) -> Result<Answer> {
+    let _permit = permits.acquire().await;
+    hosted.define(access, Access::redeem).await.map(Answer::Capability)
 }
 
 /// Waits for a change that another thread makes.
-pub(super) async fn changed(turns: Turns, change: impl Future<Output = Result<()>>) -> Result<Answer> {
-    let _turn = turns.acquire().await;
+pub(super) async fn changed(permits: Permits, change: impl Future<Output = Result<()>>) -> Result<Answer> {
+    let _permit = permits.acquire().await;
     change.await.map(|()| Answer::Done)
 }

@@ -1,6 +1,6 @@
 //! One replica of a group: Raft, what was submitted here and is not settled, and the topics.
 //!
-//! Whoever drives it ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and
+//! Its driver ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and
 //! after the disk has them. The order is Raft's: a vote and an answer to a leader leave after the flush, a leader's entries before.
 
 mod placement;
@@ -213,7 +213,7 @@ impl Turn {
 }
 
 /// A turn whose writes are in the journal and not yet on disk.
-pub struct Held {
+pub struct Unflushed {
     number: Option<u64>,
     /// To be sent behind the flush.
     pub messages: Vec<Envelope>,
@@ -593,7 +593,7 @@ impl Replica {
 
     /// Says where the writes of a turn stand: the first at `first`, each next one place further. What is left to be done
     /// with the turn comes back, for [`Replica::flushed`].
-    pub fn wrote(&mut self, mut turn: Turn, first: Place) -> Held {
+    pub fn wrote(&mut self, mut turn: Turn, first: Place) -> Unflushed {
         let number = turn.number();
         let mut kept = Vec::with_capacity(turn.writes.len());
         for (place, write) in (first.0..).map(Place).zip(turn.writes.drain(..)) {
@@ -616,11 +616,11 @@ impl Replica {
         self.advance();
         self.complete();
         self.set_timeout();
-        Held { number, messages: turn.after_disk, early: turn.early }
+        Unflushed { number, messages: turn.after_disk, early: turn.early }
     }
 
     /// All that a turn has written is on disk: its messages may leave.
-    pub fn flushed(&mut self, held: Held) -> Released {
+    pub fn flushed(&mut self, held: Unflushed) -> Released {
         if let Some(number) = held.number {
             self.safe = number;
             self.node.on_persist_ready(number);

@@ -23,7 +23,7 @@ use std::{
 
 /// A directory in which a copy is put together, beside the place it is to have. It gets its name when it is whole;
 /// until then, and if that never comes, the place is as free as it was.
-pub struct Workshop {
+pub struct StagingDir {
     to: PathBuf,
     dir: PathBuf,
     /// Locked as long as its maker lives.
@@ -33,7 +33,7 @@ pub struct Workshop {
 /// Between the name that a copy is to have and the id of the process that makes it.
 const PARTIAL: &str = ".partial-";
 
-impl Workshop {
+impl StagingDir {
     /// Begins a copy that is to be `to`, which must be absent or empty. What makers left of it who are gone is removed.
     pub fn new(to: &Path) -> Result<Self> {
         let name =
@@ -95,14 +95,14 @@ fn clear_leftovers(parent: &Path, partial: &OsStr) {
     }
 }
 
-impl Drop for Workshop {
+impl Drop for StagingDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir); // Not there any more if it was finished.
     }
 }
 
 /// Opens what was just put together.
-pub(crate) fn open_made(workshop: &Workshop) -> Result<journal::Journal> {
+pub(crate) fn open_made(staging_dir: &StagingDir) -> Result<journal::Journal> {
     let options = OpenOptions { background: false };
-    journal::Journal::open_on(workshop.medium()?, workshop.dir(), &options)
+    journal::Journal::open_on(staging_dir.medium()?, staging_dir.dir(), &options)
 }

@@ -278,8 +278,8 @@ impl Found {
 
     /// Takes what a CATALOG says of who the namespace was and when.
     fn owners(&mut self, head: &Head) {
-        let told = head.lineage.iter().map(|ancestor| (ancestor.epoch, ancestor.namespace));
-        for (epoch, owner) in told.chain([(head.epoch, head.namespace)]) {
+        let reported = head.lineage.iter().map(|ancestor| (ancestor.epoch, ancestor.namespace));
+        for (epoch, owner) in reported.chain([(head.epoch, head.namespace)]) {
             self.owners.entry(epoch).or_insert(owner);
         }
         self.newest_epoch = self.newest_epoch.max(head.epoch);

@@ -3,7 +3,7 @@
 //! The new journal's positions are above all of the old one's, and its epoch is too, so that references between entries (ids, positions,
 //! seqnos) stay valid. Records keep their seqnos; reading a lost record returns an error.
 
-use super::{Workshop, open_made};
+use super::{StagingDir, open_made};
 use crate::{
     entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Kind, Position, Salt, payload::CARRIED_MAX_BYTES},
     journal::{Journal, MANIFEST, random_namespace, write_first_segment},
@@ -88,7 +88,7 @@ impl Journal {
         let inner = self.inner();
         let mut salvaged =
             Salvaged { lost: self.lost_records()?, damaged: self.recovery().damaged.clone(), ..Salvaged::default() };
-        let workshop = Workshop::new(to)?;
+        let staging_dir = StagingDir::new(to)?;
         let tail = self.tail();
         let first = inner.segments.number(self.tail().get() - 1) + 1;
         let mut manifest = inner.manifest(first, inner.epoch);
@@ -98,11 +98,11 @@ impl Journal {
         manifest.salt = Salt::random()?;
         manifest.pins.clear();
         manifest.defined = inner.segments.start(first);
-        let medium = workshop.medium()?;
+        let medium = staging_dir.medium()?;
         write_first_segment(medium.clone(), &manifest, first)?;
         medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
         drop(medium);
-        let target = open_made(&workshop)?;
+        let target = open_made(&staging_dir)?;
         let mut runs = Runs::default();
         let mut batch: Vec<Entry> = Vec::new();
         let mut bytes = 0;
@@ -141,9 +141,9 @@ impl Journal {
             let seqnos = log.earliest().max(1)..=log.latest();
             salvaged.records += seqnos.filter(|seqno| target.get(log, *seqno, &mut payload).is_ok()).count() as u64;
         }
-        finish(workshop.dir(), &target, &salvaged)?;
+        finish(staging_dir.dir(), &target, &salvaged)?;
         drop((target, scan));
-        workshop.finish()?;
+        staging_dir.finish()?;
         Ok(salvaged)
     }
 }

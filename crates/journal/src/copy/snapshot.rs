@@ -4,7 +4,7 @@
 //! for a new one. A pin prevents this. If no pin could be written, or it ended because the journal grew too much or the copy took too long,
 //! the copy detects this afterwards and continues with what is left.
 
-use super::{Workshop, open_made};
+use super::{StagingDir, open_made};
 use crate::{
     catalog::Pin,
     journal::{Inner, Journal, MANIFEST, random_namespace},
@@ -98,12 +98,12 @@ impl Snapshot {
         read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>>,
         finish: &mut dyn FnMut(&Path, &Journal) -> Result<()>,
     ) -> Result<()> {
-        let workshop = Workshop::new(to)?;
+        let staging_dir = StagingDir::new(to)?;
         let mut manifest = Manifest::decode(&self.manifest)?;
         manifest.lineage.retain(|ancestor| ancestor.epoch < manifest.epoch);
         manifest.lineage.push(Ancestor { namespace: manifest.namespace, epoch: manifest.epoch });
         manifest.namespace = random_namespace()?;
-        let medium = workshop.medium()?;
+        let medium = staging_dir.medium()?;
         let kept = Segments::new(
             medium.clone(),
             manifest.segment_bytes,
@@ -131,7 +131,7 @@ impl Snapshot {
         medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error.into()))?;
         medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
         drop((kept, medium));
-        let journal = open_made(&workshop)?;
+        let journal = open_made(&staging_dir)?;
         // Its own OPEN comes after.
         let found = journal.recovery();
         if journal.epoch() != manifest.epoch + 1 || found.discarded_bytes > 0 || found.tail.get() != self.tail {
@@ -139,9 +139,9 @@ impl Snapshot {
                 Code::BackupDamaged.error(format!("its journal ends at {} and should at {:#x}", found.tail, self.tail))
             );
         }
-        finish(workshop.dir(), &journal)?;
+        finish(staging_dir.dir(), &journal)?;
         drop(journal);
-        workshop.finish()
+        staging_dir.finish()
     }
 }
 

@@ -131,8 +131,8 @@ impl Inner {
         if published.log_sleepers.load(Ordering::SeqCst) != 0 {
             self.wake_log_sleepers(start, end);
         }
-        if let Some(told) = self.on_commit.get() {
-            told();
+        if let Some(reported) = self.on_commit.get() {
+            reported();
         }
     }
 

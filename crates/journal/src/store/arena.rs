@@ -8,7 +8,7 @@
 //! +------------+------------+--------+-------+--------+-------------+----------------
 //! ```
 //!
-//! Every process reserves addresses for far more than the file holds, so whoever makes the file longer makes it longer for
+//! Every process reserves addresses for far more than the file holds, so a process that extends the file extends it for
 //! all. Extents are powers of two from 64 bytes on. One that is given back is linked into the list of its size; a new one is
 //! taken from there, or from behind all others. Allocation happens under the journal's lock; a process that dies between any two
 //! stores of it costs at worst the extent it was about to use or to give back, until the arena is rebuilt.

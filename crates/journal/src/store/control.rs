@@ -5,7 +5,7 @@
 //!
 //! | word | meaning | after its writer's death |
 //! |---|---|---|
-//! | `lock` | owner's slot, and whether somebody waits | taken over once the slot's owner is seen to be dead |
+//! | `lock` | owner's slot, and whether a process waits | taken over once the slot's owner is seen to be dead |
 //! | `last` | position of the newest committed entry: **the commit point** | the truth |
 //! | `tail` | its end, for readers | derived from `last` |
 //! | `applied` | indexes reflect all entries before it | entries up to `last` are applied again |
@@ -24,9 +24,9 @@
 //! | `cataloged` | the newest segment that a whole CATALOG begins in | only costs a CATALOG |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 //!
-//! The page is memory, and memory fails: a flipped bit must not be built upon. Anyone who takes the lock from somebody who
-//! released it finds `check` in agreement with the words, or closes the journal. If the owner died instead, `check` may be of the
-//! state before, and `last` counts, which the entries there prove. What is told to be durable is read with its proof.
+//! The page is memory, and memory fails: a flipped bit must not be built upon. A process that takes the lock after its
+//! release finds `check` in agreement with the words, or closes the journal. If the owner died instead, `check` may be of the
+//! state before, and `last` counts, which the entries there prove. What is reported as durable is read with its proof.
 
 use crate::{
     medium::{Medium, Region, Slot},
@@ -355,10 +355,10 @@ impl Control {
         match code.and_then(|code| code.id().strip_prefix("MR")?.parse::<u32>().ok()) {
             Some(number) => refusing.store(u64::from(slot) << 32 | u64::from(number), Ordering::Release),
             None => {
-                let told = refusing.load(Ordering::Acquire);
-                if told >> 32 == u64::from(slot) {
+                let reported = refusing.load(Ordering::Acquire);
+                if reported >> 32 == u64::from(slot) {
                     // Another process may have told of itself since; that stays.
-                    let _ = refusing.compare_exchange(told, 0, Ordering::AcqRel, Ordering::Relaxed);
+                    let _ = refusing.compare_exchange(reported, 0, Ordering::AcqRel, Ordering::Relaxed);
                 }
             }
         }
@@ -366,8 +366,8 @@ impl Control {
 
     /// The slot of the process that the disk refused last, and with what.
     pub fn refusing(&self) -> Option<(Slot, Code)> {
-        let told = self.upkeep.refusing.load(Ordering::Acquire);
-        Some(((told >> 32) as Slot, Code::from_id(&format!("MR{}", told as u32))?)) // both halves
+        let reported = self.upkeep.refusing.load(Ordering::Acquire);
+        Some(((reported >> 32) as Slot, Code::from_id(&format!("MR{}", reported as u32))?)) // both halves
     }
 
     /// An error if the journal takes no writes any more.

@@ -486,7 +486,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
     }
 
     /// The first item from `n` on that is held and was opened.
-    pub fn next_held(&self, n: u64) -> Option<u64> {
+    pub fn next_gated(&self, n: u64) -> Option<u64> {
         let words = self.words();
         let mut n = n.max(words[LOW].load(Ordering::Acquire)).max(1);
         while n <= self.latest() && self.role() == Some(Role::Function) {
@@ -501,7 +501,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
     }
 
     /// The last item up to `n` that is held and was opened.
-    pub fn previous_held(&self, n: u64) -> Option<u64> {
+    pub fn previous_gated(&self, n: u64) -> Option<u64> {
         let words = self.words();
         let mut n = n.min(self.latest());
         while n >= words[LOW].load(Ordering::Acquire).max(1) && self.role() == Some(Role::Function) {

@@ -30,10 +30,10 @@ pub fn decode_with<T: DeserializeOwned>(bytes: &[u8], known: &[&str]) -> Result<
     };
     remove_ignorable(&mut value, known);
     serde_json::from_value(value).map_err(|error| {
-        let told = error.to_string();
+        let reported = error.to_string();
         // What serde says of a name that a type does not have.
-        let is_unknown = told.starts_with("unknown field") || told.starts_with("unknown variant");
-        if is_unknown { Unread::TooNew(told) } else { Unread::Malformed(told) }
+        let is_unknown = reported.starts_with("unknown field") || reported.starts_with("unknown variant");
+        if is_unknown { Unread::TooNew(reported) } else { Unread::Malformed(reported) }
     })
 }
 

@@ -9,7 +9,7 @@
 //!
 //! `crc` covers bytes 0..60; `prev` and `base sequence` continue the chain of the segment before. A batch never spans two
 //! segments. Readers find a segment's address in a table without a lock; a slot of the table holds a segment's number and
-//! its address, and whoever reads through a stale slot finds bytes that fail their checksum.
+//! its address, and a reader that uses a stale slot finds bytes that fail their checksum.
 
 use crate::{
     entry::{

@@ -1,6 +1,6 @@
 //! A lock in shared memory that survives the death of its owner.
 //!
-//! The word holds the owner's mark, and a bit that says somebody sleeps. A mark is the owner's [`Slot`] and a number that differs each time
+//! The word holds the owner's mark, and a bit that says that a process sleeps. A mark is the owner's [`Slot`] and a number that differs each time
 //! the slot is given out: a process that gets a dead owner's slot is not mistaken for it, and a waiter that saw the dead owner a moment ago
 //! cannot take the lock from a live one. A waiter checks from time to time whether the owner's process is still alive (see
 //! [`Medium::is_alive`]); if not, it takes the lock over and is informed, because it first has to repair what the dead owner was doing. A

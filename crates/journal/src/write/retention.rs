@@ -40,7 +40,7 @@ const GROWTH_PART: u64 = 8;
 
 /// Segments that were looked at and have to stay. They are not looked at again before the tail has come to `until`.
 #[derive(Clone, Default)]
-pub(crate) struct Held {
+pub(crate) struct Staying {
     until: u64,
     segments: Range<u64>,
     live_bytes: u64,
@@ -178,7 +178,7 @@ impl Inner {
     /// The oldest of those that are due that can go together; `None` if all have to stay for now.
     fn going(&self, due: Range<u64>, tail: u64, needed: Needed<'_>) -> Result<Option<Going>> {
         let bytes = tail - self.segments.start(due.start);
-        let mut held = Held { until: tail + bytes / GROWTH_PART, segments: due.start..due.start, live_bytes: 0 };
+        let mut held = Staying { until: tail + bytes / GROWTH_PART, segments: due.start..due.start, live_bytes: 0 };
         {
             let before = self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             if tail < before.until && before.segments.start == due.start {
@@ -435,8 +435,8 @@ impl Inner {
     /// is still kept. A process may have died between the manifest and the page.
     fn check_first(&self, number: u64) -> Result<()> {
         let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
-        let told = Manifest::decode(&bytes)?.first_segment;
-        if (number..=number + DROPPED_AT_ONCE).contains(&told) { Ok(()) } else { Err(self.control.contradicted()) }
+        let reported = Manifest::decode(&bytes)?.first_segment;
+        if (number..=number + DROPPED_AT_ONCE).contains(&reported) { Ok(()) } else { Err(self.control.contradicted()) }
     }
 
     fn is_spare(&self, identity: u64) -> bool {

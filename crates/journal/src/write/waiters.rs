@@ -1,4 +1,4 @@
-//! A word in shared memory that says "somebody may be asleep here", and on which those threads sleep.
+//! A word in shared memory that says "a thread may be asleep here", and on which those threads sleep.
 //!
 //! Its lowest bit is the flag; the rest counts wake-ups. A waiter sets the flag, looks once more for what it waits for, and
 //! sleeps while the word is what it was then. A waker publishes first; if the flag is set it clears it and counts, in one

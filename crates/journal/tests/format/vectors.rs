@@ -128,9 +128,9 @@ fn the_golden_segment_reads_as_the_page_says() {
         let id = u128::from(u64_at(&golden(), 8)) << 80 | 1 << 56 | u128::from(sequence);
         [id as u64, (id >> 64) as u64]
     };
-    let told: Vec<_> = found[4..].iter().map(|entry| (entry.cause, entry.subject, entry.seqno)).collect();
+    let reported: Vec<_> = found[4..].iter().map(|entry| (entry.cause, entry.subject, entry.seqno)).collect();
     let run = |sequence, number| (id(sequence), 2, number);
-    assert_eq!(told, [([0; 2], 1, 1), run(5, 1), ([0; 2], 1, 2), run(7, 2), run(6, 1), run(8, 2)]);
+    assert_eq!(reported, [([0; 2], 1, 1), run(5, 1), ([0; 2], 1, 2), run(7, 2), run(6, 1), run(8, 2)]);
 }
 
 #[test]

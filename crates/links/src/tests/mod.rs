@@ -1,4 +1,4 @@
-//! Streams over lines that are cut, between sides that die: everything arrives once and in order, or somebody is told.
+//! Streams over lines that are cut, between sides that die: everything arrives once and in order, or the link reports why not.
 
 mod circles;
 mod faults;
@@ -8,7 +8,7 @@ mod world;
 use super::*;
 use millrace_namespace::{
     AppendOptions,
-    outbox::{self, Letter, Outgoing},
+    outbox::{self, NewMessage, Outgoing},
 };
 use millrace_wire::{Code, EventId, Hlc, Name};
 use world::{Random, Side, World};
@@ -147,9 +147,9 @@ fn a_message_that_waits_too_long_for_its_log_becomes_a_dead_letter() {
     assert_eq!(world.b.records("in"), numbers(1, 4));
     let dead: Vec<serde_json::Value> =
         world.a.records("dead/outbox").iter().map(|letter| serde_json::from_slice(letter).unwrap()).collect();
-    let told = |letter: &serde_json::Value| (letter["code"].clone(), letter["to"].clone());
+    let reported = |letter: &serde_json::Value| (letter["code"].clone(), letter["to"].clone());
     assert_eq!(dead.len(), 3);
-    assert!(dead.iter().map(told).all(|it| it == ("MR2101".into(), "mr://b:1/farm/missing".into())), "{dead:?}");
+    assert!(dead.iter().map(reported).all(|it| it == ("MR2101".into(), "mr://b:1/farm/missing".into())), "{dead:?}");
     assert_eq!(world.a.links().peers().unwrap()[0].dead, 3);
 }
 
@@ -214,7 +214,8 @@ fn a_full_outbox_leaves_room_for_runs_and_takes_again_what_was_acknowledged() {
     let (_dir, namespace) = roomy();
     let to = THERE.parse().unwrap();
     let data = vec![1u8; 1 << 20];
-    let letter = || Letter { to: &to, function: None, data: &data, cause: millrace_wire::EventId::NONE, ordinal: 0 };
+    let letter =
+        || NewMessage { to: &to, function: None, data: &data, cause: millrace_wire::EventId::NONE, ordinal: 0 };
     let stage = |room| {
         let committed = namespace.journal().commit(|tx| Outgoing::default().append(&namespace, tx, room, letter()));
         committed.map(drop).map_err(|error| error.code())
@@ -246,7 +247,7 @@ fn an_outbox_of_small_messages_is_full_before_its_log_forgets_any() {
     use millrace_namespace::admission::Room;
     let (_dir, namespace) = roomy();
     let to = THERE.parse().unwrap();
-    let letter = || Letter { to: &to, function: None, data: b"x", cause: millrace_wire::EventId::NONE, ordinal: 0 };
+    let letter = || NewMessage { to: &to, function: None, data: b"x", cause: millrace_wire::EventId::NONE, ordinal: 0 };
     let stage = |count: u64| {
         let mut outgoing = Outgoing::default();
         let append = |tx: &mut Transaction<'_>| {

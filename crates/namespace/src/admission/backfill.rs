@@ -57,8 +57,8 @@ impl Namespace {
                 return Err(Code::ValueInvalid.error(format!("from record {from} to record {to}: the first is newer")));
             }
             Some(from) if from < of.earliest() => {
-                let told = format!("record {from} of log '{log}'; the oldest is {}", of.earliest());
-                return Err(Code::BelowHistory.error(told));
+                let reported = format!("record {from} of log '{log}'; the oldest is {}", of.earliest());
+                return Err(Code::BelowHistory.error(reported));
             }
             from => from.unwrap_or(of.earliest()).max(1),
         };

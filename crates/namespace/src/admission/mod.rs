@@ -54,11 +54,11 @@ impl Room {
         match self {
             Room::Outside => {
                 let after_ms = retry_after_ms();
-                let told = format!(
+                let reported = format!(
                     "{pending} runs of function '{function}' are pending, so log '{log}' takes no more; \
                      retry after {after_ms} ms"
                 );
-                Code::Busy.error(told).retry_after(after_ms)
+                Code::Busy.error(reported).retry_after(after_ms)
             }
             Room::Run | Room::DeadLetter => Code::RoomExhausted
                 .error(format!("{pending} runs of function '{function}', bound to log '{log}', are pending")),

@@ -5,7 +5,7 @@ use crate::{
     Namespace,
     bindings::Bindings,
     definition::DEAD_LETTER_HISTORY,
-    outbox::{Letter, Outgoing},
+    outbox::{NewMessage, Outgoing},
 };
 use millrace_journal::{Appended, Log, Transaction};
 use millrace_wire::{LogName, Result};
@@ -36,7 +36,7 @@ impl<'a> Publish<'a> {
     }
 
     /// Stages a message to another namespace; nothing if there is no room for it.
-    pub fn send(&mut self, tx: &mut Transaction<'_>, room: Room, letter: Letter<'_>) -> Result<Appended> {
+    pub fn send(&mut self, tx: &mut Transaction<'_>, room: Room, letter: NewMessage<'_>) -> Result<Appended> {
         self.outgoing.append(self.namespace, tx, room, letter)
     }
 

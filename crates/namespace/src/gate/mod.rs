@@ -1,6 +1,6 @@
 //! The gate: the one place where answers wait until everything that they depend on is safe.
 //!
-//! Inside, functions work on records that are not durable yet. Whatever becomes visible outside is made into a [`Held`], whose value is
+//! Inside, functions work on records that are not durable yet. Whatever becomes visible outside is made into a [`Gated`], whose value is
 //! released only here. Source: external synchrony for function workflows.
 //!
 //! ```text
@@ -86,18 +86,18 @@ impl Gate {
     }
 
     /// Holds `value` until everything before `upto` is as safe as asked, by default as the namespace says.
-    pub fn hold<T>(self: &Arc<Self>, site: Site, value: T, upto: Position, durability: Option<Durability>) -> Held<T> {
+    pub fn hold<T>(self: &Arc<Self>, site: Site, value: T, upto: Position, durability: Option<Durability>) -> Gated<T> {
         let is_disk = durability.unwrap_or(self.journal.durability()) == Durability::Disk;
         let needs_disk = is_disk && !self.is_out(site);
         let watermark = (needs_disk && self.disk.reached() < upto).then(|| self.disk.clone() as Arc<dyn Watermark>);
-        Held { outcome: Some(Ok(value)), upto, watermark }
+        Gated { outcome: Some(Ok(value)), upto, watermark }
     }
 
     /// Holds a refusal: one that tells of the namespace's state is as true as that state is safe.
-    pub fn refuse<T>(self: &Arc<Self>, error: Error, durability: Option<Durability>) -> Held<T> {
+    pub fn refuse<T>(self: &Arc<Self>, error: Error, durability: Option<Durability>) -> Gated<T> {
         let upto = if tells_no_state(error.code()) { Position::default() } else { self.journal.tail() };
-        let Held { upto, watermark, .. } = self.hold(Site::Refusal, (), upto, durability);
-        Held { outcome: Some(Err(error)), upto, watermark }
+        let Gated { upto, watermark, .. } = self.hold(Site::Refusal, (), upto, durability);
+        Gated { outcome: Some(Err(error)), upto, watermark }
     }
 
     /// Has everybody who waits flushed for. Call it when there is nothing else to do, before sleeping.
@@ -124,16 +124,16 @@ impl Gate {
 
 const ONCE: &str = "what is held leaves once";
 
-/// A value that may not leave yet. It comes out by awaiting it, or by [`Held::wait`].
+/// A value that may not leave yet. It comes out by awaiting it, or by [`Gated::wait`].
 #[must_use = "what is held never leaves unless it is awaited"]
-pub struct Held<T> {
+pub struct Gated<T> {
     outcome: Option<Result<T>>,
     upto: Position,
     /// What it waits for; nothing if it may leave.
     watermark: Option<Arc<dyn Watermark>>,
 }
 
-impl<T> Held<T> {
+impl<T> Gated<T> {
     /// What tells nobody anything yet.
     pub fn passed(value: T) -> Self {
         Self { outcome: Some(Ok(value)), upto: Position::default(), watermark: None }
@@ -186,13 +186,13 @@ impl<T> Held<T> {
     }
 
     /// The same hold on something made from the value.
-    pub fn map<U>(mut self, f: impl FnOnce(T) -> U) -> Held<U> {
+    pub fn map<U>(mut self, f: impl FnOnce(T) -> U) -> Gated<U> {
         let outcome = self.outcome.take().map(|outcome| outcome.map(f));
-        Held { outcome, upto: self.upto, watermark: self.watermark.take() }
+        Gated { outcome, upto: self.upto, watermark: self.watermark.take() }
     }
 }
 
-impl<T: Unpin> Future for Held<T> {
+impl<T: Unpin> Future for Gated<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {

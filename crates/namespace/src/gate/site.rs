@@ -58,7 +58,7 @@ pub enum Site {
     /// That a peer was forgotten.
     RemovePeer,
     /// What a streamed run was told. It is not held, but journaled in one batch with what the run publishes next.
-    Told,
+    Reported,
     /// That a streamed run has published something: journaled in one batch with it.
     Published,
 }
@@ -93,7 +93,7 @@ impl Site {
         Site::ResumeRelay,
         Site::ResetOutbox,
         Site::RemovePeer,
-        Site::Told,
+        Site::Reported,
         Site::Published,
     ];
 }

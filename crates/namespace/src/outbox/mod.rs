@@ -85,7 +85,7 @@ struct Staged {
 }
 
 /// A message to be staged.
-pub struct Letter<'a> {
+pub struct NewMessage<'a> {
     /// The log elsewhere.
     pub to: &'a Address,
     /// A function there that is to run.
@@ -105,9 +105,9 @@ impl Outgoing {
         namespace: &Namespace,
         tx: &mut Transaction<'_>,
         room: Room,
-        letter: Letter<'_>,
+        letter: NewMessage<'_>,
     ) -> Result<Appended> {
-        let Letter { to, function, data, cause, ordinal } = letter;
+        let NewMessage { to, function, data, cause, ordinal } = letter;
         let target = check_target(to)?;
         let name = peer_name(&to.peer);
         if !self.staged.contains_key(&name) {

@@ -49,7 +49,7 @@ pub struct Fired {
     /// When it was claimed.
     pub at: Hlc,
     /// What it says.
-    pub told: Attempt,
+    pub reported: Attempt,
 }
 
 /// How a run ended.
@@ -140,13 +140,13 @@ impl Fold {
     }
 
     fn fired(&mut self, entry: &Entry) {
-        let Some(told) = entry.attempt() else { return };
-        let fired = Fired { id: entry.id, at: entry.hlc, told };
+        let Some(reported) = entry.attempt() else { return };
+        let fired = Fired { id: entry.id, at: entry.hlc, reported };
         if self.newest.is_none_or(|newest| newest.id < fired.id) {
             self.newest = Some(fired);
         }
         let place = self.attempts.partition_point(|other| other.id < fired.id);
-        if !told.waits && self.attempts.get(place).is_none_or(|other| other.id != fired.id) {
+        if !reported.waits && self.attempts.get(place).is_none_or(|other| other.id != fired.id) {
             self.attempts.insert(place, fired);
         }
     }
@@ -158,13 +158,13 @@ impl Fold {
 
     /// Whether the last attempt is over and it waits for its next one.
     pub fn waits(&self) -> bool {
-        self.end.is_none() && self.newest.is_some_and(|newest| newest.told.waits)
+        self.end.is_none() && self.newest.is_some_and(|newest| newest.reported.waits)
     }
 
     /// The highest number that an attempt at it had.
     pub fn attempts_begun(&self) -> u32 {
-        let told = self.newest.map_or(0, |newest| newest.told.attempt.max(newest.told.begun));
-        self.attempts.iter().map(|fired| fired.told.attempt).fold(told, u32::max)
+        let reported = self.newest.map_or(0, |newest| newest.reported.attempt.max(newest.reported.begun));
+        self.attempts.iter().map(|fired| fired.reported.attempt).fold(reported, u32::max)
     }
 
     /// The last record that it left: the log's id, and the seqno. If it was given up, that is its dead letter.
@@ -317,7 +317,7 @@ impl Fold {
 
     /// Whether what it leaves is in many places.
     pub fn is_streamed(&self) -> bool {
-        self.newest.is_some_and(|newest| newest.told.streamed)
+        self.newest.is_some_and(|newest| newest.reported.streamed)
     }
 
     /// Where the first of its entries may stand. A copy of the TRIGGER comes after entries that were written after it.

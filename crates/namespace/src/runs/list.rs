@@ -1,12 +1,12 @@
 //! Runs for those who ask: one by its id, or the newest of many. Both are found by the indexes of the functions and cost what they show.
 
 use super::{
-    Attempt, Death, Ending, RecordRef, RunFilter, RunPage, RunState, RunView,
+    Attempt, Ending, RecordRef, RunError, RunFilter, RunPage, RunState, RunView,
     fold::{Fold, Found, LogOf},
 };
 use crate::{
     Namespace,
-    letters::Notes,
+    dead_letters::Notes,
     namespace::{found, no_function},
 };
 use millrace_journal::{Catalog, Entry, Function, Journal, Kind, Log, Outcome, Position};
@@ -297,12 +297,12 @@ impl<'a> Shown<'a> {
             caused_by: self.caused_by(fold)?,
             triggered: fold.trigger.hlc,
             ended: fold.end.as_ref().map(|end| end.at),
-            attempts: attempts.map(|fired| Attempt { attempt: fired.told.attempt.into(), at: fired.at }).collect(),
+            attempts: attempts.map(|fired| Attempt { attempt: fired.reported.attempt.into(), at: fired.at }).collect(),
             reads: records(&fold.reads),
             appends: records(&fold.appends),
             retried_as,
             ending: fold.end.as_ref().map(|end| Ending {
-                dead: (state != RunState::Done).then(|| Death { code: end.code.clone(), error: end.error.clone() }),
+                dead: (state != RunState::Done).then(|| RunError { code: end.code.clone(), error: end.error.clone() }),
                 output: end.output.clone(),
             }),
             partial: fold.partial,

@@ -1,6 +1,6 @@
 //! Pools of workers, and the logs that their tasks go through. Only the runtime appends to these.
 
-use crate::{AppendOptions, Held, Namespace, Receipt, namespace::BATCH_RECORDS_MAX};
+use crate::{AppendOptions, Gated, Namespace, Receipt, namespace::BATCH_RECORDS_MAX};
 use millrace_wire::{Code, LogName, Name, Result};
 
 /// How many bytes of a task name it, for its client.
@@ -60,13 +60,13 @@ impl Namespace {
     }
 
     /// Has tasks run, all or none; or takes bodies that tasks name. The answer is still held at the gate.
-    pub fn invoke_held(
+    pub fn invoke_gated(
         &self,
         pool: &str,
         are_bodies: bool,
         tasks: &[&[u8]],
         options: AppendOptions<'_>,
-    ) -> Result<Held<Vec<Receipt>>> {
+    ) -> Result<Gated<Vec<Receipt>>> {
         if tasks.is_empty() || tasks.len() > BATCH_RECORDS_MAX {
             let count = tasks.len();
             return Err(Code::TaskInvalid.error(format!("{count} tasks at once; 1 to {BATCH_RECORDS_MAX} may be")));
@@ -82,6 +82,6 @@ impl Namespace {
             return Err(Code::PoolNotFound.error(format!("no pool '{}'", pool.escape_debug())));
         }
         let records: Vec<(&str, &[u8])> = tasks.iter().map(|task| (&*log, *task)).collect();
-        self.append_internal_held(&records, options)
+        self.append_internal_gated(&records, options)
     }
 }

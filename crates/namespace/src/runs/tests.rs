@@ -6,9 +6,9 @@ use super::{
     pending::{Pending, pending},
     *,
 };
-use crate::{AppendOptions, CreateOptions, Durability, Namespace, letters::Notes};
+use crate::{AppendOptions, CreateOptions, Durability, Namespace, dead_letters::Notes};
 use millrace_journal::{
-    Attempt as Told, Entry, Function, HISTORY_ALL, Journal, Kind, Log, Origin, Position, ReadFrom, Reads, Run,
+    Attempt as Reported, Entry, Function, HISTORY_ALL, Journal, Kind, Log, Origin, Position, ReadFrom, Reads, Run,
     Transaction, What,
 };
 use std::{
@@ -59,7 +59,7 @@ impl Naive {
     }
 
     /// The FIRED entries of a run, oldest first, each once.
-    fn fired(&self, run: EventId) -> BTreeMap<EventId, (Told, Hlc)> {
+    fn fired(&self, run: EventId) -> BTreeMap<EventId, (Reported, Hlc)> {
         let entries = self.of_run.get(&run).into_iter().flatten();
         entries.filter_map(|entry| Some((entry.id, (entry.attempt()?, entry.hlc)))).collect()
     }
@@ -102,7 +102,7 @@ impl Naive {
             None if fired.is_empty() => RunState::Pending,
             None => RunState::Started,
         };
-        let attempts = fired.values().filter(|(told, _)| !told.waits);
+        let attempts = fired.values().filter(|(reported, _)| !reported.waits);
         let retried = letter.filter(|_| state == RunState::Dead).and_then(|letter| self.caused.get(&letter)?.first());
         RunView {
             id,
@@ -113,7 +113,7 @@ impl Naive {
             caused_by: self.records.get(&trigger.cause).copied().unwrap_or_default(),
             triggered: trigger.hlc,
             ended: done.map(|done| done.hlc),
-            attempts: attempts.map(|(told, at)| Attempt { attempt: told.attempt.into(), at: *at }).collect(),
+            attempts: attempts.map(|(reported, at)| Attempt { attempt: reported.attempt.into(), at: *at }).collect(),
             reads,
             appends,
             retried_as: retried.copied(),
@@ -157,7 +157,7 @@ struct World {
     logs: Vec<Log>,
     open: Vec<Work>,
     /// Dead letters: their ids, functions, records and places.
-    letters: Vec<(EventId, usize, u64)>,
+    dead_letters: Vec<(EventId, usize, u64)>,
     dice: Dice,
 }
 
@@ -182,7 +182,7 @@ impl World {
         made.unwrap();
         let (functions, logs) = Default::default();
         let mut world =
-            Self { namespace, functions, logs, open: Vec::new(), letters: Vec::new(), dice: Dice(seed | 1) };
+            Self { namespace, functions, logs, open: Vec::new(), dead_letters: Vec::new(), dice: Dice(seed | 1) };
         world.look_up();
         world
     }
@@ -244,14 +244,14 @@ impl World {
 
     fn fire(&mut self, place: usize) {
         let work = self.open[place];
-        let told = Told {
+        let reported = Reported {
             attempt: work.attempts + 1,
             before: work.fired,
             streamed: work.streamed,
             revision: 1,
-            ..Told::default()
+            ..Reported::default()
         };
-        let fired = self.commit(|tx| tx.fired(self.functions[work.function].id(), work.run, &told));
+        let fired = self.commit(|tx| tx.fired(self.functions[work.function].id(), work.run, &reported));
         let work = &mut self.open[place];
         (work.fired, work.attempts) = (fired.sequence(), work.attempts + 1);
         work.begun = work.begun.max(work.attempts);
@@ -266,8 +266,8 @@ impl World {
         let attempt = (work.attempts + counts).saturating_sub(1);
         let begun = if work.begun > attempt { work.begun } else { 0 };
         let (before, streamed) = (work.fired, work.streamed);
-        let told = Told { attempt, waits: true, before, begun, streamed, ..Told::default() };
-        let fired = self.commit(|tx| tx.fired(self.functions[work.function].id(), work.run, &told));
+        let reported = Reported { attempt, waits: true, before, begun, streamed, ..Reported::default() };
+        let fired = self.commit(|tx| tx.fired(self.functions[work.function].id(), work.run, &reported));
         let work = &mut self.open[place];
         (work.fired, work.attempts) = (fired.sequence(), attempt);
     }
@@ -330,11 +330,11 @@ impl World {
             Ok((begun, letter))
         });
         self.begun(&begun);
-        self.letters.extend(letter);
+        self.dead_letters.extend(letter);
     }
 
     fn retry(&mut self) {
-        let Some((letter, function, seqno)) = self.letters.pop() else { return };
+        let Some((letter, function, seqno)) = self.dead_letters.pop() else { return };
         let run = self.commit(|tx| {
             let run = tx.trigger(self.functions[function].id(), letter, &self.logs[0], 1, Origin::Retry)?;
             Notes::note(tx, &self.logs[3], seqno, run.id)?;
@@ -419,33 +419,33 @@ fn all() -> RunFilter {
 }
 
 /// What may differ: attempts and records that retention took or moved, and the run of a retry that the journal has no more.
-fn agree(found: &RunView, told: &RunView, naive: &Naive) {
+fn agree(found: &RunView, reported: &RunView, naive: &Naive) {
     let whole = !naive.triggers[&found.id].carried;
     let mut found = found.clone();
-    if !whole && told.attempts.ends_with(&found.attempts) {
-        found.attempts = told.attempts.clone();
+    if !whole && reported.attempts.ends_with(&found.attempts) {
+        found.attempts = reported.attempts.clone();
     }
     if !whole && found.partial {
-        assert!(found.appends.iter().all(|record| told.appends.contains(record)), "{found:?} {told:?}");
-        (found.appends, found.partial) = (told.appends.clone(), false);
+        assert!(found.appends.iter().all(|record| reported.appends.contains(record)), "{found:?} {reported:?}");
+        (found.appends, found.partial) = (reported.appends.clone(), false);
     }
     if found.retried_as.is_some_and(|run| !naive.triggers.contains_key(&run)) {
         found.retried_as = None;
     }
-    assert_eq!(found, *told);
+    assert_eq!(found, *reported);
 }
 
 fn compare(world: &mut World) {
     let (namespace, journal) = (world.namespace.clone(), world.namespace.journal().clone());
     let naive = Naive::read(&journal);
-    let told: Vec<RunView> = naive.triggers.keys().rev().map(|id| naive.view(&namespace, *id)).collect();
+    let reported: Vec<RunView> = naive.triggers.keys().rev().map(|id| naive.view(&namespace, *id)).collect();
     let found = namespace.runs(&all()).unwrap();
     let ids = |views: &[RunView]| views.iter().map(|run| run.id).collect::<Vec<_>>();
-    assert_eq!(ids(&found), ids(&told));
-    found.iter().zip(&told).for_each(|(found, told)| agree(found, told, &naive));
-    for _ in 0..10.min(told.len()) {
-        let told = &told[world.dice.roll(told.len())];
-        agree(&namespace.run(told.id).unwrap(), told, &naive);
+    assert_eq!(ids(&found), ids(&reported));
+    found.iter().zip(&reported).for_each(|(found, reported)| agree(found, reported, &naive));
+    for _ in 0..10.min(reported.len()) {
+        let reported = &reported[world.dice.roll(reported.len())];
+        agree(&namespace.run(reported.id).unwrap(), reported, &naive);
     }
     let states = [RunState::Pending, RunState::Started, RunState::Done, RunState::Dead, RunState::Cancelled];
     for _ in 0..6 {
@@ -454,9 +454,9 @@ fn compare(world: &mut World) {
             [None, Some(["f", "g", "h"][world.dice.roll(3)].parse().unwrap())][world.dice.roll(2)].clone();
         let log: Option<LogName> =
             [None, Some(["in", "out"][world.dice.roll(2)].parse().unwrap())][world.dice.roll(2)].clone();
-        let before = told.get(world.dice.roll(told.len() + 1)).map(|run| run.id);
+        let before = reported.get(world.dice.roll(reported.len() + 1)).map(|run| run.id);
         let limit = 1 + world.dice.roll(30);
-        let wanted = told.iter().filter(|run| {
+        let wanted = reported.iter().filter(|run| {
             state.is_none_or(|state| run.state == state)
                 && function.as_ref().is_none_or(|function| run.function.as_ref() == Some(function))
                 && log.as_ref().is_none_or(|log| run.record.log.as_ref() == Some(log))
@@ -468,7 +468,7 @@ fn compare(world: &mut World) {
     }
     for function in &world.functions {
         let is_pending = |run: &&RunView| matches!(run.state, RunState::Pending | RunState::Started);
-        let mut wanted: Vec<EventId> = told
+        let mut wanted: Vec<EventId> = reported
             .iter()
             .filter(is_pending)
             .filter(|run| run.function.as_ref() == Some(function.name()))
@@ -479,9 +479,9 @@ fn compare(world: &mut World) {
         assert_eq!(folds.iter().map(|fold| fold.run.id).collect::<Vec<_>>(), wanted);
         for fold in &folds {
             let fired = naive.fired(fold.run.id);
-            let newest = fired.last_key_value().map(|(id, (told, _))| (*id, *told));
-            assert_eq!(fold.newest.map(|fired| (fired.id, fired.told)), newest);
-            let begun = fired.values().map(|(told, _)| told.attempt.max(told.begun)).max();
+            let newest = fired.last_key_value().map(|(id, (reported, _))| (*id, *reported));
+            assert_eq!(fold.newest.map(|fired| (fired.id, fired.reported)), newest);
+            let begun = fired.values().map(|(reported, _)| reported.attempt.max(reported.begun)).max();
             assert_eq!(fold.attempts_begun(), begun.unwrap_or(0));
         }
         assert_eq!(function.count_pending(1, u64::MAX), folds.len() as u64);
@@ -521,15 +521,18 @@ fn damage(world: &mut World) {
         let found = world.namespace.runs(&all()).unwrap();
         assert_eq!(found.iter().map(|run| run.id).collect::<BTreeSet<_>>(), open(&naive));
         for view in &found {
-            let told = naive.view(&world.namespace, view.id);
+            let reported = naive.view(&world.namespace, view.id);
             if view.id != run && !view.partial {
                 // Others are as they were, but that the end of one may be what another was caused by.
-                assert_eq!((view.state, &view.reads, &view.appends), (told.state, &told.reads, &told.appends));
+                assert_eq!(
+                    (view.state, &view.reads, &view.appends),
+                    (reported.state, &reported.reads, &reported.appends)
+                );
             }
             if view.partial {
                 let was = before.triggers.contains_key(&view.id);
                 let over = matches!(view.state, RunState::Done | RunState::Dead | RunState::Cancelled);
-                assert!(was && (over || told.ended.is_none()), "{view:?} {told:?}");
+                assert!(was && (over || reported.ended.is_none()), "{view:?} {reported:?}");
             }
         }
         let Some(view) = found.iter().find(|view| view.id == run) else { continue };
@@ -566,9 +569,9 @@ fn history(seed: u64, steps: usize) {
 
 #[test]
 fn what_the_indexes_lead_to_is_what_the_whole_journal_says() {
-    let told = std::env::var("MILLRACE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds =
-        told.map_or_else(|| (1..=12).map(|n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect(), |seed| vec![seed]);
+    let reported = std::env::var("MILLRACE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = reported
+        .map_or_else(|| (1..=12).map(|n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect(), |seed| vec![seed]);
     for seed in seeds {
         println!("MILLRACE_SEED={seed}");
         history(seed, 600);
@@ -586,7 +589,7 @@ fn filled(dir: &Path, runs: usize) -> World {
                 let function = world.functions[n % 3].id();
                 let record = tx.append(&world.logs[0], b"record", EventId::NONE, 0)?;
                 let run = tx.trigger(function, record.id, &world.logs[0], record.seqno, Origin::Bound)?;
-                let fired = tx.fired(function, run, &Told { attempt: 1, ..Told::default() })?.sequence();
+                let fired = tx.fired(function, run, &Reported { attempt: 1, ..Reported::default() })?.sequence();
                 let first = tx.next_sequence();
                 tx.append(&world.logs[1], b"result", run.id, 0)?;
                 let effects = tx.next_sequence() - first;

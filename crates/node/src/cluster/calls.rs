@@ -253,7 +253,7 @@ impl Cluster {
     /// Makes a host a replica of the first group; the reply says what it has to know.
     pub fn join(&self, member: Member, reply: Reply<Joined>) {
         let shared = self.shared.clone();
-        let told = Box::new(move |added: Result<()>| {
+        let reported = Box::new(move |added: Result<()>| {
             reply(added.map(|()| {
                 let replica = locked(&shared.main.replica);
                 let mut members: Vec<KnownMember> = replica.topics().members().map(KnownMember::from).collect();
@@ -263,7 +263,7 @@ impl Cluster {
                 Joined { cluster: shared.facts.cluster.clone(), founders: shared.facts.founders.clone(), members }
             }));
         });
-        self.shared.ask(Input::Pursue { group: MAIN, goal: Goal::Added(member), reply: told });
+        self.shared.ask(Input::Pursue { group: MAIN, goal: Goal::Added(member), reply: reported });
     }
 
     /// A record of a topic, 0 for the newest, as far as this host knows.

@@ -2,7 +2,9 @@
 //! all groups with one flush, and sends messages.
 
 use super::{MAIN, PATIENCE, Post, Reply, Shared, beats::Said, groups::Group, locked, shown};
-use millrace_group::{Action, Beat, Completed, Durability, Envelope, Held, Member, Place, Released, Replica, Turn};
+use millrace_group::{
+    Action, Beat, Completed, Durability, Envelope, Member, Place, Released, Replica, Turn, Unflushed,
+};
 use millrace_journal::Position;
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -520,7 +522,7 @@ impl Driver {
     }
 
     /// Writes what a group wants written; up to where that is to be flushed.
-    fn decide_group(&mut self, id: u32, held: &mut Vec<(u32, Held)>) -> Result<Option<Position>> {
+    fn decide_group(&mut self, id: u32, held: &mut Vec<(u32, Unflushed)>) -> Result<Option<Position>> {
         let Some(group) = self.groups.get(&id).map(|running| running.group.clone()) else { return Ok(None) };
         let (mut end, mut changed) = (None, false);
         while let Some(turn) = next(&group) {
@@ -539,7 +541,7 @@ impl Driver {
             held.push((id, locked(&group.replica).wrote(turn, place)));
         }
         if changed {
-            self.shared.told(&group);
+            self.shared.reported(&group);
             if id == MAIN {
                 let members: Vec<Member> = locked(&group.replica).topics().members().cloned().collect();
                 self.post.members(&members);
@@ -561,7 +563,7 @@ impl Driver {
         }
     }
 
-    fn release(&mut self, id: u32, held: Held) {
+    fn release(&mut self, id: u32, held: Unflushed) {
         let Some(running) = self.groups.get_mut(&id) else { return };
         let Released { messages, stored } = locked(&running.group.replica).flushed(held);
         running.stored(&stored);

@@ -308,7 +308,7 @@ impl Shared {
     }
 
     /// The topics of a group have changed: wakes the waiters.
-    fn told(&self, group: &Group) {
+    fn reported(&self, group: &Group) {
         let revision = locked(&group.replica).topics().revision();
         if group.revision.swap(revision, Ordering::Relaxed) != revision {
             self.revision.fetch_add(1, Ordering::Relaxed);

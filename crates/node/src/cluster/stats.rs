@@ -232,9 +232,9 @@ impl Cluster {
         let (voters, learners) = replica.replicas();
         let host = |id: u64, votes: bool| {
             let known = replica.topics().member(id).cloned();
-            let told = self.shared.facts.members.iter().find(|known| known.id == id).cloned().map(Member::from);
+            let reported = self.shared.facts.members.iter().find(|known| known.id == id).cloned().map(Member::from);
             let own = (id == own).then(|| self.shared.member.clone());
-            let Member { address, name, site, .. } = own.or(known).or(told).unwrap_or_default();
+            let Member { address, name, site, .. } = own.or(known).or(reported).unwrap_or_default();
             let role = if id == leader {
                 "leader"
             } else if votes {

@@ -10,7 +10,7 @@
 
 use super::{Inner, Objects, State, task::Answer};
 use crate::Namespace;
-use millrace_dispatch::{Asked, HANDS_MAX, Hand, Hands, HostCalls, Later, Step, Surroundings};
+use millrace_dispatch::{Asked, Environment, HANDS_MAX, Hand, Hands, HostCalls, Later, Step};
 use millrace_entities::{Finished, Job, SESSION_BYTES, Session, value};
 use millrace_namespace::tasks;
 use millrace_wire::{Code, Error, EventId, Result};
@@ -293,8 +293,8 @@ fn finished_of(result: &[u8]) -> Result<Finished> {
     let elements = value::elements(result)?;
     let [kind, value, changed] = *elements else { return Err(wrong()) };
     let kind = value::as_int(kind).filter(|kind| (RETURNED..=NOT_BEGUN).contains(kind)).ok_or_else(wrong)?;
-    let told = value::int(if kind == RETURNED { RETURNED } else { RAISED });
-    let answer = value::array([&*told, value].into_iter());
+    let reported = value::int(if kind == RETURNED { RETURNED } else { RAISED });
+    let answer = value::array([&*reported, value].into_iter());
     if kind == NOT_BEGUN {
         return Ok(Finished::NotBegun(answer));
     }
@@ -359,8 +359,8 @@ impl HostCalls for StepCalls<'_> {
             state.crews.crews.get(self.pool).is_some_and(|crew| crew.blocked + 1 >= HANDS_MAX as usize)
         };
         if full {
-            let told = format!("{HANDS_MAX} methods of objects of pool '{}' wait for others", self.pool);
-            return Asked::Now(Err(Code::ObjectsBusy.error(told)));
+            let reported = format!("{HANDS_MAX} methods of objects of pool '{}' wait for others", self.pool);
+            return Asked::Now(Err(Code::ObjectsBusy.error(reported)));
         }
         let objects = Objects { inner: self.inner.clone() };
         match objects.call_of(self.session, self.pool, call) {
@@ -404,7 +404,7 @@ impl Drop for Blocked {
 }
 
 /// Workers for the methods of user classes, from now on.
-pub(super) fn hands(namespace: &Namespace, surroundings: Surroundings) -> Arc<Hands> {
+pub(super) fn hands(namespace: &Namespace, environment: Environment) -> Arc<Hands> {
     // Steps call objects through their host calls, and not as runs do.
-    Arc::new(Hands::new(namespace.clone(), Surroundings { objects: None, ..surroundings }))
+    Arc::new(Hands::new(namespace.clone(), Environment { objects: None, ..environment }))
 }

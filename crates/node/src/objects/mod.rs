@@ -12,9 +12,9 @@ mod crew;
 mod task;
 mod writer;
 
-use crate::{Gate, Held, Namespace, Site};
+use crate::{Gate, Gated, Namespace, Site};
 use crew::Crews;
-use millrace_dispatch::{Hands, Surroundings};
+use millrace_dispatch::{Environment, Hands};
 use millrace_entities::{Called, Moment, Reply, Session, Shown, Space, Type};
 use millrace_journal::{Durability, Position};
 use millrace_wire::{Code, Error, Result};
@@ -231,8 +231,8 @@ impl Objects {
     }
 
     /// From now on methods of user classes run, in workers of these surroundings.
-    pub(crate) fn employ(&self, surroundings: Surroundings) {
-        self.inner.hands.get_or_init(|| crew::hands(&self.inner.namespace, surroundings));
+    pub(crate) fn employ(&self, environment: Environment) {
+        self.inner.hands.get_or_init(|| crew::hands(&self.inner.namespace, environment));
         // Calls that an earlier host has left.
         self.inner.hand_out(self.inner.state());
     }
@@ -336,7 +336,7 @@ impl Objects {
     }
 
     /// What leaves depends on what runs have given objects: it waits until that is safe.
-    pub(crate) fn hold<T>(&self, answer: T, upto: Position, durability: Option<Durability>) -> Held<T> {
+    pub(crate) fn hold<T>(&self, answer: T, upto: Position, durability: Option<Durability>) -> Gated<T> {
         let upto = upto.max(self.inner.state().depends);
         self.gate().hold(Site::Get, answer, upto, durability)
     }

@@ -19,9 +19,9 @@ const WELL_LEASE_MS: u64 = 2_000;
 const ELEMENTS: usize = 10;
 
 /// A bell that one can poll.
-struct Bell(OwnedFd);
+struct EventFd(OwnedFd);
 
-impl Wake for Bell {
+impl Wake for EventFd {
     fn wake(self: Arc<Self>) {
         // Full, it is readable already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
@@ -32,7 +32,7 @@ impl Wake for Bell {
 struct Pending {
     objects: Objects,
     waiting: Waiting,
-    bell: Arc<Bell>,
+    event_fd: Arc<EventFd>,
     until: Option<Instant>,
     session: Session,
     call: Vec<u8>,
@@ -40,7 +40,7 @@ struct Pending {
 
 impl Later for Pending {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.bell.0.as_fd()
+        self.event_fd.0.as_fd()
     }
 
     fn until(&self) -> Option<Instant> {
@@ -48,8 +48,8 @@ impl Later for Pending {
     }
 
     fn take(&mut self) -> Option<Result<Vec<u8>>> {
-        let mut told = [0; 8];
-        let _ = rustix::io::read(&self.bell.0, &mut told[..]);
+        let mut reported = [0; 8];
+        let _ = rustix::io::read(&self.event_fd.0, &mut reported[..]);
         if let Some(answer) = self.waiting.take() {
             return Some(answer.map(|(called, upto)| {
                 self.objects.depend(upto);
@@ -71,7 +71,7 @@ impl Later for Pending {
                 Some(Ok(encode(called)))
             }
             Ok(Answered::Later(waiting)) => {
-                waiting.wake(&Waker::from(self.bell.clone()));
+                waiting.wake(&Waker::from(self.event_fd.clone()));
                 self.waiting = waiting;
                 None
             }
@@ -109,8 +109,8 @@ impl<'a> Parsed<'a> {
     fn of(session: Session, call: &'a [u8]) -> Result<Self> {
         let elements = value::elements(call)?;
         let [number, kind, key, method, arguments, new, incarnation, flags, application, wait] = *elements else {
-            let told = format!("a call of {} elements; {ELEMENTS} belong there", elements.len());
-            return Err(Code::ObjectCallInvalid.error(told));
+            let reported = format!("a call of {} elements; {ELEMENTS} belong there", elements.len());
+            return Err(Code::ObjectCallInvalid.error(reported));
         };
         let bytes = |value: &'a [u8]| value::as_bytes(value).ok_or_else(invalid);
         let text = |value: &'a [u8]| bytes(value).and_then(|bytes| std::str::from_utf8(bytes).map_err(|_| invalid()));
@@ -182,8 +182,8 @@ impl Objects {
         let wanted = parsed.call();
         self.employed(&wanted)?;
         if kind == Type::Shared && millrace_entities::pool_of(wanted.args) != Some(pool) {
-            let told = format!("a worker of pool '{pool}' calls no user classes of other pools");
-            return Err(Code::RightMissing.error(told));
+            let reported = format!("a worker of pool '{pool}' calls no user classes of other pools");
+            return Err(Code::RightMissing.error(reported));
         }
         let mut state = self.inner.state();
         // Readers of the effects of this worker depend on what it has seen.
@@ -197,9 +197,9 @@ impl Objects {
         {
             state.crews.waits(&session, None);
             let circle: Vec<String> = circle.iter().map(|key| format!("'{key}'")).collect();
-            let told =
+            let reported =
                 format!("{} would wait for each other: the method was called from one of theirs", circle.join(" and "));
-            return Err(Code::Deadlock.error(told));
+            return Err(Code::Deadlock.error(reported));
         }
         let answered = self.call_in(state, &wanted);
         if kind == Type::Shared && !matches!(answered, Ok(Answered::Later(_))) {
@@ -213,12 +213,12 @@ impl Objects {
             Answered::Later(waiting) => {
                 let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
                 let fd = fd.map_err(|errno| Code::HostInternal.error(format!("no event descriptor: {errno}")))?;
-                let bell = Arc::new(Bell(fd));
-                waiting.wake(&Waker::from(bell.clone()));
+                let event_fd = Arc::new(EventFd(fd));
+                waiting.wake(&Waker::from(event_fd.clone()));
                 // What it may wait is told in seconds; more than a Duration holds is without end.
                 let wait = parsed.wait.and_then(|wait| Duration::try_from_secs_f64(wait.max(0.0)).ok());
                 let until = wait.and_then(|wait| Instant::now().checked_add(wait));
-                let pending = Pending { objects: self.clone(), waiting, bell, until, session, call: call.to_vec() };
+                let pending = Pending { objects: self.clone(), waiting, event_fd, until, session, call: call.to_vec() };
                 Ok(Answer::Later(Box::new(pending)))
             }
         }
@@ -256,6 +256,6 @@ impl Callee for Objects {
         state.space.lease(&session, lease_ms, moment);
         state.space.unpin(&session, moment);
         drop(state);
-        self.inner.bell.notify_one();
+        self.inner.event_fd.notify_one();
     }
 }

@@ -209,9 +209,9 @@ impl Ask {
     }
 
     /// Asks it. What is answered then: what the host does about it comes later.
-    pub fn ask(self, namespace: &Namespace) -> Result<Told> {
+    pub fn ask(self, namespace: &Namespace) -> Result<Reported> {
         let number = match self {
-            Ask::Amend(amendments) => return amend(namespace, &amendments).map(Told::Amended),
+            Ask::Amend(amendments) => return amend(namespace, &amendments).map(Reported::Amended),
             Ask::Open(request) => open(namespace, request)?,
             Ask::Code(code) => replace(namespace, code)?,
             Ask::Run(number) => ask_run(namespace, number).map(|()| number)?,
@@ -220,14 +220,14 @@ impl Ask {
             Ask::Abandon(number) => abandon(namespace, number).map(|()| number)?,
             Ask::Close(number) => close(namespace, number).map(|()| number)?,
         };
-        repair(namespace, number).map(|repair| Told::Repair(Box::new(repair)))
+        repair(namespace, number).map(|repair| Reported::Repair(Box::new(repair)))
     }
 }
 
 /// What is answered to those who ask something of repairs.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
-pub enum Told {
+pub enum Reported {
     /// The repair as it is.
     Repair(Box<Repair>),
     /// The amendments of the log that wait.

@@ -2,8 +2,8 @@
 
 mod ask;
 
-pub use ask::{Ask, NewCode, Page, Told, is_moving, page};
-use millrace_dispatch::{Again, Surroundings, dead_letter};
+pub use ask::{Ask, NewCode, Page, Reported, is_moving, page};
+use millrace_dispatch::{Again, Environment, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
 pub use millrace_repair::{
     Amendments, Change, CodeRequest, Correction, Counts, Phase, Repair, Request, Verified, Waiting, abandon, amend,
@@ -54,10 +54,10 @@ pub(crate) struct Repairer {
 }
 
 impl Repairer {
-    pub fn start(namespace: Namespace, surroundings: Surroundings) -> Result<Self> {
+    pub fn start(namespace: Namespace, environment: Environment) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (of_thread, stop_there) = (namespace.clone(), stop.clone());
-        let run = move || look(&of_thread, &surroundings, &stop_there);
+        let run = move || look(&of_thread, &environment, &stop_there);
         let thread = millrace_threads::spawn(thread::Builder::new().name("millrace-repairs".into()), run)
             .map_err(|error| Code::HostStart.error(format!("cannot start a thread: {error}")))?;
         Ok(Self { namespace, stop, thread: Some(thread) })
@@ -80,7 +80,7 @@ impl Drop for Repairer {
     }
 }
 
-fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
+fn look(namespace: &Namespace, environment: &Environment, stop: &AtomicBool) {
     let (journal, mut seen, mut phases) = (namespace.journal(), None, HashMap::new());
     let mut attempts = Attempts::default();
     note_phases(namespace, &mut phases);
@@ -100,7 +100,7 @@ fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
                 }
             },
             Ok(noted) => {
-                let mut functions = Functions(Again::new(namespace, surroundings.clone()));
+                let mut functions = Functions(Again::new(namespace, environment.clone()));
                 match drive(namespace, &mut functions, stop, &mut |_, _, _, _| {}) {
                     Ok(true) => note_phases(namespace, &mut phases), // There may be more.
                     Ok(false) => seen = Some(noted),
@@ -134,8 +134,8 @@ fn tracing_of(error: &millrace_wire::Error) {
 pub fn verify(namespace: &Namespace, most: usize) -> Result<BTreeMap<String, Verified>> {
     let secrets: Arc<dyn millrace_dispatch::SecretStore> =
         Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
-    let surroundings = Surroundings { isolation: None, secrets: Some(secrets), objects: None };
-    millrace_repair::verify(namespace, most, &mut Functions(Again::new(namespace, surroundings)))
+    let environment = Environment { isolation: None, secrets: Some(secrets), objects: None };
+    millrace_repair::verify(namespace, most, &mut Functions(Again::new(namespace, environment)))
 }
 
 /// Does what repairs wait for in this process, in the place of a host; an error if there is one. `progress` hears of replays: the
@@ -144,8 +144,8 @@ pub fn here(namespace: &Namespace, progress: &mut dyn FnMut(u64, &Counts, usize,
     let _lock = holder::lock(namespace.dir())?;
     let secrets: Arc<dyn millrace_dispatch::SecretStore> =
         Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
-    let surroundings = Surroundings { isolation: None, secrets: Some(secrets), objects: None };
-    let mut functions = Functions(Again::new(namespace, surroundings));
+    let environment = Environment { isolation: None, secrets: Some(secrets), objects: None };
+    let mut functions = Functions(Again::new(namespace, environment));
     let stop = AtomicBool::new(false);
     while drive(namespace, &mut functions, &stop, progress)? {}
     Ok(())

@@ -12,7 +12,7 @@
 
 use super::inspect::{Inspection, examine_with};
 use crate::{Namespace, functions, links::Links};
-use millrace_journal::{Journal, Snapshot, SnapshotSink, Workshop};
+use millrace_journal::{Journal, Snapshot, SnapshotSink, StagingDir};
 use millrace_namespace::FOLDER;
 use millrace_wire::{Code, Error, Hex, Result};
 use serde::{Deserialize, Serialize};
@@ -160,8 +160,8 @@ pub fn back_up(namespace: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u
     if to.exists() {
         return Err(Code::NamespaceExists.error(format!("'{}' already exists", to.display())));
     }
-    let workshop = Workshop::new(to)?;
-    let dir = workshop.dir().to_owned();
+    let staging_dir = StagingDir::new(to)?;
+    let dir = staging_dir.dir().to_owned();
     make_dir(&dir.join(JOURNAL))?;
     let mut sink = Sink { dir: dir.clone(), open: BTreeMap::new(), progress };
     let Snapshot { manifest, first_segment, tail } = namespace.journal().snapshot(&mut sink)?;
@@ -201,7 +201,7 @@ pub fn back_up(namespace: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u
     let head_bytes = writing.finish()?.0;
     sync_dir(&dir.join(JOURNAL))?;
     sync_dir(&dir)?;
-    workshop.finish()?;
+    staging_dir.finish()?;
     let bytes = head.files.values().map(|(bytes, _)| bytes).sum::<u64>() + head_bytes;
     Ok(BackupDone { head, bytes, found })
 }

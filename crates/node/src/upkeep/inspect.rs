@@ -70,7 +70,7 @@ pub(super) fn examine_with(
     let report = namespace.journal().check(progress)?;
     let recovery = namespace.journal().recovery();
     let (holes, rebuilt) = (recovery.damaged.len(), recovery.rebuilt.clone());
-    let (missing_runs, missing, lost) = holes::told(namespace.journal(), namespace.journal().lost_records()?)?;
+    let (missing_runs, missing, lost) = holes::reported(namespace.journal(), namespace.journal().lost_records()?)?;
     let mut faulty = Vec::new();
     for function in namespace.functions()? {
         let fault = match &function.definition {

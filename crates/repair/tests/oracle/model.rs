@@ -113,7 +113,7 @@ impl Model<'_> {
         let mut triggers: HashMap<EventId, (u32, u32, u64, Option<EventId>)> = HashMap::new();
         let mut fired: HashMap<EventId, Fired> = HashMap::new();
         let mut left: HashMap<EventId, Vec<(u32, u64, u64)>> = HashMap::new();
-        let mut letters: HashMap<EventId, (u32, u64)> = HashMap::new();
+        let mut dead_letters: HashMap<EventId, (u32, u64)> = HashMap::new();
         let (mut ended, mut rest) = (HashSet::new(), Rest::default());
         for (at, entry) in entries.iter().enumerate() {
             match entry.kind {
@@ -133,7 +133,7 @@ impl Model<'_> {
                     slots.entry(entry.subject).or_default().insert(entry.seqno, slot);
                 }
                 Kind::Append => {
-                    letters.insert(entry.id, (entry.subject, entry.seqno));
+                    dead_letters.insert(entry.id, (entry.subject, entry.seqno));
                     let append = (entry.subject, entry.seqno, entry.id.sequence());
                     left.entry(entry.cause).or_default().push(append);
                 }
@@ -153,7 +153,7 @@ impl Model<'_> {
                     let places = left.remove(&entry.cause).unwrap_or_default();
                     let input = slots[&log][&seqno].value.clone();
                     let retried = letter.is_none_or(|letter| {
-                        let (log, seqno) = letters[&letter];
+                        let (log, seqno) = dead_letters[&letter];
                         slots[&log][&seqno].value.is_some()
                     });
                     ended.insert(entry.cause);

@@ -289,9 +289,9 @@ impl Io for Seen<'_> {
         let (log, base, others) = self.extent(at);
         let own = self.did.appends.iter().filter(|(of, _)| *of == at).count() as u64;
         let newest = self.view.newest(&log, base).unwrap();
-        let told = if others > 0 { base + others } else { newest };
-        self.note(&log, told, What::Latest);
-        if own > 0 { base + others + own } else { told }
+        let reported = if others > 0 { base + others } else { newest };
+        self.note(&log, reported, What::Latest);
+        if own > 0 { base + others + own } else { reported }
     }
 
     fn get(&mut self, at: usize, seqno: u64) -> Option<u64> {

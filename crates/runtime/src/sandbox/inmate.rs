@@ -201,7 +201,7 @@ impl Room {
             Self::Inside(entered) => {
                 let running = &entered.running;
                 let (number, path, _) =
-                    running.ask(&Request::Directory, &[]).map_err(|fault| fault.told("", Path::new("")))?;
+                    running.ask(&Request::Directory, &[]).map_err(|fault| fault.reported("", Path::new("")))?;
                 let running = Arc::clone(running);
                 let remove = move || drop(running.ask(&Request::Remove(number), &[]));
                 Ok(Some(Scratch::removed_by(path, remove)))
@@ -261,7 +261,7 @@ pub(super) enum Fault {
 
 impl Fault {
     /// As an error, of a program that was to run in a directory.
-    fn told(&self, program: &str, dir: &Path) -> Error {
+    fn reported(&self, program: &str, dir: &Path) -> Error {
         match self {
             Self::Failed { step, errno } => child::refusal(Path::new(program), dir, step, *errno),
             Self::Silent(what) => Code::SpawnFailed.error(format!("the sandbox's supervisor {what}")),
@@ -307,7 +307,7 @@ impl Running {
                 let reason = std::io::Error::from_raw_os_error(errno);
                 Err(Code::SpawnFailed.error(format!("cannot make a sandbox: {step}: {reason}")))
             }
-            Err(fault) => Err(fault.told("", Path::new(""))),
+            Err(fault) => Err(fault.reported("", Path::new(""))),
         }
     }
 
@@ -345,11 +345,11 @@ impl Running {
             dir: starting.dir.clone(),
             memory_max_bytes: starting.memory_max_bytes,
         });
-        let told = |fault: Fault| fault.told(&starting.program.to_string_lossy(), &starting.dir);
+        let reported = |fault: Fault| fault.reported(&starting.program.to_string_lossy(), &starting.dir);
         let fds = starting.descriptors.each_ref().map(OwnedFd::as_fd);
-        let (number, _, pidfd) = self.ask(&request, &fds).map_err(told)?;
-        let pidfd = pidfd.ok_or_else(|| told(Fault::Silent("gave no descriptor of a process")))?;
-        Ok(Box::new(Inmate { number, pidfd, running: Arc::clone(self), ended: None }))
+        let (number, _, pidfd) = self.ask(&request, &fds).map_err(reported)?;
+        let pidfd = pidfd.ok_or_else(|| reported(Fault::Silent("gave no descriptor of a process")))?;
+        Ok(Box::new(SandboxedProcess { number, pidfd, running: Arc::clone(self), ended: None }))
     }
 }
 
@@ -412,14 +412,14 @@ fn receive(control: &OwnedFd, supervisor: BorrowedFd<'_>) -> Result<(Vec<u8>, Op
 }
 
 /// A process in a sandbox.
-struct Inmate {
+struct SandboxedProcess {
     number: u32,
     pidfd: OwnedFd,
     running: Arc<Running>,
     ended: Option<Ended>,
 }
 
-impl Process for Inmate {
+impl Process for SandboxedProcess {
     fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
@@ -435,7 +435,7 @@ impl Process for Inmate {
     }
 }
 
-impl Drop for Inmate {
+impl Drop for SandboxedProcess {
     fn drop(&mut self) {
         self.end();
     }

@@ -314,16 +314,16 @@ impl Supervisor {
 
     /// Starts a process; returns when it has executed its program, or says why it could not.
     fn start(&self, start: &Start, fds: [&OwnedFd; 4]) -> Attempt<Pid> {
-        let (mut failure, told) = io::pipe().step("open a pipe")?;
+        let (mut failure, reported) = io::pipe().step("open a pipe")?;
         match system::fork().step("fork")? {
             None => {
                 let error = self.become_program(start, fds);
                 let message = failed(error).encode();
-                let _ = (&told).write_all(&message);
+                let _ = (&reported).write_all(&message);
                 std::process::exit(127)
             }
             Some(pid) => {
-                drop(told);
+                drop(reported);
                 let mut message = Vec::new();
                 let _ = failure.by_ref().take(4096).read_to_end(&mut message);
                 match Answer::decode(&message) {

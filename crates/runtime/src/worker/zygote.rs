@@ -4,8 +4,8 @@
 //! request. It runs the function's imports, so it is not trusted: the kernel identifies a worker, as the sender of a channel's first bytes,
 //! and a worker is killed through its pidfd. What the zygote says is given back to it when it is to reap, and reported.
 //!
-//! An answer belongs to the last request only as long as every request was answered. A zygote that owes one is asked
-//! nothing any more: it lives on for the workers that it has, and others are forked from another zygote.
+//! An answer belongs to the last request only as long as every request was answered. A zygote with an unanswered
+//! request gets no more of them: it stays alive for the workers that it has, and others are forked from another zygote.
 
 use super::python::PythonSpec;
 use crate::{

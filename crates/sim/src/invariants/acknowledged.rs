@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 /// What publishers were told.
 #[derive(Default)]
 pub struct Acknowledged {
-    told: BTreeMap<Vec<u8>, u64>,
+    reported: BTreeMap<Vec<u8>, u64>,
 }
 
 impl Acknowledged {
     /// A publisher was told where its record is.
-    pub fn told(&mut self, record: Vec<u8>, index: u64) {
-        self.told.insert(record, index);
+    pub fn reported(&mut self, record: Vec<u8>, index: u64) {
+        self.reported.insert(record, index);
     }
 
     /// How many were told.
     pub fn count(&self) -> usize {
-        self.told.len()
+        self.reported.len()
     }
 
     /// Looks for each of them.
     pub fn check(&self, agreement: &Agreement) -> Result<(), String> {
-        for (record, index) in &self.told {
+        for (record, index) in &self.reported {
             let found = agreement.number(record);
             if found != Some(*index) && !(found.is_none() && agreement.has_gaps()) {
                 let record = String::from_utf8_lossy(record);

@@ -151,7 +151,7 @@ pub struct CLogStat {
 }
 
 /// `mrc_appended`: who is told how an append ended.
-pub type Told = Option<unsafe extern "C" fn(*mut c_void, i64, c_int, *const CReceipt)>;
+pub type OnAppended = Option<unsafe extern "C" fn(*mut c_void, i64, c_int, *const CReceipt)>;
 
 /// The durability that a number of C asks for.
 pub fn durability(number: c_int) -> Option<Durability> {

@@ -1,9 +1,9 @@
 //! A namespace's own files, as one client in C uses them.
 
-use crate::abi::{CError, CReceipt, CRecord, Told};
+use crate::abi::{CError, CReceipt, CRecord, OnAppended};
 use millrace_node::{
-    AppendOptions, Code, Door, Durability, Error, Held, Log, Namespace, Receipt, Record, Result, Served, default_name,
-    owner,
+    Access, AppendOptions, Code, Durability, Error, Gated, Log, Namespace, Receipt, Record, Result, Served,
+    default_name, owner,
 };
 use std::{
     collections::VecDeque,
@@ -21,14 +21,14 @@ const TAIL_RECORDS: u32 = 64;
 
 /// One open namespace.
 pub struct Files {
-    door: Door,
+    access: Access,
     /// What the last call handed out.
     records: Vec<Record>,
     list: Vec<CRecord>,
     /// What a tail read ahead, the next one last.
     ahead: Vec<Record>,
     /// Appends whose answers nobody has heard yet.
-    held: VecDeque<(i64, Held<Receipt>)>,
+    held: VecDeque<(i64, Gated<Receipt>)>,
     next_ticket: i64,
     failed: Option<Error>,
 }
@@ -45,7 +45,7 @@ impl Files {
         let served = Served::new(default_name(&dir), Namespace::open(&dir)?)?;
         // Anyone who may open the files is inside the trust domain of their owner.
         Ok(Files {
-            door: served.door(&Arc::new(owner())),
+            access: served.access(&Arc::new(owner())),
             records: Vec::new(),
             list: Vec::new(),
             ahead: Vec::new(),
@@ -55,12 +55,12 @@ impl Files {
         })
     }
 
-    pub fn door(&self) -> &Door {
-        &self.door
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     pub fn namespace(&self) -> &Namespace {
-        self.door.served().namespace()
+        self.access.served().namespace()
     }
 
     /// Starts an append; tells of earlier ones when `window` are held.
@@ -70,29 +70,29 @@ impl Files {
         data: &[u8],
         options: AppendOptions<'_>,
         window: u32,
-        teller: &mut Teller<'_>,
+        callbacks: &mut Callbacks<'_>,
     ) -> i64 {
         if self.held.len() >= window as usize {
-            self.settle(teller);
+            self.settle(callbacks);
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.held.push_back((ticket, self.door.append(log, data, options)));
+        self.held.push_back((ticket, self.access.append(log, data, options)));
         ticket
     }
 
     /// Waits for all appends; the first refusal since the last time.
-    pub fn drain(&mut self, teller: &mut Teller<'_>) -> Result<()> {
-        self.settle(teller);
+    pub fn drain(&mut self, callbacks: &mut Callbacks<'_>) -> Result<()> {
+        self.settle(callbacks);
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    fn settle(&mut self, teller: &mut Teller<'_>) {
+    fn settle(&mut self, callbacks: &mut Callbacks<'_>) {
         // The newest first: one flush for it is one for all.
         let newest = self.held.pop_back().map(|(ticket, held)| (ticket, held.wait()));
         let others = self.held.drain(..).map(|(ticket, held)| (ticket, held.wait()));
         for (ticket, outcome) in others.chain(newest) {
-            teller.tell(ticket, &outcome);
+            callbacks.tell(ticket, &outcome);
             if let Err(error) = outcome {
                 self.failed.get_or_insert(error);
             }
@@ -102,7 +102,7 @@ impl Files {
     /// A record, 0 for the newest; waits for one that is not there yet.
     pub fn get(&mut self, log: &str, seqno: u64, wait_ms: u32, durability: Option<Durability>) -> Result<CRecord> {
         self.wait_above(log, seqno.max(1) - 1, wait_ms)?;
-        let record = self.door.get(log, seqno, durability).wait()?;
+        let record = self.access.get(log, seqno, durability).wait()?;
         self.records = vec![record];
         Ok(CRecord::of(&self.records[0]))
     }
@@ -110,7 +110,7 @@ impl Files {
     /// Returns once the newest record is above `seen`, or after `wait_ms`.
     fn wait_above(&self, log: &str, seen: u64, wait_ms: u32) -> Result<()> {
         if wait_ms > 0 {
-            let log = self.door.log(log, None).wait()?;
+            let log = self.access.log(log, None).wait()?;
             self.namespace().journal().wait_log(&log, seen, Duration::from_millis(wait_ms.into()))?;
         }
         Ok(())
@@ -123,8 +123,8 @@ impl Files {
         count: u32,
         durability: Option<Durability>,
     ) -> Result<(Log, &[CRecord])> {
-        let found = self.door.log(log, durability).wait()?;
-        self.records = self.door.range_of(&found, from, count, RANGE_BYTES_MAX, durability).wait()?;
+        let found = self.access.log(log, durability).wait()?;
+        self.records = self.access.range_of(&found, from, count, RANGE_BYTES_MAX, durability).wait()?;
         self.list.clear();
         self.list.extend(self.records.iter().map(CRecord::of));
         Ok((found, &self.list))
@@ -132,21 +132,21 @@ impl Files {
 
     pub fn latest(&self, log: &str, above: u64, wait_ms: u32, durability: Option<Durability>) -> Result<u64> {
         self.wait_above(log, above, wait_ms)?;
-        self.door.latest(log, durability).wait()
+        self.access.latest(log, durability).wait()
     }
 
     /// The log that a cursor belongs to, and where a tail begins there.
     pub fn tail(&mut self, log: &str, incarnation: u32, from: u64) -> Result<(u32, u64)> {
         self.ahead.clear();
         let found = self.log_of(log, incarnation)?;
-        Ok((found.id(), self.door.cursor(&found, from, None).wait()?))
+        Ok((found.id(), self.access.cursor(&found, from, None).wait()?))
     }
 
     fn log_of(&self, log: &str, incarnation: u32) -> Result<Log> {
-        let found = self.door.log(log, None).wait()?;
+        let found = self.access.log(log, None).wait()?;
         if incarnation != 0 && incarnation != found.id() {
             let anew = Code::CursorIncarnation.error(format!("log '{log}' was deleted and recreated"));
-            return self.door.refuse(anew, None).wait();
+            return self.access.refuse(anew, None).wait();
         }
         Ok(found)
     }
@@ -170,7 +170,7 @@ impl Files {
                 }
                 self.namespace().journal().wait_log(&found, from - 1, left)?;
             }
-            self.ahead = self.door.range_of(&found, from, TAIL_RECORDS, RANGE_BYTES_MAX, durability).wait()?;
+            self.ahead = self.access.range_of(&found, from, TAIL_RECORDS, RANGE_BYTES_MAX, durability).wait()?;
             self.ahead.reverse();
         }
         self.records = self.ahead.pop().into_iter().collect();
@@ -179,15 +179,15 @@ impl Files {
 }
 
 /// Tells a program in C how its appends ended.
-pub struct Teller<'e> {
-    call: Told,
+pub struct Callbacks<'e> {
+    call: OnAppended,
     context: *mut c_void,
     error: &'e mut CError,
 }
 
-impl<'e> Teller<'e> {
+impl<'e> Callbacks<'e> {
     /// `call` may be called with `context` whenever the client is.
-    pub fn new(call: Told, context: *mut c_void, error: &'e mut CError) -> Self {
+    pub fn new(call: OnAppended, context: *mut c_void, error: &'e mut CError) -> Self {
         Self { call, context, error }
     }
 

@@ -9,10 +9,10 @@ mod abi;
 mod files;
 
 use abi::{
-    CAppendOptions, CCursor, CError, CId, CInfo, CLogStat, CNewRecord, CReading, CReceipt, CRecord, CRecords, Told,
-    bytes, durability, text,
+    CAppendOptions, CCursor, CError, CId, CInfo, CLogStat, CNewRecord, CReading, CReceipt, CRecord, CRecords,
+    OnAppended, bytes, durability, text,
 };
-use files::{Files, Teller};
+use files::{Callbacks, Files};
 use millrace_node::{Code, Durability, Result};
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn mrl_open(dir: *const c_char, info: *mut CInfo, error: *
         // SAFETY: as the caller promises.
         let (dir, info) = unsafe { (text(dir)?, &mut *info) };
         let files = Files::open(Path::new(dir))?;
-        let (name, journal) = (files.door().served().name().clone(), files.namespace().journal());
+        let (name, journal) = (files.access().served().name().clone(), files.namespace().journal());
         info.name = [0; 65];
         info.name[..name.len()].copy_from_slice(name.as_bytes()); // a name has at most 64 bytes
         info.namespace_id = journal.namespace().get();
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn mrl_append(
     let work = |files: &mut Files| {
         // SAFETY: as the caller promises.
         let (log, data, options) = unsafe { (text(log)?, bytes(data, size), (*how).options()?) };
-        let appended = files.door().append(log, data, options).wait()?;
+        let appended = files.access().append(log, data, options).wait()?;
         if !receipt.is_null() {
             // SAFETY: it is not NULL, so there is one.
             unsafe { *receipt = appended.into() };
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn mrl_append_many(
             list.push(unsafe { (text(record.log)?, bytes(record.data, record.size)) });
         }
         // SAFETY: likewise.
-        let appended = files.door().append_many(&list, unsafe { (*how).options()? }).wait()?;
+        let appended = files.access().append_many(&list, unsafe { (*how).options()? }).wait()?;
         if !receipts.is_null() {
             for (at, receipt) in appended.into_iter().enumerate() {
                 // SAFETY: there are as many receipts as records, and room for that many.
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn mrl_append_many(
 
 /// # Safety
 ///
-/// As `local.h` says; `told` may be called with `context`.
+/// As `local.h` says; `reported` may be called with `context`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrl_append_nowait(
     local: *mut c_void,
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn mrl_append_nowait(
     size: usize,
     how: *const CAppendOptions,
     window: u32,
-    told: Told,
+    reported: OnAppended,
     context: *mut c_void,
     error: *mut CError,
 ) -> i64 {
@@ -157,19 +157,24 @@ pub unsafe extern "C" fn mrl_append_nowait(
         // SAFETY: as the caller promises. The error is used by one of us at a time.
         let (files, log, data, options, error) =
             unsafe { (&mut *local.cast::<Files>(), text(log)?, bytes(data, size), (*how).options()?, &mut *error) };
-        Ok(files.append_nowait(log, data, options, window, &mut Teller::new(told, context, error)))
+        Ok(files.append_nowait(log, data, options, window, &mut Callbacks::new(reported, context, error)))
     })
 }
 
 /// # Safety
 ///
-/// As `local.h` says; `told` may be called with `context`.
+/// As `local.h` says; `reported` may be called with `context`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mrl_drain(local: *mut c_void, told: Told, context: *mut c_void, error: *mut CError) -> c_int {
+pub unsafe extern "C" fn mrl_drain(
+    local: *mut c_void,
+    reported: OnAppended,
+    context: *mut c_void,
+    error: *mut CError,
+) -> c_int {
     let work = |files: &mut Files| {
         // SAFETY: as the caller promises. The error is used by one of us at a time.
         let error = unsafe { &mut *error };
-        files.drain(&mut Teller::new(told, context, error))
+        files.drain(&mut Callbacks::new(reported, context, error))
     };
     // SAFETY: as the caller promises.
     unsafe { call(local, error, work) }
@@ -254,7 +259,7 @@ pub unsafe extern "C" fn mrl_create_log(
     error: *mut CError,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { call(local, error, |files| files.door().create_log(text(log)?, history).wait()) }
+    unsafe { call(local, error, |files| files.access().create_log(text(log)?, history).wait()) }
 }
 
 /// # Safety
@@ -268,7 +273,7 @@ pub unsafe extern "C" fn mrl_set_history(
     error: *mut CError,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { call(local, error, |files| files.door().set_history(text(log)?, history).map(drop).wait()) }
+    unsafe { call(local, error, |files| files.access().set_history(text(log)?, history).map(drop).wait()) }
 }
 
 /// # Safety
@@ -277,7 +282,7 @@ pub unsafe extern "C" fn mrl_set_history(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrl_cancel_run(local: *mut c_void, run: *const CId, error: *mut CError) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { call(local, error, |files| files.door().cancel_run((*run).into()).wait()) }
+    unsafe { call(local, error, |files| files.access().cancel_run((*run).into()).wait()) }
 }
 
 /// # Safety
@@ -286,7 +291,7 @@ pub unsafe extern "C" fn mrl_cancel_run(local: *mut c_void, run: *const CId, err
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrl_remove_log(local: *mut c_void, log: *const c_char, error: *mut CError) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { call(local, error, |files| files.door().remove_log(text(log)?).wait()) }
+    unsafe { call(local, error, |files| files.access().remove_log(text(log)?).wait()) }
 }
 
 /// # Safety
@@ -302,8 +307,8 @@ pub unsafe extern "C" fn mrl_stat_log(
     let work = |files: &mut Files| {
         // SAFETY: as the caller promises.
         let (log, stat) = unsafe { (text(log)?, &mut *stat) };
-        let name = files.door().log(log, None).wait()?.name().clone();
-        let seen = files.door().inspect(|namespace| {
+        let name = files.access().log(log, None).wait()?.name().clone();
+        let seen = files.access().inspect(|namespace| {
             let log = namespace.log(&name)?;
             Ok(CLogStat { history: log.history(), earliest: log.earliest(), latest: log.latest() })
         });

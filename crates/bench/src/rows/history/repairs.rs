@@ -10,7 +10,7 @@ use crate::{
 use millrace_journal::{Attempt, Durability, End, HISTORY_ALL, Origin, Reads, What};
 use millrace_node::{
     AppendOptions, Namespace, Runtime,
-    repairs::{self, Ask, Correction, Request, Told},
+    repairs::{self, Ask, Correction, Reported, Request},
 };
 use millrace_wire::EventId;
 use std::{
@@ -72,8 +72,8 @@ fn open(namespace: &Namespace, every: u64, round: u64) -> Outcome<u64> {
         append_new: false,
     };
     match Ask::Open(request).ask(namespace)? {
-        Told::Repair(repair) => Ok(repair.repair),
-        Told::Amended(_) => Err("an opened repair answers as an amendment".into()),
+        Reported::Repair(repair) => Ok(repair.repair),
+        Reported::Amended(_) => Err("an opened repair answers as an amendment".into()),
     }
 }
 

@@ -32,7 +32,7 @@ pub fn cost(context: &Context) -> Outcome<Measured> {
     let namespace = namespace_with_logs(&dir.path().join("n"), Durability::Memory, &[("a", 100)])?;
     namespace.append("a", b"x", Default::default())?;
     let served = Served::new("n".parse()?, namespace.clone())?;
-    let door = served.door(&Arc::new(owner()));
+    let access = served.access(&Arc::new(owner()));
     let tail = || namespace.journal().tail();
     let (mut now, mut awaited, mut without) = (Repeated::default(), Repeated::default(), Repeated::default());
     let mut task = Task::from_waker(Waker::noop());
@@ -42,12 +42,12 @@ pub fn cost(context: &Context) -> Outcome<Measured> {
             black_box(tail());
             Ok(())
         })?);
-        now.push(mean_ns(|| match door.inspect(|namespace| Ok(namespace.journal().tail())).now() {
+        now.push(mean_ns(|| match access.inspect(|namespace| Ok(namespace.journal().tail())).now() {
             Ok(outcome) => outcome.map(|tail| _ = black_box(tail)).map_err(Into::into),
             Err(_) => Err("it is held for nothing".into()),
         })?);
         awaited.push(mean_ns(|| {
-            let held = pin!(door.inspect(|namespace| Ok(namespace.journal().tail())));
+            let held = pin!(access.inspect(|namespace| Ok(namespace.journal().tail())));
             match held.poll(&mut task) {
                 Poll::Ready(outcome) => outcome.map(|tail| _ = black_box(tail)).map_err(Into::into),
                 Poll::Pending => Err("it is held for nothing".into()),

@@ -22,19 +22,19 @@ pub fn run(place: &Place, args: &FunctionLogsArgs, out: &mut Out) -> Outcome {
     let limit = usize::try_from(args.last).unwrap_or(usize::MAX);
     let filter = |limit| RunFilter { function: Some(name.clone()), limit, ..RunFilter::default() };
     let mut runs = place.runs(&filter(limit))?;
-    let mut told: HashSet<String> = HashSet::new();
+    let mut reported: HashSet<String> = HashSet::new();
     if args.follow {
         // What ended before the first of these is not told later either.
         let older = place.runs(&filter(NEWEST_MAX))?;
-        told.extend(older.into_iter().filter(|run| run.ended.is_some()).map(|run| run.id));
+        reported.extend(older.into_iter().filter(|run| run.ended.is_some()).map(|run| run.id));
         for run in &runs {
-            told.remove(&run.id);
+            reported.remove(&run.id);
         }
     }
     loop {
         // Listed newest first.
         for run in runs.iter().rev().filter(|run| run.ended.is_some()) {
-            if told.insert(run.id.clone()) {
+            if reported.insert(run.id.clone()) {
                 tell(run, out)?;
             }
         }
@@ -45,7 +45,7 @@ pub fn run(place: &Place, args: &FunctionLogsArgs, out: &mut Out) -> Outcome {
         std::thread::sleep(LOOK_EVERY);
         runs = place.runs(&filter(NEWEST_MAX))?;
         let listed: HashSet<&str> = runs.iter().map(|run| &*run.id).collect();
-        told.retain(|id| listed.contains(&**id));
+        reported.retain(|id| listed.contains(&**id));
     }
 }
 

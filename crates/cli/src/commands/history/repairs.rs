@@ -108,10 +108,10 @@ fn wait(place: &Place, asked: &RepairDoc) -> Result<RepairDoc> {
     if let Place::Local(namespace) = place
         && namespace.host()?.is_none()
     {
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         let done = repairs::here(namespace, &mut |_, counts, at, of| {
-            if told.elapsed() >= TELL_EVERY {
-                told = Instant::now();
+            if reported.elapsed() >= TELL_EVERY {
+                reported = Instant::now();
                 eprintln!("repair {number}: {} replayed, {at} of {of} examined", show::count(counts.replayed, "run"));
             }
         });
@@ -121,14 +121,14 @@ fn wait(place: &Place, asked: &RepairDoc) -> Result<RepairDoc> {
             done => done?,
         }
     }
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     loop {
         let now = place.repair(number)?;
         if !now.is_moving() {
             return Ok(now);
         }
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
+        if reported.elapsed() >= TELL_EVERY {
+            reported = Instant::now();
             eprintln!("repair {number} is {}", now.phase);
         }
         thread::sleep(ASK_EVERY);

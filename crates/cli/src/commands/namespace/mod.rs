@@ -90,11 +90,11 @@ fn backup(args: &BackupArgs, global: &Global, out: &mut Out) -> Outcome {
     let done = upkeep::back_up(namespace, &args.to, &mut |done, total| progress.set_of(done, total))?;
     drop(progress);
     if out.json() {
-        let mut told = object(&args.to, &done.head, done.bytes);
-        if let (Some(told), Value::Object(found)) = (told.as_object_mut(), check::backup_object(&done.found)) {
-            told.extend(found);
+        let mut reported = object(&args.to, &done.head, done.bytes);
+        if let (Some(reported), Value::Object(found)) = (reported.as_object_mut(), check::backup_object(&done.found)) {
+            reported.extend(found);
         }
-        out.object(&told)?;
+        out.object(&reported)?;
     } else {
         let (head, size, to) = (&done.head, units::show_size(done.bytes), args.to.display());
         out.line(format!("backup of namespace {} (epoch {}) in {to}: {size}", head.namespace, head.epoch))?;

@@ -117,12 +117,12 @@ impl Rates {
         let dead: HashMap<&str, &LogRates> = logs.iter().map(|log| (&*log.name, log)).collect();
         let function = |doc: &FunctionDoc| {
             let was = counts.get(&*doc.name).copied().unwrap_or(doc);
-            let letters = doc.definition.as_ref().and_then(|definition| dead.get(&*definition.dead_letter));
+            let dead_letters = doc.definition.as_ref().and_then(|definition| dead.get(&*definition.dead_letter));
             FunctionRates {
                 triggers_per_second: rate(was.triggered, doc.triggered),
                 runs_per_second: rate(was.done, doc.done),
-                dead: letters.map_or(0, |log| log.latest),
-                dead_per_second: letters.map_or(0.0, |log| log.appends_per_second),
+                dead: dead_letters.map_or(0, |log| log.latest),
+                dead_per_second: dead_letters.map_or(0.0, |log| log.appends_per_second),
                 ..state(doc, after.host.as_ref())
             }
         };

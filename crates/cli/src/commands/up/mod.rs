@@ -57,10 +57,15 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
     let mut any = false;
     each_step(out, |progress| {
-        Changes::of(&application).taking_over(args.take_over).withdraw(&namespace, args.logs, args.force, &mut |told| {
-            any = true;
-            progress(told);
-        })
+        Changes::of(&application).taking_over(args.take_over).withdraw(
+            &namespace,
+            args.logs,
+            args.force,
+            &mut |reported| {
+                any = true;
+                progress(reported);
+            },
+        )
     })?;
     nothing_there(any, out)
 }
@@ -79,7 +84,7 @@ pub fn each_step<T>(
     work: impl FnOnce(&mut dyn FnMut(Progress<'_>)) -> millrace_node::Result<T>,
 ) -> Outcome<T> {
     let mut printed: io::Result<()> = Ok(());
-    let result = work(&mut |told| match told {
+    let result = work(&mut |reported| match reported {
         Progress::Step(step) if printed.is_ok() => {
             printed = report(step, false, out).and_then(|()| out.flush());
         }

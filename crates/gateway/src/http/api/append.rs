@@ -17,7 +17,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
     http::request::Parts,
 };
-use millrace_node::{AppendOptions, BATCH_RECORDS_MAX, Door, Durability, Held, Receipt, SUBMISSION_PATIENCE};
+use millrace_node::{Access, AppendOptions, BATCH_RECORDS_MAX, Durability, Gated, Receipt, SUBMISSION_PATIENCE};
 use millrace_wire::{Code, EventId, Result};
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -60,39 +60,42 @@ pub(in crate::http) async fn one(
     }
     let path = head.uri.path().trim_end_matches('/').to_owned();
     options(&head.headers, head.uri.query())?;
-    let door = session.door(namespace)?;
-    let data = body::read(body, door.served().namespace().journal().record_max_bytes()).await?;
+    let access = session.access(namespace)?;
+    let data = body::read(body, access.served().namespace().journal().record_max_bytes()).await?;
     let log = log.to_owned();
-    let append = move |door: &Door| match options(&head.headers, head.uri.query()) {
-        Ok(options) => door.append(&log, &data.bytes, options),
-        Err(error) => door.failed(error),
+    let append = move |access: &Access| match options(&head.headers, head.uri.query()) {
+        Ok(options) => access.append(&log, &data.bytes, options),
+        Err(error) => access.failed(error),
     };
-    Ok(created(&path, &committed(&door, append).await?))
+    Ok(created(&path, &committed(&access, append).await?))
 }
 
 /// Appends, and notes how long it took.
 async fn committed<T: Send + Unpin + 'static>(
-    door: &Door,
-    act: impl Fn(&Door) -> Held<T> + Send + 'static,
+    access: &Access,
+    act: impl Fn(&Access) -> Gated<T> + Send + 'static,
 ) -> Result<T> {
     let began = Instant::now();
-    let answer = commit(door, act).await?;
-    door.served().namespace().measures().append.add(began.elapsed());
+    let answer = commit(access, act).await?;
+    access.served().namespace().measures().append.add(began.elapsed());
     Ok(answer)
 }
 
 /// Does something that commits: here if nobody else has to wait for it, and otherwise on the committing thread.
-async fn commit<T: Send + Unpin + 'static>(door: &Door, act: impl Fn(&Door) -> Held<T> + Send + 'static) -> Result<T> {
+async fn commit<T: Send + Unpin + 'static>(
+    access: &Access,
+    act: impl Fn(&Access) -> Gated<T> + Send + 'static,
+) -> Result<T> {
     // Through a mapping nobody waits for the disk, except where all do.
-    let others = door.served().namespace().journal().durability() == Durability::Memory;
-    let now = server::may_wait(others).and_then(|_waiting| door.now(&act));
+    let others = access.served().namespace().journal().durability() == Durability::Memory;
+    let now = server::may_wait(others).and_then(|_waiting| access.now(&act));
     if let Some(held) = now {
         return held.await;
     }
-    let mut submitted = door.submit(act);
+    let mut submitted = access.submit(act);
     match timeout(SUBMISSION_PATIENCE, &mut submitted).await {
         Ok(held) => held.await,
-        Err(_) if submitted.cancel() => Err(door.blocked()),
+        Err(_) if submitted.cancel() => Err(access.blocked()),
         // It has begun, and tells how it ends.
         Err(_) => submitted.await.await,
     }
@@ -208,7 +211,7 @@ fn brief(error: &serde_json::Error) -> String {
 
 async fn many(session: &Session, namespace: &str, log: Option<&str>, head: Parts, body: Incoming) -> Result<Response> {
     options(&head.headers, head.uri.query())?;
-    let door = session.door(namespace)?;
+    let access = session.access(namespace)?;
     let data = body::read(body, BATCH_MAX_BYTES).await?;
     let NewRecords { kept: records, count } = serde_json::from_slice(&data.bytes).map_err(|error| {
         Code::HttpBodyInvalid.error(format!("the body is not a list of records: {}", brief(&error)))
@@ -224,16 +227,16 @@ async fn many(session: &Session, namespace: &str, log: Option<&str>, head: Parts
     }
     let owned = Arc::new(owned);
     let of_append = owned.clone();
-    let append = move |door: &Door| {
+    let append = move |access: &Access| {
         // What the body takes of the memory is counted until it is committed.
         let _counted = &data;
         let records: Vec<(&str, &[u8])> = of_append.iter().map(|(log, bytes)| (&**log, &**bytes)).collect();
         match options(&head.headers, head.uri.query()) {
-            Ok(options) => door.append_many(&records, options),
-            Err(error) => door.failed(error),
+            Ok(options) => access.append_many(&records, options),
+            Err(error) => access.failed(error),
         }
     };
-    let receipts = committed(&door, append).await?;
+    let receipts = committed(&access, append).await?;
     let appended = receipts.iter().zip(&*owned).map(|(receipt, (log, _))| Appended {
         log: log.clone(),
         seqno: receipt.seqno,

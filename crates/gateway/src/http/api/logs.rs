@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use hyper::{Request, StatusCode, body::Incoming};
-use millrace_node::Door;
+use millrace_node::Access;
 use millrace_wire::{Code, HISTORY_DEFAULT, Result, history};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -57,18 +57,18 @@ async fn described<T: DeserializeOwned>(
     session: &Session,
     namespace: &str,
     request: Request<Incoming>,
-) -> Result<(Door, Option<T>)> {
+) -> Result<(Access, Option<T>)> {
     let (head, body) = request.into_parts();
     Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
     check_encoding(&head.headers)?;
-    let door = session.door(namespace)?;
+    let access = session.access(namespace)?;
     let body = body::read(body, BODY_MAX_BYTES).await?;
     if body.bytes.is_empty() {
-        return Ok((door, None));
+        return Ok((access, None));
     }
     match media_type(&head.headers)?.as_deref() {
         Some("application/json") => {
-            serde_json::from_slice(&body.bytes).map(|said| (door, Some(said))).map_err(|error| {
+            serde_json::from_slice(&body.bytes).map(|said| (access, Some(said))).map_err(|error| {
                 let error = error.to_string().replace("expected u64", "expected a whole number of records");
                 Code::HttpBodyInvalid.error(format!("the body does not describe a log: {error}"))
             })
@@ -87,12 +87,12 @@ pub(in crate::http) async fn create(
     log: &str,
     request: Request<Incoming>,
 ) -> Result<Response> {
-    let (door, described) = described::<NewLog>(session, namespace, request).await?;
+    let (access, described) = described::<NewLog>(session, namespace, request).await?;
     let history = described.unwrap_or_default().history;
-    let existed = door.log(log, None).await.is_ok();
+    let existed = access.log(log, None).await.is_ok();
     let name = log.to_owned();
     // It makes a file, which may take a while on a slow disk.
-    session.hosted.define(door, move |door| door.create_log(&name, history)).await?;
+    session.hosted.define(access, move |access| access.create_log(&name, history)).await?;
     let (status, change) = if existed { (StatusCode::OK, "unchanged") } else { (StatusCode::CREATED, "created") };
     Ok(response::document(status, &Change { log, history: Some(Kept { history }), change }))
 }
@@ -104,11 +104,11 @@ pub(in crate::http) async fn change(
     log: &str,
     request: Request<Incoming>,
 ) -> Result<Response> {
-    let (door, described) = described::<Settings>(session, namespace, request).await?;
+    let (access, described) = described::<Settings>(session, namespace, request).await?;
     let missing = || Code::HttpBodyInvalid.error("the request has no body, which says what to change");
     let Settings { history } = described.ok_or_else(missing)?;
     let name = log.to_owned();
-    let changed = session.hosted.define(door, move |door| door.set_history(&name, history)).await?;
+    let changed = session.hosted.define(access, move |access| access.set_history(&name, history)).await?;
     let change = if changed { "updated" } else { "unchanged" };
     Ok(response::document(StatusCode::OK, &Change { log, history: Some(Kept { history }), change }))
 }
@@ -116,9 +116,9 @@ pub(in crate::http) async fn change(
 /// Removes a log that nothing needs.
 pub(in crate::http) async fn remove(session: &Session, namespace: &str, log: &str, query: &str) -> Result<Response> {
     Query::parse(query)?.finish()?;
-    let door = session.door(namespace)?;
+    let access = session.access(namespace)?;
     let name = log.to_owned();
     // It reads the journal, to see that nothing needs the log.
-    session.hosted.define(door, move |door| door.remove_log(&name)).await?;
+    session.hosted.define(access, move |access| access.remove_log(&name)).await?;
     Ok(response::document(StatusCode::OK, &Change { log, history: None, change: "removed" }))
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use hyper::{StatusCode, header::HeaderValue};
 use millrace_node::{
-    Door, Held, LogName, Name, Namespace, Obstacle, Served,
+    Access, Gated, LogName, Name, Namespace, Obstacle, Served,
     links::{LinkState, Links, OUTBOX_DEAD_LETTERS},
 };
 use millrace_wire::{
@@ -84,18 +84,18 @@ impl Metrics {
 /// All of the numbers.
 pub(in crate::http) async fn text(session: &Session, query: &str) -> Result<Response> {
     Query::parse(query)?.finish()?;
-    let observes = |served: &Served| session.door(served.name()).and_then(|door| door.observes());
+    let observes = |served: &Served| session.access(served.name()).and_then(|access| access.observes());
     session.hosted.served().iter().try_for_each(observes)?;
     let mut metrics = Metrics::default();
     of_server(&mut metrics, &session.hosted);
     session.hosted.served().iter().for_each(|served| of_disk(&mut metrics, served));
     for served in session.hosted.served() {
-        let (hosted, door) = (session.hosted.clone(), session.door(served.name())?);
+        let (hosted, access) = (session.hosted.clone(), session.access(served.name())?);
         // What is counted is held like everything else that is told; counting may take a while.
-        let counted = timeout(PATIENCE, super::blocking(move || of_namespace(&hosted, &door))).await;
+        let counted = timeout(PATIENCE, super::blocking(move || of_namespace(&hosted, &access))).await;
         // A stalled disk does not hold up the collector: it gets the samples that were reported last.
         let samples = match counted {
-            Ok(samples) => session.hosted.told(served.name(), samples.unwrap_or_default()),
+            Ok(samples) => session.hosted.reported(served.name(), samples.unwrap_or_default()),
             Err(_late) => session.hosted.last_told(served.name()),
         };
         for (name, kind, help, labels, value) in samples.iter() {
@@ -183,10 +183,10 @@ impl From<Buckets> for Value {
     }
 }
 
-fn of_namespace(hosted: &Hosted, door: &Door) -> Held<Vec<Sample>> {
-    door.inspect(|namespace| {
+fn of_namespace(hosted: &Hosted, access: &Access) -> Gated<Vec<Sample>> {
+    access.inspect(|namespace| {
         let mut samples = Vec::new();
-        let name = door.served().name();
+        let name = access.served().name();
         journal(&mut samples, name, namespace);
         logs_and_functions(&mut samples, name, namespace)?;
         links(&mut samples, name, namespace)?;

@@ -17,7 +17,7 @@ use crate::{
     memory::Reservation,
 };
 use hyper::{HeaderMap, Request, body::Incoming, header::CONTENT_TYPE};
-use millrace_node::{Door, Durability, Held, Record};
+use millrace_node::{Access, Durability, Gated, Record};
 use millrace_wire::{Code, Result};
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ async fn json(
     namespace: &str,
     request: Request<Incoming>,
     bytes_max: usize,
-) -> Result<(Door, String)> {
+) -> Result<(Access, String)> {
     let (head, body) = request.into_parts();
     Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
     check_encoding(&head.headers)?;
@@ -84,10 +84,10 @@ async fn json(
         let error = format!("the body is of type '{}', not application/json", shown(&kind));
         return Err(Code::HttpTypeUnsupported.error(error));
     }
-    let door = session.door(namespace)?;
+    let access = session.access(namespace)?;
     let body = body::read(body, bytes_max).await?;
     let text = std::str::from_utf8(&body.bytes).map_err(|_| Code::HttpBodyInvalid.error("the body is not UTF-8"))?;
-    Ok((door, text.to_owned()))
+    Ok((access, text.to_owned()))
 }
 
 /// Whether the client asks for this type before others.
@@ -109,7 +109,7 @@ struct Rationed<T> {
 }
 
 /// Waits for what is held at the gate. What it takes meanwhile counts; without memory it is not kept, but refused.
-async fn rationed<T: Unpin>(held: Held<T>, bytes_of: impl FnOnce(&T) -> usize) -> Rationed<T> {
+async fn rationed<T: Unpin>(held: Gated<T>, bytes_of: impl FnOnce(&T) -> usize) -> Rationed<T> {
     let (mut reserved, mut bytes) = (None, 0);
     let held = held.map(|value| {
         bytes = bytes_of(&value);
@@ -126,7 +126,7 @@ fn bytes_of(records: &[Record]) -> usize {
 }
 
 /// Does something that may take long on another thread; the threads for this are few.
-async fn blocking<T: Send + Unpin + 'static>(work: impl FnOnce() -> Held<T> + Send + 'static) -> Result<T> {
+async fn blocking<T: Send + Unpin + 'static>(work: impl FnOnce() -> Gated<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(held) => held.await,
         Err(failed) => Err(Code::HostInternal.error(failed.to_string())),

@@ -43,8 +43,8 @@ pub(in crate::http) async fn read<B>(
     let wait = wait_of(query.number("wait_ms", 0, WAIT_MAX_MS)?);
     let durability = durability(request.headers(), &mut query)?;
     query.finish()?;
-    let door = session.door(namespace)?;
-    let log = door.log(name, durability).await?;
+    let access = session.access(namespace)?;
+    let log = access.log(name, durability).await?;
     let mut from = match from {
         None => log.earliest().max(1),
         Some(from) => from,
@@ -52,12 +52,12 @@ pub(in crate::http) async fn read<B>(
     if !wait.is_zero() && log.latest() < from {
         let mut stopped = session.stopped.clone();
         tokio::select! {
-            _ = timeout(wait, door.growth(&log, from - 1)) => {}
+            _ = timeout(wait, access.growth(&log, from - 1)) => {}
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
     }
     let (records, _reserved) = loop {
-        let held = door.range_of(&log, from, count, RECORDS_MAX_BYTES, durability);
+        let held = access.range_of(&log, from, count, RECORDS_MAX_BYTES, durability);
         let Rationed { value, reserved, .. } = rationed(held, |records| bytes_of(records)).await;
         match value {
             // Anyone who asks for the oldest gets what is the oldest by now.

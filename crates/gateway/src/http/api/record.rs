@@ -13,7 +13,7 @@ use hyper::{
     body::Bytes,
     header::{CONTENT_TYPE, HeaderValue},
 };
-use millrace_node::{Door, Record};
+use millrace_node::{Access, Record};
 use millrace_wire::{Code, Result};
 use std::{ops::Range, time::Duration};
 use tokio::time::timeout;
@@ -46,9 +46,9 @@ pub(in crate::http) async fn read<B>(
         },
     };
     query.finish()?;
-    let door = session.door(namespace)?;
-    let seqno = await_record(session, &door, log, &which, wait).await?;
-    let held = door.get(log, seqno, durability);
+    let access = session.access(namespace)?;
+    let seqno = await_record(session, &access, log, &which, wait).await?;
+    let held = access.get(log, seqno, durability);
     let Rationed { value: record, reserved: _reserved, .. } = rationed(held, |record| record.payload.len()).await;
     let record = match (record, &which) {
         // A wait that ran out, or a request for newer records only, is answered: nothing yet.
@@ -69,17 +69,17 @@ fn nothing_yet() -> Response {
 }
 
 /// Waits for a record that is not there yet; returns which one to read.
-async fn await_record(session: &Session, door: &Door, log: &str, which: &Which, wait: Duration) -> Result<u64> {
+async fn await_record(session: &Session, access: &Access, log: &str, which: &Which, wait: Duration) -> Result<u64> {
     let (seqno, seen) = match which {
         Which::Seqno(seqno) => (*seqno, seqno - 1),
         Which::Latest { above } => (0, *above),
     };
     if !wait.is_zero() {
-        let log = door.log(log, None).await?;
+        let log = access.log(log, None).await?;
         if log.latest() <= seen {
             let mut stopped = session.stopped.clone();
             tokio::select! {
-                _ = timeout(wait, door.growth(&log, seen)) => {}
+                _ = timeout(wait, access.growth(&log, seen)) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
         }

@@ -21,7 +21,7 @@ struct Change {
 pub(in crate::http) async fn cancel(session: &Session, namespace: &str, run: &str, query: &str) -> Result<Response> {
     Query::parse(query)?.finish()?;
     let run = run.parse::<EventId>()?;
-    let door = session.door(namespace)?;
-    session.hosted.define(door, move |door| door.cancel_run(run)).await?;
+    let access = session.access(namespace)?;
+    session.hosted.define(access, move |access| access.cancel_run(run)).await?;
     Ok(response::document(StatusCode::OK, &Change { run: run.to_string(), change: "cancelled" }))
 }

@@ -17,7 +17,7 @@ use hyper::{
     body::Bytes,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
-use millrace_node::{Door, Durability, Log, Record};
+use millrace_node::{Access, Durability, Log, Record};
 use millrace_wire::{Code, Error, Result};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, time::timeout};
@@ -31,7 +31,7 @@ const STEP_BYTES: usize = 64 << 10;
 const RETRY_MS: u64 = 1000;
 
 struct Follow {
-    door: Door,
+    access: Access,
     name: String,
     log: Log,
     next: u64,
@@ -62,21 +62,21 @@ pub(in crate::http) async fn follow<B>(
     let from = query.number("from", 0, u64::MAX)?;
     let durability = durability(request.headers(), &mut query)?;
     query.finish()?;
-    let door = session.door(namespace)?;
-    let log = door.log(name, durability).await?;
+    let access = session.access(namespace)?;
+    let log = access.log(name, durability).await?;
     let from = match header(request.headers(), "last-event-id")?.filter(|cursor| !cursor.is_empty()) {
         Some(cursor) => match resumed(cursor, name, &log) {
             Ok(next) => next,
-            Err(error) => return door.refuse(error, durability).await,
+            Err(error) => return access.refuse(error, durability).await,
         },
         // The first record stands for all there are.
         None if from == Some(1) => log.earliest().max(1),
         None => from.unwrap_or(0),
     };
     // The first event tells where the tail begins, so that is held like everything else.
-    let next = door.cursor(&log, from, durability).await?;
+    let next = access.cursor(&log, from, durability).await?;
     let follow = Follow {
-        door,
+        access,
         name: name.into(),
         log,
         next,
@@ -141,13 +141,13 @@ impl Follow {
 
     /// Waits until there is something, and reads it through the gate.
     async fn step(&mut self) -> Result<Option<Bytes>> {
-        self.next = self.door.beyond_voids(&self.log, self.next)?;
+        self.next = self.access.beyond_voids(&self.log, self.next)?;
         if self.log.latest() < self.next {
-            self.door.growth(&self.log, self.next - 1).await;
+            self.access.growth(&self.log, self.next - 1).await;
         }
         self.reserved = None;
         loop {
-            let held = self.door.range_of(&self.log, self.next, STEP_RECORDS, STEP_BYTES, self.durability);
+            let held = self.access.range_of(&self.log, self.next, STEP_RECORDS, STEP_BYTES, self.durability);
             let Rationed { value, reserved: at_gate, bytes } = rationed(held, |records| bytes_of(records)).await;
             let records = match value {
                 Err(error) if error.code() == Code::HttpMemoryShort => {
@@ -165,7 +165,7 @@ impl Follow {
             match Reservation::of(text.len()) {
                 Ok(reserved) => {
                     (self.reserved, self.next) = (reserved, next);
-                    self.activity.owes(text.len() as u64);
+                    self.activity.answers(text.len() as u64);
                     return Ok(Some(text.into()));
                 }
                 Err(_) => {

@@ -1,4 +1,4 @@
-//! Pages of other origins that the host was told to answer (`--cors-origin`). They have no rights of their own: a request needs a capability,
+//! Pages of other origins that the host is configured to answer (`--cors-origin`). They have no rights of their own: a request needs a capability,
 //! as the connection that a browser makes says nothing about the page.
 
 use crate::http::response::Content;

@@ -32,7 +32,7 @@ pub(in crate::http) struct Activity {
     /// The client does not take what is written.
     blocked: AtomicBool,
     /// How long the newest answer is, or the newest part of one that has no end.
-    owed_bytes: AtomicU64,
+    answer_bytes: AtomicU64,
     /// What is written may be a record, which can look like anything.
     raw: AtomicBool,
     /// The client may still be sending what was refused.
@@ -41,9 +41,9 @@ pub(in crate::http) struct Activity {
 
 impl Activity {
     /// A request has begun to be answered.
-    pub fn begin(self: &Arc<Self>) -> Turn {
+    pub fn begin(self: &Arc<Self>) -> Exchange {
         self.begun.fetch_add(1, Relaxed);
-        Turn(self.clone())
+        Exchange(self.clone())
     }
 
     /// A request was refused before all of it was read.
@@ -56,8 +56,8 @@ impl Activity {
     }
 
     /// An answer of this length is made.
-    pub fn owes(&self, bytes: u64) {
-        self.owed_bytes.store(bytes, Relaxed);
+    pub fn answers(&self, bytes: u64) {
+        self.answer_bytes.store(bytes, Relaxed);
     }
 
     /// The bytes of a record are about to be sent.
@@ -67,9 +67,9 @@ impl Activity {
 }
 
 /// A request that is being answered; dropped with the last of its answer.
-pub(in crate::http) struct Turn(Arc<Activity>);
+pub(in crate::http) struct Exchange(Arc<Activity>);
 
-impl Drop for Turn {
+impl Drop for Exchange {
     fn drop(&mut self) {
         self.0.ended.fetch_add(1, Relaxed);
         self.0.read_before.store(self.0.read_bytes.load(Relaxed), Relaxed);
@@ -114,7 +114,7 @@ impl Watchdog {
         let (seen, written_bytes) = ((begun, ended, head), activity.written_bytes.load(Relaxed));
         let blocked = activity.blocked.load(Relaxed);
         // Who takes all there is owes nothing.
-        let part = if blocked { activity.owed_bytes.load(Relaxed) / GOOD_PART } else { 0 };
+        let part = if blocked { activity.answer_bytes.load(Relaxed) / GOOD_PART } else { 0 };
         if seen != self.seen || written_bytes - self.written_bytes >= part.max(1) {
             (self.seen, self.since, self.written_bytes) = (seen, now, written_bytes);
             return Verdict::Well;
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(dog.look_at(after(1)), Verdict::Well);
         assert_eq!(dog.look_at(after(12)), Verdict::Slow);
 
-        let turn = activity.begin();
+        let exchange = activity.begin();
         assert_eq!(dog.look_at(after(13)), Verdict::Well);
         assert_eq!(dog.look_at(after(300)), Verdict::Well, "a request may wait for long");
         activity.blocked.store(true, Relaxed);
@@ -291,7 +291,7 @@ mod tests {
         activity.blocked.store(false, Relaxed);
 
         // Of a long answer a tenth is to be taken in each patience, not only something.
-        activity.owes(1000);
+        activity.answers(1000);
         activity.blocked.store(true, Relaxed);
         let mut look = |written, at| {
             activity.written_bytes.store(written, Relaxed);
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!((look(101, 310), look(200, 339), look(201, 340)), (Verdict::Well, Verdict::Well, Verdict::Well));
         assert_eq!((look(300, 369), look(300, 371)), (Verdict::Well, Verdict::Stuck));
         assert_eq!(look(301, 372), Verdict::Well);
-        drop(turn);
+        drop(exchange);
         assert_eq!(look(302, 373), Verdict::Well);
         assert_eq!(look(302, 402), Verdict::Well, "all of the answer is made, and the client has not taken it");
         activity.written_bytes.store(1000, Relaxed);
@@ -344,9 +344,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let activity = Arc::new(Activity::default());
         let text = runtime.block_on(written(&activity, async |watched| {
-            let turn = activity.begin();
+            let exchange = activity.begin();
             activity.sends_raw();
-            drop(turn);
+            drop(exchange);
             // The next request has begun before all of the record is written.
             let _next = activity.begin();
             watched.write_all(IMITATION).await.unwrap();

@@ -127,8 +127,11 @@ fn only_appends_wait(address: SocketAddr, by: &str, says: &str) {
     if by == "lock" && says.contains("process") {
         assert_eq!(next(&mut waits), 2);
         for append in appends {
-            let told = rest(append);
-            assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("MR6054") && told.contains(says), "{told}");
+            let reported = rest(append);
+            assert!(
+                reported.starts_with("HTTP/1.1 503 ") && reported.contains("MR6054") && reported.contains(says),
+                "{reported}"
+            );
         }
     } else {
         drop((waits, appends));

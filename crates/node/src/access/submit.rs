@@ -1,11 +1,11 @@
 //! Commits on behalf of event loops, on a thread of their own.
 //!
 //! An event loop must not wait: the holder of the journal's lock may be stopped, and a disk may be slow. A loop commits by itself only
-//! where nobody else would have to wait with it ([`Door::now`]), and hands over everything else ([`Door::submit`]). Submissions are
+//! where nobody else would have to wait with it ([`Access::now`]), and hands over everything else ([`Access::submit`]). Submissions are
 //! committed in their order.
 
-use super::Door;
-use crate::{Gate, Held};
+use super::Access;
+use crate::{Gate, Gated};
 use millrace_journal::lock_within;
 use millrace_wire::{Code, Error};
 use std::{
@@ -150,7 +150,7 @@ pub struct Submitted<T> {
 enum State<T> {
     Queued(Option<Waker>),
     Running(Option<Waker>),
-    Done(Held<T>),
+    Done(Gated<T>),
     /// The outcome was taken, or nobody waits for it.
     Over,
 }
@@ -178,9 +178,9 @@ impl<T> Submitted<T> {
 }
 
 impl<T> Future for Submitted<T> {
-    type Output = Held<T>;
+    type Output = Gated<T>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Held<T>> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Gated<T>> {
         let mut state = locked(&self.state);
         match &mut *state {
             State::Queued(waker) | State::Running(waker) => {
@@ -189,33 +189,33 @@ impl<T> Future for Submitted<T> {
             }
             State::Done(_) | State::Over => match mem::replace(&mut *state, State::Over) {
                 State::Done(held) => Poll::Ready(held),
-                _ => Poll::Ready(Held::failed(Code::JournalBlocked.error("it was taken back"))),
+                _ => Poll::Ready(Gated::failed(Code::JournalBlocked.error("it was taken back"))),
             },
         }
     }
 }
 
-impl Door {
+impl Access {
     /// Does something that commits, if it need not wait for the journal's lock; `None` if it would have to: then nothing was
     /// done.
-    pub fn now<T>(&self, act: impl FnOnce(&Door) -> Held<T>) -> Option<Held<T>> {
+    pub fn now<T>(&self, act: impl FnOnce(&Access) -> Gated<T>) -> Option<Gated<T>> {
         let held = lock_within(Duration::ZERO, || act(self));
         (!held.is_blocked()).then_some(held)
     }
 
     /// Does something that commits on a thread that may wait for the journal, for at most [`SUBMISSION_PATIENCE`].
-    pub fn patiently<T>(&self, act: impl FnOnce(&Door) -> Held<T>) -> Held<T> {
+    pub fn patiently<T>(&self, act: impl FnOnce(&Access) -> Gated<T>) -> Gated<T> {
         let held = lock_within(SUBMISSION_PATIENCE, || act(self));
-        if held.is_blocked() { Held::failed(self.blocked()) } else { held }
+        if held.is_blocked() { Gated::failed(self.blocked()) } else { held }
     }
 
     /// Has something that commits done on another thread, after all that was submitted before. It waits for the journal for at
     /// most [`SUBMISSION_PATIENCE`].
-    pub fn submit<T: Send + 'static>(&self, act: impl FnOnce(&Door) -> Held<T> + Send + 'static) -> Submitted<T> {
+    pub fn submit<T: Send + 'static>(&self, act: impl FnOnce(&Access) -> Gated<T> + Send + 'static) -> Submitted<T> {
         let state = Arc::new(Mutex::new(State::Queued(None)));
         let is_followed = Arc::<AtomicBool>::default();
         let followed = is_followed.clone();
-        let (door, of_job, deadline) = (self.clone(), state.clone(), Instant::now() + SUBMISSION_PATIENCE);
+        let (access, of_job, deadline) = (self.clone(), state.clone(), Instant::now() + SUBMISSION_PATIENCE);
         let job = move || {
             let begun = {
                 let mut state = locked(&of_job);
@@ -226,11 +226,11 @@ impl Door {
                 deadline.saturating_duration_since(Instant::now())
             };
             let done =
-                catch_unwind(AssertUnwindSafe(|| lock_within(begun.max(Duration::from_millis(1)), || act(&door))));
+                catch_unwind(AssertUnwindSafe(|| lock_within(begun.max(Duration::from_millis(1)), || act(&access))));
             let held = match done {
-                Ok(held) if held.is_blocked() => Held::failed(door.blocked()),
+                Ok(held) if held.is_blocked() => Gated::failed(access.blocked()),
                 Ok(held) => held,
-                Err(_) => Held::failed(Code::HostInternal.error("the request could not be answered")),
+                Err(_) => Gated::failed(Code::HostInternal.error("the request could not be answered")),
             };
             let needs_flush = held.needs_flush();
             let mut state = locked(&of_job);
@@ -247,14 +247,14 @@ impl Door {
         };
         if !self.served.inner.submissions.add(self.served.gate(), Box::new(job)) {
             let full = format!("{SUBMISSIONS_MAX} appends wait for the journal");
-            *locked(&state) = State::Done(Held::failed(Code::JournalBlocked.error(full)));
+            *locked(&state) = State::Done(Gated::failed(Code::JournalBlocked.error(full)));
         }
         Submitted { state, is_followed }
     }
 
     /// A refusal that concerns the request alone, and waits for nothing.
-    pub fn failed<T>(&self, error: Error) -> Held<T> {
-        Held::failed(error)
+    pub fn failed<T>(&self, error: Error) -> Gated<T> {
+        Gated::failed(error)
     }
 
     /// The refusal of whoever waited for the journal in vain.

@@ -1,8 +1,8 @@
 //! Changes of functions, relays and logs, for callers with the rights to them.
 
-use super::Door;
+use super::Access;
 use crate::{
-    AppendOptions, Backfilled, Held, Receipt, Site, Stretch,
+    AppendOptions, Backfilled, Gated, Receipt, Site, Stretch,
     audit::{Act, Audited, audit},
     functions,
     links::{Links, RelayOptions},
@@ -34,9 +34,9 @@ fn stopped(error: &Error) -> Stopped {
     }
 }
 
-impl Door {
+impl Access {
     /// Appends a record that runs this function, and says to which log.
-    pub fn invoke_function(&self, invoke: &InvokeFunction<'_>, options: AppendOptions<'_>) -> Held<(String, Receipt)> {
+    pub fn invoke_function(&self, invoke: &InvokeFunction<'_>, options: AppendOptions<'_>) -> Gated<(String, Receipt)> {
         let invoked = || {
             self.check(Right::Run, Resource::function(invoke.function))?;
             let (log, is_bound) = self.log_to_invoke(invoke.function, invoke.log)?;
@@ -51,7 +51,7 @@ impl Door {
             let key = self.own_key(invoke.key)?;
             let function = (!is_bound).then_some(invoke.function);
             let options = AppendOptions { function, durability: invoke.durability, key: key.as_deref(), ..options };
-            let held = self.namespace().append_held(&log, invoke.data, options)?;
+            let held = self.namespace().append_gated(&log, invoke.data, options)?;
             Ok(held.map(|receipt| (log, receipt)))
         };
         self.out(invoked(), invoke.durability)
@@ -67,8 +67,9 @@ impl Door {
             (None, []) => Ok((format!("invoke/{function}"), false)),
             (None, several) => {
                 let several: Vec<&str> = several.iter().map(|log| &**log).collect();
-                let told = format!("function '{function}' runs for several logs: {}; choose one", several.join(", "));
-                Err(Code::ValueInvalid.error(told))
+                let reported =
+                    format!("function '{function}' runs for several logs: {}; choose one", several.join(", "));
+                Err(Code::ValueInvalid.error(reported))
             }
         }
     }
@@ -79,7 +80,7 @@ impl Door {
     }
 
     /// Does what is asked. What was sent before over the same connection is in `uploads`.
-    pub fn manage(&self, order: Order, uploads: Option<&Uploads>) -> Held<Managed> {
+    pub fn manage(&self, order: Order, uploads: Option<&Uploads>) -> Gated<Managed> {
         let managed = || {
             let done = self.managed(order, uploads)?;
             Ok(self.served.gate().hold(Site::Inspect, done, self.namespace().journal().tail(), None))
@@ -160,13 +161,13 @@ impl Door {
             (Some(log), _) => log,
             (None, [only]) => only.to_string(),
             (None, []) => {
-                let told = format!("function '{function}' is bound to no log; name one");
-                return Err(Code::ValueInvalid.error(told));
+                let reported = format!("function '{function}' is bound to no log; name one");
+                return Err(Code::ValueInvalid.error(reported));
             }
             (None, several) => {
                 let several: Vec<&str> = several.iter().map(|log| &**log).collect();
-                let told = format!("function '{function}' is bound to {}; choose one", several.join(", "));
-                return Err(Code::ValueInvalid.error(told));
+                let reported = format!("function '{function}' is bound to {}; choose one", several.join(", "));
+                return Err(Code::ValueInvalid.error(reported));
             }
         };
         // It is shown records that its deployer did not let it have.

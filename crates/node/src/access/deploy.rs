@@ -1,12 +1,12 @@
-//! Applications that somebody sends: what they may make of the namespace, and what comes of their code.
+//! Applications that clients send: what they may change in the namespace, and what is done with their code.
 //!
 //! ```text
 //! up --> every right that a function gets is the deployer's --> files that are missing --(sent, checked)--> code --> Changes
 //! ```
 
-use super::Door;
+use super::Access;
 use crate::{
-    Code, FunctionSpec, Held, Level, Name, Result, Runtime,
+    Code, FunctionSpec, Gated, Level, Name, Result, Runtime,
     audit::{Act, Audited},
     changes::{Changes, Opened, Progress, REMOTE, Sent, Withdrawal},
     functions,
@@ -88,8 +88,8 @@ impl Sending {
     /// The application; `exists` says whether there is what did not come along.
     fn application(&self, exists: &dyn Fn(&Path) -> bool) -> Result<Application> {
         if self.text.len() as u64 > FILE_MAX_BYTES {
-            let told = format!("an application file of {} bytes; the limit is {FILE_MAX_BYTES}", self.text.len());
-            return Err(Code::ManageInvalid.error(told));
+            let reported = format!("an application file of {} bytes; the limit is {FILE_MAX_BYTES}", self.text.len());
+            return Err(Code::ManageInvalid.error(reported));
         }
         let sources: BTreeSet<&Path> = self.functions.values().map(|bundle| Path::new(&bundle.source)).collect();
         let there = |path: &Path| sources.contains(path) || exists(path);
@@ -103,7 +103,7 @@ impl Sending {
     }
 }
 
-impl Door {
+impl Access {
     /// The rights of these that the caller does not have.
     fn lacking<'n>(&self, needed: &'n [Needed<'n>]) -> impl Iterator<Item = &'n Needed<'n>> {
         needed.iter().filter(|needed| !self.may_do(&needed.action()))
@@ -118,7 +118,7 @@ impl Door {
         };
         // It stands in the audit log like any other refusal.
         let refused = self.check_action(&first.action());
-        let mut told: Vec<String> = Vec::new();
+        let mut reported: Vec<String> = Vec::new();
         let mut more = "";
         for needed in lacking {
             let Action { right, on, below, .. } = needed.action();
@@ -128,17 +128,17 @@ impl Door {
                 _ => on.to_string(),
             };
             let takes = format!("{} takes {right} on {on}", needed.why);
-            if told.contains(&takes) {
+            if reported.contains(&takes) {
                 continue;
             }
             // The rest is not looked for: a file may take any number of rights.
-            if told.len() == LACKING_SHOWN_MAX {
+            if reported.len() == LACKING_SHOWN_MAX {
                 more = "; and more";
                 break;
             }
-            told.push(takes);
+            reported.push(takes);
         }
-        let detail = format!("the capability lacks rights: {}{more}", told.join("; "));
+        let detail = format!("the capability lacks rights: {}{more}", reported.join("; "));
         match refused {
             Err(error) if error.code() == Code::CapabilityDenied => Err(Code::DeployerRights.error(detail)),
             Err(error) => Err(error),
@@ -255,8 +255,8 @@ impl Door {
 
         // What is relative is relative to a directory of the sender's: of that, there is what came along.
         let mut application = sending.application(&|path| path.is_absolute() && path.exists())?;
-        let letters = Changes::sent(&application, &sent).dead_letters();
-        self.check_logs(application.logs.iter().map(|log| (&log.name, log.history)), letters.into_iter())?;
+        let dead_letters = Changes::sent(&application, &sent).dead_letters();
+        self.check_logs(application.logs.iter().map(|log| (&log.name, log.history)), dead_letters.into_iter())?;
         // The host repairs an amendable log by itself, so declaring one takes the right to repair it. So does ending that: the amendments
         // that wait become dead letters.
         for log in &application.logs {
@@ -295,8 +295,8 @@ impl Door {
         let mut steps = Vec::new();
         let opened = Opened::there(self.namespace().clone());
         let changes = Changes::sent(&application, &sent).taking_over(up.take_over);
-        let applied = changes.apply(&opened, up.force, &mut |told| {
-            if let Progress::Step(step) = told {
+        let applied = changes.apply(&opened, up.force, &mut |reported| {
+            if let Progress::Step(step) = reported {
                 steps.push(step.clone());
             }
         });
@@ -330,9 +330,9 @@ impl Door {
         Ok(staging.missing())
     }
 
-    /// Takes a part of a file that [`Door::manage`] said to be missing.
-    pub fn upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Held<()> {
-        self.take_upload(uploads, upload).map_or_else(Held::failed, Held::passed)
+    /// Takes a part of a file that [`Access::manage`] said to be missing.
+    pub fn upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Gated<()> {
+        self.take_upload(uploads, upload).map_or_else(Gated::failed, Gated::passed)
     }
 
     fn take_upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Result<()> {
@@ -376,8 +376,8 @@ impl Door {
         let sent = Sent { line: self.line(Act::FunctionRemove, names), ..sent };
         let mut steps = Vec::new();
         let changes = Changes::sent(&application, &sent).taking_over(down.take_over);
-        changes.withdraw(self.namespace(), down.logs, down.force, &mut |told| {
-            if let Progress::Step(step) = told {
+        changes.withdraw(self.namespace(), down.logs, down.force, &mut |reported| {
+            if let Progress::Step(step) = reported {
                 steps.push(step.clone());
             }
         })?;

@@ -1,7 +1,7 @@
 //! How much a host's clients may make a namespace allocate. Each log has an index of eight bytes for each record that it keeps; programs
 //! that work on the files have no such limits.
 
-use super::Door;
+use super::Access;
 use crate::DEAD_LETTER_HISTORY;
 use millrace_journal::Catalog;
 use millrace_namespace::outbox::{OUTBOX_RECORDS_MAX, outbox_of};
@@ -33,8 +33,8 @@ fn check_longest(history: u64) -> Result<()> {
         return Err(Code::HistoryInvalid.error(format!("a history of {history} records")));
     }
     if history > CLIENT_HISTORY_MAX && history != HISTORY_ALL {
-        let told = format!("a history of {history} records; the limit for clients is {CLIENT_HISTORY_MAX}");
-        return Err(Code::LogsExhausted.error(told));
+        let reported = format!("a history of {history} records; the limit for clients is {CLIENT_HISTORY_MAX}");
+        return Err(Code::LogsExhausted.error(reported));
     }
     Ok(())
 }
@@ -47,7 +47,7 @@ impl Limits {
 
     /// The same, and whether the index may take `asked` bytes more.
     fn check_index(self, catalog: &Catalog, logs: usize, history: u64, asked: u64) -> Result<()> {
-        let exhausted = |told: String| Err(Code::LogsExhausted.error(told));
+        let exhausted = |reported: String| Err(Code::LogsExhausted.error(reported));
         check_longest(history)?;
         let (mut count, mut bytes) = (0, 0);
         for log in catalog.logs() {
@@ -67,10 +67,10 @@ impl Limits {
     }
 }
 
-impl Door {
+impl Access {
     /// The same for a client that may make a namespace allocate no more than this.
-    pub fn within(self, limits: Limits) -> Door {
-        Door { limits: Some(limits), ..self }
+    pub fn within(self, limits: Limits) -> Access {
+        Access { limits: Some(limits), ..self }
     }
 
     /// Whether a client may make this log; one that is there already is not made.

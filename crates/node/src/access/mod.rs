@@ -1,14 +1,14 @@
-//! The door: a namespace as somebody outside meets it, through a host.
+//! The access of one caller to a namespace, through a host.
 //!
 //! ```text
-//!   request --> access --> namespace --> gate --> answer
+//!   request --> check --> namespace --> gate --> answer
 //! ```
 //!
-//! Every call passes the one access check ([`millrace_access`]) and gives back something [`Held`], which leaves through the one
+//! Every call passes the one access check ([`millrace_access`]) and gives back something [`Gated`], which leaves through the one
 //! gate ([`millrace_namespace::gate`]).
 
-mod access;
 pub(crate) mod blocked;
+mod checks;
 mod denials;
 mod deploy;
 pub(crate) mod limits;
@@ -19,14 +19,14 @@ mod topics;
 pub(crate) mod watch;
 
 use crate::{
-    AppendOptions, Gate, Held, Isolation, Namespace, Objects, Receipt, Record, Site,
+    AppendOptions, Gate, Gated, Isolation, Namespace, Objects, Receipt, Record, Site,
     cluster::Cluster,
     links::{Accepted, Inbound, Inbox, Links},
-    repairs::{Ask, Told},
+    repairs::{Ask, Reported},
     secrets::LiveKeys,
 };
-use access::Buckets;
 use blocked::{Blocked, Monitor};
+use checks::Buckets;
 use denials::Denials;
 use limits::Limits;
 use millrace_access::{Caller, Resource, Right};
@@ -123,21 +123,21 @@ impl Served {
     }
 
     /// The namespace as `caller` may use it: the owner, or somebody who was admitted with [`Served::keys`].
-    pub fn door(&self, caller: &Arc<Caller>) -> Door {
-        Door { served: self.clone(), caller: caller.clone(), limits: None }
+    pub fn access(&self, caller: &Arc<Caller>) -> Access {
+        Access { served: self.clone(), caller: caller.clone(), limits: None }
     }
 }
 
 /// A served namespace as one caller meets it.
 #[derive(Clone)]
-pub struct Door {
+pub struct Access {
     served: Served,
     caller: Arc<Caller>,
     /// What whoever comes this way may make the namespace allocate; without a bound if absent.
     limits: Option<Limits>,
 }
 
-impl Door {
+impl Access {
     /// What it leads to.
     pub fn served(&self) -> &Served {
         &self.served
@@ -148,12 +148,12 @@ impl Door {
     }
 
     /// Makes a result leave through the gate: what succeeded brings its own hold.
-    fn out<T>(&self, result: Result<Held<T>>, durability: Option<Durability>) -> Held<T> {
+    fn out<T>(&self, result: Result<Gated<T>>, durability: Option<Durability>) -> Gated<T> {
         result.unwrap_or_else(|error| self.refuse(error, durability))
     }
 
     /// An error that leaves as errors of this namespace do.
-    pub fn refuse<T>(&self, error: Error, durability: Option<Durability>) -> Held<T> {
+    pub fn refuse<T>(&self, error: Error, durability: Option<Durability>) -> Gated<T> {
         self.served.gate().refuse(error, durability)
     }
 
@@ -163,34 +163,34 @@ impl Door {
     }
 
     /// Appends one record.
-    pub fn append(&self, log: &str, data: &[u8], options: AppendOptions<'_>) -> Held<Receipt> {
+    pub fn append(&self, log: &str, data: &[u8], options: AppendOptions<'_>) -> Gated<Receipt> {
         let append = || {
             self.check_append(log, data.len(), options.function)?;
             self.check_outboxes([log].into_iter())?;
             let key = self.own_key(options.key)?;
-            self.namespace().append_held(log, data, AppendOptions { key: key.as_deref(), ..options })
+            self.namespace().append_gated(log, data, AppendOptions { key: key.as_deref(), ..options })
         };
         self.out(append(), options.durability)
     }
 
     /// Appends records, all or none.
-    pub fn append_many(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Held<Vec<Receipt>> {
+    pub fn append_many(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Gated<Vec<Receipt>> {
         let append = || {
             for (log, data) in records {
                 self.check_append(log, data.len(), options.function)?;
             }
             self.check_outboxes(records.iter().map(|(log, _)| *log))?;
             let key = self.own_key(options.key)?;
-            self.namespace().append_many_held(records, AppendOptions { key: key.as_deref(), ..options })
+            self.namespace().append_many_gated(records, AppendOptions { key: key.as_deref(), ..options })
         };
         self.out(append(), options.durability)
     }
 
     /// Reads one record; 0 is the newest.
-    pub fn get(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Held<Record> {
+    pub fn get(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Gated<Record> {
         let get = || {
             self.check(Right::Read, Resource::log(log))?;
-            self.namespace().get_held(log, seqno, durability)
+            self.namespace().get_gated(log, seqno, durability)
         };
         self.out(get(), durability)
     }
@@ -204,17 +204,17 @@ impl Door {
         count: u32,
         bytes_max: usize,
         durability: Option<Durability>,
-    ) -> Held<(u32, Vec<Record>)> {
+    ) -> Gated<(u32, Vec<Record>)> {
         let range = || {
             self.check(Right::Read, Resource::log(log))?;
             let found = self.namespace().log(log)?;
-            let held = self.namespace().range_of_held(&found, from, count, bytes_max, durability)?;
+            let held = self.namespace().range_of_gated(&found, from, count, bytes_max, durability)?;
             Ok(held.map(|records| (found.id(), records)))
         };
         self.out(range(), durability)
     }
 
-    /// [`Door::range`] of a log that [`Door::log`] found: never of another one that has its name now.
+    /// [`Access::range`] of a log that [`Access::log`] found: never of another one that has its name now.
     pub fn range_of(
         &self,
         log: &Log,
@@ -222,28 +222,28 @@ impl Door {
         count: u32,
         bytes_max: usize,
         durability: Option<Durability>,
-    ) -> Held<Vec<Record>> {
+    ) -> Gated<Vec<Record>> {
         let range = || {
             self.check(Right::Read, Resource::log(log.name()))?;
-            self.namespace().range_of_held(log, from, count, bytes_max, durability)
+            self.namespace().range_of_gated(log, from, count, bytes_max, durability)
         };
         self.out(range(), durability)
     }
 
     /// The newest sequence number of a log, 0 if there is none.
-    pub fn latest(&self, log: &str, durability: Option<Durability>) -> Held<u64> {
+    pub fn latest(&self, log: &str, durability: Option<Durability>) -> Gated<u64> {
         let latest = || {
             self.check(Right::Read, Resource::log(log))?;
-            self.namespace().latest_held(log, durability)
+            self.namespace().latest_gated(log, durability)
         };
         self.out(latest(), durability)
     }
 
     /// The log of this name, for those who go on to read it: what is told of it is held there. That there is none is held.
-    pub fn log(&self, log: &str, durability: Option<Durability>) -> Held<Log> {
+    pub fn log(&self, log: &str, durability: Option<Durability>) -> Gated<Log> {
         let found = || {
             self.check(Right::Read, Resource::log(log))?;
-            self.namespace().log(log).map(Held::passed)
+            self.namespace().log(log).map(Gated::passed)
         };
         self.out(found(), durability)
     }
@@ -259,17 +259,17 @@ impl Door {
     /// # Errors
     ///
     /// There is no such place: records before it have left the history, or the log does not reach there.
-    pub fn cursor(&self, log: &Log, from: u64, durability: Option<Durability>) -> Held<u64> {
+    pub fn cursor(&self, log: &Log, from: u64, durability: Option<Durability>) -> Gated<u64> {
         let cursor = || {
             self.check(Right::Read, Resource::log(log.name()))?;
-            self.namespace().cursor_held(log, from, durability)
+            self.namespace().cursor_gated(log, from, durability)
         };
         self.out(cursor(), durability)
     }
 
     /// Asks something of repairs, which takes the right `repair` on each log that it changes. An amendment takes the right to append to its
     /// log, which must be amendable.
-    pub fn ask_repair(&self, ask: Ask) -> Held<Told> {
+    pub fn ask_repair(&self, ask: Ask) -> Gated<Reported> {
         let asked = || {
             let namespace = self.namespace();
             if let Some(log) = ask.amended() {
@@ -285,8 +285,8 @@ impl Door {
             for log in ask.logs(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
             }
-            let told = ask.ask(namespace)?;
-            Ok(self.served.gate().hold(Site::Inspect, told, namespace.journal().tail(), None))
+            let reported = ask.ask(namespace)?;
+            Ok(self.served.gate().hold(Site::Inspect, reported, namespace.journal().tail(), None))
         };
         self.out(asked(), None)
     }
@@ -303,19 +303,19 @@ impl Door {
     }
 
     /// Makes a log.
-    pub fn create_log(&self, log: &str, history: u64) -> Held<()> {
+    pub fn create_log(&self, log: &str, history: u64) -> Gated<()> {
         let create = || {
             self.check(Right::Create, Resource::log(log))?;
             let log = log.parse::<LogName>()?;
             self.check_log(&log, history)?;
-            self.namespace().create_log_held(&log, history)
+            self.namespace().create_log_gated(&log, history)
         };
         self.out(create(), None).map(drop)
     }
 
     /// Has a log keep another number of its newest records; whether it kept a different one. A shorter history drops records, so it
     /// takes the right to delete as well.
-    pub fn set_history(&self, log: &str, history: u64) -> Held<bool> {
+    pub fn set_history(&self, log: &str, history: u64) -> Gated<bool> {
         let set = || {
             self.check(Right::Create, Resource::log(log))?;
             let name = log.parse::<LogName>()?;
@@ -324,13 +324,13 @@ impl Door {
                 self.check(Right::Delete, Resource::log(log))?;
             }
             self.check_history(before, history)?;
-            self.namespace().set_history_held(&name, Some(before), history)
+            self.namespace().set_history_gated(&name, Some(before), history)
         };
         self.out(set(), None)
     }
 
     /// Cancels a run that has not ended. It takes the right to run its function.
-    pub fn cancel_run(&self, run: EventId) -> Held<()> {
+    pub fn cancel_run(&self, run: EventId) -> Gated<()> {
         let cancel = || {
             let function = self.namespace().run(run).map(|run| run.function);
             // A caller without the right gets the same answer whether or not there is such a run.
@@ -348,16 +348,16 @@ impl Door {
     }
 
     /// Removes a log.
-    pub fn remove_log(&self, log: &str) -> Held<()> {
+    pub fn remove_log(&self, log: &str) -> Gated<()> {
         let remove = || {
             self.check(Right::Delete, Resource::log(log))?;
-            self.namespace().remove_log_held(&log.parse::<LogName>()?)
+            self.namespace().remove_log_gated(&log.parse::<LogName>()?)
         };
         self.out(remove(), None)
     }
 
     /// Looks at the namespace as a whole; what is seen is held until all of it is safe.
-    pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+    pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Gated<T> {
         self.inspect_with(Right::Observe, Resource::NAMESPACE, look)
     }
 
@@ -367,23 +367,23 @@ impl Door {
         right: Right,
         on: Resource<'_>,
         look: impl FnOnce(&Namespace) -> Result<T>,
-    ) -> Held<T> {
+    ) -> Gated<T> {
         self.inspect_if(|| self.check(right, on), look)
     }
 
-    /// Looks at the parts of the namespace that [`Door::sees`] shows: `look` leaves out the others.
-    pub fn inspect_seen<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+    /// Looks at the parts of the namespace that [`Access::sees`] shows: `look` leaves out the others.
+    pub fn inspect_seen<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Gated<T> {
         self.inspect_if(|| Ok(()), look)
     }
 
     /// Looks at one log, if the caller has any right on it.
-    pub fn inspect_log<T>(&self, log: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+    pub fn inspect_log<T>(&self, log: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Gated<T> {
         let check = || if self.sees(log) { Ok(()) } else { self.check(Right::Observe, Resource::log(log)) };
         self.inspect_if(check, look)
     }
 
     /// Looks at a run: whoever may observe its function may, and whoever reads the namespace.
-    pub fn inspect_run<T>(&self, id: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+    pub fn inspect_run<T>(&self, id: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Gated<T> {
         let reads_all = self.caller.chain().is_none() || self.may(Right::Read, Resource::NAMESPACE);
         let run = id.parse::<EventId>().ok().filter(|_| !reads_all).and_then(|id| self.namespace().run(id).ok());
         let function = run.and_then(|run| run.function);
@@ -394,7 +394,11 @@ impl Door {
         }
     }
 
-    fn inspect_if<T>(&self, check: impl FnOnce() -> Result<()>, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+    fn inspect_if<T>(
+        &self,
+        check: impl FnOnce() -> Result<()>,
+        look: impl FnOnce(&Namespace) -> Result<T>,
+    ) -> Gated<T> {
         let inspect = || {
             check()?;
             let seen = look(self.namespace())?;
@@ -404,7 +408,7 @@ impl Door {
     }
 
     /// Opens a stream from another namespace, or opens it again.
-    pub fn link(&self, link: &Link<'_>) -> Held<(Inbound, Linked)> {
+    pub fn link(&self, link: &Link<'_>) -> Gated<(Inbound, Linked)> {
         self.receive(|inbox| {
             self.check(Right::Link, Resource::NAMESPACE)?;
             if let Some(target) = link.target {
@@ -417,8 +421,8 @@ impl Door {
         })
     }
 
-    /// Takes what came over a stream that [`Door::link`] opened: what is done is held until it is safe.
-    pub fn deliver(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Held<Delivered> {
+    /// Takes what came over a stream that [`Access::link`] opened: what is done is held until it is safe.
+    pub fn deliver(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Gated<Delivered> {
         self.receive(|inbox| {
             for item in deliver.items.iter().filter(|item| !item.void) {
                 let log = inbound.target().unwrap_or(item.log);
@@ -433,7 +437,7 @@ impl Door {
         })
     }
 
-    fn receive<T>(&self, receive: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
+    fn receive<T>(&self, receive: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Gated<T> {
         let received = || {
             let Accepted { value, end } =
                 receive(&Links::of(self.namespace()).inbox_of(self.own_streams().as_deref()))?;

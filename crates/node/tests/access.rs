@@ -2,8 +2,8 @@
 
 use millrace_journal::medium::sim::SimDisk;
 use millrace_node::{
-    AppendOptions, CLIENT_HISTORY_MAX, Caller, Code, CreateOptions, Door, Durability, HISTORY_ALL, Held, Hlc, Journal,
-    Limits, Namespace, OpenOptions, Served, functions,
+    Access, AppendOptions, CLIENT_HISTORY_MAX, Caller, Code, CreateOptions, Durability, Gated, HISTORY_ALL, Hlc,
+    Journal, Limits, Namespace, OpenOptions, Served, functions,
     manage::{Order, Sending, Up},
     token::{Peer, Way},
 };
@@ -37,10 +37,10 @@ const DISK: AppendOptions<'_> = AppendOptions {
 };
 const ZERO: Hlc = Hlc::ZERO;
 
-fn door_to(namespace: Namespace) -> Door {
+fn access_to(namespace: Namespace) -> Access {
     let served = Served::new("n".parse().unwrap(), namespace).unwrap();
     served.gate().turn(); // This test is the loop that drives the gate.
-    served.door(&Arc::new(Caller::owner(Peer { way: Way::Unix, address: None, key: None })))
+    served.access(&Arc::new(Caller::owner(Peer { way: Way::Unix, address: None, key: None })))
 }
 
 fn simulated(disk: &SimDisk) -> Namespace {
@@ -64,8 +64,8 @@ impl Wake for Woken {
 }
 
 /// Has the gate flush, and waits until it has woken who waits.
-fn turn(door: &Door, woken: &Woken) {
-    door.served().gate().turn();
+fn turn(access: &Access, woken: &Woken) {
+    access.served().gate().turn();
     let start = Instant::now();
     while woken.0.load(Ordering::SeqCst) == 0 {
         assert!(start.elapsed() < Duration::from_secs(120), "nobody was woken");
@@ -82,67 +82,70 @@ fn the_log_of_idempotency_keys_is_the_one_that_nobody_may_read() {
 #[test]
 fn every_kind_of_answer_waits_for_the_flush() {
     let disk = SimDisk::default();
-    let door = door_to(simulated(&disk));
-    door.create_log("raw", 100).wait().unwrap();
+    let access = access_to(simulated(&disk));
+    access.create_log("raw", 100).wait().unwrap();
     let memory = AppendOptions { durability: Some(Durability::Memory), ..DISK };
     // One record that no flush has seen; from it on, everything that tells of it is held.
-    assert_eq!(door.append("raw", b"1", memory).now().ok().unwrap().unwrap().seqno, 1);
-    fn is_held<T>(held: Held<T>) -> bool {
+    assert_eq!(access.append("raw", b"1", memory).now().ok().unwrap().unwrap().seqno, 1);
+    fn is_held<T>(held: Gated<T>) -> bool {
         held.now().is_err()
     }
-    assert!(is_held(door.get("raw", 1, None)));
-    assert!(is_held(door.get("raw", 0, None)));
-    assert!(is_held(door.range("raw", 1, 9, 1 << 20, None)));
-    assert!(is_held(door.latest("raw", None)));
-    assert!(is_held(door.append("raw", b"2", DISK)));
-    assert!(is_held(door.append_many(&[("raw", b"3"), ("raw", b"4")], DISK)));
-    assert!(is_held(door.append("raw", b"5", AppendOptions { key: Some("k"), ..DISK })));
-    assert!(is_held(door.append("raw", b"5", AppendOptions { key: Some("k"), ..DISK })), "the same answer again");
-    assert!(is_held(door.create_log("other", 9)));
-    assert!(is_held(door.create_log("other", 9)), "it is there already, but not safely");
-    assert!(is_held(door.create_log("other", 8)), "so is the refusal that says so");
-    assert!(is_held(door.remove_log("other")));
-    assert!(is_held(door.get("other", 1, None)), "that it is gone");
-    assert!(is_held(door.log("other", None)), "to whoever would follow it as well");
-    assert!(is_held(door.create_log("empty", 9)) && is_held(door.latest("empty", None)), "that there is such a log");
-    assert!(is_held(door.range("empty", 1, 9, 1 << 20, None)), "and that it has no records");
-    let conflict = door.append("raw", b"another", AppendOptions { key: Some("k"), ..DISK });
+    assert!(is_held(access.get("raw", 1, None)));
+    assert!(is_held(access.get("raw", 0, None)));
+    assert!(is_held(access.range("raw", 1, 9, 1 << 20, None)));
+    assert!(is_held(access.latest("raw", None)));
+    assert!(is_held(access.append("raw", b"2", DISK)));
+    assert!(is_held(access.append_many(&[("raw", b"3"), ("raw", b"4")], DISK)));
+    assert!(is_held(access.append("raw", b"5", AppendOptions { key: Some("k"), ..DISK })));
+    assert!(is_held(access.append("raw", b"5", AppendOptions { key: Some("k"), ..DISK })), "the same answer again");
+    assert!(is_held(access.create_log("other", 9)));
+    assert!(is_held(access.create_log("other", 9)), "it is there already, but not safely");
+    assert!(is_held(access.create_log("other", 8)), "so is the refusal that says so");
+    assert!(is_held(access.remove_log("other")));
+    assert!(is_held(access.get("other", 1, None)), "that it is gone");
+    assert!(is_held(access.log("other", None)), "to whoever would follow it as well");
+    assert!(
+        is_held(access.create_log("empty", 9)) && is_held(access.latest("empty", None)),
+        "that there is such a log"
+    );
+    assert!(is_held(access.range("empty", 1, 9, 1 << 20, None)), "and that it has no records");
+    let conflict = access.append("raw", b"another", AppendOptions { key: Some("k"), ..DISK });
     assert!(is_held(conflict), "that the key belongs to another append");
-    let raw = door.log("raw", None).now().ok().unwrap().unwrap();
-    assert!(is_held(door.cursor(&raw, 0, None)), "where a tail begins");
-    assert!(is_held(door.cursor(&raw, 99, None)), "that the log does not reach there");
-    assert!(is_held(door.inspect(|namespace| namespace.logs())));
+    let raw = access.log("raw", None).now().ok().unwrap().unwrap();
+    assert!(is_held(access.cursor(&raw, 0, None)), "where a tail begins");
+    assert!(is_held(access.cursor(&raw, 99, None)), "that the log does not reach there");
+    assert!(is_held(access.inspect(|namespace| namespace.logs())));
     // Asked for less, they leave at once; and so does what depends on nothing.
     let at_memory = Some(Durability::Memory);
-    assert!(!is_held(door.get("raw", 1, at_memory)) && !is_held(door.latest("raw", at_memory)));
-    assert!(!is_held(door.range("raw", 1, 9, 1 << 20, at_memory)));
-    assert!(!is_held(door.get("no such name!", 1, None)));
+    assert!(!is_held(access.get("raw", 1, at_memory)) && !is_held(access.latest("raw", at_memory)));
+    assert!(!is_held(access.range("raw", 1, 9, 1 << 20, at_memory)));
+    assert!(!is_held(access.get("no such name!", 1, None)));
 
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
-    let mut held = pin!(door.append("raw", b"6", DISK));
+    let mut held = pin!(access.append("raw", b"6", DISK));
     assert!(held.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert_eq!(woken.0.load(Ordering::SeqCst), 0);
-    turn(&door, &woken);
+    turn(&access, &woken);
     let Poll::Ready(Ok(receipt)) = held.poll(&mut Context::from_waker(&waker)) else { panic!("it is durable") };
     assert_eq!(receipt.seqno, 6);
-    assert!(!is_held(door.latest("raw", None)) && !is_held(door.get("raw", 6, None)));
+    assert!(!is_held(access.latest("raw", None)) && !is_held(access.get("raw", 6, None)));
 }
 
 #[test]
 fn when_the_disk_fails_nobody_is_told_that_it_did_not() {
     let disk = SimDisk::default();
-    let door = door_to(simulated(&disk));
-    door.create_log("raw", 100).wait().unwrap();
+    let access = access_to(simulated(&disk));
+    access.create_log("raw", 100).wait().unwrap();
     disk.set_flushes_left(Some(0));
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
-    let mut held = pin!(door.append("raw", b"1", DISK));
+    let mut held = pin!(access.append("raw", b"1", DISK));
     assert!(held.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    turn(&door, &woken);
+    turn(&access, &woken);
     let Poll::Ready(Err(error)) = held.poll(&mut Context::from_waker(&waker)) else { panic!("it cannot be durable") };
     assert_eq!(error.code(), Code::FlushFailed);
-    assert!(door.append("raw", b"2", DISK).wait().is_err());
+    assert!(access.append("raw", b"2", DISK).wait().is_err());
 }
 
 #[test]
@@ -156,37 +159,37 @@ fn what_was_told_survives_a_power_failure() {
             state % below
         };
         let disk = SimDisk::default();
-        let door = door_to(simulated(&disk));
-        door.create_log("raw", 1000).wait().unwrap();
+        let access = access_to(simulated(&disk));
+        access.create_log("raw", 1000).wait().unwrap();
         // What somebody outside was told: records that exist, by seqno, and how far the log reaches.
-        let mut told: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut reported: BTreeMap<u64, u64> = BTreeMap::new();
         let mut reaches = 0;
         for n in 0..20 + random(60) {
             let durability = if random(2) == 0 { Durability::Memory } else { Durability::Disk };
             match random(5) {
                 0 | 1 => {
                     let options = AppendOptions { durability: Some(durability), ..DISK };
-                    let held = door.append("raw", &n.to_le_bytes(), options);
+                    let held = access.append("raw", &n.to_le_bytes(), options);
                     if let Ok(receipt) = held.now()
                         && durability == Durability::Disk
                     {
-                        told.insert(receipt.unwrap().seqno, n);
+                        reported.insert(receipt.unwrap().seqno, n);
                     }
                 }
                 2 => {
-                    if let Ok(Ok(record)) = door.get("raw", 0, None).now() {
-                        told.insert(record.seqno, u64::from_le_bytes(record.payload.try_into().unwrap()));
+                    if let Ok(Ok(record)) = access.get("raw", 0, None).now() {
+                        reported.insert(record.seqno, u64::from_le_bytes(record.payload.try_into().unwrap()));
                     }
                 }
                 3 => {
-                    if let Ok(latest) = door.latest("raw", None).now() {
+                    if let Ok(latest) = access.latest("raw", None).now() {
                         reaches = reaches.max(latest.unwrap());
                     }
                 }
-                _ if random(3) == 0 => door.served().gate().turn(),
+                _ if random(3) == 0 => access.served().gate().turn(),
                 _ => {
                     // Somebody waits, so that the next turn flushes.
-                    let mut held = pin!(door.latest("raw", None));
+                    let mut held = pin!(access.latest("raw", None));
                     let _ = held.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                     disk.observe();
                 }
@@ -195,7 +198,7 @@ fn what_was_told_survives_a_power_failure() {
         let after = disk.crash(&mut |versions| random(versions as u64) as usize);
         let namespace = reopened(&after);
         assert!(namespace.latest("raw").unwrap() >= reaches, "seed {seed}");
-        for (seqno, n) in told {
+        for (seqno, n) in reported {
             let record = namespace.get("raw", seqno).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             assert_eq!(record.payload, n.to_le_bytes(), "seed {seed}");
         }
@@ -215,12 +218,12 @@ fn a_repeated_append_is_answered_as_the_first_was_in_every_process() {
     assert_eq!(second.append("raw", b"a", keyed("k")).unwrap().id, receipt.id);
     let other = second.append("raw", b"a", keyed("l")).unwrap();
     assert_eq!(first.append("raw", b"a", keyed("l")).unwrap().id, other.id);
-    let door = door_to(first.clone());
+    let access = access_to(first.clone());
     let many: [(&str, &[u8]); 2] = [("raw", b"x"), ("raw", b"y")];
-    let receipts = door.append_many(&many, keyed("m")).wait().unwrap();
-    assert_eq!(door.append_many(&many, keyed("m")).wait().unwrap()[1].id, receipts[1].id);
-    assert_eq!(door.append_many(&many[..1], keyed("m")).wait().unwrap_err().code(), Code::KeyConflict);
-    drop((first, second, door));
+    let receipts = access.append_many(&many, keyed("m")).wait().unwrap();
+    assert_eq!(access.append_many(&many, keyed("m")).wait().unwrap()[1].id, receipts[1].id);
+    assert_eq!(access.append_many(&many[..1], keyed("m")).wait().unwrap_err().code(), Code::KeyConflict);
+    drop((first, second, access));
     let third = Namespace::open(&dir.path().join("n")).unwrap();
     assert_eq!(third.append("raw", b"a", keyed("k")).unwrap().seqno, 1);
     assert_eq!(third.latest("raw").unwrap(), 4);
@@ -232,15 +235,15 @@ fn a_repeated_append_is_answered_as_the_first_was_in_every_process() {
 #[test]
 fn records_are_dated_after_what_caused_them_unless_that_clock_is_wrong() {
     let disk = SimDisk::default();
-    let door = door_to(simulated(&disk));
-    door.create_log("raw", 100).wait().unwrap();
-    let ahead = |seconds: u64| Hlc::from_wall_us(door.clock().wall_us() + seconds * 1_000_000);
+    let access = access_to(simulated(&disk));
+    access.create_log("raw", 100).wait().unwrap();
+    let ahead = |seconds: u64| Hlc::from_wall_us(access.clock().wall_us() + seconds * 1_000_000);
     let clock = ahead(30);
-    door.append("raw", b"1", AppendOptions { clock, ..DISK }).wait().unwrap();
-    assert!(door.get("raw", 1, None).wait().unwrap().hlc > clock);
-    let error = door.append("raw", b"2", AppendOptions { clock: ahead(3600), ..DISK }).wait().unwrap_err();
+    access.append("raw", b"1", AppendOptions { clock, ..DISK }).wait().unwrap();
+    assert!(access.get("raw", 1, None).wait().unwrap().hlc > clock);
+    let error = access.append("raw", b"2", AppendOptions { clock: ahead(3600), ..DISK }).wait().unwrap_err();
     assert_eq!(error.code(), Code::ClockAhead);
-    assert_eq!(door.latest("raw", None).wait().unwrap(), 1);
+    assert_eq!(access.latest("raw", None).wait().unwrap(), 1);
 }
 
 #[test]
@@ -251,16 +254,16 @@ fn logs_of_the_runtime_cannot_be_written_from_outside() {
     assert_eq!(namespace.create_log(&log, 9).unwrap_err().code(), Code::LogInternal);
     assert_eq!(namespace.append("_keys", b"", AppendOptions::default()).unwrap_err().code(), Code::LogInternal);
     assert_eq!(namespace.remove_log(&log).unwrap_err().code(), Code::LogInternal);
-    let door = door_to(namespace);
-    assert_eq!(door.append("_keys", b"", DISK).wait().unwrap_err().code(), Code::LogInternal);
-    assert_eq!(door.append_many(&[("_keys", b"")], DISK).wait().unwrap_err().code(), Code::LogInternal);
-    assert_eq!(door.create_log("_x", 9).wait().unwrap_err().code(), Code::LogInternal);
-    assert_eq!(door.latest("_links", None).wait().unwrap_err().code(), Code::LogNotFound, "it may be read");
+    let access = access_to(namespace);
+    assert_eq!(access.append("_keys", b"", DISK).wait().unwrap_err().code(), Code::LogInternal);
+    assert_eq!(access.append_many(&[("_keys", b"")], DISK).wait().unwrap_err().code(), Code::LogInternal);
+    assert_eq!(access.create_log("_x", 9).wait().unwrap_err().code(), Code::LogInternal);
+    assert_eq!(access.latest("_links", None).wait().unwrap_err().code(), Code::LogNotFound, "it may be read");
     for refused in [
-        door.latest("_keys", None).wait().err(),
-        door.get("_keys", 1, None).wait().err(),
-        door.range("_keys", 1, 1, 1, None).wait().err(),
-        door.log("_keys", None).wait().err(),
+        access.latest("_keys", None).wait().err(),
+        access.get("_keys", 1, None).wait().err(),
+        access.range("_keys", 1, 1, 1, None).wait().err(),
+        access.log("_keys", None).wait().err(),
     ] {
         assert_eq!(refused.expect("others' keys are not read").code(), Code::LogInternal);
     }
@@ -272,20 +275,20 @@ fn whoever_waits_for_a_log_hears_of_appends_anywhere_and_of_its_end() {
     let namespace = Namespace::create(&dir.path().join("n"), &CreateOptions::default()).unwrap();
     let name = "raw".parse().unwrap();
     namespace.create_log(&name, 9).unwrap();
-    let door = door_to(namespace);
-    let log = door.log("raw", None).wait().unwrap();
+    let access = access_to(namespace);
+    let log = access.log("raw", None).wait().unwrap();
     let (woken, thread) = (Arc::new(Unpark(thread::current())), Namespace::open(&dir.path().join("n")).unwrap());
     let waker = Waker::from(woken);
-    let mut growth = pin!(door.growth(&log, 0));
+    let mut growth = pin!(access.growth(&log, 0));
     assert!(growth.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     thread.append("raw", b"1", AppendOptions::default()).unwrap();
     resolve(growth, &waker);
     assert_eq!(log.latest(), 1);
-    let mut growth = pin!(door.growth(&log, 1));
+    let mut growth = pin!(access.growth(&log, 1));
     assert!(growth.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     thread.remove_log(&name).unwrap();
     resolve(growth, &waker);
-    assert_eq!(door.range_of(&log, 1, 9, 1 << 20, None).wait().unwrap_err().code(), Code::LogNotFound);
+    assert_eq!(access.range_of(&log, 1, 9, 1 << 20, None).wait().unwrap_err().code(), Code::LogNotFound);
 }
 
 struct Unpark(thread::Thread);
@@ -323,12 +326,12 @@ fn a_refusal_for_want_of_room_waits_for_no_flush() {
     spec.command = vec!["./run.sh".into()];
     spec.pending_max = 1;
     functions::deploy(&namespace, &spec, &script).unwrap();
-    let door = door_to(namespace);
+    let access = access_to(namespace);
     // The one run that may wait is not durable, and nobody flushes.
     let memory = AppendOptions { durability: Some(Durability::Memory), ..DISK };
-    assert_eq!(door.append("raw", b"1", memory).now().ok().unwrap().unwrap().seqno, 1);
+    assert_eq!(access.append("raw", b"1", memory).now().ok().unwrap().unwrap().seqno, 1);
     for key in [None, Some("k")] {
-        let refused = door.append("raw", b"2", AppendOptions { key, ..DISK }).now().ok().expect("it is told at once");
+        let refused = access.append("raw", b"2", AppendOptions { key, ..DISK }).now().ok().expect("it is told at once");
         let refused = refused.unwrap_err();
         assert!(refused.code() == Code::Busy && refused.retry_after_ms().is_some(), "{refused}");
     }
@@ -346,9 +349,9 @@ impl Wake for WokenBy {
 
 #[test]
 fn a_thread_that_serves_one_client_flushes_itself_at_the_gate_where_it_waits() {
-    let doors = [(); 2].map(|()| door_to(simulated(&SimDisk::default())));
-    for door in &doors {
-        door.create_log("raw", 100).wait().unwrap();
+    let accesses = [(); 2].map(|()| access_to(simulated(&SimDisk::default())));
+    for access in &accesses {
+        access.create_log("raw", 100).wait().unwrap();
     }
     for waits in [0, 1, 0] {
         let start = Instant::now();
@@ -357,9 +360,9 @@ fn a_thread_that_serves_one_client_flushes_itself_at_the_gate_where_it_waits() {
             assert!(start.elapsed() < Duration::from_secs(120), "it always leaves it to the other thread");
             let woken = Arc::new(WokenBy::default());
             let waker = Waker::from(woken.clone());
-            let mut held = pin!(doors[waits].append("raw", b"x", DISK));
+            let mut held = pin!(accesses[waits].append("raw", b"x", DISK));
             assert!(held.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-            doors.iter().for_each(|door| door.served().gate().turn_alone());
+            accesses.iter().for_each(|access| access.served().gate().turn_alone());
             while woken.0.lock().unwrap().is_none() {
                 thread::yield_now();
             }
@@ -374,10 +377,10 @@ fn a_thread_that_serves_one_client_flushes_itself_at_the_gate_where_it_waits() {
 fn clients_make_a_namespace_allocate_no_more_than_they_may() {
     let disk = SimDisk::default();
     let namespace = simulated(&disk);
-    let owner = door_to(namespace.clone());
+    let owner = access_to(namespace.clone());
     let most = Limits { logs_max: 5, index_max_bytes: 16 << 20 };
     let client = owner.clone().within(most);
-    let code = |held: Held<()>| held.wait().map_err(|error| error.code());
+    let code = |held: Gated<()>| held.wait().map_err(|error| error.code());
     assert_eq!(code(client.create_log("long", CLIENT_HISTORY_MAX + 1)), Err(Code::LogsExhausted));
     // A log that keeps everything counts as the longest that a client may make.
     assert_eq!(code(client.create_log("all", HISTORY_ALL)), Err(Code::LogsExhausted));
@@ -418,7 +421,7 @@ fn an_application_that_a_client_sends_makes_no_more_than_the_client_may() {
     let namespace = simulated(&disk);
     namespace.create_log(&"there".parse().unwrap(), 10).unwrap();
     let before = namespace.logs().unwrap().len();
-    let client = door_to(namespace).within(Limits { logs_max: before + 3, index_max_bytes: 1 << 20 });
+    let client = access_to(namespace).within(Limits { logs_max: before + 3, index_max_bytes: 1 << 20 });
     let up = |text: String| {
         let sending = Sending { file: "millrace.toml".into(), text, ..Sending::default() };
         let up = Up { sending, dry_run: true, ..Up::default() };
@@ -444,10 +447,10 @@ fn another_history_is_refused_if_the_log_does_not_keep_what_it_kept() {
     namespace.create_log(&log, 10).unwrap();
     namespace.set_history(&log, 1000).unwrap();
     // Allowed while the log kept 10, it would drop records now.
-    let refused = namespace.set_history_held(&log, Some(10), 100).map(drop).unwrap_err();
+    let refused = namespace.set_history_gated(&log, Some(10), 100).map(drop).unwrap_err();
     assert_eq!(refused.code(), Code::Busy);
     assert_eq!(namespace.log("raw").unwrap().history(), 1000);
-    assert!(namespace.set_history_held(&log, Some(1000), 100).is_ok());
+    assert!(namespace.set_history_gated(&log, Some(1000), 100).is_ok());
 }
 
 #[test]
@@ -464,19 +467,19 @@ fn nobody_meets_the_stream_of_another() {
         let token = Authority::ensure(namespace.dir()).unwrap().issue(&rules).unwrap();
         let keys = served.keys().current().unwrap();
         let caller = admit(&*keys, token.body(), Proof::Bearer(token.signature()), peer).unwrap();
-        served.door(&Arc::new(caller))
+        served.access(&Arc::new(caller))
     };
     let link = Link { stream: "in", namespace: 7, epoch: 1, target: None, path: Vec::new() };
     // What the stream had before.
-    let deliver = |door: &Door, data: &[u8]| {
-        let (inbound, linked) = door.link(&link).wait().unwrap();
+    let deliver = |access: &Access, data: &[u8]| {
+        let (inbound, linked) = access.link(&link).wait().unwrap();
         let items =
             vec![Item { log: "raw", data, id: EventId::NONE, hlc: Hlc::default(), function: None, void: false }];
         let deliver = Deliver { link: 1, first: linked.number + 1, gap: false, items };
-        assert_eq!(door.deliver(&inbound, 1, &deliver).wait().unwrap().number, linked.number + 1);
+        assert_eq!(access.deliver(&inbound, 1, &deliver).wait().unwrap().number, linked.number + 1);
         linked.number
     };
-    let (one, two, owner) = (holder(1), holder(2), served.door(&Arc::new(Caller::owner(peer))));
+    let (one, two, owner) = (holder(1), holder(2), served.access(&Arc::new(Caller::owner(peer))));
     assert_eq!((deliver(&one, b"a"), deliver(&one, b"b")), (0, 1));
     assert_eq!((deliver(&two, b"c"), deliver(&owner, b"d"), deliver(&holder(1), b"e")), (0, 0, 2));
     assert_eq!(namespace.latest("raw").unwrap(), 5);

@@ -1,8 +1,8 @@
 //! The rights of a caller at a door, and what belongs to the caller: idempotency keys, streams, rates.
 
-use super::Door;
+use super::Access;
 use crate::{
-    Held,
+    Gated,
     audit::{Act, Audited},
     secrets::{Authority, now_s, random_id, revoke_as},
 };
@@ -70,7 +70,7 @@ impl Rates for Buckets {
     }
 }
 
-impl Door {
+impl Access {
     /// Whether lists show the caller the namespace as a whole.
     pub fn sees_all(&self) -> bool {
         self.may(Right::Observe, Resource::NAMESPACE)
@@ -83,7 +83,7 @@ impl Door {
 
     /// Exchanges an invitation, which permits this once and nothing else, for a capability of the same grants that lasts. Whoever
     /// showed a key over TLS has to show it again with the capability.
-    pub fn redeem(&self) -> Held<Token> {
+    pub fn redeem(&self) -> Gated<Token> {
         let redeem = || {
             self.check_action(&Action { purpose: Purpose::Redeem, ..Action::new(Right::Grant, Resource::NAMESPACE) })?;
             let refused = || Code::CapabilityRefused.error("the invitation is not valid here, or was used before");
@@ -106,7 +106,7 @@ impl Door {
             let keys = self.caller.peer().key.into_iter().collect();
             authority.issue(&Rules { once: false, not_after: None, not_before: None, keys, ids, ..link.rules.clone() })
         };
-        redeem().map_or_else(Held::failed, Held::passed)
+        redeem().map_or_else(Gated::failed, Gated::passed)
     }
 
     /// Whether the caller has this right.

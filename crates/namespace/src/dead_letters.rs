@@ -27,7 +27,7 @@ const SETTLE_EVERY: u64 = 256;
 
 /// How many letters a dead-letter log has had; functions may share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Letters {
+pub struct DeadLetters {
     /// Runs that were given up, ever.
     pub given_up: u64,
     /// Letters that the log's history still has.
@@ -36,7 +36,7 @@ pub struct Letters {
     pub retried: u64,
 }
 
-impl Letters {
+impl DeadLetters {
     /// Those of this dead-letter log.
     pub fn of(catalog: &Catalog, log: &LogName) -> Self {
         let Some(log) = catalog.log(log) else { return Self::default() };
@@ -87,7 +87,7 @@ pub type MayRead<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 /// What a letter says, as far as it is needed here.
 #[derive(Deserialize)]
-struct Letter {
+struct DeadLetterText {
     run: String,
     function: Name,
     log: String,
@@ -97,7 +97,7 @@ struct Letter {
     record: JsonBytesRead,
 }
 
-impl Letter {
+impl DeadLetterText {
     /// The run that left this letter; none of a record that a run did not leave, whatever it says. Damage took a run and its id.
     fn dead(&self, cause: EventId) -> Option<EventId> {
         let dead = match &*self.run {
@@ -112,7 +112,7 @@ impl Letter {
 struct Found {
     id: EventId,
     dead: EventId,
-    letter: Letter,
+    letter: DeadLetterText,
     seqno: u64,
     hlc: Hlc,
 }
@@ -148,8 +148,8 @@ impl Notes {
     }
 
     /// Reads what was noted since.
-    pub fn catch_up(&mut self, journal: &Journal, catalog: &Catalog, letters: &Log) -> Result<()> {
-        let Some(log) = catalog.log(&notes_name(letters)) else { return Ok(()) };
+    pub fn catch_up(&mut self, journal: &Journal, catalog: &Catalog, dead_letters: &Log) -> Result<()> {
+        let Some(log) = catalog.log(&notes_name(dead_letters)) else { return Ok(()) };
         let mut payload = Vec::new();
         loop {
             let seqno = (self.upto + 1).max(log.earliest());
@@ -174,12 +174,12 @@ impl Notes {
     }
 
     /// Stages a note.
-    pub fn note(tx: &mut Transaction<'_>, letters: &Log, letter: u64, run: EventId) -> Result<()> {
-        let name = notes_name(letters);
+    pub fn note(tx: &mut Transaction<'_>, dead_letters: &Log, letter: u64, run: EventId) -> Result<()> {
+        let name = notes_name(dead_letters);
         let log = match tx.catalog().log(&name).cloned() {
             Some(log) => log,
             // As long as a letter is kept, fewer than two histories of others can be noted behind it.
-            None => tx.create_log(&name, (letters.history() * 2).min(HISTORY_MAX))?,
+            None => tx.create_log(&name, (dead_letters.history() * 2).min(HISTORY_MAX))?,
         };
         let note = Note { letter, run: run.to_string() };
         let payload = serde_json::to_vec(&note).expect("text and numbers always make JSON");
@@ -248,7 +248,7 @@ impl Namespace {
     fn letter_at(&self, log: &Log, seqno: u64) -> Result<Option<Found>> {
         let mut payload = Vec::new();
         let meta = self.journal().get(log, seqno, &mut payload)?;
-        let letter = serde_json::from_slice::<Letter>(&payload).ok();
+        let letter = serde_json::from_slice::<DeadLetterText>(&payload).ok();
         Ok(letter.and_then(|letter| {
             let dead = letter.dead(meta.cause).filter(|_| self.is_from_host(log, seqno))?;
             Some(Found { id: meta.id, dead, letter, seqno, hlc: meta.hlc })
@@ -346,7 +346,7 @@ impl Namespace {
         let mut notes = Notes::default();
         notes.catch_up(self.journal(), &catalog, log)?;
         let again = notes.runs.keys().filter(|letter| **letter >= log.earliest()).count() as u64;
-        Ok(Letters::of(&catalog, log.name()).kept.saturating_sub(again))
+        Ok(DeadLetters::of(&catalog, log.name()).kept.saturating_sub(again))
     }
 
     /// Whether nobody but the host can have appended this record of a log.
@@ -411,7 +411,7 @@ impl Namespace {
     /// Runs one letter's record again, unless that was done; and where the journal ends then.
     fn retry(
         &self,
-        letters: &Log,
+        dead_letters: &Log,
         found: &Found,
         notes: &mut Notes,
         patience: Duration,
@@ -429,7 +429,7 @@ impl Namespace {
                 if !definition.is_some_and(|definition| definition.spec.on.iter().any(|on| **on == *letter.log)) {
                     may_read(&letter.log)?;
                 }
-                notes.catch_up(self.journal(), &catalog, letters)?;
+                notes.catch_up(self.journal(), &catalog, dead_letters)?;
                 if let Some(run) = notes.runs.get(&found.seqno) {
                     return Ok((*run, true));
                 }
@@ -441,7 +441,7 @@ impl Namespace {
                     return Err(Room::Outside.refusal(log.name(), &letter.function, pending));
                 }
                 let run = tx.trigger(bound.function, found.id, log, letter.seqno, Origin::Retry)?.id;
-                Notes::note(tx, letters, found.seqno, run)?;
+                Notes::note(tx, dead_letters, found.seqno, run)?;
                 Ok((run, false))
             })
         })?;

@@ -15,24 +15,24 @@ use std::{
 
 thread_local! {
     /// Of this thread's loop.
-    static OWN: RefCell<Option<Arc<Bell>>> = const { RefCell::new(None) };
+    static OWN: RefCell<Option<Arc<WakeList>>> = const { RefCell::new(None) };
 }
 
 /// The tasks of one loop that others have woken since it looked.
 #[derive(Default)]
-pub(super) struct Bell {
+pub(super) struct WakeList {
     woken: Mutex<Vec<Waker>>,
     listener: AtomicWaker,
 }
 
-impl Bell {
+impl WakeList {
     /// This is the bell of the tasks that this thread serves from now on.
-    pub fn hang(self: &Arc<Self>) {
+    pub fn attach(self: &Arc<Self>) {
         OWN.set(Some(self.clone()));
     }
 
     /// Wakes the tasks that others have woken, once there are any. The loop does this all the time.
-    pub async fn answer(&self) {
+    pub async fn wake_all(&self) {
         poll_fn(|context| {
             self.listener.register(context.waker());
             let woken = mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner));
@@ -45,7 +45,7 @@ impl Bell {
         .await;
     }
 
-    fn ring(&self, task: &Waker) {
+    fn add(&self, task: &Waker) {
         let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
         let first = woken.is_empty();
         woken.push(task.clone());
@@ -57,22 +57,22 @@ impl Bell {
 }
 
 /// Wakes a task of the loop with this bell.
-struct Rouser {
-    bell: Arc<Bell>,
+struct ListWaker {
+    wake_list: Arc<WakeList>,
     task: Waker,
 }
 
-impl Wake for Rouser {
+impl Wake for ListWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         // On its own thread the task needs nobody else; a thread that ends has no loop any more.
-        let is_here = OWN.try_with(|own| own.borrow().as_ref().is_some_and(|own| Arc::ptr_eq(own, &self.bell)));
+        let is_here = OWN.try_with(|own| own.borrow().as_ref().is_some_and(|own| Arc::ptr_eq(own, &self.wake_list)));
         match is_here {
             Ok(true) => self.task.wake_by_ref(),
-            _ => self.bell.ring(&self.task),
+            _ => self.wake_list.add(&self.task),
         }
     }
 }
@@ -82,19 +82,19 @@ impl Wake for Rouser {
 pub(super) fn woken_together(
     work: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let (mut work, bell) = (Box::pin(work), OWN.with_borrow(Clone::clone));
+    let (mut work, wake_list) = (Box::pin(work), OWN.with_borrow(Clone::clone));
     let mut own: Option<(Waker, Waker)> = None;
     poll_fn(move |context| {
-        let Some(bell) = &bell else { return work.as_mut().poll(context) };
-        let (_, rouser) = match &mut own {
+        let Some(wake_list) = &wake_list else { return work.as_mut().poll(context) };
+        let (_, list_waker) = match &mut own {
             Some(own) if own.0.will_wake(context.waker()) => own,
             own => {
                 let task = context.waker().clone();
-                let rouser = Waker::from(Arc::new(Rouser { bell: bell.clone(), task: task.clone() }));
-                own.insert((task, rouser))
+                let list_waker = Waker::from(Arc::new(ListWaker { wake_list: wake_list.clone(), task: task.clone() }));
+                own.insert((task, list_waker))
             }
         };
-        work.as_mut().poll(&mut Context::from_waker(rouser))
+        work.as_mut().poll(&mut Context::from_waker(list_waker))
     })
 }
 
@@ -120,32 +120,32 @@ mod tests {
         (counts.clone(), counts.into())
     }
 
-    fn rung(counts: &Counts) -> usize {
+    fn woken_count(counts: &Counts) -> usize {
         counts.0.load(Ordering::SeqCst)
     }
 
     #[test]
     fn many_tasks_are_woken_with_one_ring_and_none_is_lost() {
-        let bell = Arc::<Bell>::default();
-        let ((rings, listener), tasks) = (counted(), [(); 3].map(|()| counted()));
+        let wake_list = Arc::<WakeList>::default();
+        let ((wakes, listener), tasks) = (counted(), [(); 3].map(|()| counted()));
         let mut context = Context::from_waker(&listener);
-        let early = Waker::from(Arc::new(Rouser { bell: bell.clone(), task: tasks[0].1.clone() }));
+        let early = Waker::from(Arc::new(ListWaker { wake_list: wake_list.clone(), task: tasks[0].1.clone() }));
         early.wake_by_ref(); // Before anybody listens.
-        assert!(pin!(bell.answer()).poll(&mut context).is_ready());
-        assert!(pin!(bell.answer()).poll(&mut context).is_pending());
-        assert_eq!((rung(&tasks[0].0), rung(&rings)), (1, 0));
+        assert!(pin!(wake_list.wake_all()).poll(&mut context).is_ready());
+        assert!(pin!(wake_list.wake_all()).poll(&mut context).is_pending());
+        assert_eq!((woken_count(&tasks[0].0), woken_count(&wakes)), (1, 0));
         for (_, task) in &tasks {
-            Waker::from(Arc::new(Rouser { bell: bell.clone(), task: task.clone() })).wake();
+            Waker::from(Arc::new(ListWaker { wake_list: wake_list.clone(), task: task.clone() })).wake();
         }
-        assert_eq!(rung(&rings), 1, "one ring for three");
-        assert!(pin!(bell.answer()).poll(&mut context).is_ready());
-        assert!(pin!(bell.answer()).poll(&mut context).is_pending());
-        assert_eq!(tasks.each_ref().map(|(counts, _)| rung(counts)), [2, 1, 1]);
+        assert_eq!(woken_count(&wakes), 1, "one ring for three");
+        assert!(pin!(wake_list.wake_all()).poll(&mut context).is_ready());
+        assert!(pin!(wake_list.wake_all()).poll(&mut context).is_pending());
+        assert_eq!(tasks.each_ref().map(|(counts, _)| woken_count(counts)), [2, 1, 1]);
         early.wake();
-        assert_eq!(rung(&rings), 2, "it is rung again");
+        assert_eq!(woken_count(&wakes), 2, "it is rung again");
         // On the loop's own thread nobody rings.
-        bell.hang();
-        Waker::from(Arc::new(Rouser { bell: bell.clone(), task: tasks[1].1.clone() })).wake();
-        assert_eq!((rung(&tasks[1].0), rung(&rings)), (2, 2));
+        wake_list.attach();
+        Waker::from(Arc::new(ListWaker { wake_list: wake_list.clone(), task: tasks[1].1.clone() })).wake();
+        assert_eq!((woken_count(&tasks[1].0), woken_count(&wakes)), (2, 2));
     }
 }

@@ -58,7 +58,7 @@ pub enum Fact {
 
 /// Facts about one namespace. Only what is told before it dies counts.
 #[derive(Default)]
-pub struct Told {
+pub struct Reported {
     inner: Mutex<Inner>,
 }
 
@@ -70,7 +70,7 @@ struct Inner {
     deaf: bool,
 }
 
-impl Told {
+impl Reported {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -56,7 +56,7 @@ impl Watch {
         let any = Arc::new(AtomicBool::new(false));
         let shared = Arc::new_cyclic(|myself: &Weak<Shared>| {
             let (of_commits, any_there) = (myself.clone(), any.clone());
-            let told = move || {
+            let reported = move || {
                 // Between the commit and the look: one of the two sees the other, see `Growth`.
                 fence(Ordering::SeqCst);
                 if any_there.load(Ordering::Relaxed)
@@ -66,7 +66,7 @@ impl Watch {
                 }
             };
             // Of several that watch one journal, the first is told; the others sleep for all commits.
-            let is_told = journal.on_commit(Box::new(told));
+            let is_told = journal.on_commit(Box::new(reported));
             Shared { journal, monitor, also, waiting: Mutex::default(), any, is_told, stopped: AtomicBool::new(false) }
         });
         let of_thread = shared.clone();

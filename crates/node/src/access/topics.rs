@@ -1,8 +1,8 @@
-//! The cluster's topics as somebody outside meets them: a topic takes the rights on the log `topics/NAME`.
+//! The access of a caller to the cluster's topics: a topic takes the rights on the log `topics/NAME`.
 //!
 //! Answers pass no gate: the group has their content on the disks of a majority before it answers.
 
-use super::{Door, Served};
+use super::{Access, Served};
 use crate::cluster::Cluster;
 use millrace_access::{Resource, Right};
 use millrace_wire::{Code, Result};
@@ -22,7 +22,7 @@ impl Served {
     }
 }
 
-impl Door {
+impl Access {
     /// The cluster, for a caller with this right on a topic.
     pub fn topics(&self, right: Right, topic: &str) -> Result<&Arc<Cluster>> {
         self.check(right, Resource::log(&as_log(topic)))?;
@@ -113,11 +113,11 @@ mod tests {
         served
     }
 
-    fn door(served: &Served, token: &Token) -> Door {
+    fn access(served: &Served, token: &Token) -> Access {
         let keys = served.keys().current().unwrap();
         let peer = Peer { way: Way::Unix, address: None, key: None };
         let caller = admit(&*keys, token.body(), Proof::Bearer(token.signature()), peer).unwrap();
-        served.door(&Arc::new(caller))
+        served.access(&Arc::new(caller))
     }
 
     fn everything(id: u8) -> Rules {
@@ -137,9 +137,9 @@ mod tests {
         let bytes: Vec<u8> = (0..48).map(byte).collect();
         let (id, key) = (AuthorityId(bytes[8..16].try_into().unwrap()), Key::new(bytes[16..48].try_into().unwrap()));
         assert_eq!(id, secret.id());
-        let door_of = |token: &Token| door(&served, token);
+        let access_of = |token: &Token| access(&served, token);
         for token in [Token::issue(&key, id, 1, &everything(1)).unwrap(), secret.token().unwrap()] {
-            let peer = door_of(&token);
+            let peer = access_of(&token);
             for right in [Right::Read, Right::Append, Right::Admin, Right::Link, Right::Observe, Right::Grant] {
                 for on in [Resource::NAMESPACE, Resource::log("raw")] {
                     assert_eq!(peer.check(right, on).unwrap_err().code(), Code::CapabilityDenied, "{right} {on:?}");
@@ -153,7 +153,7 @@ mod tests {
             peer.cluster_of_peer().unwrap();
         }
         // Those of the namespace's own authority have their rights, and are no hosts.
-        let holder = door_of(&Authority::ensure(served.namespace().dir()).unwrap().issue(&everything(2)).unwrap());
+        let holder = access_of(&Authority::ensure(served.namespace().dir()).unwrap().issue(&everything(2)).unwrap());
         assert!(holder.check(Right::Append, Resource::log("raw")).is_ok() && holder.sees("raw"));
         assert_eq!(holder.cluster_of_peer().err().map(|error| error.code()), Some(Code::CapabilityRefused));
     }
@@ -163,10 +163,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let served = served(dir.path());
         let authority = Authority::ensure(served.namespace().dir()).unwrap();
-        let kept = |door: &Door| door.topics_to_publish("t", 1, Some("k")).unwrap().1.unwrap().into_owned();
-        let [one, two] = [1, 2].map(|id| kept(&door(&served, &authority.issue(&everything(id)).unwrap())));
+        let kept = |access: &Access| access.topics_to_publish("t", 1, Some("k")).unwrap().1.unwrap().into_owned();
+        let [one, two] = [1, 2].map(|id| kept(&access(&served, &authority.issue(&everything(id)).unwrap())));
         let peer = Peer { way: Way::Unix, address: None, key: None };
-        assert_eq!(kept(&served.door(&Arc::new(Caller::owner(peer)))), "k");
+        assert_eq!(kept(&served.access(&Arc::new(Caller::owner(peer)))), "k");
         assert!(one != "k" && two != "k" && one != two);
     }
 }

@@ -30,7 +30,7 @@ const KEPT_MAX: usize = 200;
 const OUTPUT_LINES_MAX: usize = 20;
 
 /// One thing that went wrong.
-struct Trouble {
+struct HostProblem {
     function: String,
     /// The run and the attempt; of a function that cannot be started, none.
     attempt: Option<(String, u32)>,
@@ -41,12 +41,12 @@ struct Trouble {
 
 /// What is heard of a host.
 enum Heard {
-    Trouble(Trouble),
+    HostProblem(HostProblem),
     Link(LinkNews),
 }
 
 /// Troubles of a host that have not been told yet.
-pub struct Troubles {
+pub struct HostProblems {
     receiver: Receiver<Heard>,
     lost: Arc<AtomicU64>,
     /// Whether a run that is given up is told as well; the journal tells it too.
@@ -55,46 +55,46 @@ pub struct Troubles {
 
 /// Where observers leave what they hear.
 #[derive(Clone)]
-struct Ear {
+struct EventSender {
     sender: SyncSender<Heard>,
     lost: Arc<AtomicU64>,
     /// Who tells it, asleep until there is something.
-    teller: Thread,
+    reader: Thread,
 }
 
-impl Ear {
+impl EventSender {
     /// Keeps what was heard; what there is no room for is counted.
     fn keep(&self, heard: Heard) {
         if self.sender.try_send(heard).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
-        self.teller.unpark();
+        self.reader.unpark();
     }
 }
 
 /// Observers for a host, and where to read what they heard. They unpark the calling thread when there is something to read.
-pub fn observe(with_dead: bool) -> (Observers, Troubles) {
+pub fn observe(with_dead: bool) -> (Observers, HostProblems) {
     let (sender, receiver) = mpsc::sync_channel(KEPT_MAX);
     let lost = Arc::new(AtomicU64::new(0));
-    let troubles = Troubles { receiver, lost: lost.clone(), with_dead };
-    let ear = Ear { sender, lost, teller: thread::current() };
-    let of_links = ear.clone();
-    let runs = Arc::new(move |event: &HostEvent<'_>| hear(event, &ear));
+    let host_problems = HostProblems { receiver, lost: lost.clone(), with_dead };
+    let event_sender = EventSender { sender, lost, reader: thread::current() };
+    let of_links = event_sender.clone();
+    let runs = Arc::new(move |event: &HostEvent<'_>| hear(event, &event_sender));
     let links = Arc::new(move |news: &LinkNews| of_links.keep(Heard::Link(news.clone())));
-    (Observers { runs, links }, troubles)
+    (Observers { runs, links }, host_problems)
 }
 
 /// Runs on the thread that ran the function, so it never waits.
-fn hear(event: &HostEvent<'_>, ear: &Ear) {
+fn hear(event: &HostEvent<'_>, event_sender: &EventSender) {
     let heard = match event {
-        HostEvent::Failed { function, run, attempt, error, retry_in, output } => Heard::Trouble(Trouble {
+        HostEvent::Failed { function, run, attempt, error, retry_in, output } => Heard::HostProblem(HostProblem {
             function: function.to_string(),
             attempt: Some((run.to_string(), *attempt)),
             error: (*error).clone(),
             retry_in: *retry_in,
             output: String::from_utf8_lossy(output).into_owned(),
         }),
-        HostEvent::StartFailed { function, error } => Heard::Trouble(Trouble {
+        HostEvent::StartFailed { function, error } => Heard::HostProblem(HostProblem {
             function: function.to_string(),
             attempt: None,
             error: (*error).clone(),
@@ -103,22 +103,22 @@ fn hear(event: &HostEvent<'_>, ear: &Ear) {
         }),
         HostEvent::Done { .. } => return,
     };
-    ear.keep(heard);
+    event_sender.keep(heard);
 }
 
-impl Troubles {
+impl HostProblems {
     /// Tells what went wrong since the last time.
     pub fn tell(&self, out: &mut Out) -> Outcome {
         let mut any = false;
         for heard in self.receiver.try_iter().take(KEPT_MAX) {
             match heard {
                 Heard::Link(news) => tell_link(&news, out)?,
-                Heard::Trouble(trouble)
-                    if trouble.retry_in.is_some() || trouble.attempt.is_none() || self.with_dead =>
+                Heard::HostProblem(host_problem)
+                    if host_problem.retry_in.is_some() || host_problem.attempt.is_none() || self.with_dead =>
                 {
-                    trouble.tell(out)?;
+                    host_problem.tell(out)?;
                 }
-                Heard::Trouble(_) => continue,
+                Heard::HostProblem(_) => continue,
             }
             any = true;
         }
@@ -137,7 +137,7 @@ impl Troubles {
 /// Disks that take no appends, as they were last told.
 #[derive(Default)]
 pub struct Refusals {
-    told: HashMap<PathBuf, Code>,
+    reported: HashMap<PathBuf, Code>,
 }
 
 impl Refusals {
@@ -145,13 +145,13 @@ impl Refusals {
     pub fn tell(&mut self, namespaces: &[Named], out: &mut Out) -> Outcome {
         for (_, namespace) in namespaces {
             let (dir, refusal) = (namespace.dir(), namespace.journal().refusal());
-            match (refusal, self.told.get(dir).copied()) {
-                (Some(error), told) if told != Some(error.code()) => {
-                    self.told.insert(dir.to_owned(), error.code());
+            match (refusal, self.reported.get(dir).copied()) {
+                (Some(error), reported) if reported != Some(error.code()) => {
+                    self.reported.insert(dir.to_owned(), error.code());
                     report::say(&error.within(dir.display()), out.json());
                 }
                 (None, Some(_)) => {
-                    self.told.remove(dir);
+                    self.reported.remove(dir);
                     if out.json() {
                         out.object(&json!({ "event": "resumed", "namespace": dir }))?;
                     } else {
@@ -210,7 +210,7 @@ fn tell_link(news: &LinkNews, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-impl Trouble {
+impl HostProblem {
     fn tell(&self, out: &mut Out) -> Outcome {
         if out.json() {
             let event = if self.attempt.is_some() { "failed" } else { "start_failed" };

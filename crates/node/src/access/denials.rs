@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_minute_has_a_bounded_number_of_lines_and_loses_no_refusal() {
         let (mut noted, mut now) = (Noted::default(), Instant::now());
-        let (mut told, mut made) = (0, 0);
+        let (mut reported, mut made) = (0, 0);
         for minute in 0..10 {
             for number in 0..5000 {
                 noted.count(kind(number % (minute * 500 + 1)), now);
@@ -198,11 +198,11 @@ mod tests {
             let lines = mem::take(&mut noted.due);
             assert!(lines.len() <= LINES_MAX, "{} lines in a minute", lines.len());
             assert!(noted.again.len() <= LINES_MAX);
-            told += lines.iter().map(|line| line.again.unwrap_or(1)).sum::<u64>();
+            reported += lines.iter().map(|line| line.again.unwrap_or(1)).sum::<u64>();
             now += MINUTE;
         }
         noted.turn(now);
-        told += noted.due.iter().map(|line| line.again.unwrap_or(1)).sum::<u64>();
-        assert_eq!(told, made);
+        reported += noted.due.iter().map(|line| line.again.unwrap_or(1)).sum::<u64>();
+        assert_eq!(reported, made);
     }
 }

@@ -1,8 +1,8 @@
 //! Shared objects and tasks through a door.
 
-use super::Door;
+use super::Access;
 use crate::{
-    AppendOptions, Held,
+    AppendOptions, Gated,
     objects::{Answered, Objects, none_here},
 };
 use millrace_access::{Principal, Resource, Right};
@@ -21,14 +21,14 @@ const SESSIONS_MAX: usize = 1024;
 /// The longest lease of a holder: what it leaves behind is not there for long.
 const HOLDER_LEASE_MAX_MS: u32 = 60_000;
 
-impl Door {
+impl Access {
     /// The objects of the namespace's host.
     pub fn objects(&self) -> Result<&Objects> {
         self.served.inner.objects.as_ref().ok_or_else(none_here)
     }
 
     /// Opens a session, or takes it up again; whether it was open, and its lease.
-    pub fn open_session(&self, asked: &protocol::Session<'_>) -> Held<(bool, u32)> {
+    pub fn open_session(&self, asked: &protocol::Session<'_>) -> Gated<(bool, u32)> {
         let open = || {
             let session = self.own_session(asked.session)?;
             let is_holder = self.caller.chain().is_some();
@@ -46,7 +46,7 @@ impl Door {
             let lease_ms = if is_holder { asked.lease_ms.min(HOLDER_LEASE_MAX_MS) } else { asked.lease_ms };
             self.objects()?.open(session, &application, lease_ms, asked.resume)
         };
-        open().map_or_else(Held::failed, Held::passed)
+        open().map_or_else(Gated::failed, Gated::passed)
     }
 
     /// Whether a holder has a right by which it calls some object.
@@ -111,10 +111,10 @@ impl Door {
     }
 
     /// What leaves with an answer of an object is as safe as what it depends on.
-    pub fn told<T>(&self, answer: T, upto: Position) -> Held<T> {
+    pub fn reported<T>(&self, answer: T, upto: Position) -> Gated<T> {
         match self.objects() {
             Ok(objects) => objects.hold(answer, upto, None),
-            Err(error) => Held::failed(error),
+            Err(error) => Gated::failed(error),
         }
     }
 
@@ -156,21 +156,21 @@ impl Door {
     }
 
     /// Has tasks run by a pool; the number of the first.
-    pub fn invoke(&self, invoke: &protocol::Invoke<'_>) -> Held<u64> {
+    pub fn invoke(&self, invoke: &protocol::Invoke<'_>) -> Gated<u64> {
         let invoked = || {
             let pool: Name = invoke.pool.parse()?;
             self.check_pool(&pool)?;
             let key = self.own_key(Some(invoke.key))?;
             let tasks: Vec<&[u8]> = invoke.tasks.iter().map(|task| &***task).collect();
             let options = AppendOptions { key: key.as_deref(), ..AppendOptions::default() };
-            let held = self.namespace().invoke_held(&pool, invoke.bodies, &tasks, options)?;
+            let held = self.namespace().invoke_gated(&pool, invoke.bodies, &tasks, options)?;
             Ok(held.map(|receipts| receipts[0].seqno))
         };
         self.out(invoked(), None)
     }
 
     /// Ends a task that no attempt has begun of; whether that was so.
-    pub fn revoke(&self, revoke: &protocol::Revoke<'_>) -> Held<bool> {
+    pub fn revoke(&self, revoke: &protocol::Revoke<'_>) -> Gated<bool> {
         let revoked = || {
             let pool: Name = revoke.pool.parse()?;
             self.check(Right::Run, Resource::function(&tasks::function(&pool)?))?;
