@@ -286,6 +286,10 @@ impl Cluster {
 
     /// What is not as it should be.
     fn why(&self, is_led: bool, wanted: usize, hosts: &[HostStat]) -> Vec<String> {
+        if !hosts.is_empty() && hosts.iter().all(|host| !host.here) {
+            let member = "this host is not a member of the cluster: it was removed, or its joining has not ended";
+            return vec![member.into()];
+        }
         let mut why = Vec::new();
         let voters = hosts.iter().filter(|host| host.role != "learner").count();
         if !is_led {
