@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A caller is the owner, or the holder of a capability. The owner is the user who runs the host, when connected to the namespace's Unix
-//! socket. The owner may do everything except what nobody may do from outside: write logs of the runtime (`_inbox/…`), and read the log of
-//! idempotency keys, with which one could answer for another client.
+//! socket. The owner may do everything, with two exceptions: no caller may write logs of the runtime (`_inbox/…`), and no caller may read
+//! the log of idempotency keys, because a reader of it could pose as another client.
 //!
 //! Nothing here reads a file or a clock, so every decision can be tested by itself. What a capability permits is decided in
 //! [`millrace_wire::token`].

@@ -4,8 +4,8 @@
 //! text --parse--> Application --(node: plan, apply)--> DEFINE entries, code
 //! ```
 //!
-//! Parsing touches nothing but the text (and asks whether code is there). It reports everything wrong at once, each
-//! problem with line and column. What a file may say is listed in [`keys`].
+//! Parsing reads only the text, and checks whether the code exists. It reports all problems at once, each with line and column. [`keys`]
+//! lists the keys of a file.
 
 mod functions;
 pub mod keys;

@@ -1,6 +1,6 @@
 //! Sizes and durations as people write them: `64MiB`, `100ms`.
 //!
-//! The same words are read from `millrace.toml` and from the command line, and printed back.
+//! `millrace.toml` and the command line accept the same forms, and output uses them.
 
 use std::time::Duration;
 

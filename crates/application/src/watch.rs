@@ -1,7 +1,7 @@
 //! Notices that an application's file or code was changed, by looking at names, sizes and times.
 //!
-//! Looking costs one `stat` per file, some tens of microseconds for a usual application, and works on every file system;
-//! a notification service would work on most.
+//! A check costs one `stat` per file, some tens of microseconds for a usual application, and works on every file system; a notification
+//! service works only on most of them.
 
 use std::{
     fs,

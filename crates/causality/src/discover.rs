@@ -1,12 +1,12 @@
 //! Which runs a change in the past reaches.
 //!
-//! One pass over the events in the order of the journal. What a run read is before what it appended, so when an append is
-//! met, it is known whether its run was reached. A run is reached in one of two ways:
+//! One pass over the events in the order of the journal. The reads of a run precede its appends, so when the pass meets an append, it
+//! already knows whether the run was reached. A run is reached in one of two ways:
 //!
 //! * It *will* have to be replayed if a value that it used changes: its record, or a record that it read.
-//! * It *may* have to be if only a number can change: runs before it may append more or fewer records than they did, and then the
-//!   numbers of later records move, and what was newest with them. It is assumed that a function appends to no other logs than
-//!   before. Most functions append as many records as they did, and then none of these runs is replayed.
+//! * It *may* have to be if only a number can change: earlier runs may append more or fewer records than they did, which changes the
+//!   numbers of later records, and which record is the newest. The pass assumes that a function appends to no other logs than before. Most
+//!   functions append as many records as they did, and then none of these runs is replayed.
 //!
 //! A run that appended nothing is reached like any other: with other values it may append something.
 

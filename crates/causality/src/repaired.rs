@@ -1,4 +1,4 @@
-//! What the repairs in force have put into the past: other versions of records, and replays of runs.
+//! The changes of the past by applied repairs: other versions of records, and replays of runs.
 
 use crate::table::Table;
 use std::collections::{BTreeMap, HashMap};

@@ -8,7 +8,7 @@
 //! A cause is the row of another event of the table, or the number of an id in a list, if no event of the table has it. Ids are not
 //! stored: sequences are dense, so a few spans give the id of every row. What a run read is in a list of bytes beside the rows.
 //!
-//! Shadow entries are rows of no kind. Those of repairs in force say what records and runs have become: see [`crate::repaired`].
+//! Shadow entries are rows without a kind. Those of applied repairs replace records and runs: see [`crate::repaired`].
 
 use crate::{
     event::Event,

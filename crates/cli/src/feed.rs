@@ -1,8 +1,7 @@
-//! What a host says: a thread for each of its two outputs writes it, so that a reader who holds on and does not read keeps
-//! nobody waiting but that thread.
+//! The output of a host: one thread writes each of the two streams, so that a reader that does not read blocks only that thread.
 //!
-//! The host waits for a slow reader, but for at most [`PATIENCE`] until the reader has caught up. Lines that then find no room are counted,
-//! and the count is printed in their place.
+//! The host waits for a slow reader, but for at most [`PATIENCE`] until the reader has caught up. After that it drops lines that do not fit
+//! into the buffer, and prints their number instead.
 
 use crate::show;
 use millrace_node::{Code, Result};

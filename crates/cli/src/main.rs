@@ -1,4 +1,4 @@
-//! The single binary `millrace`: a thin layer of words over `millrace-node`.
+//! The single binary `millrace`: a thin layer over `millrace-node`.
 //!
 //! ```text
 //! args  -->  commands::*  -->  millrace_node          what to do

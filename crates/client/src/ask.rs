@@ -1,4 +1,4 @@
-//! Requests and how their answers are read: no I/O. The async and the blocking client share it.
+//! Encodes requests and decodes their answers, without I/O. The async and the blocking client share it.
 
 use crate::{AppendOptions, Batch, Credentials, Host, Place, Record, secure};
 use millrace_wire::{

@@ -1,7 +1,6 @@
-//! How a host is reached: its name is looked up and its addresses are tried, for clients and for links alike.
+//! Connects to a host, for clients and links: looks up its name and tries its addresses.
 //!
-//! Both happen on threads of their own. Nothing can cut short a name service that does not answer, and a caller must be
-//! able to stop waiting at any time.
+//! Both happen on threads of their own, because a lookup cannot be cancelled, and a caller must be able to stop waiting at any time.
 
 use std::{
     io,

@@ -9,7 +9,7 @@
 //!                                                       before it
 //! ```
 //!
-//! A file that anybody else could have read or written is refused.
+//! A file that another user could have read or written is refused.
 
 use crate::secure::tls::authorities;
 use millrace_wire::{Code, Defence, Error, Hex, Peer, Result, token::Token};

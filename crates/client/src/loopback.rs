@@ -1,13 +1,13 @@
-//! Which user holds the other end of a TCP connection within this machine. The kernel knows both ends of such a connection, and
-//! tells the user of either to anybody who asks (`sock_diag(7)`).
+//! Which user holds the other end of a TCP connection within this machine. The kernel knows both ends of such a connection, and reports the
+//! user of either to any process (`sock_diag(7)`).
 //!
 //! ```text
 //!  client 127.0.0.1:41000 ───── 127.0.0.1:7070 host
 //!      whose is 7070 ──> kernel <── whose is 41000
 //! ```
 //!
-//! So a host knows its own user at a loopback address as it does at the Unix socket, and a client does not take another user's
-//! program for the host because that had the port first.
+//! So a host recognizes its own user at a loopback address as it does at the Unix socket, and a client does not take another user's
+//! program, which opened the port first, for the host.
 
 use millrace_wire::{Code, Defence, Error, Result};
 use rustix::net::{

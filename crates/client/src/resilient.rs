@@ -1,7 +1,7 @@
-//! A client that connects again by itself, and repeats what may be repeated.
+//! A client that reconnects, and repeats the requests that may be repeated.
 //!
-//! Reads may be; so may appends, because each is given an idempotency key if it has none. Removing a log is not repeated:
-//! a second time would answer that there is none.
+//! Reads may be; so may appends, because each is given an idempotency key if it has none. Removing a log is not repeated: the second answer
+//! would be that there is no such log.
 
 use crate::{AppendOptions, Batch, Client, Cursor, Options, Place, Receipt, Record, Tail, TailOptions, Wait};
 use millrace_wire::{Code, Durability, Error, Result};

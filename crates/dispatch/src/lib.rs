@@ -7,12 +7,12 @@
 //!            +--- rest: lead (sleep on the journal) or stand by                   (pool)
 //! ```
 //!
-//! Every worker does all of this itself: the thread that the kernel wakes for a new entry goes on to run the function,
-//! without handing anything over. There is always one thread more than there are batches in progress, so a function that
-//! is slow, or stuck, holds as many threads as it may have runs at once, and never the last one.
+//! Every worker does all of this itself: the thread that the kernel wakes for a new entry also runs the function, without a handover. There
+//! is always one thread more than there are batches in progress, so a slow or stuck function occupies as many threads as it may have runs
+//! at once, and never the last one.
 //!
-//! Functions get here by [`functions`]: their code is stored, checked with the runtime and defined. [`status`] is what a host tells other
-//! processes of its runs, [`lost`] ends those that damage took.
+//! [`functions`] deploys functions: it stores their code, checks it with the runtime and defines them. [`status`] reports a host's runs to
+//! other processes, and [`lost`] ends runs whose TRIGGER is damaged.
 //!
 //! Lock order: `Shared::state`, then the journal's. `Shared::pool` is never held together with either.
 

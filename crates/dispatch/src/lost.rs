@@ -1,5 +1,5 @@
-//! Runs that damage took: they are counted as pending, and no TRIGGER of theirs is left. Each comes to an end, with a dead letter, so that
-//! nothing waits for it for ever.
+//! Runs whose TRIGGER was lost to damage, and which are still counted as pending. Each is ended with a dead letter, so that nothing waits
+//! for it forever.
 
 use crate::DeadLetter;
 use millrace_journal::{Function, Journal, Kind, Position, Run, Transaction};

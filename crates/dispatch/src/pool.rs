@@ -1,8 +1,8 @@
 //! The threads: one leads and sleeps on the journal; one is on standby; the others sleep until they are called.
 //!
-//! The leader that is woken runs the function itself and leaves the journal unwatched. If it is back within
-//! [`TAKE_OVER`] nothing changes; if it is not, the thread on standby takes the lead. So a short run costs one wake,
-//! and a long one delays what came after it by [`TAKE_OVER`] at most.
+//! A leader that is woken runs the function itself, and no thread watches the journal meanwhile. If it returns within [`TAKE_OVER`],
+//! nothing changes; otherwise the thread on standby becomes the leader. So a short run costs one wake, and a long one delays what came
+//! after it by [`TAKE_OVER`] at most.
 
 use millrace_wire::{Code, Error};
 use std::{

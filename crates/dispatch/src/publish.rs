@@ -1,4 +1,4 @@
-//! Publication: what runs leave becomes visible, each run's all at once and together with its DONE.
+//! Publication: makes the effects of a run visible, all at once and together with its DONE.
 
 use super::{
     HostEvent, Shared,

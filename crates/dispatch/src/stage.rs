@@ -1,4 +1,4 @@
-//! What the runs of one batch read and append: a snapshot of the namespace, and their appends, which stay invisible until they are
+//! The reads and appends of the runs of one batch: a snapshot of the namespace, and their appends, which stay invisible until they are
 //! published.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!                              1 …               base         base + 1 …
 //! ```
 //!
-//! The runs of a batch go one after the other, so each may build on those before it, as if they had been published. Should
-//! another process append to such a log meanwhile, those seqnos change; a run that relied on them is run again,
-//! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
+//! The runs of a batch are executed one after the other, so each sees the appends of those before it, as if they had been published. If
+//! another process appends to such a log meanwhile, those seqnos change, and a run that depends on them is executed again:
+//! [`Stage::depends`] reports this to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
 use super::{functions::tasks::Pool, starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};

@@ -1,4 +1,4 @@
-//! Makes executors of one definition: what can be shared among them is loaded once.
+//! Creates the executors of one definition, and loads what they can share once.
 
 use crate::functions::{self, Launch, Sighting, wasm_engine};
 use millrace_namespace::Definition;

@@ -1,7 +1,7 @@
 //! The current activity of a host, for other processes, in the file `host.json`.
 //!
-//! The file only repeats what the host knows and the journal does not say: which runs are in progress in it, which back
-//! off after what error, which functions cannot be started. It means something only while the host's lock is held.
+//! The file contains what the host knows and the journal does not contain: which runs are in progress, which wait for a retry after which
+//! error, which functions cannot be started. It is meaningful only while the host holds its lock.
 
 use millrace_namespace::{Holder, Namespace};
 use millrace_runtime::Isolation;

@@ -6,9 +6,9 @@
 //!   attempt 2:   get -> a   now -> t   append -> 7   random -> r'  …        recorded | live
 //! ```
 //!
-//! Answers are journaled together with the next append, or with the run's DONE: what nothing depended on need not be known
-//! again. A call that is not the one recorded in its place is a divergence: the run is given up, never guessed. Source:
-//! CSPOT's handlers, whose appends are visible at once; replay is ours.
+//! Answers are journaled together with the next append, or with the run's DONE: before that, nothing depends on them. A call that differs
+//! from the recorded call of the same number is a divergence, and the run is given up. Source: CSPOT's handlers, whose appends are visible
+//! at once; the replay is new.
 
 use super::{
     Shared,

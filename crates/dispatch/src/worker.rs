@@ -1,4 +1,4 @@
-//! One worker thread: claims a batch, executes it, has it published, and rests when there is nothing to do.
+//! One worker thread: claims a batch, executes it, publishes it, and sleeps when there is nothing to do.
 
 use super::{
     HostEvent, Shared,

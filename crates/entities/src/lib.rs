@@ -6,9 +6,9 @@
 //!             └── who is ready ── replies of waiters that the turn released
 //! ```
 //!
-//! Nothing here reads a clock, a file or randomness: what a step needs of them comes with it as a [`Moment`]. A call that has to wait
-//! is data in its entity's state, and holds no thread. Every change of a state is an [`Effect`], which names the value that it
-//! leaves, and applying one yields the effect that takes it back.
+//! Nothing here reads a clock, a file or randomness: a step gets the values that it needs as a [`Moment`]. A waiting call is data in its
+//! entity's state, and occupies no thread. Every change of a state is an [`Effect`], which contains the new value; applying one returns the
+//! effect that undoes it.
 
 mod session;
 mod space;

@@ -1,5 +1,5 @@
-//! Values as they travel and as they are kept: MessagePack. The host looks into numbers, truth values, text and bytes only; what a
-//! client pickled is an extension that nobody here opens.
+//! Values, on the wire and in memory: MessagePack. The host reads only numbers, truth values, text and bytes; a pickled value is an
+//! extension type that the host never decodes.
 
 use millrace_wire::{Code, Error, Result};
 use rmp::{Marker, decode, encode};

@@ -1,9 +1,9 @@
 //! Memory of all connections of the process, whichever protocol they speak, in two bounds.
 //!
-//! What a connection needs for small requests and answers is counted beside what is large, so that neither takes the room of
-//! the other: a large request without room is refused, to be tried again a little later, while small requests are served
-//! as before. Only the first few KiB of each connection are not counted. Two counters, and no semaphore: what has come in already is
-//! counted beyond the bound too, and a semaphore gives out only what it has.
+//! Memory for small requests and answers is counted separately from memory for large ones, so that neither takes the room of the other: a
+//! large request without room is refused, and the client retries later, while small requests are served. Only the first few KiB of each
+//! connection are not counted. These are two counters and no semaphore, because bytes that have already arrived are counted even beyond the
+//! limit, which a semaphore cannot do.
 
 use millrace_wire::{Code, Result};
 use std::{

@@ -1,4 +1,4 @@
-//! How long a host waits for the other end of a connection: one time, from which the others follow.
+//! How long a host waits for the other end of a connection: one duration, from which the others are derived.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

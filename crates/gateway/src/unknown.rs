@@ -1,5 +1,5 @@
-//! Connections whose caller is not known: neither the owner nor the holder of a capability. There is a limit for them. At the limit, a
-//! new one takes the place of the one that has been silent longest, so that silent connections keep nobody out.
+//! Connections whose caller is unknown: neither the owner nor the holder of a capability. Their number is limited. At the limit, a new one
+//! takes the place of the one that has been silent longest, so that silent connections do not keep other clients out.
 
 use std::{
     collections::BTreeMap,

@@ -4,7 +4,7 @@
 //!  length of the head (2, little-endian)  head (MessagePack)  data, to the end
 //! ```
 //!
-//! The data of a published record stands last and as it came, so that it is read where it is in the group's log.
+//! The data of a published record is last and unchanged, so that it can be read in place in the group's log.
 
 use millrace_wire::{Code, LogName, Result};
 use serde::{Deserialize, Serialize};

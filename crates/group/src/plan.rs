@@ -1,4 +1,4 @@
-//! What a group on given hosts would be: how available, and how fast.
+//! The availability and the latency of a group on given hosts.
 
 use millrace_wire::{Code, Result};
 use std::{cmp::Ordering, collections::BTreeMap};

@@ -1,4 +1,4 @@
-//! What stands for the beginning of a group's log once that is trimmed, and how a replica gets it from another one.
+//! The snapshot that replaces the trimmed beginning of a group's log, and how a replica gets it from another one.
 //!
 //! A snapshot is the topics as of an entry, and the entries in front of the log's new beginning that those topics hold. A replica writes
 //! its own snapshots into its log; one that lacks what others have trimmed asks for theirs in chunks.

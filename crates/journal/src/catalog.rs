@@ -1,4 +1,4 @@
-//! What a namespace defines: its logs and functions, folded from DEFINE entries.
+//! The definitions of a namespace: its logs and functions, folded from DEFINE entries.
 
 use crate::{
     persistent::{Hashed, Keyed, Sorted, Table},

@@ -14,15 +14,15 @@
 //!
 //! All integers are little-endian. `spec/formats/journal.md` is normative; this file implements it.
 //!
-//! * `crc` is CRC-32C of bytes 4..length, XORed with a mask made from the namespace's secret salt and the entry's position:
-//!   bytes that are at another place than where they were written (a recycled segment) never pass, and nobody who does not
-//!   know the salt can make a payload that imitates an entry.
-//! * An OPEN and a MARK, which say what was durable, carry a seal of 64 bits in `cause`, made from the salt as well.
+//! * `crc` is CRC-32C of bytes 4..length, XORed with a mask made from the namespace's secret salt and the entry's position: bytes at
+//!   another position than the one where they were written (a recycled segment) never pass, and only someone who knows the salt can make a
+//!   payload that imitates an entry.
+//! * An OPEN and a MARK, which record what was durable, have a seal of 64 bits in `cause`, computed from the salt as well.
 //! * `prev` is the `crc` of the entry before: the journal is a chain, so nothing that was rolled back can be mistaken for
 //!   the continuation of something else.
 //! * An entry is followed by the next one at the next multiple of 16.
-//! * Behind another entry of its batch, one may have a short header: see [`compact`].
-//! * Kinds, flags and keys that later versions add say themselves whether this one may ignore them: see [`Header::unknown`].
+//! * After another entry of its batch, an entry may have a short header: see [`compact`].
+//! * A bit in each kind, flag and key that a later version adds determines whether this version may ignore it: see [`Header::unknown`].
 
 pub(crate) mod compact;
 pub mod map;

@@ -1,4 +1,4 @@
-//! A namespace's journal, open in this process: creating, opening, closing, and the calls that lead further in.
+//! A namespace's journal, open in this process: creates, opens and closes it, and passes calls on to the other modules.
 
 use crate::{
     catalog::{Catalog, Log},

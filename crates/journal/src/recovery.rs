@@ -8,8 +8,8 @@
 //! the last. The bytes after the last valid batch were never acknowledged, and are discarded and counted; with one exception: if something
 //! after them proves that they were on disk, they *were* acknowledged and have been damaged since. Then the namespace is refused, with the
 //! position, and nothing is discarded. The proof is the durable watermark of the control page, if there is one, and every MARK and OPEN
-//! after the position: each records what was durable when it was written, and that stays true. A torn tail has none behind it, for what is
-//! behind it was not durable.
+//! after the position: each records what was durable when it was written, and that stays true. After a torn tail there is none, because
+//! nothing after it was durable.
 //!
 //! A view ([`crate::Journal::view`]) steps over the damage instead, on a copy, and shows what remains.
 

@@ -1,7 +1,7 @@
 //! The current activity of a host's links, for other processes, in the file `links.json`.
 //!
-//! The file only repeats what the host knows and no log says: which links are connected, which wait after what error. It
-//! means something only while the host's lock is held.
+//! The file contains what the host knows and no log contains: which links are connected, and which wait after which error. It is meaningful
+//! only while the host holds its lock.
 
 use super::{LinkKey, Links, Stop};
 use millrace_wire::{Code, Result};

@@ -1,4 +1,4 @@
-//! A relay that fetches: the log is elsewhere, the records come here, and this side keeps the number.
+//! A relay that fetches records from a log of another namespace; the cursor is stored on this side.
 
 use super::{
     LinkKey, Links,

@@ -1,4 +1,4 @@
-//! Relays: adding, removing, and going on after a stop.
+//! Relays: adds, removes and resumes them.
 
 use super::{
     LinkKey, Links,

@@ -5,8 +5,8 @@
 //!                                             ^────────────────────────────────────────────┘
 //! ```
 //!
-//! Deliveries may follow one another without waiting for answers. Once one is refused, nothing more is sent until those in
-//! flight are answered; then it goes on behind the last number that is safe at the other side.
+//! Deliveries may follow one another without waiting for answers. Once one is refused, nothing more is sent until those in flight are
+//! answered; then the sender continues after the last number that is safe at the other side.
 
 use super::{
     LinkKey, Links, inbox,

@@ -1,8 +1,8 @@
 //! The logs that incoming streams have passed through, so that no relay forwards records back to their source.
 //!
-//! Every relay tells its target the logs that its records may have passed, its own source included; the target refuses to
-//! be among them, remembers the rest, and tells them on. So a circle of any length is seen by the last of its relays to
-//! be made, or, where two are made at once, a moment later when the news has gone round.
+//! Every relay sends its target the list of logs that its records may have passed, its own source included. The target refuses a list that
+//! contains itself, stores the list, and its own relays pass it on. So a cycle of any length is detected when its last relay is created,
+//! or, if two are created at once, as soon as the lists have passed through all of them.
 
 use super::{Links, log_name, note};
 use millrace_journal::Transaction;

@@ -5,8 +5,8 @@
 //!   raised ── runs with an input among the slots wait ──> applied ── those FIRED before run again
 //! ```
 //!
-//! The host that applies the repair and the host that runs the functions are one process, so it is in memory: if that
-//! process ends, so does the fence, and so do all attempts that it could have kept back.
+//! The host that applies the repair and the host that runs the functions are one process, so the fence is in memory: if that process ends,
+//! the fence and all attempts that it could delay end with it.
 
 use millrace_journal::{Position, What};
 use std::{

@@ -1,6 +1,6 @@
 //! The lock that makes a process the host of a namespace, and its holder.
 //!
-//! It is a lock on the file `host`, for as long as the host lives; the operating system gives it back however the host ends.
+//! It is a lock on the file `host`, for as long as the host runs; the operating system releases it when the host ends for any reason.
 
 use millrace_wire::{Code, Error, Result};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Why something is not running: every reason that applies, from the indexes of runs and the host's status.
+//! The reasons why functions and runs wait, from the indexes of runs and the host's status.
 
 use crate::{
     DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,

@@ -1,4 +1,4 @@
-//! The switch: follows what came since the replays, behind a fence, and has the slots lead to what the repair found.
+//! The switch: follows the events since the replays, behind a fence, and points the slots of logs to the entries of the repair.
 
 use crate::{
     book::{Note, Phase, note, repair},

@@ -1,4 +1,4 @@
-//! Answers the calls of a replayed run: from what it saw when it ran, with what the repair has put there since.
+//! Answers the calls of a replayed run: with the records that the original run saw, or their repaired versions.
 
 use crate::{
     overlay::Overlay,

@@ -1,8 +1,8 @@
 //! The past as a repair sees it: every slot of every log, and every run that has ended, from one scan that goes on as the journal
 //! does.
 //!
-//! A slot's *place* is that of its first version. What a run saw are the slots whose place is before its FIRED, and those that runs
-//! of the same claim before it left.
+//! A slot's *place* is that of its first version. A run saw the slots whose place is before its FIRED, and those that earlier runs of the
+//! same claim appended.
 
 use crate::book::{self, NewCode, Note};
 use millrace_journal::{Catalog, Entry, Journal, Kind, Position, ReadFrom, Scan, What};

@@ -1,4 +1,4 @@
-//! Whether functions leave the same again: some runs are replayed on what they saw, and nothing is written.
+//! Tests whether functions are deterministic: replays some runs on what they read, and writes nothing.
 
 use crate::{Runner, past::Past, session::Session};
 use millrace_namespace::Namespace;

@@ -1,4 +1,4 @@
-//! log.get: reading one record, while nobody writes and while somebody does.
+//! log.get: reading one record, without and with a concurrent writer.
 
 use super::{Measured, fill, journal_with_log, text};
 use crate::{

@@ -1,4 +1,4 @@
-//! One figure each: what it is, how it is measured, what it must reach.
+//! One module for each figure: its definition, its measurement, and its target.
 
 mod capability;
 mod chain;

@@ -1,4 +1,4 @@
-//! `millrace dev`: the application runs here, follows every save, and shows what it does.
+//! `millrace dev`: runs the application here, applies each saved change, and prints runs and records.
 
 use super::{
     host_problem::{HostProblems, Refusals, observe},

@@ -1,7 +1,7 @@
 //! Live output of a namespace: new records, ended runs, their appends and output.
 //!
-//! It is read from the journal, so it shows what other processes append as well. When more happens than can be read, the
-//! uneventful is counted and only failures are shown one by one.
+//! It is read from the journal, so it shows what other processes append as well. If there is more output than anyone can read, only
+//! failures are shown one by one, and everything else is counted.
 
 use crate::{
     out::{Out, Style},

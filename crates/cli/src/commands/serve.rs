@@ -1,4 +1,4 @@
-//! `millrace serve`: a host, until it is told to stop.
+//! `millrace serve`: runs a host until a signal stops it.
 
 use super::{
     host_problem::{Refusals, observe},

@@ -1,4 +1,4 @@
-//! A namespace by its files.
+//! A namespace that is reached through its files.
 
 use super::{Found, Receipt, check_incarnation, docs};
 use crate::report::Outcome;

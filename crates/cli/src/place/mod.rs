@@ -1,4 +1,4 @@
-//! Which namespace a command is about, and what may be done with it: the same on this machine and on another.
+//! The namespace of a command, and the operations on it: the same on this machine and on another.
 //!
 //! ```text
 //!  --namespace, environment, millrace.toml, context        target

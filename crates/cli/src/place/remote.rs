@@ -1,6 +1,6 @@
-//! A namespace by the host that serves it.
+//! A namespace that is reached through its host.
 //!
-//! One command asks one thing after the other, so its own thread writes and reads the socket.
+//! A command sends one request after the other, so its own thread writes and reads the socket.
 
 use super::{
     Found, Receipt, check_incarnation,

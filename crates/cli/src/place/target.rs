@@ -1,4 +1,4 @@
-//! What the user named: a directory, an address or a context, and where they named it.
+//! What the user named (a directory, an address or a context), and where: option, environment or file.
 
 use super::contexts::{Context, Contexts};
 use crate::args::Global;

@@ -1,4 +1,4 @@
-//! Following a log from one thread, over however many connections it takes.
+//! Follows a log from one thread, and reconnects when a connection is lost.
 
 use super::{Client, socket::Socket};
 use crate::{

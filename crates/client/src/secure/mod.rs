@@ -1,7 +1,7 @@
 //! Secure connections: the channel, whose key is a capability, or TLS with a host whose public key is known.
 //!
 //! ```text
-//!  Unix socket         the kernel says who asks                      nothing here
+//!  Unix socket         the kernel reports the user                   nothing here
 //!  TCP, key known      TLS 1.3, proof of the capability in HELLO     tls
 //!  TCP, a capability   the channel                                   records
 //! ```

@@ -1,4 +1,4 @@
-//! The async client: one connection, used by as many tasks as like to.
+//! The async client: one connection, shared by any number of tasks.
 
 mod driver;
 mod state;

@@ -1,4 +1,4 @@
-//! A connection's byte stream: TCP or a Unix socket, connected, made safe and greeted.
+//! A connection's byte stream: TCP or a Unix socket, connected, encrypted if necessary, after the handshake.
 
 use crate::{
     Credentials, Host, Options, Place,

@@ -9,9 +9,8 @@
 //!                                              ready or backing off <-- failed; interrupted by the host's end
 //! ```
 //!
-//! A run is known by the id of its TRIGGER. Ids grow in journal order, also from a namespace to its copy, so "in trigger order" is
-//! "by id". Every claim is journaled as a FIRED entry whose id is the claim's fence: who no longer holds the newest FIRED may not
-//! publish.
+//! A run is known by the id of its TRIGGER. Ids grow in journal order, also from a namespace to its copy, so "in trigger order" is "by id".
+//! Every claim is journaled as a FIRED entry whose id is the claim's fence: only the dispatcher with the newest FIRED may publish.
 //!
 //! Memory is bounded by admission, which bounds the pending runs.
 

@@ -1,4 +1,4 @@
-//! Cancelling one run: it ends for good, as if its function had never been asked.
+//! Cancels one run: it ends for good, and publishes nothing.
 
 use super::tasks;
 use millrace_journal::{End, Outcome, Position};

@@ -1,5 +1,5 @@
-//! Workers for the methods of shared objects of user classes: those of a pool, with its code, its limits and a sandbox like its tasks'.
-//! What they run is no run: it is journaled nowhere.
+//! Workers for the methods of shared objects of user classes: those of a pool, with its code, its limits and a sandbox like its tasks'. A
+//! method call is not a run, and is not journaled.
 
 use crate::starter::{Environment, Starter};
 use millrace_namespace::{Definition, Namespace, no_function, tasks};

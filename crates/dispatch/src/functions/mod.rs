@@ -1,8 +1,8 @@
 //! Deployment: a function's code is copied into the namespace under the hash of its content, checked, then defined.
 //!
-//! The copy never changes, so a run in progress keeps its code while a newer version is deployed, and the same code is
-//! stored once. A definition appears only after its code is complete on disk. The code is verified when it is loaded; workers
-//! run in directories of their own. What no definition names any more is removed after a while.
+//! The copy never changes, so a run in progress keeps its code while a newer version is deployed, and the same code is stored once. A
+//! definition appears only after its code is complete on disk. The code is verified when it is loaded; workers run in directories of their
+//! own. Code that no definition names is removed after a day.
 
 pub(crate) mod cancel;
 pub(crate) mod hands;

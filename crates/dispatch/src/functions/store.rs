@@ -1,4 +1,4 @@
-//! Removes stored code that no definition names any more, and other leftovers beside it.
+//! Removes stored code that no definition names, and other leftover files beside it.
 
 use super::{FUNCTIONS, SCRATCH};
 use millrace_namespace::Namespace;

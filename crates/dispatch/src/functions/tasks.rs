@@ -1,4 +1,4 @@
-//! Tasks: runs of a pool's function. Each leaves its result in a log of the pool, in the batch that ends it, however it ends.
+//! Tasks: runs of a pool's function. Each appends its result to a log of the pool, in the batch that ends it, whether it succeeded or not.
 //!
 //! ```text
 //!  _bodies/POOL   what tasks name: functions that clients have pickled
@@ -6,7 +6,7 @@
 //!  _results/POOL  [ kind ][ id: 24 bytes ][ what came of it ]
 //! ```
 //!
-//! The id is its client's: with it, clients of one pool know their own results.
+//! The client chooses the id; by it, the clients of a pool recognize their own results.
 
 use millrace_journal::{End, Position, Transaction};
 use millrace_namespace::{

@@ -1,12 +1,12 @@
-//! What persistent entities leave for a journal, and how they come back from it.
+//! How persistent entities are written to a journal, and restored from it.
 //!
 //! ```text
 //!  step ── effects, answers ──> a record      one log for all entities of a space, in the order of their steps
 //!  records from the log's beginning on ──> restore ──> entities, waiters, sessions and the answers that were not acknowledged
 //! ```
 //!
-//! A record names what a step leaves, so nothing is executed again. A snapshot is a series of records, too: each has effects that make one
-//! entity from nothing. Steps of entities that a snapshot has not reached yet come in front of it, and are of no use any more.
+//! A record contains the effects of a step, so nothing is executed again. A snapshot is a series of records, too: the effects of each
+//! create one entity. The records of steps that precede a complete snapshot are no longer needed.
 
 use super::{Application, Asked, Call, Client, Entity, Session, Space, busy};
 use crate::{

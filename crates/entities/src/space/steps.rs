@@ -1,12 +1,12 @@
-//! The steps of objects of user classes: which call is next, what a worker is told of it, and what it leaves.
+//! The steps of objects of user classes: which call is next, what a worker receives, and what the step changes.
 //!
 //! ```text
 //!  CALL ── a waiter of the object ── begin ──> worker: fields, method, arguments
 //!                 answer <── finish <── what it returned or raised, and the fields that changed
 //! ```
 //!
-//! The fields stand in the object's state and not with the worker. So a step of a worker that ends has no effect, and any worker of the
-//! pool runs the next one.
+//! The fields are in the object's state, not in the worker. So a step whose worker ends has no effect, and any worker of the pool can run
+//! the next one.
 
 use super::{Application, Entity, Space, lost};
 use crate::{

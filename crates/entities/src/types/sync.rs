@@ -1,4 +1,4 @@
-//! Types with a holder: locks, semaphores, conditions. They are released when the holder's session ends.
+//! Types with an owner: locks, semaphores, conditions. They are released when the owner's session ends.
 
 use super::{Args, Flow, Turn, Type, done, reply, unknown};
 use crate::{

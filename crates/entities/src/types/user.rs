@@ -1,4 +1,4 @@
-//! Objects of user classes: the state has their fields, and their calls in order. Workers run the methods; `space::steps` says when.
+//! Objects of user classes: the state contains their fields, and their calls in order. Workers run the methods; `space::steps` decides when.
 
 use super::{Args, Flow, Turn, done, reply, unknown};
 use millrace_wire::{Code, Error};

@@ -1,4 +1,4 @@
-//! Types to wait for, without a holder: queues, events, barriers, latches, futures.
+//! Types that calls wait for and that have no owner: queues, events, barriers, latches, futures.
 
 use super::{Args, Flow, Turn, Type, done, reply, unknown};
 use crate::{

@@ -1,7 +1,7 @@
 //! Sends the messages of groups to other hosts, and lets a host join.
 //!
-//! Each other host has a thread here with a connection and a bounded queue. What cannot be sent is dropped: groups send again whatever
-//! matters. Hosts know each other by the cluster's secret, which opens the channel.
+//! Each other host has a thread here with a connection and a bounded queue. Messages that cannot be sent are dropped: groups repeat the
+//! messages that they need. Hosts know each other by the cluster's secret, which opens the channel.
 
 use crate::wire::SOFTWARE;
 use millrace_client::{Credentials, Options, Place, blocking::Socket};

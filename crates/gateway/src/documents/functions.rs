@@ -1,4 +1,4 @@
-//! Functions and how much they have to do.
+//! Functions and their pending runs.
 
 use super::{Page, text::names};
 use millrace_node::{FunctionStat, Namespace};

@@ -1,4 +1,4 @@
-//! Paths and queries: decoded, and refused where they hold what nobody asked for.
+//! Decodes paths and queries, and refuses unknown parameters.
 
 use millrace_wire::{Code, Error, Result};
 use percent_encoding::percent_decode_str;

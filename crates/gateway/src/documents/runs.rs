@@ -1,4 +1,4 @@
-//! Runs, and why something is not running.
+//! Runs, and the reasons why functions and runs wait.
 
 use super::{
     Bounded, Query,

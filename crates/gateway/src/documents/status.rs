@@ -1,4 +1,4 @@
-//! How a namespace and its host are.
+//! The state of a namespace and of its host.
 
 use super::Page;
 use crate::Hosted;

@@ -1,4 +1,4 @@
-//! HTTP/JSON: what the wire protocol can do, for everything that speaks HTTP.
+//! HTTP/JSON: the operations of the wire protocol, for HTTP clients.
 //!
 //! ```text
 //!  bytes --> watched --> hyper --> session --> guard, route --> records, tail, logs, documents, metrics

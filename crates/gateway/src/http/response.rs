@@ -1,4 +1,4 @@
-//! Answers: their bodies, and what errors look like.
+//! Answers: their bodies, and the form of errors.
 
 use super::connection::watched::Exchange;
 use crate::{documents::ErrorDoc, memory::Reservation};

@@ -1,4 +1,4 @@
-//! One connection's requests: each is checked, routed and answered, whatever becomes of it.
+//! The requests of one connection: each is checked, routed and answered.
 
 use super::{
     api::{append, logs, manage, metrics, pages, range, record, repairs, runs, tail},

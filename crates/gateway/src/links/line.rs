@@ -1,4 +1,4 @@
-//! A connection to another host, as a link uses it: the client's, with the errors of links and a bound on every wait.
+//! A link's connection to another host: a connection of the client crate, with the errors of links and a limit on every wait.
 
 use crate::{patience, wire::SOFTWARE};
 use millrace_client::{

@@ -1,4 +1,4 @@
-//! Links: what carries outboxes and relays to other hosts.
+//! Links: send outboxes and relays to other hosts.
 //!
 //! ```text
 //!  Linker ── watches `_links` ── a thread per link ──┬─ push   Sender ══ Line ══> the other host
@@ -6,8 +6,8 @@
 //!     └── links.json                                 └─ local  Sender ──> Inbox of the same namespace
 //! ```
 //!
-//! `millrace_node::links` decides what is sent and what an answer means; here are connections, pauses and nothing that has
-//! to survive: a link may be cut, and this process may die, at any moment.
+//! `millrace_node::links` decides what is sent and what an answer means. This module has connections and pauses, and no state that has to
+//! survive: a link may break, and this process may die, at any moment.
 
 mod line;
 mod local;

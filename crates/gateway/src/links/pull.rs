@@ -1,4 +1,4 @@
-//! Fetching: a relay from another host's log, by a cursor that is kept here.
+//! Fetches: a relay from another host's log, whose cursor is stored here.
 
 use super::{
     End, Link,

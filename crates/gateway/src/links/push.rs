@@ -1,4 +1,4 @@
-//! Sending: an outbox, or a relay to another host.
+//! Sends: an outbox, or a relay to another host.
 
 use super::{
     End, Link,

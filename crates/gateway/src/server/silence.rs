@@ -1,5 +1,5 @@
-//! Connections over which nothing is asked. They have their place as long as nobody else needs it: then the one that has
-//! been silent longest makes room, so that no flood of connections keeps out those who have something to say.
+//! Connections without requests. They stay open as long as no other connection needs their place; then the one that has been silent longest
+//! is closed, so that a flood of silent connections does not keep out clients with requests.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! TLS as a host speaks it: 1.3 only, with its own key. Clients may show a key; what it entitles to is for their capability to say.
+//! TLS as a host speaks it: 1.3 only, with its own key. Clients may present a key; their capability determines what it permits.
 
 use crate::admission::Identity;
 use millrace_client::secure::tls::{ALPN, NO_NAME, binding, certified, failed, key_hash, provider};

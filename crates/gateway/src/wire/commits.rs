@@ -1,4 +1,4 @@
-//! Requests that commit: done at once where that holds up nobody else, and otherwise on the committing thread of the namespace.
+//! Requests that commit: executed at once if no other client has to wait for them, and otherwise on the committing thread of the namespace.
 
 use super::{
     connection::Connection,

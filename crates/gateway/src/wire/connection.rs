@@ -1,9 +1,9 @@
 //! One connection: bytes in, bytes out, and the limits between them.
 //!
-//! A connection that has nothing to do holds no buffer: it reads into its thread's, and keeps for itself only what is not
-//! a whole frame yet, and what the other end has not taken yet. More than a little of that is counted ([`crate::memory`]).
+//! An idle connection has no buffer: it reads into the buffer of its thread, and keeps only incomplete frames, and answers that the other
+//! end has not received. Beyond a few KiB, this memory is counted ([`crate::memory`]).
 //!
-//! Connections share their thread: each does so much at a time and then lets the others have their turn.
+//! Connections share their thread: each does a bounded amount of work before the next one continues.
 
 use super::{
     REQUESTS_MAX,

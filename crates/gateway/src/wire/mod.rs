@@ -1,7 +1,7 @@
 //! The wire protocol's server side: `spec/protocol/wire.md`.
 //!
-//! [`connection`] moves bytes and keeps the bounds, [`requests`] turns messages into calls of the door, [`commits`] those that
-//! commit, and [`waits`] holds what takes its time: tails and blocking reads.
+//! [`connection`] moves bytes and enforces limits, [`requests`] turns messages into calls of `Access`, [`commits`] does so for those that
+//! commit, and [`waits`] has the requests that wait: tails and blocking reads.
 
 mod commits;
 mod connection;

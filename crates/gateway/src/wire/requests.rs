@@ -1,4 +1,4 @@
-//! From messages to calls of the door, and from what they return to messages.
+//! Turns messages into calls of `Access`, and their results into messages.
 
 use super::{REQUESTS_MAX, SOFTWARE, commits, connection::Connection, failure, waits};
 use crate::{

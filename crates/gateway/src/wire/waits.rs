@@ -1,4 +1,4 @@
-//! What a connection waits for, for its client: tails, blocking reads, and long calls.
+//! The waiting requests of a connection: tails, blocking reads, and long calls.
 
 use super::requests::{Answer, RECORDS_MAX_BYTES, Rationed};
 use crate::{

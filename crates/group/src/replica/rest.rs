@@ -2,8 +2,8 @@
 //!
 //! A leader whose followers all have the whole log stops its clock and its heartbeats. Instead, its host sends one message to each other
 //! host, at the pace of heartbeats, that names all groups which rest under it: [`Beat`]. A follower in the same state stops its clock as
-//! long as it hears of its group; when it hears nothing it counts the time since as time without a leader. Any message, command or read
-//! ends the rest. A follower that is in another state than its leader says so, and the leader goes on with heartbeats.
+//! long as it receives such messages; once it receives none, it counts the time since the last one as time without a leader. Any message,
+//! command or read ends the rest. A follower whose state differs from its leader's reports this, and the leader resumes heartbeats.
 
 use super::{MessageType, Replica, Role, Said, StateRole};
 

@@ -1,4 +1,4 @@
-//! How a replica makes a snapshot of its own, has one from another replica, and lets others have one.
+//! How a replica creates a snapshot, receives one from another replica, and sends its own to others.
 
 use super::{Envelope, Replica, Role, Turn};
 use crate::{

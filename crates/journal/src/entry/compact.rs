@@ -11,12 +11,12 @@
 //!        +-----+-------+-------+-------+--------+------------+
 //! ```
 //!
-//! `back` is how far before this entry the head stands, in units of 16; `count` is how many entries. Epoch, sequence and clock
-//! follow from the head's by `count`. What is in brackets is LEB128 and is there if its bit is set. The `seqno` is how far it
-//! is from the head's, zigzag, if the subject is the head's, else itself. The checksum covers what of the head all this is made
-//! from, so a compact entry that passes says what was written, also if the head's payload is damaged since.
+//! `back` is the distance to the head in units of 16 bytes, `count` the same in entries. Epoch, sequence and clock follow from the head's
+//! by `count`. Fields in brackets are LEB128, and present if their bit is set. If the subject is the head's, `seqno` is the zigzag-encoded
+//! difference to the head's; otherwise it is the seqno itself. The checksum covers the fields of the head that are used here, so a compact
+//! entry that passes is as it was written, even if the head's payload was damaged since.
 //!
-//! An entry is compact if all that it says can be said so, and has a full header if not: there is no other rule.
+//! An entry is compact if and only if all its fields can be encoded in this way.
 
 use super::{ALIGN_BYTES, FLAG_CARRIED, FLAG_COMPACT, HEADER_BYTES, Header, Kind, is_sealed, map::varint};
 use millrace_wire::{EventId, NamespaceId};

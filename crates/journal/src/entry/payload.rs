@@ -1,5 +1,5 @@
-//! The payloads of a run's entries, and the extension that any entry may have before its own. Each is a [`Map`]; the keys
-//! stand here and in `spec/formats/journal.md`, nowhere else.
+//! The payloads of a run's entries, and the extension that any entry may have before its own. Each is a [`Map`]; its keys are defined here
+//! and in `spec/formats/journal.md`, nowhere else.
 
 use super::{
     Kind, Position, ReplaySeed,

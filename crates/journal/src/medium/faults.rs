@@ -1,4 +1,4 @@
-//! How a simulated disk refuses.
+//! The failures of a simulated disk.
 
 use super::{Region, bus};
 use std::{

@@ -1,8 +1,8 @@
 //! The real medium: a directory of files, `mmap`, `fdatasync`, and open-file-description locks to tell which processes are alive.
 //!
-//! Liveness: every process holds one byte of the file `lock` for as long as it has the namespace open. The kernel gives
-//! the byte back when the process ends, however it ends, also across containers and reboots; process ids are never
-//! compared, so they may repeat. A fork inherits the description, therefore a child closes it first thing.
+//! Liveness: every process holds one byte of the file `lock` for as long as it has the namespace open. The kernel releases the byte when
+//! the process ends for any reason, also across containers and reboots; process ids are never compared, so they may repeat. A forked child
+//! inherits the file description, so it closes it at once.
 
 use super::{Holder, LockReplaced, Medium, NotFlushed, Region, SLOT_MAX, Slot, bus, holder};
 use std::{

@@ -6,10 +6,10 @@
 //!  kill()                     |                         is what `choose` picked of its versions
 //! ```
 //!
-//! Between two flushes of a file, each 512-byte sector has versions: the durable one and every content that was seen since,
-//! at each call of the medium and at each [`SimDisk::observe`]. A power failure keeps any of them, independently. Names
-//! behave the same: each creation, renaming and removal since the folder was flushed happened or did not. What is *not*
-//! simulated: torn sectors, and writes of the processor that nobody saw between two calls (`tests/single_step.rs` has those).
+//! Between two flushes of a file, each 512-byte sector has versions: the durable one and every content that was seen since, at each call of
+//! the medium and at each [`SimDisk::observe`]. A power failure keeps any of them, independently. Names behave the same: each creation,
+//! renaming and removal since the folder was flushed happened or did not. Torn sectors are *not* simulated, and neither are the processor's
+//! writes between two calls (`tests/single_step.rs` tests those).
 
 mod names;
 

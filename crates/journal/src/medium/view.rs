@@ -1,8 +1,8 @@
 //! Read-only access to a namespace's files: writes stay in this process's memory.
 //!
-//! Segments are mapped privately, so a page is copied when it is written. All other files are read once and live in memory from then on.
-//! Nobody else may use the namespace meanwhile: [`ViewMedium::open`] refuses one that is in use, and [`Medium::is_undisturbed`] checks that
-//! no process has opened it since.
+//! Segments are mapped privately, so a page is copied when it is written. All other files are read once and are in memory from then on. No
+//! other process may use the namespace meanwhile: [`ViewMedium::open`] refuses one that is in use, and [`Medium::is_undisturbed`] checks
+//! that no process has opened it since.
 
 use super::{
     FileMedium, Medium, NotFlushed, Region, Slot,

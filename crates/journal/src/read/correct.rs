@@ -1,4 +1,4 @@
-//! An index that disagrees with the journal: the journal is right, and the index is corrected.
+//! Corrects an index that disagrees with the journal.
 
 use crate::{
     catalog::Log,

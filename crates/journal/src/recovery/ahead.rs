@@ -1,9 +1,8 @@
-//! Segments read and verified ahead of the one that recovery follows the chain through, by two threads.
+//! Two threads that read and verify segments ahead of the one whose chain recovery is following.
 //!
-//! Recovery follows one chain from entry to entry; reading the files and verifying checksums needs no order. Whichever of the two
-//! threads has nothing to do takes the next segment: it has the kernel read it into the mapping, piece by piece, which says what the
-//! disk cannot give, and verifies its entries. What that finds is a hint: an entry that is not known to be whole is verified when
-//! the chain comes to it.
+//! Recovery follows one chain from entry to entry; reading the files and verifying checksums needs no order. A free thread takes the next
+//! segment: it makes the kernel read it into the mapping, piece by piece, which shows the pages that the disk cannot read, and verifies its
+//! entries. The result is a hint: an entry that is not known to be intact is verified again when the chain reaches it.
 
 use crate::{
     entry::{ALIGN_BYTES, HEADER_BYTES},

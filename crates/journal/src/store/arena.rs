@@ -8,12 +8,12 @@
 //! +------------+------------+--------+-------+--------+-------------+----------------
 //! ```
 //!
-//! Every process reserves addresses for far more than the file holds, so a process that extends the file extends it for
-//! all. Extents are powers of two from 64 bytes on. One that is given back is linked into the list of its size; a new one is
-//! taken from there, or from behind all others. Allocation happens under the journal's lock; a process that dies between any two
-//! stores of it costs at worst the extent it was about to use or to give back, until the arena is rebuilt.
+//! Every process reserves addresses for far more than the file holds, so a process that extends the file extends it for all. Extents are
+//! powers of two from 64 bytes on. A freed extent is linked into the list of its size; a new one is taken from that list, or from the end
+//! of the used storage. Allocation happens under the journal's lock; a process that dies between any two stores of it loses at most the
+//! extent that it was about to use or to free, until the arena is rebuilt.
 //!
-//! Nothing here is truth: the whole file can be made again from the journal.
+//! Nothing here is authoritative: the whole file can be rebuilt from the journal.
 
 use crate::{
     medium::{Medium, Region},

@@ -1,7 +1,7 @@
 //! The control page: memory that live processes share. Not part of the portable format; rebuilt when no process is alive.
 //!
-//! Only the word `last` determines what is committed; the rest can be derived from it and the entries, so whatever a process leaves that
-//! dies between two instructions, the next one can repair it:
+//! Only the word `last` determines what is committed. The rest can be derived from it and the entries, so if a process dies between two
+//! instructions, the next one can repair the page:
 //!
 //! | word | meaning | after its writer's death |
 //! |---|---|---|
@@ -24,9 +24,9 @@
 //! | `cataloged` | the newest segment that a whole CATALOG begins in | only costs a CATALOG |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 //!
-//! The page is memory, and memory fails: a flipped bit must not be built upon. A process that takes the lock after its
-//! release finds `check` in agreement with the words, or closes the journal. If the owner died instead, `check` may be of the
-//! state before, and `last` counts, which the entries there prove. What is reported as durable is read with its proof.
+//! The page is memory, and memory can fail: a flipped bit must be detected. A process that takes the lock after its release verifies
+//! `check` against the words, and closes the journal if they disagree. If the owner died instead, `check` may belong to the previous state;
+//! then `last` is used, which the entries at its position confirm. The durable position is always read together with its proof.
 
 use crate::{
     medium::{Medium, Region, Slot},

@@ -13,11 +13,11 @@
 //! | function | where item `n` was opened, where the last note on it stands, and where it was closed | the newest number | how many were closed |
 //! | journal | where the entry with sequence `256 × (n − 1)` stands | the newest item | – |
 //!
-//! Items before `low` are not held. Of a function's items it is known which are open: a block has a bit for each, and a bit for
-//! each 64 of these, in words of the items that are otherwise not used.
+//! Items before `low` are not kept. A block has a bit for each open item of a function, and a bit for each 64 of these bits, in words of
+//! the items that are otherwise unused.
 //!
-//! Counters are absolute, and items are written before what says that they are there; so doing it twice is the same as doing it
-//! once, and a process may die in between.
+//! Counters are absolute, and an item is written before the counter that makes it visible. So applying an entry twice is the same as
+//! applying it once, and a process may die in between.
 
 use super::{
     arena::{Arena, ENTRY_WORDS},

@@ -7,12 +7,11 @@
 //!                                             \ nothing held there: no block
 //! ```
 //!
-//! Item `n` has place `n` modulo the number of places, a power of two that grows when what is held would not fit. Blocks move
-//! to the larger directory as they are, but for the one that held both ends of the ring: so growing copies 32 KiB at most.
+//! Item `n` has place `n` modulo the number of places, a power of two that grows when what is held would not fit. Blocks move to the larger
+//! directory unchanged, except the one with both ends of the ring, so growing copies at most 32 KiB.
 //!
-//! All that changes where items are is done under the journal's lock. Readers take none: the ring word has a version, and who
-//! finds it changed looks again. A process that dies in between leaves the old ring or the new one, and at worst an extent that
-//! nobody uses.
+//! Items are moved only under the journal's lock. Readers take no lock: the ring word has a version, and a reader that finds it changed
+//! reads again. A process that dies in between leaves the old ring or the new one, and at worst an unused extent.
 
 use super::arena::Arena;
 use std::{

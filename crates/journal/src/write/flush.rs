@@ -1,4 +1,4 @@
-//! Durability: group commit. A thread that finds no flush in progress makes everything written so far durable, for all waiters.
+//! Durability: group commit. A thread that finds no flush in progress flushes everything written so far, for all waiters.
 
 use super::waiters::Waiters;
 use crate::{

@@ -1,9 +1,9 @@
 //! A word in shared memory that says "a thread may be asleep here", and on which those threads sleep.
 //!
-//! Its lowest bit is the flag; the rest counts wake-ups. A waiter sets the flag, looks once more for what it waits for, and
-//! sleeps while the word is what it was then. A waker publishes first; if the flag is set it clears it and counts, in one
-//! step. So a waiter that looked too early finds another word and does not fall asleep, also if a second waiter has set
-//! the flag again meanwhile; and no waiter's flag is cleared without a wake-up for it.
+//! Its lowest bit is the flag; the rest counts wake-ups. A waiter sets the flag, checks its condition once more, and sleeps as long as the
+//! word is unchanged. A waker publishes first; if the flag is set, it clears it and increments the count, in one step. So a waiter that
+//! checked too early finds another word and does not sleep, even if a second waiter has set the flag again meanwhile; and no flag is
+//! cleared without a wake-up.
 
 use super::lock::{sleep, wake};
 use std::{

@@ -1,4 +1,4 @@
-//! What entries say of one run: the one place that gives them their meaning.
+//! The state of one run from its entries: the only code that interprets them.
 //!
 //! ```text
 //!   TRIGGER ──> FIRED ──> (FIRED, waits) ──> FIRED ──> READ, CALL, APPEND… ──> DONE

@@ -1,4 +1,4 @@
-//! Runs for those who ask: one by its id, or the newest of many. Both are found by the indexes of the functions and cost what they show.
+//! Lists runs: one by its id, or the newest ones. Both use the indexes of the functions, and take time in proportion to their output.
 
 use super::{
     Attempt, Ending, RecordRef, RunError, RunFilter, RunPage, RunState, RunView,

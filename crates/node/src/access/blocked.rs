@@ -1,5 +1,5 @@
-//! What blocks a journal that is not broken: the holder of its lock does not release it, or the disk does not answer. A look takes no lock
-//! and waits for nothing.
+//! What blocks a journal that is not broken: the holder of its lock does not release it, or the disk does not answer. Checking takes no
+//! lock and does not wait.
 
 use crate::Gate;
 use millrace_journal::{Journal, Position, Writer, medium::Holder};

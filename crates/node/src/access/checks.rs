@@ -1,4 +1,4 @@
-//! The rights of a caller at a door, and what belongs to the caller: idempotency keys, streams, rates.
+//! The rights of a caller, and what belongs to it: idempotency keys, streams, rates.
 
 use super::Access;
 use crate::{

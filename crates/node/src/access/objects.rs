@@ -1,4 +1,4 @@
-//! Shared objects and tasks through a door.
+//! The access of a caller to shared objects and tasks.
 
 use super::Access;
 use crate::{

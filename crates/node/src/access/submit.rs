@@ -1,8 +1,8 @@
 //! Commits on behalf of event loops, on a thread of their own.
 //!
-//! An event loop must not wait: the holder of the journal's lock may be stopped, and a disk may be slow. A loop commits by itself only
-//! where nobody else would have to wait with it ([`Access::now`]), and hands over everything else ([`Access::submit`]). Submissions are
-//! committed in their order.
+//! An event loop must not wait: the holder of the journal's lock may be stopped, and a disk may be slow. A loop commits by itself only if
+//! no other client would have to wait with it ([`Access::now`]), and passes everything else to this thread ([`Access::submit`]).
+//! Submissions are committed in their order.
 
 use super::Access;
 use crate::{Gate, Gated};

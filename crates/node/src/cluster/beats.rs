@@ -1,4 +1,4 @@
-//! What two hosts say to each other about all groups at once: those that rest under one of them, and those that are not to.
+//! Messages between two hosts about all groups at once: the groups that rest, and those that must not.
 //!
 //! ```text
 //!  BEATS  1  host (8, little-endian)  of each group that rests under it and that the other keeps: group (4)  term (8)  last entry (8)

@@ -1,4 +1,4 @@
-//! What callers ask of a cluster: about topics, and about the groups that have them.
+//! Requests of callers to a cluster: about topics, and about the groups that have them.
 
 use super::{
     Cluster, GROWTH_MAX, Joined, KnownMember, MAIN, MAIN_NAME, Member, Reply, Shared, WAITERS_MAX, Waiter, deliver,

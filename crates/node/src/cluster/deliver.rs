@@ -1,7 +1,7 @@
-//! Has functions run for the records of topics that they are subscribed to here.
+//! Runs functions for the records of topics that they are subscribed to on this host.
 //!
 //! A record goes into the log `_topic/FUNCTION/TOPIC` of this host's namespace, in one batch with the run that it triggers and with the
-//! cursor of the subscription. So each record triggers one run, whatever crashed in between.
+//! cursor of the subscription. So each record triggers one run, even after crashes.
 
 use super::{Shared, groups::Group, locked};
 use millrace_group::{Place, Subscription};

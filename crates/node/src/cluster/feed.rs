@@ -1,7 +1,7 @@
 //! Publishes the records of logs of this host that feed topics.
 //!
-//! The topic knows the last record of each of its feeds, so each record is published once and in order, whatever crashed in between; while
-//! the group cannot be reached, records wait in the log, as long as its history is.
+//! The topic knows the last record of each of its feeds, so each record is published once and in order, even after crashes. While the group
+//! cannot be reached, records wait in the log, up to its history.
 
 use super::{Shared, driver::Input, groups::Group, locked};
 use millrace_group::{Action, Durability};

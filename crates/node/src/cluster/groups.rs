@@ -1,4 +1,4 @@
-//! The groups of which a replica is here, and how the group of a topic is found.
+//! The groups with a replica on this host, and how the group of a topic is found.
 
 use super::{Facts, MAIN, MAIN_NAME, Shared, driver::Input, locked, store::Store};
 use crate::Namespace;

@@ -1,4 +1,4 @@
-//! The cluster, its groups and its topics as they are told.
+//! The cluster, its groups and its topics as they are reported.
 
 use super::{BEHIND_MAX, Cluster, Shared, groups::Group, locked, shown};
 use millrace_group::{Directory, MAIN_NAME, Member, Role, Topic};

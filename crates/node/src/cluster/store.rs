@@ -9,8 +9,8 @@
 //!  END      6  index (8)  term (8)  first (8)  before (8)  voters (2)  learners (2)  their ids (8 each)
 //! ```
 //!
-//! A follower whose end was wrong has the right one behind it. Topics point at PROPOSE and KEPT records, so the bytes of a published record
-//! are read where they stand. What is in front of a snapshot, and of the first entry that is left behind it, is trimmed.
+//! If a follower had wrong entries at its end, the right ones follow them. Topics refer to PROPOSE and KEPT records, so the bytes of a
+//! published record are read in place. Everything before a snapshot, and before the first entry that is kept after it, is trimmed.
 
 use crate::Namespace;
 use millrace_group::{Command, Form, Mark, Payloads, Place, Proposal, Recovered, State, Turn, Write};

@@ -1,4 +1,4 @@
-//! The code of a function on its way to a host: what it consists of, each file by the hash of its content.
+//! The code of a function that is being sent to a host: its files, each with the hash of its content.
 
 use crate::{Code, Error, Result, functions};
 use serde::{Deserialize, Serialize};

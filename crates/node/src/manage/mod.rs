@@ -1,5 +1,5 @@
-//! What is asked of a namespace's functions, relays and logs from elsewhere, as JSON: the same over the wire protocol and HTTP. How
-//! an application and its code get to the host is in [`bundle`] and [`uploads`].
+//! Requests of other machines for changes of a namespace's functions, relays and logs, as JSON: the same over the wire protocol and HTTP.
+//! [`bundle`] and [`uploads`] send an application and its code to the host.
 
 pub mod bundle;
 pub mod uploads;

@@ -1,6 +1,6 @@
-//! Files on their way to a host: each arrives in order, and counts once its content has the hash it was asked for by. They lie in a
-//! directory of their own, which goes with the connection that they came over, or once nothing more came for a while and another
-//! deployment is announced.
+//! Files that are being sent to a host: each arrives in order, and is accepted once its content has the announced hash. They are in a
+//! directory of their own, which is removed with their connection, or, after a minute without progress, when another deployment is
+//! announced.
 
 use super::bundle::{Bundle, Item};
 use crate::{Code, Error, Name, Result};

@@ -5,8 +5,8 @@
 //!                            thread: begin ──> Hands::run ── its worker ──> finish
 //! ```
 //!
-//! As many steps of a pool run at once as its tasks may. A step that waits for another object does not count, so the step that it waits
-//! for has a thread, up to [`HANDS_MAX`] in all. A circle of steps that wait for each other is found when the call that closes it is made.
+//! At most as many steps of a pool run at once as tasks of the pool. A step that waits for another object does not count, so that the step
+//! that it waits for gets a thread, up to [`HANDS_MAX`] in all. A cycle of waiting steps is detected by the call that would complete it.
 
 use super::{Inner, Objects, State, task::Answer};
 use crate::Namespace;

@@ -6,7 +6,7 @@
 //!  dispatch ── a task ─────┘
 //! ```
 //!
-//! A call takes its lock for as long as the method runs, which is short, and holds it for nothing else. Anyone who waits is a waker.
+//! A call holds the lock only while its method runs, which is short. Waiting calls are wakers.
 
 mod crew;
 mod task;

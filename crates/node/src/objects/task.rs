@@ -1,4 +1,4 @@
-//! Shared objects as tasks call them: the run is the session, so what an attempt did that is tried again counts once.
+//! Calls of shared objects by tasks: the run is the session, so the calls of a repeated attempt count once.
 
 use super::{Answered, Objects, Waiting};
 use millrace_dispatch::{Asked, Later, Objects as Callee};

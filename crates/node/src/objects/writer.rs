@@ -4,9 +4,9 @@
 //!  a step ── its record ──> queue ── commit ──> written: the answers that wait for it go to the gate
 //! ```
 //!
-//! The steps are in the log in the order in which they were taken. Answers about a persistent object wait until its last step is written,
-//! and then at the gate until that is as durable as the namespace says. Once the log is twice as long as the objects, a snapshot goes into
-//! it between other steps, and what is in front of that is trimmed.
+//! The log has the steps in their order. Answers about a persistent object wait until its last step is written, and then at the gate until
+//! that step has the durability of the namespace. Once the log is twice as long as the objects, the thread writes a snapshot between other
+//! steps, and trims everything before the snapshot.
 
 use super::{Inner, Slot, State};
 use crate::Namespace;

@@ -1,4 +1,4 @@
-//! Repairs: the host replays and applies what is asked for, in a thread of its own; without a host, the caller does it here.
+//! Repairs: the host replays and applies requested repairs in a thread of its own; without a host, the caller does so.
 
 mod ask;
 

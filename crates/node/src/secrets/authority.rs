@@ -4,8 +4,8 @@
 //!  "MRAUTH1\n" (8)  id (8)  n (1)  n × (generation (2)  key (32))  SHA-256 of all before (32)
 //! ```
 //!
-//! It is made when it is first needed. Backups do not have it, and neither do namespaces that were restored or salvaged: a copy makes
-//! one of its own, so that capabilities of the original mean nothing there.
+//! It is created when it is first needed. Backups do not contain it, and neither do restored or salvaged namespaces: a copy creates its
+//! own, so that capabilities of the original are invalid there.
 
 use super::files::Folder;
 use millrace_wire::{

@@ -1,4 +1,4 @@
-//! The keys and revocations that capabilities are verified with: as of one moment, or as they are now.
+//! The keys and revocations for verifying capabilities: as of one moment, or the current ones.
 
 use super::{
     authority::{Authority, random, random_id},

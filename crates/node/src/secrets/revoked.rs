@@ -1,7 +1,7 @@
 //! Revocations: the ids of capabilities that end before they expire, in the log `_revoked`.
 //!
-//! A record says an id, and until when it must be kept: the capability would have expired by then. The log's history is twice as long
-//! as the list may be. When it is full, what still counts is appended again before the oldest records leave it.
+//! A record has an id, and the time until which it must be kept: by then the capability would have expired. The log's history is twice the
+//! maximum length of the list. When it is full, revocations that are still needed are appended again before the oldest records leave it.
 
 use crate::audit::{Act, Audited};
 use millrace_journal::{Durability, Log};

@@ -7,8 +7,8 @@
 //!  functions/<sha256>/  code
 //! ```
 //!
-//! A backup is not a namespace: nothing opens it but [`restore`], which makes another namespace of it, and a look at what is
-//! in it, which also tells what is damaged and saves the rest.
+//! A backup is not a namespace: only [`restore`], which creates another namespace from it, and the check, which reports damage and salvages
+//! the rest, can open it.
 
 use super::inspect::{Inspection, examine_with};
 use crate::{Namespace, functions, links::Links};

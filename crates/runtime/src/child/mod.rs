@@ -1,8 +1,7 @@
 //! Child processes: started without copying this process, bounded, and gone when this process is.
 //!
-//! Every child leads a process group of its own, so that what it starts can be ended with it, and gets SIGKILL when the
-//! thread that started it ends ([`keeper`] is a thread that does not). Its environment is scrubbed, and of our
-//! descriptors it has only those it is given.
+//! Every child leads a process group of its own, so that what it starts can be ended with it, and gets SIGKILL when the thread that started
+//! it ends ([`keeper`] is a thread that does not). Its environment is cleared, and it inherits only the descriptors that are passed to it.
 
 mod environment;
 mod keeper;

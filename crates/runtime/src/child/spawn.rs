@@ -1,7 +1,7 @@
 //! Starts a process as `posix_spawn` does: the child shares our memory until it executes its program.
 //!
-//! `fork` would copy the page tables of a host that maps a whole journal, and make every page it writes meanwhile a
-//! fault. `posix_spawn` itself cannot bound memory, nor tie the child's life to ours.
+//! `fork` would copy the page tables of a host that maps a whole journal, and each page that the host writes meanwhile would fault.
+//! `posix_spawn` itself can neither limit memory nor end the child with its parent.
 
 use super::{Environment, environment::cstring, process::Child};
 use crate::{Code, Error, Result};

@@ -1,4 +1,4 @@
-//! The last steps of a process before it executes a function's program: each takes something away for good.
+//! The last steps of a process before it executes a function's program: each removes a right permanently.
 
 use super::{
     defence::Defence,

@@ -1,4 +1,4 @@
-//! `millrace __sandbox`: makes one sandbox, starts processes in it, and reaps them. It runs as long as the host wants it to.
+//! `millrace __sandbox`: creates one sandbox, starts processes in it, and reaps them, until the host ends it.
 //!
 //! ```text
 //! host --exec--> outer: namespaces --fork--> init (pid 1): root directory, identity --fork--> a function's processes

@@ -1,7 +1,7 @@
-//! held.load: the highest rate of appends that a host holds for a minute, and what becomes of more.
+//! held.load: the highest rate of appends that a host sustains for a minute, and its behaviour above that rate.
 //!
-//! The load is open: record n is due at n / rate, whether or not anything before it was answered, and its latency counts
-//! from then. So a host that stalls is not spared the appends that would have come meanwhile.
+//! The load is open: record n is due at n / rate, whether or not anything before it was answered, and its latency counts from then. So the
+//! appends that are due while a host stalls count as well.
 
 use super::Host;
 use crate::{

@@ -1,4 +1,4 @@
-//! runs.list: what it costs to look at runs, each question a process of its own, in a namespace of five million.
+//! runs.list: the cost of listing runs, with a process for each query, in a namespace of five million runs.
 
 use super::super::{Measured, function, host, namespace_with_logs, text};
 use crate::{Context, Outcome, functions, measure::Repeated};

@@ -37,8 +37,8 @@ Examples:
     Attenuate(AttenuateArgs),
     /// Explain what a capability permits; works anywhere
     #[command(after_help = "\
-Every block of a capability must permit an action. The first one grants; each that was added later takes something away. Where the \
-namespace that issued it is at hand, the command also says whether the capability is valid there.
+Every block of a capability must permit an action. The first one grants rights; each later block removes some. If \
+--namespace selects the namespace that issued it, the command also says whether the capability is valid there.
 
 Examples:
   millrace cap show kitchen.cap

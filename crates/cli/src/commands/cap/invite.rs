@@ -1,4 +1,4 @@
-//! `millrace invite` and `millrace join`: two machines get to know each other by one line.
+//! `millrace invite` and `millrace join`: one line of text connects two machines.
 
 use super::{audit, rules};
 use crate::{

@@ -1,4 +1,4 @@
-//! `millrace function invoke`, and what the runs of a record came to.
+//! `millrace function invoke`, and the results of a record's runs.
 
 use crate::{
     args::InvokeArgs,

@@ -1,4 +1,4 @@
-//! `millrace completions` and `millrace man`: what the table of commands is good for besides parsing.
+//! `millrace completions` and `millrace man`: both are generated from the table of commands.
 
 mod man;
 

@@ -1,4 +1,4 @@
-//! `millrace top`: how fast a namespace is going, now.
+//! `millrace top`: the current rates of a namespace.
 
 mod keys;
 mod look;

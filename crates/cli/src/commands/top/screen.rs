@@ -1,4 +1,4 @@
-//! The picture: on a terminal it stays in place, elsewhere each look is printed below the last.
+//! The output: on a terminal each update replaces the last, elsewhere it is printed below the last.
 
 use super::look::Rates;
 use crate::{

@@ -1,4 +1,4 @@
-//! Making, changing and removing logs.
+//! Creates, changes and removes logs.
 
 use super::{check_encoding, media_type};
 use crate::{

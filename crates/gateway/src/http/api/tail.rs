@@ -1,5 +1,5 @@
-//! Following a log as server-sent events. What is sent was read through the gate; the next records are read when the
-//! client has taken the ones before, so a slow client holds no more than one step of them.
+//! Following a log as server-sent events. All records are read through the gate. The next records are read when the client has received the
+//! previous ones, so a slow client occupies memory for one step only.
 
 use super::{Rationed, bytes_of, durability, header, rationed};
 use crate::{

@@ -1,6 +1,6 @@
-//! Refuses web pages that are open in a browser on this machine: a page may send requests to any address that it can name, and a name may
-//! be made to point here. So a request must call this host by a name of this machine, and if it comes from a page, then from a page of this
-//! host.
+//! Refuses web pages that are open in a browser on this machine: a page may send requests to any address, and its author can make a name
+//! resolve to this machine. So a request must name this host by a name of this machine, and a request from a page must come from a page of
+//! this host.
 
 use hyper::{
     HeaderMap, Request, Uri, Version,

@@ -1,7 +1,7 @@
 //! Records that are JSON objects, as rows of a table: a column per field, a cell per value.
 //!
-//! A cell is the value's JSON as it was in the record, except that a text stands bare where that cannot be mistaken for
-//! other JSON. A field that is not there is an empty cell. So every value comes back exactly as it was.
+//! A cell is the value's JSON as it was in the record, except that a text has no quotes where it cannot be mistaken for other JSON. An
+//! absent field is an empty cell. So an import restores every value exactly.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
