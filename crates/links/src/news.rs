@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_once_and_one_that_comes_and_goes_is_bounded() {
+    fn each_change_is_reported_once_and_repeated_changes_are_bounded() {
         let begun = Instant::now();
         let (mut reported, course) = (Reported::new(7, 0, begun), Course::new());
         let mut look = |course: &Course, live: &LiveLink, dead, lost, seconds| {

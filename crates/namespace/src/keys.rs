@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_older_software_noted_is_answered() {
+    fn keys_recorded_by_older_versions_are_answered() {
         let dir = tempfile::tempdir().unwrap();
         let namespace = Namespace::create(&dir.path().join("n"), &CreateOptions::default()).unwrap();
         namespace.create_log(&"a".parse().unwrap(), 100).unwrap();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_what_has_room_the_oldest_are_forgotten() {
+    fn beyond_the_limit_the_oldest_keys_are_forgotten() {
         let mut known = Known::default();
         let long = || Receipts::Records((0..100).map(|n| (n, id(n))).collect());
         for seqno in 1..=50 {

@@ -1,6 +1,6 @@
 //! Secrets of a function: files that only its processes can read; their values are masked in everything that is reported of its runs.
 //!
-//! A value is in no argument and no variable; `MILLRACE_SECRETS` says in which directory the files are.
+//! No argument and no variable contains a value; `MILLRACE_SECRETS` names the directory of the files.
 
 use crate::{Call, Code, Completion, Error, Executor, Outcome, Progress, Rest, Result, child::Scratch};
 use rustix::fs::MemfdFlags;

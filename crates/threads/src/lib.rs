@@ -1,13 +1,12 @@
-//! Threads that do not vanish unnoticed.
+//! Detects threads that vanish.
 //!
-//! A thread can be gone without a word: a system call that ends only it, a tool, a defect. What it held is held for ever,
-//! and a host that goes on without it hangs in part. So every long-lived thread is started by [`spawn`] and is in one
-//! table until it says that it ends. A host calls [`guard`]: two watchers look at the table every two seconds, by turns, each
-//! at the other too, and end the process at once, loudly, when a thread is missing. A thread that panics ends it
-//! likewise, and so does a task that carries a [`Fuse`]. The journal needs no more than that: it recovers, and
-//! the host's supervisor starts it again.
+//! A thread can end without notice: by a system call that ends only this thread, by a tool, by a defect. Its locks are then never released,
+//! and a host that continues without it hangs in part. So every long-lived thread is started by [`spawn`] and is in a table until it ends
+//! normally. A host calls [`guard`]: two watchers check the table in turn every two seconds, and each other, and end the process with an
+//! error when a thread is missing. A thread that panics ends the process too, and so does a task with a [`Fuse`]. This is sufficient: the
+//! journal recovers, and the host's supervisor starts it again.
 //!
-//! The watchers take no lock and allocate nothing: a thread that vanished may have held the lock of either.
+//! The watchers take no lock and allocate no memory, because a thread that vanished may have held the lock of either.
 
 #[allow(unsafe_code)]
 mod system;

@@ -1,6 +1,6 @@
 //! One error type for the whole project: a stable code and the details.
 //!
-//! The remedy is not carried along; it belongs to the code and is looked up when the error is shown.
+//! The remedy is not part of the error; it belongs to the code and is looked up when the error is shown.
 
 use std::{fmt, num::NonZeroU32};
 

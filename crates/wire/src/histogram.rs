@@ -1,4 +1,4 @@
-//! How long something took, counted in buckets: what Prometheus calls a histogram.
+//! A histogram of durations in buckets, as in Prometheus.
 
 use crate::Name;
 use std::{

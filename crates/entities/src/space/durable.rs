@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_any_calls_restores_what_was_there() {
+    fn the_log_of_any_calls_restores_their_state() {
         for seed in 0..60 {
             let mut world = World::new(seed);
             for _ in 0..120 {
@@ -709,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_between_other_steps_stands_for_all_that_is_in_front_of_it() {
+    fn a_snapshot_between_other_steps_replaces_everything_before_it() {
         for seed in 0..60 {
             let mut world = World::new(seed);
             // So that most entities have several parts.

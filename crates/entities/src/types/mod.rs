@@ -368,7 +368,7 @@ fn done() -> std::result::Result<Flow, Raised> {
     reply(value::nil())
 }
 
-/// Its method table has no such name: the door asks that before.
+/// The method table has no such name; callers check this first.
 fn unknown(method: &str) -> std::result::Result<Flow, Raised> {
     Err(Raised::new("AttributeError", method))
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  bytes --> watched --> hyper --> session --> guard, route --> records, tail, logs, documents, metrics
 //!              |                      |                              |
-//!        slow? stuck?            every refusal is                  Door: held at the gate
+//!        slow? stuck?            every refusal is                  Access: waits at the gate
 //!                                the same JSON body
 //! ```
 //!

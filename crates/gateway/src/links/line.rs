@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_service_that_hangs_holds_up_no_link_and_no_end() {
+    fn a_hanging_name_service_delays_no_link_and_no_shutdown() {
         let (open, closed) = mpsc::sync_channel::<()>(0);
         let closed = std::sync::Mutex::new(closed);
         // It answers only once the test has ended.

@@ -280,7 +280,7 @@ pub(super) async fn manage(
     document.map(Answer::Document)
 }
 
-/// Redeems the invitation that a door was opened with, on a thread that may wait.
+/// Redeems the invitation of this connection, on a thread that may wait.
 pub(super) async fn redeem(hosted: Arc<Hosted>, permits: Permits, access: Access) -> Result<Answer> {
     let _permit = permits.acquire().await;
     hosted.define(access, Access::redeem).await.map(Answer::Capability)

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_meets_the_keys_of_another_in_a_topic() {
+    fn callers_cannot_reach_the_keys_of_others_in_a_topic() {
         let dir = tempfile::tempdir().unwrap();
         let served = served(dir.path());
         let authority = Authority::ensure(served.namespace().dir()).unwrap();

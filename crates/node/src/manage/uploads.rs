@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_of_which_nothing_comes_gives_its_place_to_others() {
+    fn a_deployment_without_progress_gives_up_its_place() {
         let dir = tempfile::tempdir().unwrap();
         let [idle, busy] = [Uploads::default(), Uploads::default()];
         for uploads in [&idle, &busy] {

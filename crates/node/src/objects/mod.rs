@@ -1,9 +1,9 @@
 //! Shared objects of a host: one space in its memory, the waiting calls, and the thread that ends leases.
 //!
 //! ```text
-//!  gateway ── Door::call ──┐
-//!                          ├──> Objects: one lock ── Space::call ──> answer, or a Waiting that is woken
-//!  dispatch ── a task ─────┘
+//!  gateway ── Access::call ─┐
+//!                           ├──> Objects: one lock ── Space::call ──> answer, or a Waiting that is woken
+//!  dispatch ── a task ──────┘
 //! ```
 //!
 //! A call holds the lock only while its method runs, which is short. Waiting calls are wakers.

@@ -4,9 +4,9 @@
 //! host --exec--> outer: namespaces --fork--> init (pid 1): root directory, identity --fork--> a function's processes
 //! ```
 //!
-//! It is a program of its own, started without threads, keys or maps of the host's, so that nothing of these can be found in it. It
-//! dies with the host, and all processes of the sandbox with it. What its processes can reach of it: nothing, it cannot be
-//! traced or signalled, and takes requests from its channel only.
+//! It is a separate program without the host's threads, keys or mappings, so a function cannot find any of them in it. It ends with the
+//! host, and all processes of the sandbox end with it. The functions' processes can neither trace nor signal it, and it accepts requests
+//! from its channel only.
 
 use super::{
     confine,

@@ -1,7 +1,7 @@
-//! The system calls of a function. What is not listed does not exist for it: ENOSYS, so that libraries fall back to older calls.
+//! The system calls of a function. All others fail with ENOSYS, so that libraries fall back to older calls.
 //!
-//! The list is what systemd calls `@system-service`, less what reaches into other processes, into the kernel's own programs
-//! (bpf, io_uring, userfaultfd, perf), keys, mounts and namespaces. A call of another architecture ends the process.
+//! The list is `@system-service` of systemd without the calls for other processes, programs in the kernel (bpf, io_uring, userfaultfd,
+//! perf), keys, mounts and namespaces. A call of another architecture ends the process.
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Compare, SeccompCondition as Condition,

@@ -1,7 +1,7 @@
 //! The calls of a module to the host: the imports of module `millrace`.
 //!
-//! Pointers and lengths are offsets into the module's memory and are checked here. Wrong ones end the run; what the
-//! namespace refuses comes back as a negative number, the error's code: -2105 for MR2105.
+//! Pointers and lengths are offsets into the module's memory and are checked here. Invalid ones end the run. A call that the namespace
+//! refuses returns the error's code as a negative number: -2105 for MR2105.
 
 use super::lend::Lent;
 use crate::{Code, Error, HostCalls, Invocation, Limits, Outcome, Rest, appends::Appends, output::Output};

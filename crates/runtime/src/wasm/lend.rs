@@ -1,4 +1,4 @@
-//! Lends a call, and who follows its batch, to a store.
+//! Lends a call, and the observer of its batch, to a store.
 //!
 //! A `Store<T>` wants a `T: 'static`, but a call borrows from its batch. So the store gets a [`Lent`], which forgets the
 //! lifetimes and works only until [`lend`] takes the call back.

@@ -1,4 +1,4 @@
-//! The slots for instances: a run that finds none free waits for one.
+//! The slots for instances: a run waits until one is free.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

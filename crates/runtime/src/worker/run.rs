@@ -1,4 +1,4 @@
-//! The run in progress: what its frames mean.
+//! The run in progress: interprets its frames.
 
 use super::frame::{Frame, Kind, put_answer};
 use crate::{

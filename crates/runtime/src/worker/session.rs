@@ -6,9 +6,9 @@
 //!         output <==pipe==== its stdout and stderr
 //! ```
 //!
-//! The thread that runs a batch never blocks on one direction while the other waits: it sends what the socket takes,
-//! then sleeps until anything of {socket, pipe, end of the process, deadline} happens. A worker writes a run's frames
-//! up to DONE before it begins the next run, so the run in progress is always known.
+//! The thread that runs a batch never blocks on one direction while the other waits: it sends as much as the socket accepts, then sleeps
+//! until an event of {socket, pipe, end of the process, deadline}. A worker writes a run's frames up to DONE before it begins the next run,
+//! so the run in progress is always known.
 
 use super::{
     frame::{self, Frame, Kind},

@@ -2,10 +2,10 @@
 //!
 //! Starting Python and importing a module takes 20 ms to seconds, a fork 1 ms. The zygote forks a worker on request and reaps it on
 //! request. It runs the function's imports, so it is not trusted: the kernel identifies a worker, as the sender of a channel's first bytes,
-//! and a worker is killed through its pidfd. What the zygote says is given back to it when it is to reap, and reported.
+//! and a worker is killed through its pidfd. The process id that a zygote reports is used only in the request to reap, and in reports.
 //!
-//! An answer belongs to the last request only as long as every request was answered. A zygote with an unanswered
-//! request gets no more of them: it stays alive for the workers that it has, and others are forked from another zygote.
+//! An answer can be assigned to the last request only if every request before was answered. So a zygote with an unanswered request gets no
+//! further requests: it stays alive for its workers, and new workers are forked from another zygote.
 
 use super::python::PythonSpec;
 use crate::{

@@ -1,4 +1,4 @@
-//! An invitation: where a namespace is, by which key its host is recognised, and a token that is good for being redeemed once.
+//! An invitation: the address of a namespace, the key of its host, and a token that can be redeemed once.
 //!
 //! ```text
 //!  mri1_ base64url of   key (32)  length (1)  address, as mr://host:port/namespace without mr://  token
