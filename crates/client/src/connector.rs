@@ -50,7 +50,7 @@ fn literal(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
     Some(vec![SocketAddr::new(address, port)])
 }
 
-/// Does `work` on a thread of its own, and tells `done` if it ever ends.
+/// Executes `work` on a thread of its own, and calls `done` when it ends.
 fn begin<T: 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
     done: impl FnOnce(io::Result<T>) + Send + 'static,

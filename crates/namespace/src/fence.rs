@@ -45,7 +45,7 @@ impl Replaced {
     /// Whether a run that has used this may have used one of them.
     fn concerns(&self, (log, seqno, what): &Used) -> bool {
         match what {
-            // What was void behind the newest record may be void no more.
+            // A void slot after the newest record may no longer be void.
             What::Latest => self.newest.get(log).is_some_and(|newest| newest >= seqno),
             _ => self.slots.contains(&(*log, *seqno)),
         }
@@ -68,7 +68,7 @@ struct Fences {
     applied: Vec<(Position, Replaced)>,
 }
 
-/// What the fence says of a run.
+/// The fence's decision about a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It may be published.

@@ -98,7 +98,7 @@ pub fn holder(dir: &Path) -> Result<Option<Holder>> {
     }
 }
 
-/// Who holds the lock; unknown in the moment between locking the file and writing it.
+/// The owner of the lock; unknown between locking the file and writing it.
 fn read_holder(file: &mut File) -> Holder {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(HOLDER_BYTES_MAX).read_to_string(&mut text));

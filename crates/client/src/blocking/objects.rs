@@ -19,7 +19,7 @@ use std::thread;
 /// A call of a shared object.
 pub type Asked<'a> = Call<'a>;
 
-/// What a call came to.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It returned this value, in MessagePack.

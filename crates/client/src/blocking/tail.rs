@@ -143,7 +143,7 @@ impl Tail {
             held.extend(batch.records);
             Ok(true)
         })?;
-        // What was taken in before is gone by now, so only what this call brought is held.
+        // The records of the previous call are gone by now, so only those of this call are kept.
         let more = goal.saturating_sub(*credit);
         if more > goal / 2 {
             *credit += more;

@@ -35,7 +35,7 @@ pub(crate) fn failed(error: &std::io::Error) -> Error {
     Code::ConnectionLost.error(format!("the connection broke: {error}"))
 }
 
-/// What a client shows of its capability on a connection with this binding.
+/// The proof of a client's capability on a connection with this binding.
 pub(crate) fn proof(credentials: &Credentials, binding: Option<&Binding>) -> Option<[u8; 32]> {
     credentials.capability.as_ref().zip(binding).map(|(token, binding)| token.proof(binding))
 }

@@ -35,7 +35,7 @@ pub struct Greeted {
     pub host: Host,
     /// The host's clock.
     pub hlc: Hlc,
-    /// What was received behind the greeting.
+    /// Bytes that were received after the handshake.
     pub received: BytesMut,
 }
 

@@ -14,7 +14,7 @@ use crate::{Code, Error, EventId, Hlc, Result};
 use rmp::Marker;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
-/// What a client sends first, before its first frame. No HTTP request begins so: one port serves both.
+/// The first bytes of a client, before its first frame. No HTTP request begins with them, so one port serves both.
 pub const PREFACE: [u8; 4] = *b"MR/2";
 /// The longest frame: a record of 16 MiB, and its surroundings.
 pub const FRAME_MAX_BYTES: usize = (16 << 20) + FRAME_OVERHEAD_BYTES;

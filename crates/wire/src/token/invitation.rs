@@ -15,7 +15,7 @@ pub const INVITATION_PREFIX: &str = "mri1_";
 /// Longer than any.
 const TEXT_MAX_BYTES: usize = 4096;
 
-/// What one machine gives to another one, so that they can talk.
+/// An invitation of one machine for another one.
 #[derive(Clone, Debug)]
 pub struct Invitation {
     /// The namespace.
