@@ -37,7 +37,7 @@ impl Said {
         bytes
     }
 
-    /// What these bytes say, and which host; nothing if no host says that.
+    /// The message in these bytes and its sender; nothing if they are invalid.
     pub fn parse(bytes: &[u8]) -> Option<(u64, Self)> {
         let (kind, rest) = bytes.split_first()?;
         let (host, rest) = rest.split_first_chunk::<8>()?;

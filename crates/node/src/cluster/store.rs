@@ -25,10 +25,10 @@ const PART: u8 = 4;
 const KEPT: u8 = 5;
 const END: u8 = 6;
 const END_HEAD_BYTES: usize = 37;
-/// What an entry has in front of its data.
+/// The bytes of an entry before its data.
 pub const PROPOSE_HEAD_BYTES: usize = 18;
 const STATE_BYTES: usize = 25;
-/// What a published record has around it, at most: the name of its topic, and who published it.
+/// The maximum overhead of a published record: the name of its topic, and its publisher.
 pub const AROUND_MAX_BYTES: usize = 512;
 /// Bytes of one batch of the journal, unless one entry alone has more.
 const BATCH_MAX_BYTES: usize = 512 << 10;
@@ -45,7 +45,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Store {
-    /// The log of this group, made if there is none.
+    /// The log of this group, created if it does not exist.
     pub fn open(namespace: &Namespace, group: u32) -> Result<Self> {
         let name = names::internal(&format!("_group/{group}"));
         let committed = namespace.journal().commit(|tx| match tx.catalog().log(&name) {

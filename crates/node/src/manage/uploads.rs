@@ -32,7 +32,7 @@ static OPEN: AtomicUsize = AtomicUsize::new(0);
 /// The connections that have announced deployments.
 static ANNOUNCED: Mutex<Vec<Weak<Mutex<Slot>>>> = Mutex::new(Vec::new());
 
-/// What was sent over one connection.
+/// The files that were sent over one connection.
 #[derive(Default)]
 pub struct Uploads(Arc<Mutex<Slot>>);
 
@@ -47,7 +47,7 @@ pub(crate) struct Slot {
 /// The files of a deployment that was announced.
 pub(crate) struct Staging {
     dir: PathBuf,
-    /// Who announced it.
+    /// The caller that announced it.
     pub principal: Principal,
     /// The functions that are to be deployed.
     pub functions: Vec<Name>,
@@ -240,7 +240,7 @@ fn make_dir(path: &Path) -> Result<()> {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What cannot be removed is removed when the next host starts.
+        // Files that cannot be removed now are removed when the next host starts.
         let _ = fs::remove_dir_all(&self.dir);
         OPEN.fetch_sub(1, Ordering::AcqRel);
     }

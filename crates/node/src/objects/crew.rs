@@ -26,7 +26,7 @@ use std::{
 
 /// How long a thread without a step keeps its worker.
 const IDLE: Duration = Duration::from_secs(60);
-/// How much longer than its method a step may take: the worker ends the method by itself first.
+/// How much longer than its method a step may take; the worker ends the method first.
 const GRACE: Duration = Duration::from_secs(1);
 /// How much longer a step may take that first loads its class.
 const LOADING: Duration = Duration::from_secs(60);
@@ -35,11 +35,11 @@ const LEASE_MS: u64 = 24 * 3_600_000;
 
 /// The log of which a worker's handler knows a step.
 const STEPS: &str = "_steps/";
-/// What a step asks for and leaves, under names that no log has.
+/// The names of a step's requests and results, which are no names of logs.
 const FIELDS: &str = "_step/fields";
 const RESULT: &str = "_step/result";
 
-// How a worker says what came of a step.
+// How a worker reports the outcome of a step.
 const RETURNED: i64 = 0;
 const RAISED: i64 = 1;
 const NOT_BEGUN: i64 = 2;
@@ -65,7 +65,7 @@ struct Running {
 
 #[derive(Default)]
 struct Crew {
-    /// Objects whose next step nobody has taken yet.
+    /// Objects whose next step no worker has taken yet.
     queue: VecDeque<Box<str>>,
     idle: Vec<Arc<Post>>,
     threads: usize,
@@ -110,7 +110,7 @@ impl Crews {
         None
     }
 
-    /// A step waits for the method of another object, or for none any more.
+    /// A step waits for the method of another object, or no longer waits.
     pub fn waits(&mut self, session: &Session, key: Option<&str>) {
         if let Some(step) = self.steps.get_mut(session) {
             step.waits_for = key.map(Into::into);
@@ -154,7 +154,7 @@ impl Inner {
         let crew = state.crews.crews.entry(pool.into()).or_default();
         let last =
             crew.idle.iter().position(|post| post.next().last == key).unwrap_or(crew.idle.len().saturating_sub(1));
-        // A step that was blocked may go on meanwhile: then a thread more than should be is at work for a while.
+        // A blocked step may continue meanwhile; then there is one active thread too many for a while.
         let busy = crew.threads - crew.idle.len();
         let may_run = busy.saturating_sub(crew.blocked) < crew.concurrency.max(1);
         if may_run && last < crew.idle.len() {
@@ -186,7 +186,7 @@ impl Inner {
         }
     }
 
-    /// A step begins to wait, or goes on.
+    /// A step begins to wait, or continues.
     fn block(self: &Arc<Self>, pool: &str, blocks: bool, of: &Session) {
         let mut state = self.state();
         if !blocks {
@@ -263,12 +263,12 @@ fn step(inner: &Arc<Inner>, pool: &str, key: &str, hand: &mut Hand) {
     state.crews.steps.remove(&session);
     state.crews.occupied.remove(key);
     state.space.finish(&job, finished, moment);
-    // What the method has acquired and not released is free again.
+    // Locks that the method acquired and did not release are released.
     state.space.end(&session, moment);
     inner.hand_out(state);
 }
 
-/// A session that nobody else has chosen.
+/// A unique session.
 fn digest(of: &[u8]) -> Session {
     let digest = Sha256::digest(of);
     std::array::from_fn::<u8, SESSION_BYTES, _>(|at| digest[at])
@@ -287,7 +287,7 @@ fn run(inner: &Arc<Inner>, pool: &str, job: &Job, session: Session, hand: &mut H
     finished_of(&result)
 }
 
-/// What a worker leaves: how it ended, the value or the exception, and the fields that changed.
+/// The result of a worker: the outcome, the value or the exception, and the changed fields.
 fn finished_of(result: &[u8]) -> Result<Finished> {
     let wrong = || Code::WorkerProtocol.error("the result of a step is not as the protocol has it");
     let elements = value::elements(result)?;
@@ -303,7 +303,7 @@ fn finished_of(result: &[u8]) -> Result<Finished> {
     Ok(Finished::Ran(answer, changed.chunks_exact(2).map(change).collect()))
 }
 
-/// What a step asks of its host.
+/// The requests of a step to its host.
 struct StepCalls<'a> {
     inner: &'a Arc<Inner>,
     pool: &'a str,

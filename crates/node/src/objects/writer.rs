@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_secs(60);
 /// An answer, and the call that waits for it.
 type Late = (Arc<Slot>, Result<Called>);
 
-/// What is to be written, and who waits for it.
+/// The records to be written, and their waiters.
 #[derive(Default)]
 pub(super) struct Pen {
     queue: VecDeque<Vec<u8>>,
@@ -51,7 +51,7 @@ pub(super) struct Pen {
     safe: Position,
     /// Answers, by the number of records that have to be written before.
     late: BTreeMap<u64, Vec<Late>>,
-    /// Why nothing can be written any more.
+    /// Why nothing more can be written.
     failure: Option<Error>,
     /// The number of the log's newest record when the host started.
     base: u64,
@@ -93,7 +93,7 @@ impl Pen {
         self.late.entry(after).or_default().push((slot, called));
     }
 
-    /// Why no persistent object can be called any more.
+    /// Why persistent objects can no longer be called.
     pub fn check(&self) -> Result<()> {
         self.failure.clone().map_or(Ok(()), Err)
     }
@@ -211,7 +211,7 @@ fn may_pass(error: &Error) -> bool {
     matches!(error.code(), Code::DiskFull | Code::ReadOnly | Code::JournalFull | Code::Busy)
 }
 
-/// Writes until nobody has the objects any more.
+/// Writes until the objects are no longer in use.
 pub(super) fn write(objects: &Weak<Inner>) {
     while let Some(inner) = objects.upgrade() {
         let mut state = inner.state();

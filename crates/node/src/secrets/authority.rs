@@ -24,7 +24,7 @@ const CHECKSUM_BYTES: usize = 32;
 /// Most generations whose capabilities are valid at once.
 pub const GENERATIONS_MAX: usize = 4;
 
-/// Who issues the capabilities of a namespace.
+/// The issuer of a namespace's capabilities.
 #[derive(Debug)]
 pub struct Authority {
     id: AuthorityId,
@@ -53,7 +53,7 @@ impl Authority {
         }
     }
 
-    /// The authority of the namespace in `dir`; one is made if it has none yet.
+    /// The authority of the namespace in `dir`, created if it has none yet.
     pub fn ensure(dir: &Path) -> Result<Self> {
         let folder = Folder::open(dir)?;
         if let Some(authority) = Self::read(&folder)? {
