@@ -22,7 +22,7 @@ use super::{ALIGN_BYTES, FLAG_CARRIED, FLAG_COMPACT, HEADER_BYTES, Header, Kind,
 use millrace_wire::{EventId, NamespaceId};
 use std::ops::Range;
 
-/// What the checksum of a compact entry covers of its head's header: kind, flags and all that follows.
+/// The part of its head's header that the checksum of a compact entry covers: kind, flags and everything after them.
 const COVERED: Range<usize> = 12..HEADER_BYTES as usize;
 /// Its bytes.
 pub(crate) const COVERED_BYTES: usize = COVERED.end - COVERED.start;
@@ -84,7 +84,7 @@ pub(crate) fn length(entry: &[u8]) -> usize {
     length as usize
 }
 
-/// What of a head's header the checksums of those behind it cover.
+/// The part of a head's header that the checksums of the compact entries after it cover.
 pub(crate) fn covered(head: &[u8]) -> &[u8] {
     &head[COVERED]
 }
@@ -172,7 +172,7 @@ pub(crate) fn is_plain(header: &Header) -> bool {
     !is_sealed(header.kind) && header.kind != Kind::Define as u8 && header.flags & FLAG_CARRIED == 0
 }
 
-/// The full header of an entry that begins with `bytes`, behind its head; `None` if there is none that would be written so.
+/// The full header of a compact entry that begins with `bytes`, after its head; `None` if no header is encoded like this.
 #[inline]
 pub(crate) fn expand(form: Form, bytes: &[u8; HEADER_BYTES as usize], head: &Header) -> Option<Header> {
     let end = (form.length() as usize).min(bytes.len());

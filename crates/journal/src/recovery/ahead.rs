@@ -43,7 +43,7 @@ impl Whole {
 
 #[derive(Default)]
 struct State {
-    /// The next segment that nobody has taken.
+    /// The next segment that no thread has taken.
     next: u64,
     /// The oldest that the chain has not passed.
     passing: u64,
@@ -104,7 +104,7 @@ impl Shared<'_> {
     }
 }
 
-/// Whoever waits for the second thread hears that it is gone.
+/// A waiter for the second thread learns that it has ended.
 struct Tells<'s, 'i>(&'i Shared<'s>);
 
 impl Drop for Tells<'_, '_> {
@@ -129,7 +129,7 @@ fn verify(segments: &Segments, number: u64) -> Result<Whole> {
             if start + to < position + length && length <= segments.room(position) {
                 break;
             }
-            // Whatever is wrong with it is told when the chain comes to it.
+            // Errors are reported when the chain reaches the segment.
             next = segments.valid_entry(position).ok().flatten().map(|header| {
                 whole.add(segments.offset(position));
                 position + header.span()
@@ -139,12 +139,12 @@ fn verify(segments: &Segments, number: u64) -> Result<Whole> {
     Ok(whole)
 }
 
-/// What is known of the segments that the chain goes through.
+/// The results for the segments of the chain.
 pub(super) struct Ahead<'s> {
     shared: &'s Shared<'s>,
     /// The segment that the chain is in, and the next.
     near: RefCell<BTreeMap<u64, Whole>>,
-    /// Whether all segments were read, whatever is still known of them.
+    /// Whether all segments were read.
     is_finished: Cell<bool>,
 }
 
@@ -190,7 +190,7 @@ impl Ahead<'_> {
         Ok(())
     }
 
-    /// Whether a whole entry is known to stand there.
+    /// Whether an intact entry is known to be there.
     pub fn knows(&self, segments: &Segments, position: u64) -> bool {
         let near = self.near.borrow();
         near.get(&segments.number(position)).is_some_and(|whole| whole.has(segments.offset(position)))

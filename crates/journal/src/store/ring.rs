@@ -126,7 +126,7 @@ impl<'a> Ring<'a> {
             let at = self.locate(word, n);
             let words = at.and_then(|at| self.arena.words(at, WORDS as u64));
             let found = words.map(|words| std::array::from_fn(|n| words[n].load(Ordering::Acquire)));
-            // The block may have become somebody else's while it was read.
+            // The block may have been reused while it was read.
             fence(Ordering::Acquire);
             if self.word.load(Ordering::Relaxed) == word && self.locate(word, n) == at {
                 return found;
@@ -295,8 +295,7 @@ impl<'a> Ring<'a> {
         Ok((shape, dropped))
     }
 
-    /// Gives back the blocks that hold none of the items from `first` to `last`, or only such as `is_spent` says are not needed
-    /// any more. The caller has the lock.
+    /// Frees the blocks without items from `first` to `last`, and those whose items `is_spent` declares unneeded. The caller has the lock.
     pub fn sweep(&self, first: u64, last: u64, is_spent: &dyn Fn(&[AtomicU64]) -> bool) {
         let Some(shape) = Shape::of(self.word.load(Ordering::Relaxed)).filter(|shape| shape.is_directory) else {
             return;

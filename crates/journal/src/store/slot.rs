@@ -79,7 +79,7 @@ impl Slot {
         low | check(low, owner) << CHECK_SHIFT
     }
 
-    /// What a word says of an owner: `None` if nothing was set, an error if it was not set for this owner.
+    /// Decodes a word for an owner: `None` if it is empty, an error if it was not set for this owner.
     #[inline]
     pub fn unpack(word: u64, owner: Owner) -> Result<Option<Self>, Foreign> {
         if word == 0 {

@@ -18,7 +18,7 @@ const FLAG: u32 = 1;
 #[repr(transparent)]
 pub(crate) struct Waiters(AtomicU32);
 
-/// What the word was when a waiter announced itself.
+/// The word when a waiter announced itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Announced(u32);
 
@@ -37,7 +37,7 @@ impl Waiters {
         sleep(&self.0, announced.0, timeout);
     }
 
-    /// Wakes all who sleep. What they wait for is published before this.
+    /// Wakes all sleepers. Publish the awaited state before this call.
     #[inline]
     pub fn wake(&self) {
         step();
@@ -65,13 +65,13 @@ impl Waiters {
         }
     }
 
-    /// Nobody is asleep: the page is new.
+    /// There are no sleepers: the page is new.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-/// A place at which a test may let another thread go on.
+/// A point at which a test may let another thread continue.
 #[inline]
 fn step() {
     #[cfg(test)]

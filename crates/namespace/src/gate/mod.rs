@@ -134,7 +134,7 @@ pub struct Gated<T> {
 }
 
 impl<T> Gated<T> {
-    /// Values that are not sent to any client.
+    /// A value that reveals nothing, so it need not wait.
     pub fn passed(value: T) -> Self {
         Self { outcome: Some(Ok(value)), upto: Position::default(), watermark: None }
     }

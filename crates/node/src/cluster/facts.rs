@@ -106,7 +106,7 @@ impl Facts {
         namespace.log(&log()).map(|log| log.latest())
     }
 
-    /// The range of this host's election timeouts.
+    /// A random seed for this host's election timeouts.
     pub fn seed() -> Result<u64> {
         random_id().map(u64::from_le_bytes)
     }
