@@ -21,7 +21,7 @@ use millrace_wire::{Code, Error, Name, Result};
 /// How long the description of an error in a result may be.
 const ERROR_MAX_BYTES: usize = 16 << 10;
 
-/// What a run of a record of this log may use of its pool.
+/// The logs of its pool that a run for a record of this log may use.
 pub(crate) struct Pool {
     pub name: String,
     bodies: String,
