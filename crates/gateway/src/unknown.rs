@@ -35,7 +35,7 @@ impl State {
         self.last
     }
 
-    /// Ends the connection that has been silent longest; whether there is one.
+    /// Ends the connection that has been silent longest; returns whether there was one.
     fn make_room(&mut self) -> bool {
         while let Some((_, end)) = self.silent.pop_first() {
             if end.send(()).is_ok() {
@@ -117,7 +117,7 @@ impl Unknown {
         tokio::select! {
             biased;
             said = &mut said => return Some(said),
-            // Nobody ends it any more if its caller is known.
+            // It is no longer ended once its caller is known.
             Ok(()) = &mut ended => {}
         }
         // It may have shown a capability after it was chosen to make room.

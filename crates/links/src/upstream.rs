@@ -16,7 +16,7 @@ const HISTORY: u64 = 8;
 /// Most logs that records may have passed before they come to one.
 const STEPS_MAX: usize = 4096;
 
-/// What is known of one stream that comes in.
+/// The stored information about one incoming stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stream {
     namespace: u64,
@@ -54,7 +54,7 @@ impl Upstream {
     }
 }
 
-/// Notes by which logs a stream into `to` has passed; an empty path says that the stream has ended.
+/// Records the logs that a stream into `to` has passed; an empty path means that the stream has ended.
 pub(super) fn enter(
     namespace: &Namespace,
     tx: &mut Transaction<'_>,
@@ -102,8 +102,8 @@ pub(super) fn replaces(stream: &str, known: &str) -> bool {
     }
 }
 
-/// What a relay tells its target: every log whose records may come through `from`, and `from` itself, in the namespace
-/// `own` whose newest note this is (nothing, if it never had one).
+/// The list that a relay sends to its target: every log whose records may come through `from`, and `from` itself, in the namespace `own`,
+/// whose newest record this is (nothing if there is none).
 pub(super) fn path(own: u64, note: Option<&[u8]>, from: &str) -> Result<Vec<PathStep>> {
     let upstream = note.map_or_else(|| Ok(Upstream::default()), Upstream::decode)?;
     let mut steps = upstream.of(from);
@@ -114,7 +114,7 @@ pub(super) fn path(own: u64, note: Option<&[u8]>, from: &str) -> Result<Vec<Path
 }
 
 impl Links {
-    /// What a relay of `from` tells its target.
+    /// The list that a relay of `from` sends to its target.
     pub(super) fn path_of(&self, from: &str) -> Result<Vec<PathStep>> {
         let own = self.namespace.journal().namespace().get();
         let upstream =

@@ -92,7 +92,7 @@ impl OneshotExecutor {
 }
 
 impl Executor for OneshotExecutor {
-    /// Only a stop is heard of: whoever has others run what is left gives a batch of one run.
+    /// Only a stop is handled here: a caller that lets other executors run the rest passes a batch of one run.
     fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
         for (i, call) in batch.iter_mut().enumerate() {
             let completion = self.run_one(call, progress);
@@ -101,7 +101,7 @@ impl Executor for OneshotExecutor {
     }
 }
 
-/// The record as a file in memory: nobody has to feed a pipe while the process runs.
+/// The record as a file in memory, so that no thread has to feed a pipe while the process runs.
 fn input(payload: &[u8]) -> std::io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("record", MemfdFlags::CLOEXEC)?);
     file.write_all(payload)?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub(super) struct Functions {
     functions: Vec<FunctionDoc>,
-    /// The function to go on after, if there are more.
+    /// The function after which the next page begins, if there are more.
     next: Option<String>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct FunctionDoc {
     dead: u64,
     dead_kept: u64,
     dead_retried: u64,
-    /// What was deployed, unless that cannot be read.
+    /// The definition, unless it cannot be read.
     #[serde(flatten)]
     definition: Option<DefinitionDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub(super) struct Logs {
     logs: Vec<LogDoc>,
-    /// The log to go on after, if there are more.
+    /// The log after which the next page begins, if there are more.
     next: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct LogDoc {
     incarnation: u32,
 }
 
-/// What is known of a log; with `newest`, also when its newest record was appended, for which that is read.
+/// Describes a log; with `newest`, also reads its newest record for the time of the append.
 fn log_document(namespace: &Namespace, stat: &LogStat, newest: bool) -> Result<LogDoc> {
     let log = namespace.log(&stat.name)?;
     let mut payload = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn list(
 }
 
 pub(super) fn one(namespace: &Namespace, name: &str) -> Result<LogDoc> {
-    // Looked up by name first, so that a name that cannot be one says so.
+    // Looked up by name first, so that an invalid name is reported as such.
     let name = namespace.log(name)?.name().clone();
     let stat = namespace.logs()?.into_iter().find(|stat| stat.name == name);
     log_document(namespace, &stat.ok_or_else(|| Code::LogNotFound.error(format!("no log '{name}'")))?, true)

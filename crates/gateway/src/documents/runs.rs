@@ -16,7 +16,7 @@ const LIMIT: u64 = 100;
 #[derive(Serialize)]
 pub(super) struct Runs {
     runs: Vec<RunDoc>,
-    /// The run to go on before, if there may be older ones.
+    /// The run before which the next page begins, if there may be older ones.
     next: Option<String>,
 }
 

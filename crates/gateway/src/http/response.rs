@@ -43,7 +43,7 @@ impl Content {
         Self { source: Source::Stream(Box::pin(stream)), exchange: None }
     }
 
-    /// The same body; a large one takes of the memory for what is large, and is refused if there is none.
+    /// The same body; a large one is counted in the memory for large bodies, and is refused if there is none left.
     pub fn counted(mut self) -> Result<Self> {
         if let Source::Whole(bytes) = &mut self.source
             && let Some(reserved) = Reservation::of(bytes.len())?

@@ -34,7 +34,7 @@ impl Drop for Place<'_> {
 }
 
 impl Silence {
-    /// Waits until something is said; nothing if somebody else got the place meanwhile.
+    /// Waits for the first bytes; nothing if another connection took the place meanwhile.
     pub async fn until<T>(&self, said: impl Future<Output = T>) -> Option<T> {
         let (end, ended) = oneshot::channel();
         let place = self.enter(end);
@@ -56,7 +56,7 @@ impl Silence {
         self.until(said).await
     }
 
-    /// Ends the connection that has been silent longest; whether there is one.
+    /// Ends the connection that has been silent longest; returns whether there was one.
     pub fn make_room(&self) -> bool {
         let mut silent = self.silent();
         while let Some((_, end)) = silent.ends.pop_first() {

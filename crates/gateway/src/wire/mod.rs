@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-/// What the host calls itself in the handshake.
+/// The host's name in the handshake.
 pub(crate) const SOFTWARE: &str = concat!("millrace ", env!("CARGO_PKG_VERSION"));
 /// Requests of one connection that may be unanswered.
 pub(crate) const REQUESTS_MAX: usize = 4096;
@@ -50,7 +50,7 @@ async fn serve_with(mut connection: Box<Connection>, stopping: &Notify) -> Resul
         }
     };
     if let Some(stream) = connection.refused() {
-        // Who is still sending may go away without having been told: that was tried.
+        // A client that is still sending may disconnect without having received the error.
         let _ = timeout(LINGER, linger(stream)).await;
     }
     ended

@@ -43,7 +43,7 @@ pub(crate) fn null() -> Result<OwnedFd> {
     null.map(OwnedFd::from).map_err(|e| crate::Code::SpawnFailed.error(format!("cannot open /dev/null: {e}")))
 }
 
-/// The same, with which the kernel tells of the first bytes who sent them: see [`sender`].
+/// The same; the kernel also reports the sender of the first bytes: see [`sender`].
 pub(crate) fn named_channel() -> Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = channel(SocketType::STREAM)?;
     rustix::net::sockopt::set_socket_passcred(&ours, true).map_err(no_descriptor)?;

@@ -45,7 +45,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// One that somebody else made, and removes.
+    /// A directory that another component creates and removes.
     pub(crate) fn removed_by(path: PathBuf, remove: impl FnOnce() + Send + 'static) -> Self {
         Self { path, remove: Some(Box::new(remove)) }
     }
@@ -59,7 +59,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         match self.remove.take() {
             Some(remove) => remove(),
-            // What cannot be removed now is removed when the next host starts.
+            // Files that cannot be removed now are removed when the next host starts.
             None => drop(fs::remove_dir_all(&self.path)),
         }
     }

@@ -17,7 +17,7 @@ use std::{
     ptr,
 };
 
-/// What is to be started.
+/// The program to start.
 pub(crate) struct Plan<'a> {
     /// The program's file, absolute.
     pub(crate) program: &'a Path,
@@ -39,7 +39,7 @@ const DESCRIPTOR_MIN: c_int = 10;
 /// Linux has signals 1 to 64.
 const SIGNAL_MAX: c_int = 64;
 
-/// What the child reads, and its answer. All of it is prepared before, since the child must not allocate.
+/// The data for the child, and its answer. Everything is prepared before, because the child must not allocate.
 struct Shared {
     program: *const c_char,
     arguments: *const *const c_char,

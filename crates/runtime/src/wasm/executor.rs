@@ -20,7 +20,7 @@ pub struct WasmExecutor {
     limits: Limits,
 }
 
-/// The instance of a run that has ended. To drop it clears its memory, for which nobody should wait.
+/// The instance of an ended run. Dropping it clears its memory, which should not delay the answer.
 struct Spent<'s> {
     _store: Store<State>,
     /// Free once the instance is gone.

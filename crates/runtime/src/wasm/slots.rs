@@ -9,7 +9,7 @@ pub(super) struct Slots {
 
 struct Free {
     places: u32,
-    /// How many wait for one: where nobody does, nobody is woken, which takes a system call.
+    /// The number of waiters; without waiters, no system call for a wake-up is made.
     waiting: u32,
 }
 

@@ -47,7 +47,7 @@ impl Run {
         match frame.kind {
             Kind::Append => {
                 let appended = self.appends.append(call.host, text(frame.name)?, frame.payload);
-                // In an atomic run nobody waits: a refusal shows when the run ends.
+                // In an atomic run the worker does not wait for an answer: a refusal appears when the run ends.
                 if call.invocation.streamed {
                     let seqno = appended.map(|seqno| seqno.unwrap_or(0).to_le_bytes());
                     put_answer(outbox, seqno.as_ref().map(|seqno| &seqno[..]).map_err(Clone::clone));
