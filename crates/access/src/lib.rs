@@ -59,7 +59,7 @@ pub fn check(caller: &Caller, keys: &dyn Keys, action: &Action<'_>, now: Now, ra
     Ok(())
 }
 
-/// What the name of an append's log stands for: a log here, or one of another namespace.
+/// The target of an append: a log here, or one of another namespace.
 pub fn target(log: &str) -> Resource<'_> {
     if !Address::claims(log) {
         return Resource::log(log);
@@ -67,7 +67,7 @@ pub fn target(log: &str) -> Resource<'_> {
     Resource { kind: Kind::Peer, name: log.split_once("://").map_or(log, |(_, name)| name) }
 }
 
-/// Whether the records of this log are nobody's to read.
+/// Whether no caller may read the records of this log.
 pub fn is_secret(log: &str) -> bool {
     [KEYS_LOG, ENTITIES_LOG].contains(&log)
 }

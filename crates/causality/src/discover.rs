@@ -18,7 +18,7 @@ use millrace_journal::{Kind, Outcome, What};
 use millrace_wire::EventId;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What is changed in the past.
+/// The change of the past.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Rows of records that get other values.
@@ -55,7 +55,7 @@ pub enum Reason {
     LetterRewritten,
     /// The number of its record can change.
     NumberMoves,
-    /// What was newest in a log that it read can change, or which records there were.
+    /// The newest record of a log that it read, or the set of its records, can change.
     CountMoves,
 }
 
@@ -68,7 +68,7 @@ pub enum Kept {
     Streamed,
     /// Its function was removed, or its code is gone.
     NoCode,
-    /// Its attempts are not in the journal any more.
+    /// Its attempts are no longer in the journal.
     NoAttempt,
 }
 
@@ -93,7 +93,7 @@ pub struct Candidate {
     pub took_us: u64,
 }
 
-/// What of one log changes.
+/// The changes of one log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewritten {
     /// How many records.
@@ -112,7 +112,7 @@ impl Rewritten {
     }
 }
 
-/// What a change in the past reaches.
+/// The runs and records that a change of the past reaches.
 #[derive(Debug, Default)]
 pub struct Discovery {
     /// The runs, in the order in which they are reached.
@@ -174,7 +174,7 @@ impl Bits {
     }
 }
 
-/// What is known of one log at a point of the pass.
+/// The state of one log at a point of the pass.
 #[derive(Default)]
 struct LogState {
     /// Seqnos of records that change for certain, ascending, each with whether it is a correction.

@@ -174,14 +174,14 @@ impl Inbox {
         catalog.log(log).map_or(Ok(0), |log| Ok(self.mark(log)?.number))
     }
 
-    /// Commits a delivery, or as much of it as can be: what cannot is refused with its reason.
+    /// Commits a delivery, or the part of it before a refused item, whose reason is in the answer.
     ///
-    /// An item is there with every run that it triggers, or not at all: when one is refused, all that was staged is dropped,
-    /// for it may have been staged in part, and what is before it is committed by itself.
+    /// An item is committed with all runs that it triggers, or not at all. If an item is refused, everything staged is dropped, because it
+    /// may be staged in part, and the items before it are committed separately.
     ///
     /// # Errors
     ///
-    /// Only what concerns the namespace as a whole; what the sender can act on is in the answer.
+    /// Only errors of the namespace as a whole; the answer has those that the sender can act on.
     pub fn accept(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Result<Accepted<Delivered>> {
         let (mut most, mut refused) = (deliver.items.len(), None);
         loop {

@@ -116,9 +116,9 @@ impl Links {
         Ok(self.state()?.relay_named(name)?.clone())
     }
 
-    /// Stops forwarding for good. The other side is told, when it can be reached; `force` does not wait for that.
+    /// Stops forwarding for good. The other side is informed once it can be reached; `force` does not wait for that.
     ///
-    /// Returns whether the relay is gone; otherwise it is leaving.
+    /// Returns whether the relay is removed; otherwise it is leaving.
     pub fn remove_relay(&self, name: &str, force: bool) -> Result<bool> {
         let (gone, end) = self.change(|state, tx| {
             let relay = state.relay_named(name)?;

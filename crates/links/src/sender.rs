@@ -298,11 +298,11 @@ impl Sender {
         Ok(!stands)
     }
 
-    /// Takes up where the other side stands.
+    /// Resumes at the other side's position.
     ///
     /// # Errors
     ///
-    /// If it is not the other side that it was, or does not stand where it can: then the stream has stopped.
+    /// If the other side has another identity or an impossible position: then the stream has stopped.
     pub fn linked(&mut self, linked: &Linked) -> Result<()> {
         if self.leaving {
             return Ok(()); // It has forgotten the stream, as it should.

@@ -379,10 +379,10 @@ impl Namespace {
         result.unwrap_or_else(|error| self.gate().refuse(error, durability)).wait()
     }
 
-    /// Looks at the namespace as a whole. What is seen is told once all of it is safe.
+    /// Inspects the namespace as a whole. The result is released once all of it is safe.
     ///
-    /// Whatever shows somebody [`Namespace::logs`], [`Namespace::functions`], runs, reasons or links does it here: those
-    /// say what is, and do not wait for the disk.
+    /// Every display of [`Namespace::logs`], [`Namespace::functions`], runs, reasons or links uses this call, because those methods do not
+    /// wait for the disk.
     pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Result<T> {
         let seen = look(self).map(|seen| self.gate().hold(Site::Inspect, seen, self.journal().tail(), None));
         self.out(seen, None)

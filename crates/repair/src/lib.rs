@@ -41,7 +41,7 @@ use millrace_runtime::{Completion, HostCalls, Invocation};
 use millrace_wire::{Error, EventId, Result};
 use std::sync::Arc;
 
-/// What runs the code of functions.
+/// Runs the code of functions.
 pub trait Runner {
     /// Runs a function as this definition says, on one record.
     fn run(

@@ -5,7 +5,7 @@ use millrace_namespace::Namespace;
 use millrace_wire::{EventId, Result};
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
-/// What came of replaying some runs of a function.
+/// The result of replaying some runs of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// How many runs were replayed.

@@ -119,7 +119,7 @@ fn columns(count: usize, graph: &Graph, forward: &[bool]) -> Vec<usize> {
             break;
         }
     }
-    // What nothing leads to stands right before what it leads to.
+    // A node without predecessors is placed right before its successors.
     for at in 0..count {
         let edges = || graph.edges.iter().zip(forward).filter(|(_, forward)| **forward).map(|(edge, _)| edge);
         if !edges().any(|edge| edge.to == at)

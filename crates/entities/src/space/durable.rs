@@ -71,7 +71,7 @@ impl Records {
     }
 }
 
-/// What a snapshot still has to write of the entities and sessions that were there when it began.
+/// The entities and sessions that a snapshot still has to write, of those that existed when it began.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     keys: Vec<Box<str>>,
@@ -310,7 +310,7 @@ impl Space {
         self.entities.values().filter(|entity| entity.persistent).map(|entity| entity.state.bytes()).sum()
     }
 
-    /// Begins a snapshot. What comes into being from now on has its records behind this.
+    /// Begins a snapshot. Records of entities that are created from now on follow it.
     pub fn begin_snapshot(&mut self) -> Cursor {
         self.records.push(list(&[value::int(BEGIN)]));
         let keys = self.entities.iter().filter(|(_, entity)| entity.persistent).map(|(key, _)| key.clone()).collect();

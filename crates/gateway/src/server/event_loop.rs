@@ -280,11 +280,11 @@ impl EventLoop {
         self.handle.clone()
     }
 
-    /// Takes connections from these listeners from now on and gives them to the loops.
+    /// Accepts connections from these listeners from now on and passes them to the loops.
     ///
     /// # Errors
     ///
-    /// A listener cannot be listened to: nobody would ever come through it.
+    /// A listener cannot be registered.
     pub fn accept(
         &self,
         tcp: Vec<StdTcpListener>,
