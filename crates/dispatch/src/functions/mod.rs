@@ -5,8 +5,8 @@
 //! own. Code that no definition names is removed after a day.
 
 pub(crate) mod cancel;
-pub(crate) mod hands;
 mod listing;
+pub(crate) mod method_workers;
 mod store;
 pub(crate) mod tasks;
 mod tree;
