@@ -81,7 +81,7 @@ pub struct FunctionDoc {
     pub error: Option<ErrorDoc>,
 }
 
-/// What was deployed.
+/// The definition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DefinitionDoc {
     pub runtime: String,
@@ -203,7 +203,7 @@ pub struct RunDoc {
     pub appends: Vec<RecordDoc>,
     pub output: Option<String>,
     pub error: Option<ErrorDoc>,
-    /// The run that came of its dead letter.
+    /// The run that retried its dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retried_as: Option<String>,
     /// Whether something of it is missing here.
@@ -216,7 +216,7 @@ pub struct RunDoc {
 #[serde(default)]
 pub struct RunPageDoc {
     pub runs: Vec<RunDoc>,
-    /// The run to go on before.
+    /// The run before which the next page begins.
     pub next: Option<String>,
 }
 
@@ -330,7 +330,7 @@ pub struct LinkDoc {
     pub sent: u64,
     /// Messages that the peer refused for good.
     pub dead: u64,
-    /// Messages that somebody dropped.
+    /// Messages that the operator dropped.
     pub dropped: u64,
     pub newest: u64,
     pub lag_records: u64,
@@ -352,7 +352,7 @@ pub struct LinkDoc {
 pub struct EntriesDoc {
     /// Each an entry, or `{"position": …, "error": …}` where one is damaged.
     pub entries: Vec<Value>,
-    /// Where to go on.
+    /// Where to continue.
     pub next: u64,
     /// Where the journal ended when it was read.
     pub tail: u64,

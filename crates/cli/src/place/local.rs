@@ -22,7 +22,7 @@ pub fn logs(namespace: &Namespace) -> Result<Vec<LogDoc>> {
 
 pub fn log(namespace: &Namespace, name: &str) -> Result<LogDoc> {
     namespace.inspect(|namespace| {
-        // Looked up by name first, so that a name that cannot be one says so.
+        // Looked up by name first, so that an invalid name is reported as such.
         let name = namespace.log(name)?.name().clone();
         let log = namespace.logs()?.into_iter().find(|log| log.name == name);
         Ok(document(namespace, &log.ok_or_else(|| no_log(&name))?))
@@ -82,7 +82,7 @@ pub fn read(
         }
         match read {
             Ok(record) => visit(next, Found::Record(record))?,
-            // What was appended meanwhile pushed it out of the history.
+            // Records that were appended meanwhile pushed it out of the history.
             Err(error) if error.code() == Code::BelowHistory => {
                 let earliest = bounds(namespace, log)?.0;
                 let missed = earliest.clamp(next + 1, to.saturating_add(1).max(next + 1)) - next;

@@ -65,7 +65,7 @@ pub fn result(
         }
         return Ok(());
     }
-    // At an address one runs; it tells how it is to those only who may know.
+    // At an address a host is running; only callers with the right get its state.
     if let Place::Local(_) = place
         && place.host()?.is_none()
     {

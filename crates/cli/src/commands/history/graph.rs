@@ -80,7 +80,7 @@ impl Names<'_> {
         }
     }
 
-    /// What edges of a kind join a node to, with how often.
+    /// The nodes that edges of a kind connect a node with, and how often.
     fn joined(&self, edges: impl Iterator<Item = (usize, u64)>) -> String {
         let mut all: Vec<(usize, u64)> = edges.collect();
         all.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));

@@ -99,7 +99,7 @@ fn rm(place: &Place, name: &str, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-/// What a log with this history keeps.
+/// Describes the records that a log with this history keeps.
 fn kept(history: u64) -> String {
     if history == HISTORY_ALL { "all records until they are trimmed".into() } else { show::count(history, "record") }
 }

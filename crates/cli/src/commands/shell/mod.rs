@@ -28,7 +28,7 @@ pub fn completions(args: &CompletionsArgs, out: &mut Out) -> Outcome {
         ShellArg::Zsh => &Zsh,
         ShellArg::Fish => &Fish,
     };
-    // By its name, so that the script goes on working when another version is installed in its place.
+    // By its name, so that the script also works with another version that replaces it.
     let mut script = Vec::new();
     shell.write_registration(complete::VARIABLE, NAME, NAME, NAME, &mut script)?;
     if out.json() {

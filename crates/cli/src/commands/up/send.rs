@@ -34,7 +34,7 @@ enum Answer {
     Missing(MissingDoc),
 }
 
-/// What is sent of an application, without its code.
+/// The message about an application, without its code.
 fn sending(path: &Path) -> Result<Sending> {
     let unreadable = |error| Code::ApplicationUnreadable.error(format!("cannot read {}: {error}", path.display()));
     let text = fs::read_to_string(path).map_err(unreadable)?;

@@ -53,7 +53,7 @@ pub fn cell(value: &RawValue) -> String {
     }
 }
 
-/// Rows back to objects. Empty cells stand for no field.
+/// Converts rows back to objects. An empty cell is an absent field.
 pub fn object<'a>(cells: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
     let mut object = String::from("{");
     for (name, cell) in cells.filter(|(_, cell)| !cell.is_empty()) {
@@ -80,7 +80,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Takes up the fields of one more record; says whether the table still has at most `most` columns.
+    /// Adds the fields of one more record; returns whether the table still has at most `most` columns.
     pub fn add(&mut self, fields: &Fields<'_>, most: usize) -> bool {
         for (name, _) in &fields.0 {
             if !self.index.contains_key(name) {
