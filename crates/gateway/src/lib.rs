@@ -23,6 +23,7 @@ mod server;
 mod unknown;
 mod wire;
 
+pub use documents::{AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, RunDoc, state_word};
 pub use hosted::Hosted;
 pub use http::{ORIGINS_MAX, Origin};
 pub use links::Linker;

@@ -13,7 +13,7 @@ fn document(namespace: &Namespace, log: &LogStat) -> LogDoc {
     // It may be overtaken while we look; then nothing is said of it.
     let newest = (log.latest > 0).then(|| namespace.get(&log.name, log.latest).ok()).flatten();
     let incarnation = namespace.log(&log.name).map_or(0, |log| log.id());
-    LogDoc::of(log, newest.as_ref(), incarnation)
+    LogDoc::of(log, newest.map(|record| record.hlc), incarnation)
 }
 
 pub fn logs(namespace: &Namespace) -> Result<Vec<LogDoc>> {

@@ -1,8 +1,7 @@
 //! Entries of the journal.
 
 use super::{
-    Bounded, Query,
-    functions::ErrorDoc,
+    Bounded, ErrorDoc, Query,
     query::invalid,
     text::{id_text, rfc3339},
 };

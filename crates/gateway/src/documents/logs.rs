@@ -1,9 +1,6 @@
 //! Logs and how full they are.
 
-use super::{
-    Page,
-    text::{names, rfc3339},
-};
+use super::{LogDoc, Page};
 use millrace_node::{LogStat, Namespace};
 use millrace_wire::{Code, Result};
 use serde::Serialize;
@@ -15,21 +12,6 @@ pub(super) struct Logs {
     next: Option<String>,
 }
 
-/// A log.
-#[derive(Serialize)]
-pub(super) struct LogDoc {
-    name: String,
-    #[serde(with = "millrace_wire::history")]
-    history: u64,
-    records: u64,
-    earliest: u64,
-    latest: u64,
-    functions: Vec<String>,
-    last_append: Option<String>,
-    /// Tells this log from one that had its name before; a cursor begins with it.
-    incarnation: u32,
-}
-
 /// Describes a log; with `newest`, also reads its newest record for the time of the append.
 fn log_document(namespace: &Namespace, stat: &LogStat, newest: bool) -> Result<LogDoc> {
     let log = namespace.log(&stat.name)?;
@@ -37,17 +19,7 @@ fn log_document(namespace: &Namespace, stat: &LogStat, newest: bool) -> Result<L
     // It may be overtaken while we look; then nothing is said of it.
     let newest =
         (newest && stat.latest > 0).then(|| namespace.journal().get(&log, stat.latest, &mut payload).ok()).flatten();
-    Ok(LogDoc {
-        name: stat.name.to_string(),
-        history: stat.history,
-        // A log may be trimmed of all its records: then the earliest is the one to come.
-        records: if stat.earliest == 0 { 0 } else { (stat.latest + 1).saturating_sub(stat.earliest) },
-        earliest: stat.earliest,
-        latest: stat.latest,
-        functions: names(&stat.functions),
-        last_append: newest.map(|record| rfc3339(record.hlc)),
-        incarnation: log.id(),
-    })
+    Ok(LogDoc::of(stat, newest.map(|record| record.hlc), log.id()))
 }
 
 /// The logs that `sees` shows.

@@ -9,11 +9,12 @@ mod logs;
 mod objects;
 mod query;
 mod runs;
+mod shapes;
 mod status;
 mod text;
 
-pub(crate) use functions::ErrorDoc;
 pub(crate) use query::{Query, invalid, segment, shown, whole_number};
+pub use shapes::{AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, RunDoc, state_word};
 pub(crate) use status::host_of;
 pub(crate) use text::{RecordDoc, id_text, time_text};
 

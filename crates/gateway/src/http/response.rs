@@ -145,7 +145,7 @@ struct ErrorObject<'e> {
 /// An error as JSON text.
 pub(super) fn failure_text(error: &Error) -> String {
     let reported = ErrorObject {
-        error: &ErrorDoc { remedy: error.code().remedy_http(), ..ErrorDoc::from(error) },
+        error: &ErrorDoc { remedy: Some(error.code().remedy_http().into()), ..ErrorDoc::from(error) },
         retry_after_ms: error.retry_after_ms(),
     };
     serde_json::to_string(&Failure { error: reported }).unwrap_or_default()
