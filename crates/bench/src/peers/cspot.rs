@@ -2,7 +2,7 @@
 //! build and run.
 
 /// Where they come from; goes into the note of every row that shows one.
-pub const SOURCE: &str = "CSPOT's figures are not of this run: its master of 2025-04, built natively and measured on the \
+pub const SOURCE: &str = "CSPOT's figures are from another run: its master of 2025-04, built natively and measured on the \
     same kind of machine in 2026-11, 1 KiB elements, medians.";
 
 /// One put over the public interface, in µs: with the address set by hand, and as it comes.

@@ -51,9 +51,10 @@ pub fn list(context: &Context) -> Outcome<Measured> {
         .also("resident memory of `--version`", version.rss_mb, "MB");
     Ok(measured.note(format!(
         "{count} runs that have ended, each APPEND, TRIGGER, FIRED, DONE, and ten that are pending. Each figure is a whole process \
-         from its start to its end, the median, {}; resident memory is what the kernel says was the most, pages of files \
-         included. `why` counts the pending runs by one word of each block of 32 KiB of their index, to see that none is lost; for \
-         each look the kernel maps 64 KiB of what is in its cache, so all of the index counts.",
+         from its start to its end, the median, {}; resident memory is the maximum that \
+         the kernel reports, pages of files included. `why` counts the pending runs by one word of each block of 32 KiB of \
+             their index, to detect lost runs; for each access the kernel maps \
+         64 KiB of its cache, so the whole index counts.",
         list.ms.spread()
     )))
 }
