@@ -208,7 +208,7 @@ impl Links {
             let log = tx.catalog().log(&outbox).cloned();
             let waits = log.as_ref().map_or(Ok(Waiting::default()), |log| waiting(&self.namespace, log))?;
             if waits.records > 0 && !force {
-                return Err(Code::PeerInUse.error(format!("{} messages wait for peer '{name}'", waits.records)));
+                return Err(Code::PeerInUse.error(format!("messages that wait for peer '{name}': {}", waits.records)));
             }
             state.peers.retain(|peer| peer.name != name);
             if log.is_some() {

@@ -49,7 +49,7 @@ impl Links {
             return Err(invalid("both ends are in other namespaces; add the relay in one of the two"));
         }
         if from == to {
-            return Err(invalid(format!("'{from}' is both ends")));
+            return Err(invalid(format!("FROM and TO are both '{from}'")));
         }
         let (relay, end) = self.change(|state, tx| {
             if state.relays.len() >= RELAYS_MAX {

@@ -59,7 +59,7 @@ pub fn lock(dir: &Path) -> Result<HostLock> {
             Err(TryLockError::WouldBlock) => {
                 let holder = read_holder(&mut file);
                 return Err(Code::HostHeld.error(format!(
-                    "namespace '{}' is held by process {} ({}) on {}",
+                    "namespace '{}' is served by process {} ({}) on {}",
                     dir.display(),
                     holder.pid,
                     holder.command,

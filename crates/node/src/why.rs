@@ -175,7 +175,7 @@ impl fmt::Display for Reason {
             Self::Done { run, at } => write!(f, "run {run} succeeded at {at}"),
             Self::Dead { run, at, code, error } => write!(f, "run {run} failed for good at {at}: {code}: {error}"),
             Self::Link(LinkReason { kind, link, to, state, lag_records, error, remedy }) => {
-                write!(f, "{kind} '{link}' to {to} is {state}: {lag_records} records are waiting")?;
+                write!(f, "{kind} '{link}' to {to} is {state}; records that wait: {lag_records}")?;
                 error.as_ref().map_or(Ok(()), |error| write!(f, "; {error}"))?;
                 remedy.map_or(Ok(()), |remedy| write!(f, ". {remedy}"))
             }

@@ -162,7 +162,7 @@ pub(super) fn failure(error: &Error) -> Response {
 
 /// The refusal of a method.
 pub(super) fn method_refused(allowed: &'static str) -> Response {
-    let mut response = failure(&Code::HttpMethodUnsupported.error(format!("this path takes {allowed}")));
+    let mut response = failure(&Code::HttpMethodUnsupported.error(format!("this path supports {allowed}")));
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }

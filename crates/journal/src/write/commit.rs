@@ -103,7 +103,7 @@ pub struct Committed<R> {
 
 fn check_history(log: &LogName, history: u64) -> Result<()> {
     if history != HISTORY_ALL && !(1..=HISTORY_MAX).contains(&history) {
-        return Err(Code::HistoryInvalid.error(format!("log '{log}' with a history of {history}")));
+        return Err(Code::HistoryInvalid.error(format!("a history of {history} records for log '{log}'")));
     }
     Ok(())
 }

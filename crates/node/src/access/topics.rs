@@ -69,7 +69,7 @@ impl Access {
     pub fn of_cluster(&self) -> Result<&Arc<Cluster>> {
         self.served
             .cluster()
-            .ok_or_else(|| Code::NotInCluster.error(format!("namespace '{}' is in no cluster", self.served.name())))
+            .ok_or_else(|| Code::NotInCluster.error(format!("namespace '{}' belongs to no cluster", self.served.name())))
     }
 }
 

@@ -47,7 +47,7 @@ impl FromStr for Invitation {
 
     fn from_str(text: &str) -> Result<Self> {
         // What is wrong is not quoted: it may be a secret.
-        let wrong = || Code::InvitationInvalid.error("the text is not an invitation, or not all of one");
+        let wrong = || Code::InvitationInvalid.error("the text is not a complete invitation");
         let encoded =
             text.strip_prefix(INVITATION_PREFIX).filter(|_| text.len() <= TEXT_MAX_BYTES).ok_or_else(wrong)?;
         let mut bytes = Zeroizing::new(Vec::with_capacity(TEXT_MAX_BYTES));

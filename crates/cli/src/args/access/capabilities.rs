@@ -191,12 +191,13 @@ pub struct MergeArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("revoked").args(["ids", "file"]).required(true))]
 pub struct RevokeArgs {
     /// Ids of capabilities, 16 hexadecimal digits each
-    #[arg(value_name = "ID", required_unless_present = "file")]
+    #[arg(value_name = "ID")]
     pub ids: Vec<TokenId>,
     /// The capability to revoke: its file, or - for standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "ids")]
+    #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 

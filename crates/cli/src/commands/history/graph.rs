@@ -62,7 +62,7 @@ fn format(args: &GraphArgs, json: bool) -> Result<GraphFormat> {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).map_err(|error| Code::OutputFailed.error(format!("{}: {error}", path.display())))
+    fs::write(path, text).map_err(|error| Code::FileNotWritten.error(format!("{}: {error}", path.display())))
 }
 
 struct Names<'a> {

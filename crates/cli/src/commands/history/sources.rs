@@ -161,7 +161,7 @@ impl Sources {
         let row = seqno.and_then(|seqno| table.record(id, seqno));
         row.map(|row| Spot { table: at as u32, row }).ok_or_else(|| match (seqno, bounds) {
             (Some(seqno), Some((oldest, newest))) => {
-                let detail = format!("record {seqno} of log '{log}'; the journal has {oldest} to {newest}");
+                let detail = format!("no record {seqno} in log '{log}'; the journal has {oldest} to {newest}");
                 Code::EventNotKept.error(detail)
             }
             _ => Code::EventNotKept.error(format!("the journal has no record of log '{log}'")),
