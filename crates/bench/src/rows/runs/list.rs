@@ -43,7 +43,7 @@ pub fn list(context: &Context) -> Outcome<Measured> {
         .also("`run show` of one in the middle", show.ms.median(), "ms")
         .also("`why f`", why.ms.median(), "ms")
         .also("`journal show --last 20`", last.ms.median(), "ms")
-        .also("`run ls`, nobody else has it open", alone.ms.median(), "ms")
+        .also("`run ls` by the only process", alone.ms.median(), "ms")
         .also("resident memory, the most of the three", rss, "MB")
         .also("resident memory of `run ls`", list.rss_mb, "MB")
         .also("resident memory of `run show`", show.rss_mb, "MB")
