@@ -22,13 +22,13 @@ PARTS = [
     (
         "storm",
         ["--workspace", "--test", "storm"],
-        ["whatever_is_killed_nothing_is_lost_and_nothing_happens_twice"],
+        ["nothing_is_lost_or_repeated_when_any_process_is_killed"],
         {"MILLRACE_STORM_RECORDS": os.environ.get("MILLRACE_STORM_RECORDS", "200000")},
     ),
     (
         "liar",
         ["--workspace", "--test", "liar"],
-        ["nothing_that_was_told_is_ever_missing"],
+        ["nothing_that_was_sent_is_ever_missing"],
         {"MILLRACE_LIAR_SECONDS": "120"},
     ),
     ("disk", ["-p", "millrace-journal", "--test", "disk"], [], {"MILLRACE_DISK_SECONDS": "60"}),

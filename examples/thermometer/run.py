@@ -2,7 +2,7 @@
 """Estimates the temperature where there is no thermometer, from thermometers elsewhere, and reports the errors.
 
 Without arguments: a year of hourly readings at New York's airports; Newark is estimated from Kennedy and LaGuardia.
-With your own: one --sensor for each instrument, and --truth, a file that tells for some time what should be estimated.
+With your own: one --sensor for each instrument, and --truth, a file with true values for a part of the time.
 A file has rows 'epoch,value', 'epoch value' or 'timestamp, epoch, value', with or without a header.
 """
 
@@ -86,7 +86,7 @@ def parse_options() -> argparse.Namespace:
     add("--smooth", choices=application.SMOOTH, default="python", help="which form of smooth runs [python]")
     add("--unit", help="what the values are, for the table and the picture, such as °C [°F for the data here]")
     add("--out", type=Path, default=REPOSITORY / "demo-out", metavar="DIR", help="where the picture goes [demo-out]")
-    add("--namespace", type=Path, metavar="DIR", help="a new directory for the logs [OUT/namespace, made anew]")
+    add("--namespace", type=Path, metavar="DIR", help="a new directory for the logs [OUT/namespace, recreated]")
     options = parser.parse_args()
     if bool(options.sensor) != bool(options.truth):
         parser.error("--sensor and --truth belong together: give at least one of each, or neither")

@@ -1,4 +1,4 @@
-/* fault.c - what went wrong, in words, and what the catalogue says about it. */
+/* fault.c - texts of errors: the details, and the entry of the catalogue. */
 #include "client.h"
 
 #include <stdarg.h>

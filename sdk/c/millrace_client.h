@@ -86,13 +86,13 @@ typedef struct mrc_options {
     void *memory;                /* where the client lives: NULL for one malloc in mrc_open, the only one there is */
     size_t memory_bytes;
     const char *name; /* of the program, for people */
-    /* What to reach an mr:// address with: "mr1_…", kept by the program as long as the client. NULL: the text of the file
+    /* The capability for an mr:// address: "mr1_…", kept by the program as long as the client. NULL: the text of the file
      * that $MILLRACE_CAPABILITY names, if it names one. */
     const char *capability;
     size_t channel_bytes; /* longest record of the channel; default 16 KiB, 1 KiB if receive_bytes is below 64 KiB */
 } mrc_options;
 
-/* What a client with these options needs of memory. With a capability it needs room for two records of the channel more. */
+/* The memory that a client with these options needs; with a capability, two more records of the channel. */
 size_t mrc_memory_bytes(const mrc_options *options);
 
 /* Opens a place: the directory of a namespace, mr://HOST[:PORT]/NAMESPACE, or unix:PATH of a host's socket. A directory
@@ -157,7 +157,7 @@ int mrc_append_many(mrc_client *client, const mrc_new_record *records, size_t co
 int64_t mrc_append_nowait(mrc_client *client, const char *log, const void *data, size_t size,
                           const mrc_append_options *how);
 
-/* Sends all there is, waits for every answer, and returns 0, or the first refusal since the last drain. */
+/* Sends everything, waits for every answer, and returns 0, or the first refusal since the last drain. */
 int mrc_drain(mrc_client *client);
 
 /* `status` is 0, and there is a receipt, or a refusal, and mrc_error_of says more. It must not call the client. */
@@ -194,7 +194,7 @@ bool mrc_next(mrc_records *records, mrc_record *record);
 /* The newest sequence number, 0 if there is none. With how->wait_ms, once it is above `above` or the time is over. */
 int mrc_latest(mrc_client *client, const char *log, uint64_t above, const mrc_reading *how, uint64_t *seqno);
 
-/* Where a reader stands. All zeros: from now on. {0, N}: from record N on. */
+/* The position of a reader. All zeros: from now on. {0, N}: from record N on. */
 typedef struct mrc_cursor {
     uint32_t incarnation;
     uint64_t from;

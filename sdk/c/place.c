@@ -324,7 +324,7 @@ static void put(uint8_t *at, const void *value, size_t size) {
 static int user_of(int family, end theirs, end ours, uint32_t *user) {
     enum { REQUEST = 72, ANSWER = 88, BY_FAMILY = 20 };
     struct sockaddr_nl kernel;
-    uint8_t ask[REQUEST], told[512];
+    uint8_t ask[REQUEST], answer[512];
     uint32_t length = REQUEST, inode;
     uint16_t type = BY_FAMILY, flags = NLM_F_REQUEST;
     ssize_t count = -1;
@@ -347,18 +347,18 @@ static int user_of(int family, end theirs, end ours, uint32_t *user) {
     memset(ask + 64, 0xff, 8); /* no cookie */
     /* Connected, it takes messages from the kernel alone, which answers before send returns. */
     if (connect(fd, (const struct sockaddr *)&kernel, sizeof kernel) == 0 && send(fd, ask, sizeof ask, 0) >= 0) {
-        count = recv(fd, told, sizeof told, MSG_DONTWAIT);
+        count = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
     }
     close(fd);
-    if (count < ANSWER || memcmp(told + 4, &type, sizeof type) != 0) return -1;
+    if (count < ANSWER || memcmp(answer + 4, &type, sizeof type) != 0) return -1;
     /* Without such a connection the kernel may show who listens at its address instead. */
-    if (told[16] != family) theirs = mapped(theirs), ours = mapped(ours);
-    if (memcmp(told + 20, ask + 24, 4) != 0 || memcmp(told + 24, theirs.address, 16) != 0 ||
-        memcmp(told + 40, ours.address, 16) != 0) {
+    if (answer[16] != family) theirs = mapped(theirs), ours = mapped(ours);
+    if (memcmp(answer + 20, ask + 24, 4) != 0 || memcmp(answer + 24, theirs.address, 16) != 0 ||
+        memcmp(answer + 40, ours.address, 16) != 0) {
         return -1;
     }
-    memcpy(user, told + 80, sizeof *user);
-    memcpy(&inode, told + 84, sizeof inode);
+    memcpy(user, answer + 80, sizeof *user);
+    memcpy(&inode, answer + 84, sizeof inode);
     return inode != 0;
 }
 

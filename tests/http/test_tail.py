@@ -53,7 +53,7 @@ def events(answer: requests.Response) -> Iterator[Event]:
             assert field in ("", "retry"), line
 
 
-def test_a_tail_is_taken_up_where_it_was_left(host: Host) -> None:
+def test_a_tail_resumes_where_it_stopped(host: Host) -> None:
     url = f"{host.ns}/logs/followed/tail"
     requests.put(f"{host.ns}/logs/followed", json={"history": 1000}, timeout=PATIENCE_S)
     for n in range(5):

@@ -319,7 +319,7 @@ fn an_import_that_takes_long_says_so() {
 }
 
 #[test]
-fn functions_with_pending_runs_are_removed_by_force_only_and_each_run_leaves_a_letter() {
+fn functions_with_pending_runs_are_removed_by_force_only_and_each_run_leaves_a_dead_letter() {
     let place = application();
     // One that has nothing to do is before it: it is not removed either.
     let calm = "[functions.calm]\nruntime = \"oneshot\"\ncode = \"shout.sh\"\ncommand = [\"./shout.sh\"]\n";

@@ -67,7 +67,7 @@ fn place_with(functions: &[(&str, &str)]) -> Place {
 }
 
 #[test]
-fn python_functions_that_fail_leave_a_dead_letter_each_and_disturb_nobody() {
+fn failing_python_functions_leave_a_dead_letter_each_and_do_not_disturb_others() {
     let functions = [WRONG, &ODD[..1]].concat();
     let place = place_with(&functions);
     let _host = place.serve();
@@ -212,7 +212,7 @@ fn function_f(place: &Place) -> serde_json::Value {
 }
 
 #[test]
-fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed() {
+fn dead_letters_are_counted_and_retried_once_even_if_the_command_is_killed() {
     let place = given_up();
     let counts = |f: &serde_json::Value| ["dead", "dead_kept", "dead_retried"].map(|key| f[key].as_u64().unwrap());
     assert_eq!(counts(&function_f(&place)), [120, 100, 0]);

@@ -292,7 +292,7 @@ fn a_keyed_batch_is_noted_in_few_bytes_and_answered_as_it_was_by_the_next_host()
 }
 
 #[test]
-fn connections_beyond_the_bound_are_refused_and_taken_again_once_there_is_room() {
+fn connections_beyond_the_limit_are_refused_and_accepted_again_once_there_is_room() {
     let place = place();
     let host = place.serve_tcp(["--connections-max", "50"]);
     let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(host.port())).collect();

@@ -157,7 +157,7 @@ fn a_host_whose_directory_is_moved_ends_and_disturbs_no_other() {
 }
 
 #[test]
-fn a_host_whose_directory_was_replaced_leaves_what_the_other_one_tells() {
+fn a_host_whose_directory_was_replaced_leaves_the_files_of_the_new_host_alone() {
     let place = place_with(COPY, "");
     let host = place.serve();
     // Held still, it ends only after the other one has told everything.
@@ -363,7 +363,7 @@ fn one_run_can_be_waited_for() {
 }
 
 #[test]
-fn a_host_works_on_when_nobody_reads_what_it_says() {
+fn a_host_continues_when_its_output_is_not_read() {
     // The first attempt fails, which the host tries to tell.
     let place =
         place_with(&COPY.replace("printf", "[ $MILLRACE_ATTEMPT -gt 1 ] || exit 1\nprintf"), "backoff = \"1ms\"");
@@ -395,7 +395,7 @@ fn terminate(host: &Child) {
 }
 
 #[test]
-fn a_host_that_nobody_reads_lets_runs_end_when_it_is_told_to_stop() {
+fn a_host_with_unread_output_lets_runs_end_after_a_signal() {
     let gate = Gate::new("");
     let mut host = unheard(&gate.place, &["serve", "--drain", "100s"]);
     gate.place.run(["log", "append", "in", "x"]).ok();
@@ -442,7 +442,7 @@ fn a_host_whose_reader_holds_on_without_reading_ends_as_cleanly() {
 }
 
 #[test]
-fn a_host_whose_reader_holds_on_without_reading_ends_at_once_when_the_signal_comes_again() {
+fn a_host_with_unread_output_ends_at_once_after_a_second_signal() {
     let stay = "[ \"$(cat)\" != stay ] || while :; do sleep 0.01; done";
     let place = place_with(&LOUD.replace("printf", &format!("{stay}\nprintf")), "retries = 0");
     let (mut host, _reader) = held(&place, &["serve", "--drain", "1000s"]);
@@ -458,7 +458,7 @@ fn a_host_whose_reader_holds_on_without_reading_ends_at_once_when_the_signal_com
 }
 
 #[test]
-fn a_host_whose_reader_holds_on_without_reading_finds_that_it_cannot_go_on() {
+fn a_host_with_unread_output_notices_that_it_must_end() {
     for args in ["serve", "dev"] {
         let place = loud_place();
         let (mut host, _reader) = held(&place, &[args]);
@@ -468,7 +468,7 @@ fn a_host_whose_reader_holds_on_without_reading_finds_that_it_cannot_go_on() {
 }
 
 #[test]
-fn a_reader_who_comes_back_is_told_how_many_lines_were_left_out() {
+fn a_reader_that_resumes_gets_the_number_of_dropped_lines() {
     // Several times as often as troubles are told; on a slow machine, longer.
     let mut pauses = [3, 15, 75].map(Duration::from_secs).into_iter();
     while left_out_within(pauses.next().expect("every line was kept for a reader who took none")) == 0 {}
@@ -513,7 +513,7 @@ fn left_out_within(pause: Duration) -> usize {
 }
 
 #[test]
-fn an_application_runs_on_when_nobody_reads_what_it_does() {
+fn an_application_continues_when_the_output_of_dev_is_not_read() {
     for args in [&["dev"][..], &["--json", "dev"]] {
         let place = place_with(COPY, "");
         let mut host = unheard(&place, args);

@@ -152,7 +152,7 @@ fn with_sender(runtime: &str, to: &str) -> Place {
 }
 
 #[test]
-fn what_functions_send_arrives_once_though_both_hosts_are_killed() {
+fn messages_of_functions_arrive_once_though_both_hosts_are_killed() {
     for (runtime, records) in [("python", 500u64), ("oneshot", 40), ("wasm", 2_000), ("process", 500)] {
         let mut there = Station::new(Place::new());
         there.log("out");
@@ -302,7 +302,7 @@ fn mistakes_are_told_where_they_can_be_mended() {
 }
 
 #[test]
-fn messages_wait_for_a_log_that_is_not_there_yet_and_everybody_is_told() {
+fn messages_wait_for_a_missing_log_and_the_wait_is_reported() {
     let there = Station::new(Place::new());
     there.log("in");
     let here = Station::new(Place::new());
@@ -365,7 +365,7 @@ fn what_waits_for_a_log_that_never_comes_is_dropped_when_told() {
 }
 
 #[test]
-fn records_lost_to_history_stop_a_relay_which_says_so_and_what_it_passes_over() {
+fn records_lost_to_history_stop_a_relay_which_reports_it_and_the_skipped_records() {
     let there = Station::new(Place::new());
     there.log("in");
     let mut here = Station::new(Place::new());
@@ -420,7 +420,7 @@ impl Drop for Stream {
 }
 
 #[test]
-fn a_circle_that_closes_under_load_is_refused_and_a_busy_relay_can_be_removed() {
+fn a_cycle_that_closes_under_load_is_refused_and_a_busy_relay_can_be_removed() {
     let stations = [Place::new(), Place::new(), Place::new()].map(Station::new);
     for station in &stations {
         station.log("raw");

@@ -118,7 +118,7 @@ fn a_manifest_that_was_changed_or_cut_is_refused() {
 }
 
 #[test]
-fn a_flipped_bit_is_reported_with_its_position_and_spares_its_neighbours() {
+fn a_flipped_bit_is_reported_with_its_position_and_affects_no_other_entry() {
     let place = Place::new();
     place.run(["log", "create", "a"]).ok();
     let lines: String = (1..=100).map(|n| format!("record-{n:03}\n")).collect();

@@ -258,7 +258,7 @@ fn every_promise_names_tests_that_exist() {
 #[test]
 fn the_errors_are_those_of_the_catalogue() {
     let mut page = String::from(
-        "# Errors\n\nMade from `spec/errors.toml`. `millrace error CODE` prints one of them. The status is that of an HTTP answer,\n\
+        "# Errors\n\nGenerated from `spec/errors.toml`. `millrace error CODE` prints one of them. The status is that of an HTTP answer,\n\
          the exit code that of a command; the class is the exception of the Python package.\n",
     );
     let mut classes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

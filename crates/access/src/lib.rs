@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A caller is the owner, or the holder of a capability. The owner is the user who runs the host, when connected to the namespace's Unix
-//! socket. The owner may do everything except what nobody may do from outside: write logs of the runtime (`_inbox/…`), and read the log of
-//! idempotency keys, with which one could answer for another client.
+//! socket. The owner may do everything, with two exceptions: no caller may write logs of the runtime (`_inbox/…`), and no caller may read
+//! the log of idempotency keys, because a reader of it could pose as another client.
 //!
 //! Nothing here reads a file or a clock, so every decision can be tested by itself. What a capability permits is decided in
 //! [`millrace_wire::token`].
@@ -59,7 +59,7 @@ pub fn check(caller: &Caller, keys: &dyn Keys, action: &Action<'_>, now: Now, ra
     Ok(())
 }
 
-/// What the name of an append's log stands for: a log here, or one of another namespace.
+/// The target of an append: a log here, or one of another namespace.
 pub fn target(log: &str) -> Resource<'_> {
     if !Address::claims(log) {
         return Resource::log(log);
@@ -67,7 +67,7 @@ pub fn target(log: &str) -> Resource<'_> {
     Resource { kind: Kind::Peer, name: log.split_once("://").map_or(log, |(_, name)| name) }
 }
 
-/// Whether the records of this log are nobody's to read.
+/// Whether no caller may read the records of this log.
 pub fn is_secret(log: &str) -> bool {
     [KEYS_LOG, ENTITIES_LOG].contains(&log)
 }

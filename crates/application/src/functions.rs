@@ -40,7 +40,7 @@ pub(super) struct Bindings {
     pub(super) dead_letter: Option<LogName>,
 }
 
-/// What was read of one function; `declaration` is there only if nothing essential was wrong.
+/// The result of reading one function; `declaration` is set only if nothing essential was wrong.
 #[derive(Default)]
 pub(super) struct Read {
     pub(super) declaration: Option<FunctionDeclaration>,
@@ -71,7 +71,7 @@ pub(super) fn read(
     if let Some(log) = &bindings.dead_letter {
         spec.dead_letter = log.clone();
     }
-    // What a guessed runtime lacks may be no mistake.
+    // Keys that a guessed runtime lacks need not be mistakes.
     if runtime.is_some() || (meant.is_some() && (section.has("handler") || section.has("command"))) {
         read_entry(&section, base, exists, &mut spec, problems);
     }
@@ -211,8 +211,8 @@ fn read_python(
         spec.python = python.value.into();
         return;
     }
-    // The host may run in another directory, so the path it is told starts at the root. The path is not resolved
-    // further: a virtual environment is found through its own link to the interpreter.
+    // The host may run in another directory, so the path is absolute. The path is not resolved further: a virtual environment is found
+    // through its own link to the interpreter.
     let path = base.join(python.value);
     match std::path::absolute(&path).ok().as_deref().and_then(Path::to_str) {
         Some(absolute) if exists(&path) => spec.python = absolute.into(),
@@ -280,7 +280,7 @@ fn read_limits(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Co
     spec.env = section.map("env", problems).into_iter().collect();
 }
 
-/// What it may do. Of `reads` and `appends` nothing is said if the file does not say it.
+/// Its rights. `reads` and `appends` are unset if the file does not have them.
 fn read_rights(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Collector<'_>) {
     let rights = &mut spec.rights;
     rights.reads = read_list(section, "reads", SCOPES_MAX, problems);

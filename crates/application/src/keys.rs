@@ -6,11 +6,11 @@
 pub struct Key {
     /// The key as it is written.
     pub name: &'static str,
-    /// What value it takes.
+    /// The type of its value.
     pub value: &'static str,
-    /// What holds when it is left out.
+    /// Its default.
     pub default: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 

@@ -4,8 +4,8 @@
 //! text --parse--> Application --(node: plan, apply)--> DEFINE entries, code
 //! ```
 //!
-//! Parsing touches nothing but the text (and asks whether code is there). It reports everything wrong at once, each
-//! problem with line and column. What a file may say is listed in [`keys`].
+//! Parsing reads only the text, and checks whether the code exists. It reports all problems at once, each with line and column. [`keys`]
+//! lists the keys of a file.
 
 mod functions;
 pub mod keys;
@@ -49,14 +49,14 @@ const LOGS_MAX: usize = 10_000;
 /// Most functions of an application file.
 const FUNCTIONS_MAX: usize = 1000;
 
-/// What an application file says.
+/// The content of an application file.
 #[derive(Debug)]
 pub struct Application {
     /// The file.
     pub path: PathBuf,
     /// The directory of its namespace.
     pub namespace: PathBuf,
-    /// How the namespace is made.
+    /// The settings for creating the namespace.
     pub settings: Settings,
     /// Its logs, in the order of the file.
     pub logs: Vec<LogDeclaration>,
@@ -78,7 +78,7 @@ pub struct LogDeclaration {
 /// A function of an application file.
 #[derive(Clone, Debug)]
 pub struct FunctionDeclaration {
-    /// What to deploy.
+    /// The functions to deploy.
     pub spec: FunctionSpec,
     /// Where its code is now.
     pub source: PathBuf,
@@ -106,7 +106,7 @@ impl Application {
         Ok(Self::parse(text, path)?)
     }
 
-    /// Checks the text of an application file at `path`, which tells where relative paths start.
+    /// Checks the text of an application file; relative paths start at the directory of `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Application, Problems> {
         Self::parse_with(text, path, &|code| code.exists())
     }
@@ -141,8 +141,8 @@ impl Application {
         std::iter::once(path.to_owned()).chain(named.map(|source| base_of(path).join(source))).collect()
     }
 
-    /// The namespace's directory that the file at `path` names, if there is such a file, whatever else may be wrong in it:
-    /// looking into a log must not depend on a function's spelling.
+    /// The namespace's directory that the file at `path` names, if the file exists, even if it has other errors: reading a log must not
+    /// depend on a correct function.
     pub fn namespace_of(path: &Path) -> Option<PathBuf> {
         let text = fs::read_to_string(path).ok()?;
         let document = Document::parse(text).ok();
@@ -168,7 +168,7 @@ fn base_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
-/// What a syntax error means, for the two that people really make: a name twice, and a name with `/` unquoted.
+/// Explains the two common syntax errors: a name that occurs twice, and an unquoted name with `/`.
 fn explain_syntax(text: &str, error: &toml_edit::TomlError) -> String {
     let message = error.message().trim().replace('\n', ", ");
     let start = error.span().map_or(0, |span| span.start).min(text.len());

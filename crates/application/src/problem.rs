@@ -15,7 +15,7 @@ pub struct Problem {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// What is wrong and what was meant, without a full stop.
+    /// The problem and a suggestion, without a full stop.
     pub message: String,
 }
 

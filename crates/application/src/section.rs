@@ -27,7 +27,7 @@ pub(super) struct Section<'a> {
     pub(super) span: Span,
 }
 
-/// What a value of the file is, for messages.
+/// The type of a value in the file, for messages.
 fn kind(item: &Item) -> &'static str {
     match item {
         Item::Value(Value::InlineTable(_)) | Item::Table(_) => "a table",

@@ -6,7 +6,7 @@ use millrace_namespace::Namespace;
 use millrace_wire::{Code, Result};
 use std::time::Duration;
 
-/// What was said of a namespace's making; what was not follows the defaults and, once it is made, the namespace.
+/// The given settings of a namespace; the others have their defaults or, for an existing namespace, its settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// See [`CreateOptions::segment_bytes`].
@@ -31,7 +31,7 @@ impl Settings {
         }
     }
 
-    /// Refuses a namespace that was made otherwise: who says so would go on believing it.
+    /// Refuses a namespace with other settings, because the user expects those of the file.
     pub fn check(&self, namespace: &Namespace) -> Result<()> {
         let made = namespace.journal().made_with();
         let age = |age: Option<Duration>| age.map_or("none".into(), show_duration);

@@ -1,6 +1,6 @@
 //! Sizes and durations as people write them: `64MiB`, `100ms`.
 //!
-//! The same words are read from `millrace.toml` and from the command line, and printed back.
+//! `millrace.toml` and the command line accept the same forms, and output uses them.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
     u64::try_from(total).ok()
 }
 
-/// Reads a size such as `64MiB`, `10 MB` or `4096` (bytes); the error says what was expected.
+/// Reads a size such as `64MiB`, `10 MB` or `4096` (bytes); the error names the expected form.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let unit_bytes = match unit {
@@ -74,7 +74,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("'{}' is not a duration such as '100ms', '30s', '5m' or '7d'", text.escape_debug()))
 }
 
-/// Reads a number such as `10000`, `10k` or `2M`; the error says what was expected.
+/// Reads a number such as `10000`, `10k` or `2M`; the error names the expected form.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let factor = match unit {

@@ -1,7 +1,7 @@
 //! Notices that an application's file or code was changed, by looking at names, sizes and times.
 //!
-//! Looking costs one `stat` per file, some tens of microseconds for a usual application, and works on every file system;
-//! a notification service would work on most.
+//! A check costs one `stat` per file, some tens of microseconds for a usual application, and works on every file system; a notification
+//! service works only on most of them.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ const DEPTH_MAX: usize = 32;
 /// Directories that running or editing changes, but that hold no code of the user's.
 const SKIPPED: [&str; 4] = ["__pycache__", "node_modules", "target", "venv"];
 
-/// What files looked like at a moment; equal fingerprints mean that nobody has saved anything in between.
+/// The metadata of files at one moment; equal fingerprints mean that no file was saved in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
@@ -59,7 +59,7 @@ fn look(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher)
     }
 }
 
-/// What is in a directory, sorted, without hidden files and those that no one edits.
+/// The content of a directory, sorted, without hidden and generated files.
 fn children(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let edited = |path: &PathBuf| {

@@ -1,7 +1,7 @@
 //! Other processes: the bench starts itself again in a role.
 //!
-//! A child says `ready` on standard output, does a step for each line on standard input, answers each with a line, and
-//! ends when its input does. Some are killed instead.
+//! A child prints `ready`, then executes a step for each line of standard input and answers each with a line. It ends at the end of its
+//! input. Some measurements kill their children instead.
 
 use crate::{
     Outcome,

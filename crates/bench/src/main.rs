@@ -4,8 +4,7 @@
 //!  main --> rows (one per id) --> measure, peers, children --> report --> docs/benchmarks.{json,md}
 //! ```
 //!
-//! Figures of several processes come from several processes: the bench starts itself again with a hidden word, see
-//! [`children`].
+//! For figures that involve several processes, the bench starts itself again with a hidden argument: see [`children`].
 
 mod children;
 mod functions;

@@ -110,7 +110,7 @@ impl Report {
         let _ = writeln!(
             page,
             "`make bench` measures everything here and writes this page; `make bench ONLY=id` measures one row.\n\
-             Every figure stands beside its peer, or the limit that the machine sets, measured in the same run.\n"
+             Beside each figure is that of a comparable system, or a limit of the machine, measured in the same run.\n"
         );
         for (number, machine) in self.machines().iter().enumerate() {
             let of = |row: &&Row| row.machine.as_ref().is_some_and(|other| other.is_like(machine));
@@ -155,7 +155,7 @@ impl Report {
             );
         }
         page.push_str(
-            "\np50, p99 and what stands beside have the unit of the value, unless they name another.\n\n## How\n\n",
+            "\np50, p99 and the figures beside have the unit of the value, unless they name another.\n\n## How\n\n",
         );
         for row in &self.rows {
             let _ = writeln!(page, "**{}.** {}", row.id, row.note);
@@ -163,7 +163,7 @@ impl Report {
                 let _ = writeln!(page, "Also: {}", figures(&row.also));
             }
             if !row.curve.is_empty() {
-                page.push_str("\n| share | offered /s | taken /s | refused /s | p50 µs | p99 µs |\n");
+                page.push_str("\n| share | offered /s | accepted /s | refused /s | p50 µs | p99 µs |\n");
                 page.push_str("|--:|--:|--:|--:|--:|--:|\n");
             }
             for point in &row.curve {

@@ -1,12 +1,12 @@
 //! Which runs a change in the past reaches.
 //!
-//! One pass over the events in the order of the journal. What a run read is before what it appended, so when an append is
-//! met, it is known whether its run was reached. A run is reached in one of two ways:
+//! One pass over the events in the order of the journal. The reads of a run precede its appends, so when the pass meets an append, it
+//! already knows whether the run was reached. A run is reached in one of two ways:
 //!
 //! * It *will* have to be replayed if a value that it used changes: its record, or a record that it read.
-//! * It *may* have to be if only a number can change: runs before it may append more or fewer records than they did, and then the
-//!   numbers of later records move, and what was newest with them. It is assumed that a function appends to no other logs than
-//!   before. Most functions append as many records as they did, and then none of these runs is replayed.
+//! * It *may* have to be if only a number can change: earlier runs may append more or fewer records than they did, which changes the
+//!   numbers of later records, and which record is the newest. The pass assumes that a function appends to no other logs than before. Most
+//!   functions append as many records as they did, and then none of these runs is replayed.
 //!
 //! A run that appended nothing is reached like any other: with other values it may append something.
 
@@ -18,7 +18,7 @@ use millrace_journal::{Kind, Outcome, What};
 use millrace_wire::EventId;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What is changed in the past.
+/// The change of the past.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Rows of records that get other values.
@@ -55,7 +55,7 @@ pub enum Reason {
     LetterRewritten,
     /// The number of its record can change.
     NumberMoves,
-    /// What was newest in a log that it read can change, or which records there were.
+    /// The newest record of a log that it read, or the set of its records, can change.
     CountMoves,
 }
 
@@ -68,7 +68,7 @@ pub enum Kept {
     Streamed,
     /// Its function was removed, or its code is gone.
     NoCode,
-    /// Its attempts are not in the journal any more.
+    /// Its attempts are no longer in the journal.
     NoAttempt,
 }
 
@@ -93,7 +93,7 @@ pub struct Candidate {
     pub took_us: u64,
 }
 
-/// What of one log changes.
+/// The changes of one log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewritten {
     /// How many records.
@@ -112,7 +112,7 @@ impl Rewritten {
     }
 }
 
-/// What a change in the past reaches.
+/// The runs and records that a change of the past reaches.
 #[derive(Debug, Default)]
 pub struct Discovery {
     /// The runs, in the order in which they are reached.
@@ -174,7 +174,7 @@ impl Bits {
     }
 }
 
-/// What is known of one log at a point of the pass.
+/// The state of one log at a point of the pass.
 #[derive(Default)]
 struct LogState {
     /// Seqnos of records that change for certain, ascending, each with whether it is a correction.

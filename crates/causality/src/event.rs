@@ -1,4 +1,4 @@
-//! An entry of a journal, as a table takes it: from a scan of the journal itself, or from a host's document.
+//! An entry of a journal, as a table stores it: from a scan of the journal itself, or from a host's document.
 
 use millrace_journal::{Entry, Kind};
 use millrace_wire::{EventId, Hlc};

@@ -6,13 +6,13 @@ use millrace_journal::{Kind, Outcome, What};
 use millrace_wire::{Hlc, NamespaceId};
 use std::collections::{BTreeSet, HashMap};
 
-/// The longest time that a histogram tells from longer ones: a day.
+/// The upper limit of a histogram: a day.
 const TIME_MAX_US: u64 = 24 * 60 * 60 * 1_000_000;
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeKind {
-    /// Clients, and whatever else appends from outside.
+    /// Clients and other sources outside the namespace.
     Outside,
     /// A log.
     Log,
@@ -62,7 +62,7 @@ impl Node {
 pub enum Flow {
     /// Records of a log trigger a function.
     Triggers,
-    /// A function, or somebody outside, appends to a log.
+    /// A function or an outside source appends to a log.
     Appends,
     /// A function reads a log.
     Reads,
@@ -226,7 +226,7 @@ impl Making<'_> {
         }
     }
 
-    /// A record came of a run, or of a record; a message that went through an outbox came of the run that sent it.
+    /// The cause of a record is a run or a record; the cause of a message from an outbox is the run that sent it.
     fn forwarded(&mut self, cause: Place, log: usize) {
         let row = self.history.row(cause);
         if row.is(Kind::Trigger) {

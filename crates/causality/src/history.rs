@@ -67,8 +67,8 @@ impl History {
     pub fn new(tables: Vec<Table>) -> Self {
         let locate = |own: usize, id: EventId| {
             let at = |at: usize| Some(Place { table: at as u32, row: tables[at].find(id)? });
-            // In its own table it can only come after its effect, which is reported. Of several copies, whatever the order of the
-            // tables, that of the smallest namespace.
+            // In its own table it could only come after its effect, which is reported as an error. Of several copies, the one in the
+            // smallest namespace is taken, independent of the order of the tables.
             let others = (0..tables.len()).filter(|other| *other != own).filter_map(at);
             at(own).or_else(|| {
                 others.min_by_key(|place| {

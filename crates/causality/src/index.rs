@@ -39,7 +39,7 @@ const HOLES_MAX: u64 = 1024;
 pub(crate) struct LogRows {
     base: u64,
     regular: Vec<u32>,
-    /// What is not dense: seqno and row.
+    /// Entries outside the dense part: seqno and row.
     sparse: Vec<(u64, u32)>,
     carried: Vec<(u64, u32)>,
 }

@@ -11,8 +11,8 @@
 //!                    effects
 //! ```
 //!
-//! This crate is pure: it reads what it is given and has no files, no network and no clock. So the same code works on a live
-//! namespace, on a backup and on the journal of a dead machine.
+//! This crate is pure: it reads only its arguments and has no files, no network and no clock. So the same code works on a live namespace,
+//! on a backup and on the journal of a dead machine.
 
 #![deny(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! One order of the events of any number of journals.
 //!
-//! Each event's key is its clock and its id. The clocks of one journal grow, and a namespace that receives something adopts
-//! the sender's clock, so every cause has a smaller key than its effects. The key says nothing of which journal was named first: the
-//! order is the same whichever way journals are merged. Where the clock of a journal went back (it was tampered with), its events keep
-//! the order of the journal: each counts as being as late as the latest before it.
+//! Each event's key is its clock and its id. The clocks of one journal grow, and a namespace that receives something adopts the sender's
+//! clock, so every cause has a smaller key than its effects. The key does not contain the journal's place in the list: the order is the
+//! same, however journals are merged. Where the clock of a journal went back (it was tampered with), its events keep the order of the
+//! journal: each counts as being as late as the latest before it.
 
 use crate::{
     history::{History, Place},

@@ -1,16 +1,16 @@
-//! What the repairs in force have put into the past: other versions of records, and replays of runs.
+//! The changes of the past by applied repairs: other versions of records, and replays of runs.
 
 use crate::table::Table;
 use std::collections::{BTreeMap, HashMap};
 
-/// What a repair has put in the place of a record.
+/// The version of a record by a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// The repair.
     pub repair: u64,
     /// The row of its shadow APPEND.
     pub row: u32,
-    /// Whether it says that there is no record.
+    /// Whether it makes its slot void.
     pub void: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Repaired {
 }
 
 impl Table {
-    /// What a repair in force has put in the place of a record, if one has.
+    /// The version of a record by an applied repair, if any.
     pub fn version(&self, record: u32) -> Option<Version> {
         self.repaired().versions.get(&record).copied()
     }

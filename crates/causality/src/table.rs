@@ -8,7 +8,7 @@
 //! A cause is the row of another event of the table, or the number of an id in a list, if no event of the table has it. Ids are not
 //! stored: sequences are dense, so a few spans give the id of every row. What a run read is in a list of bytes beside the rows.
 //!
-//! Shadow entries are rows of no kind. Those of repairs in force say what records and runs have become: see [`crate::repaired`].
+//! Shadow entries are rows without a kind. Those of applied repairs replace records and runs: see [`crate::repaired`].
 
 use crate::{
     event::Event,
@@ -113,7 +113,7 @@ pub struct Read {
     pub what: What,
 }
 
-/// A stretch of rows whose ids follow one another.
+/// A range of rows with consecutive ids.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     row: u32,
@@ -321,7 +321,7 @@ impl Builder {
         })
     }
 
-    /// What a call of a streamed run read; nothing if it read no record.
+    /// The read of a streamed run's call; nothing if it read no record.
     fn call(&self, event: &Event<'_>) -> Option<Read> {
         let (what, answer) = (*event.payload.first()?, *event.payload.get(1)?);
         let length = usize::from(u16::from_le_bytes(event.payload.get(2..4)?.try_into().ok()?));
@@ -428,8 +428,8 @@ impl Builder {
     }
 }
 
-/// What a link delivers is in the journal like a record from a client that claims a cause. It is known to be more than a claim if
-/// records come in from the namespace of the cause.
+/// A delivery of a link is in the journal like a record of a client that claims a cause. It counts as more than a claim if there is an
+/// incoming stream from the namespace of the cause.
 fn accept_deliveries(rows: &mut [Row], foreign: &[EventId], names: &Names, own: NamespaceId) {
     let source = |name: &String| {
         let digits = name.strip_prefix("_inbox/")?.split('/').next()?;
@@ -594,7 +594,7 @@ impl Table {
         }
     }
 
-    /// Whether an event tells what its run read.
+    /// Whether an event contains reads of its run.
     pub fn is_read(&self, row: u32) -> bool {
         let event = self.row(row);
         event.is(Kind::Read) || event.is(Kind::Call) || event.flags & NEW_READS != 0
@@ -612,7 +612,7 @@ impl Table {
         Some(found).filter(|found| found.detail != NO_ROW)
     }
 
-    /// What an event read, in the history that the repairs in force have made. Of a TRIGGER, the record that it names.
+    /// The reads of an event, in the repaired history. For a TRIGGER, the record that it names.
     pub fn reads(&self, row: u32) -> impl Iterator<Item = Read> + '_ {
         let found = self.reads_of(row);
         let mut bytes = found.map_or(&[][..], |found| &self.reads[found.detail as usize..]).iter().copied();
@@ -630,7 +630,7 @@ impl Table {
         })
     }
 
-    /// What repairs in force have changed.
+    /// The changes by applied repairs.
     pub(crate) fn repaired(&self) -> &Repaired {
         &self.repaired
     }

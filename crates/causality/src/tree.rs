@@ -23,7 +23,7 @@ pub enum Link {
     Appended,
     /// A record went into another namespace, or through a relay, and is this one there.
     Forwarded,
-    /// A client claims that its record came of this.
+    /// A client claims this as the cause of its record.
     Claimed,
 }
 
@@ -38,7 +38,7 @@ pub struct Branch {
     pub above: usize,
     /// The branches below, oldest first.
     pub below: Vec<usize>,
-    /// How many more records and runs hang on it, and on what is left out below it.
+    /// The number of omitted records and runs below it.
     pub more: u64,
 }
 
@@ -134,7 +134,7 @@ impl Tree {
     pub fn effects(history: &History, event: Place, limits: TreeLimits) -> Option<Tree> {
         let root = root_of(history, event)?;
         let mut growing = Growing::new(history, root, limits);
-        // By log, of whatever table: seqnos reached, which ascend as a journal does.
+        // By log, in any table: reached seqnos, in ascending order.
         let mut seqnos: HashMap<u32, Vec<u64>> = HashMap::new();
         let note = |seqnos: &mut HashMap<u32, Vec<u64>>, place: Place| {
             let row = history.row(place);
@@ -220,7 +220,7 @@ impl Tree {
                 let Some(run) = history.run_of(place).filter(|run| growing.has(*run)) else { continue };
                 let table = history.table(place);
                 for read in table.reads(place.row).filter(|read| read.what == What::Record) {
-                    // Not more than the log has, whatever the entry says.
+                    // At most as many as the log has, whatever the entry contains.
                     let newest = table.bounds(read.log).map_or(0, |(_, newest)| newest);
                     for seqno in read.from..=newest.min(read.from.saturating_add(read.count - 1)) {
                         match history.record(place, read.log, seqno) {

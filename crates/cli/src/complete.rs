@@ -19,7 +19,7 @@ use std::{
 pub const VARIABLE: &str = "_MILLRACE_COMPLETE";
 /// How long another host may take to answer.
 const PATIENCE_MS: u32 = 500;
-/// More names than these help nobody who chooses among them.
+/// More names than these would not help a user to choose.
 const NAMES_MAX: usize = 1000;
 
 /// The option `--namespace` of a command line that may be incomplete.
@@ -43,11 +43,11 @@ fn value_of(words: impl Iterator<Item = OsString>, long: &str, short: Option<&st
     None
 }
 
-/// The namespace that the command line is about. Whatever is wrong with it, a shell completes nothing then.
+/// The namespace of the command line. On any error, the shell completes nothing.
 fn place() -> Option<Place> {
     let (namespace, ca) = (namespace_of(env::args_os()), value_of(env::args_os(), "--ca", None));
     let (target, _) = Target::find(&Global { json: false, namespace, ca }).ok()?;
-    // Somebody holds a finger on a key.
+    // The user holds a key down.
     let options = Options { connect_timeout_ms: PATIENCE_MS, request_timeout_ms: PATIENCE_MS, ..remote::options() };
     Place::reach(&target, &options).ok()
 }
@@ -78,7 +78,7 @@ pub fn functions(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(function_names(), current)
 }
 
-/// What `why` can be asked about.
+/// The possible arguments of `why`.
 pub fn targets(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(function_names().into_iter().chain(log_names()), current)
 }

@@ -1,8 +1,7 @@
-//! What a host says: a thread for each of its two outputs writes it, so that a reader who holds on and does not read keeps
-//! nobody waiting but that thread.
+//! The output of a host: one thread writes each of the two streams, so that a reader that does not read blocks only that thread.
 //!
-//! The host waits for a slow reader, but for at most [`PATIENCE`] until the reader has caught up. Lines that then find no room are counted,
-//! and the count is printed in their place.
+//! The host waits for a slow reader, but for at most [`PATIENCE`] until the reader has caught up. After that it drops lines that do not fit
+//! into the buffer, and prints their number instead.
 
 use crate::show;
 use millrace_node::{Code, Result};
@@ -23,7 +22,7 @@ const AHEAD_BYTES_MAX: usize = KEPT_BYTES_MAX / 2;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the end waits for each output.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-/// Pause between attempts to write where somebody else has made writing fail instead of wait.
+/// Pause between attempts to write if another process has set the output to non-blocking.
 const RETRY_EVERY: Duration = Duration::from_millis(10);
 const STACK_BYTES: usize = 128 << 10;
 
@@ -40,7 +39,7 @@ pub fn become_host(json: bool) -> Result<&'static Feed> {
     Ok(&HOST.get().expect("it was set just now")[0])
 }
 
-/// Text on standard error, after all that went to standard output; nobody needs to read it.
+/// Text on standard error, after all output on standard output; it need not be read.
 pub fn stderr(text: &str) {
     match HOST.get() {
         None => drop(io::stderr().lock().write_all(text.as_bytes())),
@@ -76,13 +75,13 @@ pub struct Feed {
 
 struct Queue {
     messages: VecDeque<Vec<u8>>,
-    /// What is not written yet, with the message that is being written.
+    /// The unwritten output, including the message that is being written.
     bytes: usize,
     /// Lines for which there was no room since the last message.
     left_out: u64,
-    /// What is left of it for this reader.
+    /// The remaining patience for this reader.
     patience: Duration,
-    /// Nobody will ever read again.
+    /// The reader has closed the output.
     gone: bool,
 }
 
@@ -102,7 +101,7 @@ impl Feed {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has whole lines written when there is somebody who takes them; never waits.
+    /// Queues whole lines for writing; never waits.
     fn say(&self, text: &[u8]) {
         let mut queue = self.lock();
         if queue.gone {
@@ -123,7 +122,7 @@ impl Feed {
         self.wait(AHEAD_BYTES_MAX);
     }
 
-    /// Waits until no more than so many bytes are not written, if the reader has not used up all patience.
+    /// Waits until at most this many bytes are unwritten, unless the reader has used up the patience.
     fn wait(&self, bytes: usize) {
         let (queue, begun) = (self.lock(), Instant::now());
         let patience = queue.patience;
@@ -175,7 +174,7 @@ impl Queue {
     }
 }
 
-/// A file whose writes wait, whatever whoever shares it has set.
+/// A file with blocking writes, even if another process has set it to non-blocking.
 struct Retrying(File);
 
 impl Write for Retrying {

@@ -54,7 +54,7 @@ fn set(subscriber: impl Subscriber + Send + Sync + 'static) -> Result<(), tracin
     tracing::subscriber::set_global_default(subscriber)
 }
 
-/// Writes each line through the host's feed, which waits for nobody who does not read.
+/// Writes each line through the host's output queue, which does not wait for a slow reader.
 struct Lines;
 
 impl<'w> MakeWriter<'w> for Lines {

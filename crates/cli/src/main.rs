@@ -1,4 +1,4 @@
-//! The single binary `millrace`: a thin layer of words over `millrace-node`.
+//! The single binary `millrace`: a thin layer over `millrace-node`.
 //!
 //! ```text
 //! args  -->  commands::*  -->  millrace_node          what to do
@@ -34,7 +34,7 @@ fn take_out_defences() {
 }
 
 fn main() -> ExitCode {
-    // Before anything else is read or started: what a sandbox is made of is to hold nothing.
+    // Before anything else is read or started, because the process of a sandbox must contain nothing else.
     if std::env::args_os().nth(1).is_some_and(|word| word == millrace_node::SUPERVISOR) {
         return millrace_node::supervise();
     }
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // What was printed before the failure belongs before its message; if that fails too, there is nobody to tell.
+            // The output before the failure belongs before its message; if writing it fails too, nothing can be reported.
             let _ = out.flush();
             report::failure(&failure, json)
         }

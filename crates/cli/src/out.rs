@@ -7,7 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
-/// Bytes kept before they are written, when nobody is watching.
+/// Buffer size when the output is not a terminal.
 const BUFFER_BYTES: usize = 64 << 10;
 /// The same for a host.
 const HOST_BUFFER_BYTES: usize = 16 << 10;
@@ -20,9 +20,9 @@ pub struct Out {
 }
 
 enum Writer {
-    /// Waits until somebody takes what is written.
+    /// Waits until the output is written.
     Direct(io::BufWriter<StdoutLock<'static>>),
-    /// Waits for nobody, and never fails.
+    /// Never waits, and never fails.
     Host { feed: &'static Feed, buffer: Vec<u8> },
 }
 
@@ -98,7 +98,7 @@ impl Out {
             Writer::Direct(writer) => writer.write_all(bytes),
             Writer::Host { buffer, .. } => {
                 buffer.extend_from_slice(bytes);
-                // Lines are told or left out as a whole.
+                // Lines are printed or dropped as a whole.
                 if buffer.len() < HOST_BUFFER_BYTES || !bytes.ends_with(b"\n") { Ok(()) } else { self.flush() }
             }
         }

@@ -8,21 +8,21 @@ use std::{
     time::Duration,
 };
 
-/// How often the bar moves by itself.
+/// The interval of updates of the bar.
 const TICK: Duration = Duration::from_millis(200);
 
-/// What is counted.
+/// The unit of the progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Bytes,
     Records,
     /// Runs that have not ended.
     Runs,
-    /// Time that passes by itself.
+    /// Time.
     Millis,
 }
 
-/// A bar, or nothing where nobody watches.
+/// A bar, or nothing if standard error is not a terminal.
 pub struct Progress(Option<ProgressBar>);
 
 impl Progress {

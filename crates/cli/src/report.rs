@@ -35,7 +35,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What a command returns.
+/// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// Reports a failure on standard error.
@@ -50,7 +50,7 @@ pub fn failure(failure: &Failure, json: bool) -> ExitCode {
     }
 }
 
-/// Prints one error on standard error. A closed standard error leaves nobody to tell.
+/// Prints one error on standard error. If that is closed, the error is lost.
 pub fn say(error: &Error, json: bool) {
     feed::stderr(&if json { format!("{}\n", object(error)) } else { paragraph(error) });
 }
@@ -82,7 +82,7 @@ fn paragraph(error: &Error) -> String {
     )
 }
 
-/// Reports what clap made of a command line it could not accept, or the help it was asked for.
+/// Reports clap's error for an invalid command line, or prints the requested help.
 pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
     use clap::error::ErrorKind;
     let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
@@ -91,7 +91,7 @@ pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
         let detail = text.lines().next().unwrap_or("").trim_start_matches("error: ");
         say(&Code::UsageInvalid.error(detail), true);
     } else {
-        // Help goes to standard output, errors to standard error; a closed pipe is nobody's problem.
+        // Help goes to standard output, errors to standard error; a closed pipe is ignored.
         let _ = match asked || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             true => error.print(),
             false => print_usage(error),
@@ -100,7 +100,7 @@ pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
     ExitCode::from(if asked { 0 } else { USAGE })
 }
 
-/// What clap says, with a code like every other error.
+/// Clap's message, with a code like every other error.
 fn print_usage(error: &clap::Error) -> io::Result<()> {
     use io::{IsTerminal, Write};
     let text = error.render();

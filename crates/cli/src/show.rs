@@ -134,7 +134,7 @@ pub fn to_base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// The bytes that base64 text stands for.
+/// Decodes base64.
 pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     BASE64.decode(text).ok()
 }
@@ -150,7 +150,7 @@ pub fn count(n: u64, one: &str) -> String {
     format!("{} {one}{plural}", grouped(n))
 }
 
-/// What became of the pending runs of a function that was removed.
+/// The outcome of the pending runs of a removed function.
 pub fn given_up(runs: u64) -> String {
     match runs {
         0 => String::new(),

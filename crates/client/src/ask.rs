@@ -1,4 +1,4 @@
-//! Requests and how their answers are read: no I/O. The async and the blocking client share it.
+//! Encodes requests and decodes their answers, without I/O. The async and the blocking client share it.
 
 use crate::{AppendOptions, Batch, Credentials, Host, Place, Record, secure};
 use millrace_wire::{
@@ -13,10 +13,10 @@ use serde::Deserialize;
 
 /// The request number of the handshake.
 pub const HANDSHAKE: u64 = 1;
-/// What a frame has besides the payload of its message, at most.
+/// The maximum number of bytes that a frame has besides the payload of its message.
 pub const SURROUNDINGS_BYTES: usize = 1024;
 
-/// What the handshake has to say and may come to: over each kind of connection it is the same.
+/// The messages of the handshake and its results, the same for every kind of connection.
 pub struct Greeting<'g> {
     place: &'g Place,
     client: &'g str,
@@ -24,13 +24,13 @@ pub struct Greeting<'g> {
     binding: Option<Binding>,
 }
 
-/// What the host answered to a greeting.
+/// The host's answer to HELLO.
 pub enum Answered {
     /// It is not all there.
     Incomplete,
     /// It needs more data: these bytes. Its question had this many.
     Asked(Vec<u8>, usize),
-    /// What the host says of itself, its clock, and how many bytes that took.
+    /// WELCOME, the host's clock, and the length of the frame.
     Welcome(Box<Host>, Hlc, usize),
 }
 
@@ -118,7 +118,7 @@ pub fn failure(failure: &Failure<'_>) -> Error {
     error.retry_after(failure.retry_after_ms.unwrap_or(0))
 }
 
-/// The host answered what nobody asked.
+/// The host sent an answer that belongs to no request.
 pub fn unasked(frame: &Frame<'_>) -> Error {
     let request = frame.heading.request;
     Code::AnswerUnasked.error(format!("message of type {} under request {request}", frame.kind))

@@ -1,7 +1,6 @@
-//! How a host is reached: its name is looked up and its addresses are tried, for clients and for links alike.
+//! Connects to a host, for clients and links: looks up its name and tries its addresses.
 //!
-//! Both happen on threads of their own. Nothing can cut short a name service that does not answer, and a caller must be
-//! able to stop waiting at any time.
+//! Both happen on threads of their own, because a lookup cannot be cancelled, and a caller must be able to stop waiting at any time.
 
 use std::{
     io,
@@ -51,7 +50,7 @@ fn literal(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
     Some(vec![SocketAddr::new(address, port)])
 }
 
-/// Does `work` on a thread of its own, and tells `done` if it ever ends.
+/// Executes `work` on a thread of its own, and calls `done` when it ends.
 fn begin<T: 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
     done: impl FnOnce(io::Result<T>) + Send + 'static,

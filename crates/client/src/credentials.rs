@@ -9,7 +9,7 @@
 //!                                                       before it
 //! ```
 //!
-//! A file that anybody else could have read or written is refused.
+//! A file that another user could have read or written is refused.
 
 use crate::secure::tls::authorities;
 use millrace_wire::{Code, Defence, Error, Hex, Peer, Result, token::Token};
@@ -44,10 +44,10 @@ pub struct Identity {
     pub key: Zeroizing<Vec<u8>>,
 }
 
-/// What one host is reached with.
+/// The credentials for one host.
 #[derive(Clone, Default)]
 pub struct Credentials {
-    /// What entitles to act there.
+    /// The capability for this host.
     pub capability: Option<Token>,
     /// The SHA-256 of the host's public key. With it TLS is spoken.
     pub pin: Option<[u8; 32]>,
@@ -139,7 +139,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     written(path, bytes, |_| Ok(())).map(drop)
 }
 
-/// The same; before anybody can see it, `prepare` has the file.
+/// The same; `prepare` gets the file before it is visible.
 fn written(path: &Path, bytes: &[u8], prepare: impl Fn(&File) -> std::io::Result<()>) -> Result<File> {
     let failed = |error: std::io::Error| unusable(path, error);
     let dir = path.parent().unwrap_or(Path::new("/"));
@@ -159,7 +159,7 @@ fn text(path: &Path) -> Result<Option<Zeroizing<String>>> {
     text_of(path, read(path)?)
 }
 
-/// What a host that lives left.
+/// The files of a running host.
 fn left_text(path: &Path) -> Result<Option<Zeroizing<String>>> {
     let lives = |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_err();
     text_of(path, read_if(path, lives)?)
@@ -206,8 +206,8 @@ impl Credentials {
         text.trim().parse().map(Some).map_err(|error: Error| error.within(path.display()))
     }
 
-    /// What is kept for a namespace at this address, and whether that is only what a host of this machine left there.
-    /// `ca` names the authorities that identify hosts whose key is not known, instead of the environment.
+    /// The stored credentials for a namespace at this address, and whether they are only the token of a host on this machine. `ca` names
+    /// the authorities that identify hosts whose key is not known, instead of the environment.
     pub(crate) fn find(peer: &Peer, address: SocketAddr, ca: Option<&Path>) -> Result<(Self, bool)> {
         let (mut found, mut is_left) = (Self::default(), false);
         if let Some(path) = peer_file(peer)
@@ -226,7 +226,7 @@ impl Credentials {
             found.capability = Self::of_machine(peer, address)?;
             is_left = found.capability.is_some();
         }
-        // What a host left for its user is enough to know it by.
+        // The file that a host leaves for its user identifies the host.
         if found.pin.is_none()
             && found.capability.is_none()
             && let Some(named) = ca.map(Path::to_owned).or_else(|| variable("MILLRACE_CA"))
@@ -245,7 +245,7 @@ impl Credentials {
         let Some(path) = machine_file(address) else { return Ok(None) };
         let Some(text) = left_text(&path)? else { return Ok(None) };
         let named = text.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| **name == *peer.namespace);
-        // The host may have another name for the namespace by now: any token will hear so.
+        // The host may use another name for the namespace by now, and refuses any token with that error.
         let token = named.or_else(|| text.lines().next()?.split_once(' ')).map(|(_, token)| token);
         token.map(str::parse).transpose().map_err(|error: Error| error.within(path.display()))
     }
@@ -267,7 +267,7 @@ impl Identity {
     }
 }
 
-/// A file that a host left for its user. It goes with the host: the lock on it says whether the host lives, however it ended.
+/// A file that a host leaves for its user. It is valid only while the host runs, which the lock on it shows.
 pub struct Left {
     path: PathBuf,
     file: File,

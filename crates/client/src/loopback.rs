@@ -1,13 +1,13 @@
-//! Which user holds the other end of a TCP connection within this machine. The kernel knows both ends of such a connection, and
-//! tells the user of either to anybody who asks (`sock_diag(7)`).
+//! Which user holds the other end of a TCP connection within this machine. The kernel knows both ends of such a connection, and reports the
+//! user of either to any process (`sock_diag(7)`).
 //!
 //! ```text
 //!  client 127.0.0.1:41000 ───── 127.0.0.1:7070 host
 //!      whose is 7070 ──> kernel <── whose is 41000
 //! ```
 //!
-//! So a host knows its own user at a loopback address as it does at the Unix socket, and a client does not take another user's
-//! program for the host because that had the port first.
+//! So a host recognizes its own user at a loopback address as it does at the Unix socket, and a client does not take another user's
+//! program, which opened the port first, for the host.
 
 use millrace_wire::{Code, Defence, Error, Result};
 use rustix::net::{
@@ -43,14 +43,14 @@ const INODE: usize = 84;
 /// How often the kernel is asked about one connection.
 const ASKED_MAX: u32 = 3;
 
-/// Who holds the other end of a connection.
+/// The user at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// This user made its socket.
     User(u32),
-    /// It was closed. The kernel does not tell whose it was, and so who wrote what came from there.
+    /// The other end is closed, so the kernel does not report its user, and the sender of the received bytes is unknown.
     Nobody,
-    /// The kernel does not tell, or this machine has no such socket.
+    /// The kernel does not report it, or this machine has no such socket.
     Unknown,
 }
 
@@ -107,7 +107,7 @@ fn address_at(bytes: &[u8], at: usize, is_v4: bool) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
 }
 
-/// What an answer of the kernel says of the socket that was asked for.
+/// The kernel's answer about the requested socket.
 fn holder(answer: &[u8], theirs: SocketAddr, ours: SocketAddr) -> Holder {
     if answer.len() < ANSWER_BYTES || u16_at(answer, 4) != BY_FAMILY {
         return Holder::Unknown;
@@ -120,7 +120,7 @@ fn holder(answer: &[u8], theirs: SocketAddr, ours: SocketAddr) -> Holder {
     if (socket, other) != (theirs, ours) {
         return Holder::Unknown;
     }
-    // A socket without an inode has lost its holder. Older kernels then show user 0, whoever made it.
+    // A socket without an inode has lost its owner. Older kernels then report user 0 for every socket.
     if u32_at(answer, INODE) == 0 { Holder::Nobody } else { Holder::User(u32_at(answer, UID)) }
 }
 
@@ -132,13 +132,13 @@ impl Loopback {
     /// The kernel has no such service, or this process may not use it.
     pub fn new() -> io::Result<Self> {
         let kernel = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
-        // From now on nobody else's messages are received.
+        // From now on only messages of the kernel are received.
         connect(&kernel, &SocketAddrNetlink::new(0, 0))?;
         Ok(Self { kernel, sequence: 0 })
     }
 
-    /// Who holds the socket at `theirs` that is connected to the one at `ours`. The kernel answers before this returns from sending, so
-    /// it never waits.
+    /// The user of the socket at `theirs` that is connected to the one at `ours`. The kernel answers before `send` returns, so this never
+    /// waits.
     pub fn holder(&mut self, theirs: SocketAddr, ours: SocketAddr) -> Holder {
         let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
         let (theirs, ours) = (plain(theirs), plain(ours));
@@ -151,7 +151,7 @@ impl Loopback {
         self.sequence = self.sequence.wrapping_add(1);
         send(&self.kernel, &question(self.sequence, theirs, ours), SendFlags::NOSIGNAL)?;
         let mut answer = [0; 512];
-        // What an earlier question left behind is passed over.
+        // Answers to earlier requests are skipped.
         for _ in 0..8 {
             let (_, length) = recv(&self.kernel, &mut answer[..], RecvFlags::DONTWAIT)?;
             let answer = &answer[..length.min(answer.len())];
@@ -166,7 +166,7 @@ impl Loopback {
 /// How a host of this machine is spoken to that left a token for its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Near {
-    /// In clear: the kernel tells both ends whose the other is, and keeps everybody else from what passes between them.
+    /// Unencrypted: the kernel reports the user of each end to the other, and other users cannot read the bytes in between.
     InClear,
     /// Through the channel that the token opens.
     ByToken,
@@ -177,8 +177,8 @@ pub(crate) fn is_unknown(error: &Error) -> bool {
     matches!(error.code(), Code::LoopbackRefused | Code::HostUnknown)
 }
 
-/// Checks that the host at the other end of a connection in clear is one of this user: nothing else tells who it is. `ends` are where
-/// it leads and where it begins, which a connection that broke has no longer.
+/// Checks that this user runs the host at the other end of an unencrypted connection. `ends` are the addresses of both ends, because a
+/// broken connection no longer has them.
 pub(crate) fn check(ends: impl Fn() -> io::Result<(SocketAddr, SocketAddr)>) -> Result<()> {
     let broken = |error: io::Error| Code::ConnectionLost.error(format!("the connection broke: {error}"));
     let (theirs, ours) = ends().map_err(broken)?;

@@ -11,7 +11,7 @@ pub struct Options {
     pub connect_timeout_ms: u32,
     /// How long an answer may take, beyond what the request itself asks the host to wait; 0 for as long as it takes.
     pub request_timeout_ms: u32,
-    /// A peer that says nothing for so long, although something is asked of it, is taken for dead. Pinged at half of it.
+    /// A peer that sends nothing for this long while a request is unanswered is considered dead. The client sends a PING after half of it.
     pub silence_max_ms: u32,
     /// How many requests may be unanswered, unless the host admits fewer.
     pub requests_max: u32,
@@ -25,7 +25,7 @@ pub struct Options {
     pub interrupted: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     /// How names of hosts are looked up, instead of as the system does.
     pub resolve: Option<Resolve>,
-    /// What to reach the host with; by default what this user has for it: [`crate::credentials`].
+    /// The credentials for the host; by default this user's stored ones: [`crate::credentials`].
     pub credentials: Option<Arc<Credentials>>,
     /// The certificate authorities that identify a host whose key is not known: a PEM file, or `system` for those of this machine; by
     /// default what `MILLRACE_CA` says.
@@ -64,8 +64,8 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// What to reach this host with, whose address was found, and whether there is a token besides: a host of this machine is
-    /// spoken to without the one that it left, unless `near` says otherwise.
+    /// The credentials for this host, whose address was resolved, and whether they include a token. The token that a host of this machine
+    /// leaves is not used, unless `near` is set.
     pub(crate) fn for_host(&self, peer: &Peer, address: SocketAddr, near: Near) -> Result<(Credentials, bool)> {
         let (credentials, is_left) = match &self.credentials {
             Some(credentials) => (Credentials::clone(credentials), false),
@@ -75,7 +75,7 @@ impl Options {
         Ok((if without { Credentials::default() } else { credentials }, without))
     }
 
-    /// What to reach a host with through its Unix socket, should it ask.
+    /// The credentials for a host at its Unix socket, if it requests any.
     pub(crate) fn for_socket(&self) -> Result<Credentials> {
         match &self.credentials {
             Some(credentials) => Ok(Credentials::clone(credentials)),
@@ -113,7 +113,7 @@ pub struct AppendOptions<'a> {
     pub function: Option<&'a str>,
     /// The idempotency key, 1 to 128 bytes: an append with a key that was seen is answered as that one was.
     pub key: Option<&'a str>,
-    /// What caused it; none if it comes from outside.
+    /// The cause; none if it comes from outside.
     pub cause: EventId,
 }
 
@@ -122,7 +122,7 @@ pub struct AppendOptions<'a> {
 pub struct Wait {
     /// How long the host waits for it, if it is not there yet.
     pub wait_ms: u32,
-    /// What must be safe before it is shown; by default as the namespace says.
+    /// The durability that it must have before it is returned; by default the namespace's.
     pub durability: Option<Durability>,
 }
 
@@ -136,13 +136,13 @@ impl Wait {
 /// How a log is followed.
 #[derive(Clone, Copy, Debug)]
 pub struct TailOptions {
-    /// The incarnation that the first record's number belongs to; 0 if it was never told.
+    /// The incarnation that the first record's number belongs to; 0 if it is unknown.
     pub incarnation: u32,
     /// How many records the client holds at most; fewer if they are large.
     pub records_max: u32,
     /// About how many bytes of records the client holds.
     pub bytes_max: usize,
-    /// What must be safe before a record is shown; by default as the namespace says.
+    /// The durability that a record must have before it is returned; by default the namespace's.
     pub durability: Option<Durability>,
 }
 

@@ -1,7 +1,7 @@
-//! A client that connects again by itself, and repeats what may be repeated.
+//! A client that reconnects, and repeats the requests that may be repeated.
 //!
-//! Reads may be; so may appends, because each is given an idempotency key if it has none. Removing a log is not repeated:
-//! a second time would answer that there is none.
+//! Reads may be; so may appends, because each is given an idempotency key if it has none. Removing a log is not repeated: the second answer
+//! would be that there is no such log.
 
 use crate::{AppendOptions, Batch, Client, Cursor, Options, Place, Receipt, Record, Tail, TailOptions, Wait};
 use millrace_wire::{Code, Durability, Error, Result};
@@ -28,7 +28,7 @@ pub(crate) fn is_lost(error: &Error) -> bool {
     ended || [ConnectFailed, ConnectTimeout, ConnectionsExhausted].contains(&code)
 }
 
-/// How long to wait before the next attempt: longer each time, and not the same for everybody.
+/// The pause before the next attempt: longer each time, and randomized.
 pub(crate) struct Backoff {
     pause: Duration,
     until: Instant,
@@ -57,7 +57,7 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Keys that nobody else makes.
+/// Unique keys.
 pub(crate) struct Keys {
     prefix: u128,
     next: AtomicU64,
@@ -92,7 +92,7 @@ impl Resilient {
         Self { inner: Arc::new(Inner { place, options, client: Mutex::new(None), keys: Keys::new() }) }
     }
 
-    /// A connection that was alive just now; made, if there is none.
+    /// A connection that was alive just now, or a new one.
     pub async fn client(&self) -> Result<Client> {
         let mut client = self.inner.client.lock().await;
         if let Some(client) = client.as_ref().filter(|client| !client.is_closed()) {
@@ -166,7 +166,7 @@ impl Resilient {
     }
 }
 
-/// A tail that goes on where it was after its connection was lost.
+/// A tail that resumes after a lost connection.
 pub struct ResilientTail {
     resilient: Resilient,
     log: String,

@@ -27,7 +27,7 @@ impl From<&protocol::Record<'_>> for Record {
     }
 }
 
-/// Where to go on reading a log.
+/// Where to resume reading a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// The incarnation of the log; 0 if unknown.
@@ -41,7 +41,7 @@ pub struct Cursor {
 pub struct Batch {
     /// The records.
     pub records: Vec<Record>,
-    /// Where to go on after them.
+    /// Where to resume after them.
     pub cursor: Cursor,
 }
 
@@ -54,7 +54,7 @@ impl From<protocol::Records<'_>> for Batch {
     }
 }
 
-/// What the host said of itself and of the namespace.
+/// The properties of the host and of the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Its name and version.
@@ -71,6 +71,6 @@ pub struct Host {
     pub record_max_bytes: u32,
     /// How many requests may be unanswered.
     pub requests_max: u32,
-    /// What an append waits for, unless it says otherwise.
+    /// The default durability of appends.
     pub durability: Durability,
 }

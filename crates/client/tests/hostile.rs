@@ -426,7 +426,7 @@ fn whoever_waits_is_told_when_the_task_of_the_connection_ends() {
 }
 
 #[test]
-fn a_name_service_that_hangs_holds_up_no_client() {
+fn a_hanging_name_service_delays_no_client() {
     let place: Place = "mr://far.example:1/farm".parse().unwrap();
     let hangs = |_: &str, _: u16| -> std::io::Result<Vec<std::net::SocketAddr>> {
         loop {

@@ -23,7 +23,7 @@ impl Again {
         Self { namespace_dir: namespace.dir().to_owned(), environment, running: HashMap::new() }
     }
 
-    /// Runs a function as this definition says. An error if its code or its secrets are not there any more.
+    /// Runs a function by this definition. An error if its code or its secrets no longer exist.
     pub fn run(
         &mut self,
         definition: &Arc<Definition>,

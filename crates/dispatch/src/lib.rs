@@ -7,12 +7,12 @@
 //!            +--- rest: lead (sleep on the journal) or stand by                   (pool)
 //! ```
 //!
-//! Every worker does all of this itself: the thread that the kernel wakes for a new entry goes on to run the function,
-//! without handing anything over. There is always one thread more than there are batches in progress, so a function that
-//! is slow, or stuck, holds as many threads as it may have runs at once, and never the last one.
+//! Every worker does all of this itself: the thread that the kernel wakes for a new entry also runs the function, without a handover. There
+//! is always one thread more than there are batches in progress, so a slow or stuck function occupies as many threads as it may have runs
+//! at once, and never the last one.
 //!
-//! Functions get here by [`functions`]: their code is stored, checked with the runtime and defined. [`status`] is what a host tells other
-//! processes of its runs, [`lost`] ends those that damage took.
+//! [`functions`] deploys functions: it stores their code, checks it with the runtime and defines them. [`status`] reports a host's runs to
+//! other processes, and [`lost`] ends runs whose TRIGGER is damaged.
 //!
 //! Lock order: `Shared::state`, then the journal's. `Shared::pool` is never held together with either.
 
@@ -64,15 +64,15 @@ use std::{
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 /// How often retention is looked after.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The same while segments go: those that nobody gives back in time, appends have to make anew.
+/// The same while segments are being dropped, because appends must create segments that are not recycled in time.
 const MAINTAIN_BUSY_INTERVAL: Duration = Duration::from_millis(100);
-/// How often what nobody needs any more of code and compiled modules is removed.
+/// How often unneeded code and compiled modules are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Who hears of runs as they end. It is called on the thread that ran them, so it must be quick.
+/// Receives runs when they end. It is called on the thread that ran them, so it must be quick.
 pub type Observer = Arc<dyn Fn(&HostEvent<'_>) + Send + Sync>;
 
-/// What an [`Observer`] hears of.
+/// The events for an [`Observer`].
 #[derive(Clone, Copy, Debug)]
 pub enum HostEvent<'a> {
     /// A run ended well, and is published.
@@ -116,18 +116,18 @@ pub struct Dispatcher {
     keeper: Option<JoinHandle<()>>,
 }
 
-/// What all threads of a dispatcher share.
+/// The state that all threads of a dispatcher share.
 struct Shared {
     namespace: Namespace,
     state: Mutex<State>,
     pool: Pool,
     observer: Option<Observer>,
     start: Instant,
-    /// No run is started any more.
+    /// No more runs are started.
     stopping: AtomicBool,
     runs_done: AtomicU64,
     runs_failed: AtomicU64,
-    /// Something that the status file tells has changed.
+    /// The content of the status file has changed.
     changed: AtomicBool,
     keeper: OnceLock<Thread>,
 }
@@ -184,7 +184,7 @@ impl Shared {
         }
     }
 
-    /// Stops running functions because the journal cannot go on.
+    /// Stops running functions because the journal is closed to writes.
     fn fail(&self, error: Error) {
         self.state().failure.get_or_insert(error);
         self.stop_starting();
@@ -199,7 +199,7 @@ impl Shared {
 
     fn status(&self) -> HostStatus {
         let state = self.state();
-        // What was not asked for is not told of as missing.
+        // A level that was not requested is not reported as missing.
         let isolation = state.environment.isolation.as_deref();
         HostStatus {
             pid: std::process::id(),
@@ -239,7 +239,7 @@ impl Shared {
             }
             if Instant::now() >= sweep_at {
                 sweep_at = Instant::now() + SWEEP_INTERVAL;
-                // What could not be removed now is removed later.
+                // Files that cannot be removed now are removed later.
                 let _ = self.sweep();
             }
             if changed {
@@ -249,23 +249,23 @@ impl Shared {
         self.write_status();
     }
 
-    /// Removes code and compiled modules that nobody needs any more.
+    /// Removes unneeded code and compiled modules.
     fn sweep(&self) -> Result<()> {
         crate::functions::sweep(&self.namespace, starter::CACHE, || self.state().codes())
     }
 
     fn write_status(&self) {
-        // What has another place by now would be written over another host's.
+        // If the directory was replaced, the file would overwrite that of another host.
         if self.namespace.journal().check_place().is_ok() {
-            // The file only explains; a host goes on without it, for instance on a full disk.
+            // The file is only informative; a host continues without it, for instance on a full disk.
             let _ = self.status().write(self.namespace.dir());
         }
     }
 
-    /// Ends the runs that are counted and not there, because damage took them: nobody is to wait for them for ever.
+    /// Ends the runs that are counted but were lost to damage, so that nothing waits for them forever.
     fn settle_lost(&self) -> Result<()> {
         self.state().damaged = false;
-        // What is full or busy now may not be the next time.
+        // A full or busy log may have room the next time.
         self.try_settle_lost().inspect_err(|_| self.state().damaged = true)
     }
 
@@ -303,13 +303,13 @@ impl Shared {
         if self.state().damaged {
             self.settle_lost()?;
         }
-        // A run in an old segment that is over stays so, and `maintain` hears itself of those that end from here on: it is
-        // enough to have read, once, all that was committed before it first asks.
+        // A run in an old segment that is over stays over, and `maintain` learns by itself of runs that end from here on. So it is
+        // sufficient to have read, once, everything that was committed before its first call.
         let folded = OnceCell::new();
         journal.maintain_needed(&|function, run, fired| {
             let mut state = self.state();
             let is_known = *folded.get_or_init(|| state.fold(journal.tail()).is_ok());
-            // What cannot be read is not known to be done.
+            // A run that cannot be read is not known to be done.
             !is_known
                 || match fired {
                     Some(fired) => state.engine.needs(function, run, fired),
@@ -345,12 +345,12 @@ impl Dispatcher {
         }
     }
 
-    /// What it is doing.
+    /// Its activity.
     pub fn status(&self) -> HostStatus {
         self.shared.status()
     }
 
-    /// Has the status say what its operator should know.
+    /// Adds a note for the operator to the status.
     pub fn set_notice(&self, notice: Option<String>) {
         let mut state = self.shared.state();
         if state.notice != notice {
@@ -360,25 +360,25 @@ impl Dispatcher {
         }
     }
 
-    /// Why it cannot go on.
+    /// Why it must stop.
     pub fn failure(&self) -> Option<Error> {
         self.shared.state().failure.clone()
     }
 
-    /// No run is started any more; those in progress go on.
+    /// No more runs are started; those in progress continue.
     pub fn stop_starting(&self) {
         self.shared.stop_starting();
     }
 
-    /// Stops; runs in progress get `drain` to end and are published. After this nothing is published any more.
+    /// Stops; runs in progress get `drain` to end and are published. Nothing is published after this.
     pub fn stop(&mut self, drain: Duration) -> Result<()> {
         self.shared.stop_starting();
         let left = self.shared.pool.wait_empty(drain);
-        // Whoever still runs finds this when it wants to publish.
+        // A run that is still in progress finds this when it tries to publish.
         self.shared.state().halted = true;
         if let Some(keeper) = self.keeper.take() {
             self.shared.wake_keeper();
-            // A panic there has been reported on standard error, and stopping goes on.
+            // A panic there has been reported on standard error, and stopping continues.
             let _ = keeper.join();
         }
         if left > 0 {

@@ -1,5 +1,5 @@
-//! Runs that damage took: they are counted as pending, and no TRIGGER of theirs is left. Each comes to an end, with a dead letter, so that
-//! nothing waits for it for ever.
+//! Runs whose TRIGGER was lost to damage, and which are still counted as pending. Each is ended with a dead letter, so that nothing waits
+//! for it forever.
 
 use crate::DeadLetter;
 use millrace_journal::{Function, Journal, Kind, Position, Run, Transaction};
@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 /// Most runs that are ended in one batch.
 const BATCH_RUNS_MAX: u64 = 64;
 
-/// What is left of the runs that a journal lacks.
+/// The remaining information about the lost runs of a journal.
 #[derive(Default)]
 pub(crate) struct Traces(BTreeMap<u32, Trace>);
 
-/// What is left of one function's.
+/// The remaining information about those of one function.
 #[derive(Default)]
 struct Trace {
     /// The last TRIGGER: its number, its record, its run.
@@ -121,7 +121,7 @@ impl Trace {
     }
 }
 
-/// Ends every run that is counted and not there; `reported` hears of each. `traces` is the journal that lost them.
+/// Ends every run that is counted but missing; `reported` is called for each. `traces` is the journal that lost them.
 ///
 /// There is only one caller: a host, or a process that makes a copy. Others may append meanwhile.
 pub fn settle(
@@ -134,7 +134,7 @@ pub fn settle(
     let mut lost = BTreeMap::new();
     for function in journal.catalog()?.functions() {
         let id = function.id();
-        // Runs that the index has as pending and of which it leads to nothing. What begins from now on can be read.
+        // Runs that are pending by the index, which leads to no entry of them. Runs that begin from now on can be read.
         let unread = pending(journal, function, 1).filter_map(|run| match run {
             Ok(Pending::Run(_)) => None,
             Ok(Pending::Lost(number)) => Some(Ok(number)),
@@ -196,7 +196,7 @@ impl Ends<'_, '_> {
     ) -> Result<Vec<Error>> {
         let mut reported = Vec::new();
         let (mut bytes, room) = (0, self.namespace.journal().record_max_bytes());
-        // Which of those that the index does not know it was, nobody can say: the newest are as good as any.
+        // It is unknown which of the runs without an index item it was; the newest are taken.
         let mut numbers = unread.into_iter().chain(self.function.unknown());
         while bytes < room / 4 && (reported.len() as u64) < missing.min(BATCH_RUNS_MAX) {
             let (error, letter) = self.letter(records.next(), room / 2)?;

@@ -1,8 +1,8 @@
 //! The threads: one leads and sleeps on the journal; one is on standby; the others sleep until they are called.
 //!
-//! The leader that is woken runs the function itself and leaves the journal unwatched. If it is back within
-//! [`TAKE_OVER`] nothing changes; if it is not, the thread on standby takes the lead. So a short run costs one wake,
-//! and a long one delays what came after it by [`TAKE_OVER`] at most.
+//! A leader that is woken runs the function itself, and no thread watches the journal meanwhile. If it returns within [`TAKE_OVER`],
+//! nothing changes; otherwise the thread on standby becomes the leader. So a short run costs one wake, and a long one delays what came
+//! after it by [`TAKE_OVER`] at most.
 
 use millrace_wire::{Code, Error};
 use std::{
@@ -12,9 +12,9 @@ use std::{
 
 /// How long the journal may go unwatched while a leader runs functions.
 const TAKE_OVER: Duration = Duration::from_millis(2);
-/// How long after the last batch somebody still stands by; before that, waking it costs more than its looking.
+/// How long after the last batch a thread still stands by; until then, waking it costs more than its polling.
 const STAND_BY: Duration = Duration::from_millis(100);
-/// How long anybody sleeps at most. Every wait also has a waker; this only bounds the cost of a mistake.
+/// The longest sleep. Every wait also has a waker; this only limits the effect of a missed wake-up.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// Most threads; functions have concurrency for fewer long before.
 pub(super) const THREADS_MAX: usize = 1024;
@@ -29,9 +29,9 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct Counts {
     threads: usize,
-    /// Somebody sleeps on the journal.
+    /// A thread sleeps on the journal.
     led: bool,
-    /// Somebody sleeps for a short time only, to take the lead when it is needed.
+    /// A thread sleeps for a short time only, to become the leader when needed.
     standing_by: bool,
     /// Threads asleep here, and how many of them have been called to work.
     asleep: usize,
@@ -42,7 +42,7 @@ struct Counts {
     stopping: bool,
 }
 
-/// What a thread without work is to do.
+/// The next role of a thread without work.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     /// Sleep on the journal, then [`Pool::led`].
@@ -149,7 +149,7 @@ impl Pool {
         deadline.map_or(SLEEP_MAX, |deadline| deadline.min(SLEEP_MAX))
     }
 
-    /// Everybody is to end.
+    /// All threads should end.
     pub fn wake_all(&self) {
         self.counts().stopping = true;
         self.called.notify_all();

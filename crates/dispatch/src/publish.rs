@@ -1,4 +1,4 @@
-//! Publication: what runs leave becomes visible, each run's all at once and together with its DONE.
+//! Publication: makes the effects of a run visible, all at once and together with its DONE.
 
 use super::{
     HostEvent, Shared,
@@ -55,18 +55,18 @@ pub(super) enum Fate {
     Unused,
 }
 
-/// What is to be published for one run.
+/// The effects of one run that are to be published.
 struct Publication {
     ended: Ended,
     /// Why the run is given up; `None` if it ended well.
     dead: Option<Error>,
 }
 
-/// What came of a publication.
+/// The outcome of a publication.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Published {
     Yes,
-    /// Somebody else took or ended the run.
+    /// Another dispatcher took or ended the run.
     Stale,
     /// It relied on something that was not published as it had seen it.
     Conflict,
@@ -74,7 +74,7 @@ enum Published {
     Waits(u64),
 }
 
-/// What the observer is to hear once the lock is free.
+/// The events for the observer, passed on once the lock is free.
 struct Notice {
     ended: Ended,
     error: Option<Error>,
@@ -97,7 +97,7 @@ pub(crate) struct DeadLetter<'a> {
 }
 
 impl<'a> DeadLetter<'a> {
-    /// What is left of a run of this record that was given up. The payload is none if it is gone.
+    /// The dead letter of a run of this record. The payload is none if it is gone.
     pub fn new(
         run: EventId,
         function: &'a str,
@@ -163,7 +163,7 @@ impl Shared {
         for Notice { ended, error, retry_in } in notices {
             let run = &batch.runs[ended.index].claimed;
             let (function, output) = (&batch.name, &*ended.output);
-            // What could not be started has taken no time.
+            // A run that could not be started has taken no time.
             if let Some(measures) = measures.as_ref().filter(|_| !ended.elapsed.is_zero()) {
                 measures.run.add(ended.elapsed);
             }
@@ -207,8 +207,8 @@ impl Settling<'_, '_> {
         self.waiting.push((run.claimed.trigger.as_run(), run.fired));
     }
 
-    /// Journals which runs nobody works at any more: the next host would take their attempts for cut short by the end of this
-    /// one. That it cannot be journaled now, for instance on a full disk, changes nothing else.
+    /// Journals which runs wait, because the next host would otherwise consider their attempts interrupted by the end of this one. If it
+    /// cannot be journaled now, for instance on a full disk, nothing else changes.
     fn note_waiting(&mut self) {
         let (function, state, waiting) = (self.batch.function, &mut *self.state, &self.waiting);
         if waiting.is_empty() {
@@ -224,7 +224,7 @@ impl Settling<'_, '_> {
             Ok(())
         });
         if let Ok(noted) = noted {
-            // What cannot be read now is read with the next claim.
+            // Entries that cannot be read now are read with the next claim.
             let _ = state.fold(noted.end);
         }
     }
@@ -320,7 +320,7 @@ impl Settling<'_, '_> {
             state.fold(tx.tail())?;
             let mut publish = Publish::new(&shared.namespace, tx);
             let effects = |publication: &Publication| stage.effects(publication.ended.index);
-            // What is newest in the logs that somebody relies on, kept up while this batch appends to them.
+            // The newest seqnos of the logs that runs depend on, updated while this batch appends to them.
             let depends = publications.iter().flat_map(|publication| &effects(publication).depends);
             let mut newest: HashMap<u32, u64> = depends.map(|(log, _)| (log.id(), log.latest())).collect();
             let mut tainted = batch.tainted.get();
@@ -347,7 +347,7 @@ impl Settling<'_, '_> {
                     tx.reads(batch.function, run.claimed.trigger.as_run(), reads.cloned().unwrap_or_default())?;
                     match &publication.dead {
                         None => leave(&mut publish, tx, batch, run, effects, &mut newest)?,
-                        // Its record is none any more, so the run is none either.
+                        // Its record no longer exists, so neither does the run.
                         Some(error) if error.code() == Code::RecordVoid => {}
                         Some(error) => leave_dead_letter(&publish, tx, batch, run, error, &mut newest)?,
                     }
@@ -405,7 +405,7 @@ impl Settling<'_, '_> {
                 }
             }
         } else {
-            // What ails the journal as a whole ends the worker that looks next; anything else is of this run.
+            // An error of the whole journal ends the next worker that checks; any other error concerns this run.
             self.postpone(Publication { ended, dead }, error);
         }
         self.batch.tainted.set(true);

@@ -1,4 +1,4 @@
-//! What the runs of one batch read and append: a snapshot of the namespace, and their appends, which stay invisible until they are
+//! The reads and appends of the runs of one batch: a snapshot of the namespace, and their appends, which stay invisible until they are
 //! published.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!                              1 …               base         base + 1 …
 //! ```
 //!
-//! The runs of a batch go one after the other, so each may build on those before it, as if they had been published. Should
-//! another process append to such a log meanwhile, those seqnos change; a run that relied on them is run again,
-//! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
+//! The runs of a batch are executed one after the other, so each sees the appends of those before it, as if they had been published. If
+//! another process appends to such a log meanwhile, those seqnos change, and a run that depends on them is executed again:
+//! [`Stage::depends`] reports this to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
 use super::{functions::tasks::Pool, starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
@@ -45,8 +45,8 @@ impl Target {
 }
 
 impl Target<LogName> {
-    /// What this name or address means to a function with these rights. Whether there is such a log is not looked at before: who
-    /// may not append to it is not told either.
+    /// The target of this name or address for a function with these rights. The rights are checked before the log is looked up, so that a
+    /// refusal does not reveal whether it exists.
     pub fn named(to: &str, rights: &Rights) -> Result<Self> {
         if Address::claims(to) {
             let address: Address = to.parse()?;
@@ -67,12 +67,12 @@ pub(super) struct StagedAppend {
     pub payload: Vec<u8>,
 }
 
-/// What one run leaves.
+/// The effects of one run.
 #[derive(Default)]
 pub(super) struct Effects {
     pub appends: Vec<StagedAppend>,
     pub reads: Reads,
-    /// Of a streamed run: what it was told since its last append.
+    /// The answers that a streamed run got since its last append.
     pub calls: Vec<Unrecorded>,
     noted: HashSet<Used>,
     /// Logs that were asked for and did not exist.
@@ -82,7 +82,7 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    /// What was read of logs, or asked about.
+    /// The reads of logs, including failed ones.
     pub fn used(&self) -> impl Iterator<Item = Used> {
         self.noted.iter().copied()
     }
@@ -106,9 +106,9 @@ pub(super) struct Stage<'a> {
     /// The namespace as of the snapshot.
     view: View<'a>,
     effects: Vec<Effects>,
-    /// What the function may do.
+    /// The function's rights.
     rights: &'a Rights,
-    /// What it may use besides, if its runs are tasks.
+    /// The logs of the pool that it may use in addition, if its runs are tasks.
     pool: Option<Pool>,
     /// By log: the appends visible so far, as (run, index).
     visible: HashMap<u32, Vec<(usize, usize)>>,
@@ -131,17 +131,17 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// What a streamed run was told at last.
+    /// The last answers of a streamed run.
     pub fn reported(&mut self, run: usize, calls: Vec<Unrecorded>) {
         self.effects[run].calls = calls;
     }
 
-    /// What a run leaves.
+    /// The effects of a run.
     pub fn effects(&self, run: usize) -> &Effects {
         &self.effects[run]
     }
 
-    /// The run failed: the runs after it see nothing of it. What it read is known all the same, should it be given up.
+    /// The run failed: later runs do not see its appends. Its reads are kept, in case it is given up.
     pub fn discard(&mut self, run: usize) {
         for append in &self.effects[run].appends {
             if let Some(visible) = append.to.log().and_then(|log| self.visible.get_mut(&log.id())) {
@@ -156,7 +156,7 @@ impl<'a> Stage<'a> {
         self.view.log(name)
     }
 
-    /// The log that a run reads; that there is none of this name, or that it may not read it, is noted.
+    /// The log that a run reads; a missing log or a missing right is recorded.
     fn log_read(&mut self, run: usize, name: &str, seqno: u64) -> Result<Log> {
         let of_pool = self.pool.as_ref().is_some_and(|pool| pool.reads(name));
         let granted =
@@ -164,7 +164,7 @@ impl<'a> Stage<'a> {
         let found = granted.and_then(|()| self.log(name));
         if let Err(error) = &found {
             let effects = &mut self.effects[run];
-            // What cannot be the name of a log is nothing that there could have been.
+            // A log with an invalid name cannot have existed.
             if name.parse::<LogName>().is_ok() && effects.missed.insert((name.into(), seqno)) {
                 effects.check_width()?;
                 effects.reads.name(name, seqno, refused(error));

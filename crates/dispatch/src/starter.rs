@@ -1,4 +1,4 @@
-//! Makes executors of one definition: what can be shared among them is loaded once.
+//! Creates the executors of one definition, and loads what they can share once.
 
 use crate::functions::{self, Launch, Sighting, wasm_engine};
 use millrace_namespace::Definition;
@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where the secrets of functions are kept.
 pub trait SecretStore: Send + Sync {
-    /// The value of this name; none if there is none.
+    /// The value of this name, if any.
     fn read(&self, name: &Name) -> Result<Option<SecretBytes>>;
 }
 
@@ -36,7 +36,7 @@ pub trait Objects: Send + Sync {
     fn left(&self, run: EventId, well: bool);
 }
 
-/// What functions get of their host besides what their definitions say.
+/// The settings that functions get from their host besides their definitions.
 #[derive(Clone, Default)]
 pub struct Environment {
     /// How they are kept apart; without it those that run in processes have the rights of the host's user.
@@ -54,16 +54,15 @@ pub(super) struct Starter {
     live: Mutex<Live>,
     /// Counts how often `live` was recreated: executors of an earlier one are of no use.
     generation: AtomicU64,
-    /// The code as it was when it was found to be what was deployed, and when it was last looked at.
+    /// The metadata of the code when it was last verified, and the time of the last check.
     seen: Mutex<Option<(Sighting, Instant)>>,
 }
 
-/// What the executors of a function share, all of it made for the same secrets.
+/// The parts that the executors of a function share, all for the same secrets.
 #[derive(Default)]
 struct Live {
     secrets: Option<Arc<Secrets>>,
-    /// What the function's processes run in, once it was looked for; none if it has none, or if the host keeps functions apart in no
-    /// way.
+    /// The sandbox of the function's processes, once it was determined; none if the function needs none, or if the host has no isolation.
     sandbox: Option<Option<Arc<Sandbox>>>,
     /// Where its processes find secrets without a sandbox.
     files: Option<SecretFiles>,
@@ -94,13 +93,13 @@ impl Starter {
         &self.definition
     }
 
-    /// Executors that were made under another number are of no use any more.
+    /// Executors with another number are obsolete.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Checks that the code is what was deployed, and that the secrets are there. Both are read before the first run; later code that
-    /// looks otherwise than it did, and secrets, of which other values start the function anew.
+    /// Checks that the code is unchanged and that the secrets exist. Both are read before the first run; later the code is read if its
+    /// metadata changed, and other values of secrets restart the function.
     pub fn check(&self) -> Result<()> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.as_ref().is_some_and(|(_, at)| at.elapsed() < LOOK_INTERVAL) {
@@ -139,7 +138,7 @@ impl Starter {
         self.environment.objects.as_ref()
     }
 
-    /// What the function is shown under this name.
+    /// The value of the function's secret with this name.
     pub fn secret(&self, name: &str) -> Result<Vec<u8>> {
         let live = self.live();
         let value = live.secrets.as_ref().and_then(|secrets| secrets.get(name));
@@ -199,7 +198,7 @@ impl Starter {
         Ok((generation, if discreet { Box::new(RedactingExecutor::new(executor, secrets)) } else { executor }))
     }
 
-    /// The variable that says where secrets are to a process that has no sandbox, which shows them by itself.
+    /// The variable with the directory of secrets, for a process without a sandbox; a sandbox mounts them.
     fn variable(
         &self,
         launch: &Launch,

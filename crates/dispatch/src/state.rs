@@ -26,7 +26,7 @@ const BATCH_MAX: usize = 64;
 /// How long a batch is meant to take, so that none of its runs waits long for the others.
 const BATCH_TIME: Duration = Duration::from_millis(1);
 
-/// Whether an error of the journal may go away by itself.
+/// Whether an error of the journal may be temporary.
 pub(super) fn is_transient(error: &Error) -> bool {
     use Code::{AppendUncertain, Busy, DiskFull, Io, JournalFull, ReadOnly};
     matches!(error.code(), DiskFull | ReadOnly | Io | AppendUncertain | JournalFull | Busy)
@@ -35,15 +35,15 @@ pub(super) fn is_transient(error: &Error) -> bool {
 pub(super) struct State {
     pub engine: Engine,
     pub runners: HashMap<u32, Runner>,
-    /// Every starter that somebody may still use.
+    /// All starters that may still be in use.
     starters: Vec<Weak<Starter>>,
-    /// What streamed runs that are pending have been told.
+    /// The answers that pending streamed runs have got.
     pub recorded: Recorded,
-    /// Why no function is run any more.
+    /// Why no more functions are run.
     pub failure: Option<Error>,
-    /// What the operator should know.
+    /// Notes for the operator.
     pub notice: Option<String>,
-    /// Nothing is published any more.
+    /// Nothing more is published.
     pub halted: bool,
     /// Whether entries were passed over because they are damaged, or runs were not found: some may be lost.
     pub damaged: bool,
@@ -54,11 +54,11 @@ pub(super) struct State {
     pub environment: Environment,
 }
 
-/// What it takes to run a function: its definition, and who can do it.
+/// The definition of a function, and its starter.
 pub(super) struct Runner {
     pub name: Name,
     pub starter: Arc<Starter>,
-    /// Executors that nobody uses now; no more than ever ran at once.
+    /// Unused executors; at most as many as ever ran at once.
     pub idle: Vec<(u64, Box<dyn Executor>)>,
     pub pace: Pace,
 }
@@ -91,8 +91,8 @@ impl State {
         Ok(pending.filter_map(|function| runner(function.id())).collect())
     }
 
-    /// Takes up what is pending, found by the indexes: what is fired but not done was interrupted. What is committed meanwhile is
-    /// read behind it.
+    /// Reads the pending runs from the indexes: runs that are fired but not done were interrupted. Entries that are committed meanwhile are
+    /// read afterwards.
     pub fn recover(&mut self, namespace: &Namespace) -> Result<()> {
         let journal = namespace.journal();
         self.scan = journal.scan(journal.tail());
@@ -123,7 +123,7 @@ impl State {
             // Some are lost; or one came or went meanwhile, and a second look finds that all is well.
             self.damaged |= found != function.pending();
         }
-        // No index leads to what a streamed run was told: it comes after the run's TRIGGER.
+        // No index leads to the answers of a streamed run: they come after the run's TRIGGER.
         let Some(from) = streamed.values().min().copied() else { return Ok(()) };
         journal.visit(from, self.scan.position(), &mut |entry| {
             if entry.kind == Kind::Call && streamed.contains_key(&entry.cause) {
@@ -133,13 +133,13 @@ impl State {
         })
     }
 
-    /// Reads the journal up to `upto` and tells the engine.
+    /// Reads the journal up to `upto` and passes the entries to the engine.
     pub fn fold(&mut self, upto: Position) -> Result<()> {
         while self.scan.position() < upto {
             let entry = match self.scan.next() {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
-                // What it said is lost, and nothing else: the scan goes on behind it. `namespace check` finds it.
+                // Only this entry is lost: the scan continues after it. `namespace check` reports it.
                 Err(error) if error.code() == Code::EntryDamaged => {
                     self.damaged = true;
                     continue;
@@ -186,7 +186,7 @@ impl State {
         for (function, definition) in bindings.functions() {
             match definition {
                 Ok(definition) if !definition.removing => self.define_one(namespace, function, definition),
-                // What is being removed, or cannot be read, runs no more; `why` tells which it is.
+                // A function that is being removed, or whose definition cannot be read, is not run; `why` reports which.
                 _ => {
                     self.runners.remove(&function);
                     self.engine.define(function, None);
@@ -222,7 +222,7 @@ impl State {
         starters.map(|starter| starter.definition().code.clone()).collect()
     }
 
-    /// What the functions are doing, for other processes to see.
+    /// The activity of the functions, for other processes.
     pub fn live(&self, now: Millis) -> Vec<LiveFunction> {
         let wall_ms = wall_ms();
         // The engine's clock to the wall's, for a moment of the past or the future.
@@ -281,8 +281,8 @@ pub(super) struct Pace {
 
 impl Pace {
     fn of(definition: &Definition) -> Self {
-        // What a one-shot process does outside cannot be taken back, so it is never run ahead of a failure before it.
-        // What a streamed run appends is out, and its function runs longest.
+        // Effects of a one-shot process outside cannot be undone, so it never runs before an earlier run of its batch has succeeded.
+        // Appends of a streamed run are visible at once, and its function runs longest.
         let alone = definition.spec.runtime == millrace_namespace::Runtime::Oneshot || definition.spec.streamed;
         let most = if alone { 1 } else { BATCH_MAX };
         Self { batch: 1, slowest: Duration::ZERO, most }

@@ -1,7 +1,7 @@
 //! The current activity of a host, for other processes, in the file `host.json`.
 //!
-//! The file only repeats what the host knows and the journal does not say: which runs are in progress in it, which back
-//! off after what error, which functions cannot be started. It means something only while the host's lock is held.
+//! The file contains what the host knows and the journal does not contain: which runs are in progress, which wait for a retry after which
+//! error, which functions cannot be started. It is meaningful only while the host holds its lock.
 
 use millrace_namespace::{Holder, Namespace};
 use millrace_runtime::Isolation;
@@ -13,15 +13,14 @@ use std::{fs, io::ErrorKind, path::Path, time::SystemTime};
 const FILE: &str = "host.json";
 const FILE_NEXT: &str = "host.json.next";
 
-/// What a host is doing.
+/// The activity of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
     /// The host's process.
     pub pid: u32,
     /// Why it stopped running functions, if it did.
     pub failure: Option<String>,
-    /// Why the disk takes no appends now, so that no run begins or ends. It does not stand in the file, which a full disk may not
-    /// take either.
+    /// Why the disk refuses appends now, so that no run begins or ends. It is not in the file, which a full disk may not accept either.
     #[serde(default)]
     pub refusal: Option<String>,
     /// Attempts that ended well since it started.
@@ -31,10 +30,10 @@ pub struct HostStatus {
     /// How well it keeps functions that run in processes from everything else; of a host that says nothing they have its rights.
     #[serde(default)]
     pub sandbox: Option<SandboxStatus>,
-    /// What its operator should know, such as that its certificate expires soon.
+    /// Notes for its operator, such as that its certificate expires soon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
-    /// Every function that has something to tell.
+    /// Every function with something to report.
     pub functions: Vec<LiveFunction>,
 }
 
@@ -45,7 +44,7 @@ pub struct SandboxStatus {
     pub level: String,
     /// The level, and what is missing, in one line.
     pub summary: String,
-    /// What gives what is missing.
+    /// How to enable the missing isolation.
     pub remedies: Vec<String>,
 }
 
@@ -59,7 +58,7 @@ impl From<&Isolation> for SandboxStatus {
     }
 }
 
-/// What one function is doing.
+/// The activity of one function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveFunction {
     /// Its name.
@@ -99,7 +98,7 @@ pub struct LiveRun {
     pub attempt: u32,
     /// Since when it is in progress, or until when it backs off, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What was wrong with the last attempt.
+    /// The error of the last attempt.
     pub error: Option<String>,
 }
 
@@ -112,7 +111,7 @@ fn id_from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EventId, D
 }
 
 impl HostStatus {
-    /// What the namespace's host is doing, if it has one now.
+    /// The activity of the namespace's host, if one is running.
     pub fn of(namespace: &Namespace) -> Result<Option<Self>> {
         let Some(Holder { pid, .. }) = namespace.host()? else { return Ok(None) };
         let refusal = namespace.journal().refusal_anywhere().map(|error| error.to_string());

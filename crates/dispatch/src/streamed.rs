@@ -6,9 +6,9 @@
 //!   attempt 2:   get -> a   now -> t   append -> 7   random -> r'  …        recorded | live
 //! ```
 //!
-//! Answers are journaled together with the next append, or with the run's DONE: what nothing depended on need not be known
-//! again. A call that is not the one recorded in its place is a divergence: the run is given up, never guessed. Source:
-//! CSPOT's handlers, whose appends are visible at once; replay is ours.
+//! Answers are journaled together with the next append, or with the run's DONE: before that, nothing depends on them. A call that differs
+//! from the recorded call of the same number is a divergence, and the run is given up. Source: CSPOT's handlers, whose appends are visible
+//! at once; the replay is new.
 
 use super::{
     Shared,
@@ -66,7 +66,7 @@ impl Recorded {
 /// A call that is answered, but not yet journaled: number, seqno and payload of its entry.
 pub(super) type Unrecorded = (u16, u64, Vec<u8>);
 
-/// Why a run cannot go on, whatever its function makes of it.
+/// Why a run cannot continue, even if its function handles the error.
 enum Stop {
     /// Trying again cannot help.
     Hopeless(Error),
@@ -74,7 +74,7 @@ enum Stop {
     Failed(Error),
     /// The journal did not take an append.
     Refused(Error),
-    /// Somebody else has taken the run, or the dispatcher has stopped.
+    /// Another dispatcher has taken the run, or this one has stopped.
     Superseded,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct StreamedCalls<'a> {
     shared: &'a Shared,
     batch: &'a Batch,
     run: &'a Fired,
-    /// What earlier attempts asked and were told.
+    /// The calls and answers of earlier attempts.
     recorded: Vec<Call>,
     /// Calls made in this attempt.
     made: usize,
@@ -93,7 +93,7 @@ pub(super) struct StreamedCalls<'a> {
 }
 
 impl Shared {
-    /// What earlier attempts at the run asked and were told.
+    /// The calls and answers of earlier attempts at the run.
     fn recorded(&self, run: EventId) -> Result<Vec<Call>> {
         let journal = self.namespace.journal();
         let read = |positions: Vec<Position>| {
@@ -134,7 +134,7 @@ impl<'a> StreamedCalls<'a> {
         self.stop.is_some()
     }
 
-    /// What becomes of the run, and which of its calls are to be journaled with its end.
+    /// The outcome of the run, and the calls that are journaled with its end.
     pub fn end(self, outcome: Outcome) -> (Fate, Vec<Unrecorded>) {
         let fate = match (self.stop, outcome) {
             (Some(Stop::Hopeless(error)), _) => Fate::Hopeless(error),
@@ -164,7 +164,7 @@ impl<'a> StreamedCalls<'a> {
         Err(error)
     }
 
-    /// What an earlier attempt was told in this place; `None` if none came so far.
+    /// The answer of an earlier attempt to the call with this number; `None` if no attempt made it.
     fn recall(&mut self, question: &Question) -> Result<Option<Answer>> {
         match &self.stop {
             Some(Stop::Hopeless(error) | Stop::Failed(error) | Stop::Refused(error)) => return Err(error.clone()),
@@ -188,14 +188,14 @@ impl<'a> StreamedCalls<'a> {
         Ok(Some(recorded.answer.clone()))
     }
 
-    /// Notes what the run was told just now.
+    /// Records an answer.
     fn note(&mut self, question: Question, answer: Answer) {
         let (seqno, payload) = Call { question, answer }.encode();
         self.unrecorded.push((self.made as u16, seqno, payload)); // at most CALLS_MAX
         self.made += 1;
     }
 
-    /// Appends now, together with all that the run was told before.
+    /// Appends now, together with the run's previous answers.
     fn publish(&mut self, target: &Target<LogName>, question: Question, data: &[u8]) -> Result<u64> {
         let shared = self.shared;
         let (function, cause, fired) = (self.batch.function, self.run.claimed.trigger.run, self.run.fired);
@@ -246,7 +246,7 @@ impl<'a> StreamedCalls<'a> {
             }
             Err(error) => {
                 drop(state);
-                // Who feeds itself would wait for itself.
+                // A function that feeds itself would wait for itself.
                 let own = feeds_itself && error.code() == Code::RoomExhausted;
                 return self.stopped(if own { Stop::Failed(error) } else { Stop::Refused(error) });
             }
@@ -266,7 +266,7 @@ impl<'a> StreamedCalls<'a> {
         &self.batch.starter.definition().spec.rights
     }
 
-    /// Whether the function may read the log; what an earlier attempt was told is told again whatever it may do now.
+    /// Whether the function may read the log. A recorded answer is repeated whatever the current rights.
     fn granted(&self, log: &str) -> Result<()> {
         log.parse::<LogName>().and_then(|name| self.rights().check_read(&name))
     }
@@ -348,7 +348,7 @@ impl HostCalls for StreamedCalls<'_> {
                 self.note(Question::Now, Answer::Number(now));
                 now
             }
-            // The run has failed already; what it is told does not matter any more.
+            // The run has failed already, so the answer does not matter.
             Err(_) => now_ns(),
         }
     }

@@ -1,4 +1,4 @@
-//! Loads the functions that runs wait for while the journal is still being read: either takes about as long as the other.
+//! Loads the functions of pending runs while the journal is still being read; each takes about as long as the other.
 
 use super::{Shared, starter::Starter};
 use std::{

@@ -1,4 +1,4 @@
-//! One worker thread: claims a batch, executes it, has it published, and rests when there is nothing to do.
+//! One worker thread: claims a batch, executes it, publishes it, and sleeps when there is nothing to do.
 
 use super::{
     HostEvent, Shared,
@@ -61,7 +61,7 @@ impl Drop for Exit<'_> {
 
 fn work(shared: &Arc<Shared>) {
     while !shared.stopping() {
-        // A journal that was closed wakes everybody who waits for it.
+        // Closing a journal wakes all its waiters.
         if let Err(error) = shared.namespace.journal().check_health() {
             return shared.fail(error);
         }
@@ -118,7 +118,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Whether a run of the batch has a DONE already, which somebody else wrote: it was cancelled.
+    /// Whether a run of the batch already has a DONE of another process: it was cancelled.
     fn is_over(&self, index: usize) -> bool {
         let function = self.catalog.function_by_id(self.function);
         let number = self.runs.get(index).map(|run| run.claimed.trigger.number);
@@ -157,14 +157,14 @@ pub(super) struct Fired {
     pub at: Hlc,
     /// The log's name and the record's bytes, or why they cannot be had.
     pub record: Result<(LogName, Vec<u8>)>,
-    /// An earlier attempt has published: this one is told the same, whatever the function is now.
+    /// An earlier attempt has published, so this one gets the same answers, even if the function was changed.
     pub recorded: bool,
     /// Why an earlier attempt gave it up, if the journal has not taken its dead letter yet.
     pub dead: Option<Error>,
 }
 
 impl Shared {
-    /// Takes the next runs that may start now. Also says whether more could start at the same time.
+    /// Takes the next runs that may start now, and returns whether more could start at the same time.
     pub fn claim(&self, now: Millis) -> Result<Option<(Claim, bool)>> {
         let mut state = self.state();
         if state.halted || self.stopping() {
@@ -190,7 +190,7 @@ impl Shared {
         let idle =
             claim.executor.take_if(|(generation, _)| checked.is_ok() && *generation == claim.starter.generation());
         let executor = checked.and_then(|()| idle.map_or_else(|| claim.starter.executor(), Ok));
-        // What is journaled as an attempt is one: the time it takes to start a worker is not part of it.
+        // Only an attempt is journaled as one; starting a worker is not part of it.
         let ready = executor.and_then(|mut executor| executor.1.get_ready().map(|()| executor));
         let (generation, mut executor) = match ready {
             Ok(executor) => executor,
@@ -237,8 +237,8 @@ impl Shared {
         self.namespace.journal().wake(); // the leader sleeps by an older deadline
     }
 
-    /// Journals the claim: one FIRED for each run that nobody else has taken or ended meanwhile. None if the function was
-    /// deployed again since it was claimed: what is FIRED behind a definition runs as that says.
+    /// Journals the claim: one FIRED for each run that no other process has taken or ended meanwhile. None if the function was deployed
+    /// again since the claim, because a run whose FIRED follows a definition runs by that definition.
     fn fire(&self, claim: &Claim) -> Result<Option<Batch>> {
         let journal = self.namespace.journal();
         let mut state = self.state();
@@ -248,7 +248,7 @@ impl Shared {
             let is_current = bindings.definition(claim.function) == Some(claim.starter.definition());
             let holds = |c: &&Claimed| is_current && state.engine.holds(claim.function, c.trigger.run, None);
             let ours = claim.runs.iter().filter(holds);
-            // Nobody defines it anew before this is journaled.
+            // It cannot be redefined before this is journaled.
             let revision = tx.catalog().function_by_id(claim.function).map_or(0, Function::revision);
             let is_streamed = claim.starter.definition().spec.streamed;
             let fire = |(place, c): (u32, &Claimed)| {
@@ -314,8 +314,7 @@ impl Shared {
         }))
     }
 
-    /// The record that causes a run: its log may be shorter than the queue. That of a run that came of a dead letter is found by
-    /// the letter.
+    /// The record that causes a run: its log may be shorter than the queue. The record of a retried run is found by its dead letter.
     fn record(&self, function: u32, catalog: &Catalog, claimed: &Claimed) -> Result<(LogName, Vec<u8>)> {
         let Trigger { number, cause, log, seqno, .. } = claimed.trigger;
         let gone = || Code::RecordGone.error(format!("record {seqno} of the run: its log was removed"));
@@ -344,7 +343,7 @@ impl Shared {
         } else {
             self.call(batch, ready, &stage, executor)
         };
-        // What cannot be run is claimed again, first in its batch; those behind it keep their order.
+        // A run that cannot be executed is claimed again, first in its batch; those after it keep their order.
         let unused = (ready..batch.runs.len()).map(Ended::unused).collect();
         self.settle(batch, &stage, unused);
         Some(slowest)
@@ -402,7 +401,7 @@ impl Shared {
     /// Leads or stands by until there may be something to do that there was not when it was `looked` for.
     fn rest(&self, looked: Millis) -> Rest {
         let journal = self.namespace.journal();
-        // Before the look: whoever stops this, or knows of an earlier deadline, says so first and then wakes the leader.
+        // Before the check: a thread that stops this, or sets an earlier deadline, does so first and then wakes the leader.
         let wakes = journal.wakes();
         let (seen, deadline) = {
             let state = self.state();
@@ -427,7 +426,7 @@ struct Following<'a, 's> {
     stage: &'a RefCell<Stage<'s>>,
     /// How many runs the executor was given.
     ready: usize,
-    /// What ended and is not published.
+    /// Runs that ended and are not published.
     ended: Vec<Ended>,
     /// Since when the first of it waits.
     since: Option<Instant>,

@@ -6,9 +6,9 @@
 //!             └── who is ready ── replies of waiters that the turn released
 //! ```
 //!
-//! Nothing here reads a clock, a file or randomness: what a step needs of them comes with it as a [`Moment`]. A call that has to wait
-//! is data in its entity's state, and holds no thread. Every change of a state is an [`Effect`], which names the value that it
-//! leaves, and applying one yields the effect that takes it back.
+//! Nothing here reads a clock, a file or randomness: a step gets the values that it needs as a [`Moment`]. A waiting call is data in its
+//! entity's state, and occupies no thread. Every change of a state is an [`Effect`], which contains the new value; applying one returns the
+//! effect that undoes it.
 
 mod session;
 mod space;
@@ -23,12 +23,12 @@ pub use types::{DELETE, METHODS, Method, Type, user::pool_of};
 
 use std::sync::Arc;
 
-/// What a call raises in its caller: the name of an exception, and what it says.
+/// An exception of a call: its class and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raised {
     /// The exception's class, such as `IndexError` or `queue.Empty`.
     pub class: &'static str,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
@@ -38,7 +38,7 @@ impl Raised {
     }
 }
 
-/// What a call is answered with: a value in MessagePack, which all that are answered with it share, or what it raises.
+/// The answer to a call: a value in MessagePack, which all calls with this answer share, or an exception.
 pub type Reply = Result<Arc<[u8]>, Raised>;
 /// The same as a method yields it, for one call.
 pub(crate) type Outcome = Result<Vec<u8>, Raised>;

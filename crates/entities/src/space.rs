@@ -28,10 +28,10 @@ const SESSIONS_MAX: usize = 1 << 18;
 const SPACE_MAX_BYTES: usize = 1 << 30;
 /// Bytes of answers of all sessions beyond which none makes a further call.
 const SPACE_ANSWERS_MAX_BYTES: usize = 256 << 20;
-/// How soon somebody who is told that there is too much may ask again.
+/// The time after which a refused client may retry.
 const BUSY_MS: u32 = 100;
 
-/// What a step needs of the world.
+/// The time and the random values for a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
     /// Milliseconds on a clock that never goes back.
@@ -47,9 +47,9 @@ pub struct Flags {
     pub must_exist: bool,
     /// It is refused if it is there.
     pub must_create: bool,
-    /// Nobody waits any more: the answer is that of a call whose time is over.
+    /// The caller no longer waits: the answer is that of a call after its timeout.
     pub give_up: bool,
-    /// If it is made, it is one that is there after a restart of its host.
+    /// If the object is created, it is persistent.
     pub persistent: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct Call<'a> {
     pub args: &'a [u8],
     /// The constructor's, should it have to be made.
     pub new: Option<&'a [u8]>,
-    /// What else it wants.
+    /// Further options.
     pub flags: Flags,
 }
 
@@ -87,7 +87,7 @@ impl Call<'_> {
     }
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Called {
     /// It is answered; and the entity's incarnation.
@@ -108,7 +108,7 @@ struct Entity {
     recorded: u64,
 }
 
-/// What is told of an entity.
+/// Information about an entity, for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Its type.
@@ -121,9 +121,9 @@ pub struct Shown {
     pub application: Application,
     /// About how many bytes it takes.
     pub bytes: usize,
-    /// Who waits, in which call.
+    /// The waiting sessions and their calls.
     pub waiting: Vec<(Session, u64)>,
-    /// Who has the lock, if it is one that somebody has.
+    /// The owner, if it is a lock and is taken.
     pub owner: Option<Session>,
     /// Its class, if that is a user's.
     pub class: Option<Box<str>>,
@@ -178,7 +178,7 @@ pub struct Space {
     applications: BTreeMap<Application, usize>,
     /// Calls that waited and have their answers now.
     ready: Vec<(Session, u64)>,
-    /// What persistent entities leave.
+    /// The records of persistent entities.
     records: durable::Records,
     /// Keys of objects of user classes whose next step may begin.
     work: Vec<Box<str>>,
@@ -455,7 +455,7 @@ impl Space {
         }
     }
 
-    /// Has an entity as it was before a step.
+    /// Restores an entity to its state before a step.
     fn take_back(&mut self, key: &str, mut back: Vec<Effect>) {
         let Some(entity) = self.entities.get_mut(key) else { return };
         let before = entity.state.bytes();

@@ -13,13 +13,13 @@ pub type Ticket = u64;
 /// A call that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// Who waits.
+    /// A waiting call.
     pub session: Session,
     /// In which call.
     pub call: u64,
     /// In which way, as the type says.
     pub way: u8,
-    /// What it brought: an item, a result.
+    /// Its data: an item, a result.
     pub value: Vec<u8>,
 }
 
@@ -31,14 +31,14 @@ impl Key {
     fn rank(&self) -> (u8, f64, i64) {
         match (value::as_int(&self.0), value::as_float(&self.0)) {
             (Some(whole), _) => (0, whole as f64, whole),
-            // What is no number sorts behind all of them, and equals itself.
+            // NaN sorts after all numbers, and equals itself.
             (None, Some(number)) if number.is_nan() => (1, 0.0, 0),
             (None, Some(number)) => (0, number, if number < 0.0 { i64::MIN } else { i64::MAX }),
             (None, None) => (2, 0.0, 0),
         }
     }
 
-    /// What follows the length: text and bytes sort by what they say.
+    /// The bytes after the length: text and bytes sort by content.
     fn content(&self) -> (u8, &[u8]) {
         match self.0.first() {
             Some(0xa0..=0xbf) => (0, &self.0[1..]),
@@ -91,13 +91,13 @@ pub enum Effect {
     Remove(usize),
     /// The bytes have this length now, and from the place on these.
     Write(usize, Vec<u8>, usize),
-    /// Somebody waits.
+    /// Adds a waiter.
     Wait(Ticket, Waiter),
-    /// Nobody waits with this ticket any more.
+    /// Removes the waiter with this ticket.
     Leave(Ticket),
 }
 
-/// What an entity is at a moment.
+/// The state of an entity at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     fields: BTreeMap<u8, Vec<u8>>,

@@ -1,5 +1,5 @@
-//! Values as they travel and as they are kept: MessagePack. The host looks into numbers, truth values, text and bytes only; what a
-//! client pickled is an extension that nobody here opens.
+//! Values, on the wire and in memory: MessagePack. The host reads only numbers, truth values, text and bytes; a pickled value is an
+//! extension type that the host never decodes.
 
 use millrace_wire::{Code, Error, Result};
 use rmp::{Marker, decode, encode};
@@ -115,7 +115,7 @@ pub fn elements(value: &[u8]) -> Result<Vec<&[u8]>> {
         Marker::Map32 => 2 * taken(&mut rest, 4)?,
         _ => return Err(malformed()),
     };
-    // Each takes a byte at least: nobody makes us reserve more than was sent.
+    // Each takes at least a byte, so a client cannot cause a larger allocation than it sent.
     let mut found = Vec::with_capacity(count.min(rest.len()));
     for _ in 0..count {
         let length = extent(rest, DEPTH_MAX)?;

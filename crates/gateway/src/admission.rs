@@ -19,20 +19,20 @@ pub(crate) struct Identity {
     pub owner: Option<Arc<Caller>>,
     /// Anyone who has the capability that the channel was opened with, and the namespace that it is of.
     pub holder: Option<(Served, Arc<Caller>)>,
-    /// What proofs have to be bound to.
+    /// The binding of proofs on this connection.
     pub binding: Option<Binding>,
-    /// Why somebody at a loopback address is not the owner.
+    /// Why a caller at a loopback address is not the owner.
     pub not_owner: Option<NotOwner>,
     /// The place among those who have not shown yet who they are.
     pub unknown: Option<Arc<Unknown>>,
 }
 
-/// Somebody at a loopback address who is not known as the owner.
+/// A caller at a loopback address that is not the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotOwner {
     /// Another user of this machine.
     User(u32),
-    /// The kernel does not tell whose the connection is.
+    /// The kernel does not report the user of the connection.
     Unknown,
     /// Perhaps a function of this host.
     Imitable,
@@ -63,7 +63,7 @@ impl LocalPeers {
         Self { kernel: kernel.ok(), own: rustix::process::geteuid().as_raw() }
     }
 
-    /// Somebody who came from `theirs` to `ours`. From a loopback address the user who runs the host is the owner, as at the Unix socket.
+    /// A caller that connected from `theirs` to `ours`. At a loopback address the user who runs the host is the owner, as at the Unix socket.
     pub fn identity(&mut self, hosted: &Hosted, theirs: SocketAddr, ours: io::Result<SocketAddr>) -> Identity {
         let peer = Peer { way: Way::Channel, address: Some(theirs.ip()), key: None };
         let nobody = Identity { peer, owner: None, holder: None, binding: None, not_owner: None, unknown: None };
@@ -104,7 +104,7 @@ impl Identity {
         Self { peer, owner, holder: None, binding: None, not_owner: None, unknown: None }
     }
 
-    /// The same over TLS, where everybody needs a capability.
+    /// The same over TLS, where every caller needs a capability.
     pub fn over_tls(self, binding: Binding, key: Option<[u8; 32]>) -> Self {
         let peer = Peer { way: Way::TlsProof, key, ..self.peer };
         Self { peer, owner: None, holder: None, binding: Some(binding), not_owner: None, unknown: self.unknown }
@@ -117,7 +117,7 @@ impl Identity {
         }
     }
 
-    /// Whether what is sent can be read on the way by nobody: it is encrypted, or does not leave this machine.
+    /// Whether no third party can read the bytes: they are encrypted, or do not leave this machine.
     pub fn is_private(&self) -> bool {
         self.peer.way != Way::Channel || self.peer.address.is_none_or(is_local) || !Defence::Clear.stands()
     }
@@ -133,12 +133,12 @@ impl Hosted {
         peer: Peer,
     ) -> Result<(Served, Arc<Caller>)> {
         let asked = |served: &&Served| namespace.is_empty() || **served.name() == *namespace;
-        // Nor is anybody told which namespaces there are before a capability of one was shown.
+        // The names of namespaces are not revealed before a capability of one was presented, either.
         if !Defence::Existence.stands() && !self.served().iter().any(|served| asked(&served)) {
             return Err(Code::NamespaceNotServed.error("no such namespace here"));
         }
         for served in self.served().iter().filter(asked) {
-            // Keys that cannot be read admit nobody.
+            // If the keys cannot be read, no caller is admitted.
             let Ok(keys) = served.keys().current() else { continue };
             if let Ok(caller) = admit(&*keys, body, proof, peer) {
                 return Ok((served.clone(), known(served, caller)?));
@@ -147,10 +147,10 @@ impl Hosted {
         Err(refused())
     }
 
-    /// The namespace of this name as somebody at a connection may use it, who shows no capability with the request.
+    /// The namespace of this name for a caller without a capability in the request.
     pub(crate) fn access_of(&self, identity: &Identity, namespace: &str) -> Result<Access> {
         match (&identity.holder, &identity.owner) {
-            // The token of this machine stands for the owner, of whatever this host serves.
+            // The token of this machine identifies the owner of all namespaces of this host.
             (Some((_, caller)), _) if caller.chain().is_none() => self.access(namespace, caller),
             (Some((served, caller)), _) if namespace.is_empty() || **served.name() == *namespace => {
                 Ok(self.within_limits(served, caller))

@@ -34,7 +34,7 @@ thread_local! {
 pub struct Hosted {
     served: Vec<Served>,
     isolation: Option<Arc<Isolation>>,
-    /// What is shown to those who know the host by a name.
+    /// The certificate for clients that identify the host by a name.
     certificate: Option<Arc<Certificate>>,
     /// Origins of pages that are answered.
     pub(crate) cors_origins: Vec<Origin>,
@@ -45,11 +45,11 @@ pub struct Hosted {
     /// Work that may take very long, such as reading the whole journal or waiting for its lock. Fewer of it run at once than a
     /// loop has threads, so that what is quick always finds one.
     pub(crate) slow: Arc<Semaphore>,
-    /// Deployments, which check code as long as that takes: they keep back each other, and no other slow work.
+    /// Deployments, whose checks of code may take long: they wait for each other, and do not delay other slow work.
     deploying: Arc<Semaphore>,
-    /// What was last told of each namespace.
+    /// The last reported values of each namespace.
     reported: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
-    /// What is counted, for metrics.
+    /// Counters for metrics.
     pub counters: Counters,
 }
 
@@ -57,7 +57,7 @@ pub struct Hosted {
 const LOGS_MAX: usize = 100_000;
 /// Files that segments and functions need.
 const FILES_RESERVED: usize = 512;
-/// There is room for so many connections whatever else there is.
+/// The number of connections that always have room.
 const CONNECTIONS_LEAST: usize = 16;
 
 /// How many files this process may have open, once it has raised its limit.
@@ -220,7 +220,7 @@ impl Hosted {
         samples
     }
 
-    /// The numbers of a namespace that were told last.
+    /// The last reported numbers of a namespace.
     pub(crate) fn last_told(&self, name: &Name) -> Arc<Vec<Sample>> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
@@ -257,8 +257,8 @@ impl Hosted {
         TURNED.set(Some(Instant::now()));
     }
 
-    /// Notes that the loop of this thread has answered so many requests. One that never gets to sleep flushes now and then
-    /// all the same: those who ask for nothing that waits must not keep back those who do.
+    /// Records that the loop of this thread has answered this many requests. A loop that never sleeps flushes from time to time
+    /// nevertheless, so that requests without waiting do not delay those that wait.
     pub(crate) fn worked(&self, requests: usize) {
         let worked = WORKED.get() + requests;
         WORKED.set(worked);

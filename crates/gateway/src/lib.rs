@@ -6,7 +6,7 @@
 //!    Unix, TLS, channel   |   who is it: admission
 //!              "MR/2" ----+---- anything else
 //!                |                  |
-//!              wire               http          both ask the same Door, and show the same documents
+//!              wire               http          both call the same Access, and return the same documents
 //! ```
 //!
 //! Nothing inside imports this crate; it only calls [`millrace_node::Access`].
@@ -23,6 +23,7 @@ mod server;
 mod unknown;
 mod wire;
 
+pub use documents::{AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, RunDoc, state_word};
 pub use hosted::Hosted;
 pub use http::{ORIGINS_MAX, Origin};
 pub use links::Linker;

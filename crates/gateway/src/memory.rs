@@ -1,9 +1,9 @@
 //! Memory of all connections of the process, whichever protocol they speak, in two bounds.
 //!
-//! What a connection needs for small requests and answers is counted beside what is large, so that neither takes the room of
-//! the other: a large request without room is refused, to be tried again a little later, while small requests are served
-//! as before. Only the first few KiB of each connection are not counted. Two counters, and no semaphore: what has come in already is
-//! counted beyond the bound too, and a semaphore gives out only what it has.
+//! Memory for small requests and answers is counted separately from memory for large ones, so that neither takes the room of the other: a
+//! large request without room is refused, and the client retries later, while small requests are served. Only the first few KiB of each
+//! connection are not counted. These are two counters and no semaphore, because bytes that have already arrived are counted even beyond the
+//! limit, which a semaphore cannot do.
 
 use millrace_wire::{Code, Result};
 use std::{
@@ -12,13 +12,13 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// What a connection holds up to this is small.
+/// Up to this size, the memory of a connection counts as small.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
-/// What a connection may always hold, and is not counted.
+/// Memory that every connection may have, and that is not counted.
 const FREE_BYTES: usize = 4 << 10;
 /// Everything small together.
 const SMALL_MAX_BYTES: usize = 512 << 20;
-/// What a connection takes while it answers requests over HTTP: the buffers of its parser, both ways, and what it waits with.
+/// The memory of an HTTP connection while it answers requests: the parser's buffers in both directions, and its state.
 const HTTP_BYTES: usize = 24 << 10;
 /// Everything larger together, coming and going.
 const LARGE_MAX_BYTES: usize = 256 << 20;
@@ -33,12 +33,12 @@ static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of all that is small.
 static SMALL_USED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether no room is left for what is large: then nobody adds to it.
+/// Whether no memory is left for large requests: then none is accepted.
 pub(crate) fn is_short() -> bool {
     LARGE_BYTES.load(Ordering::Relaxed) >= LARGE_MAX_BYTES
 }
 
-/// What a connection may hold now before it has to wait.
+/// How much memory a connection may use now before it has to wait.
 pub(crate) fn allowance() -> usize {
     match (SMALL_USED_BYTES.load(Ordering::Relaxed) >= SMALL_MAX_BYTES, is_short()) {
         (true, _) => FREE_BYTES,

@@ -1,4 +1,4 @@
-//! How long a host waits for the other end of a connection: one time, from which the others follow.
+//! How long a host waits for the other end of a connection: one duration, from which the others are derived.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -8,14 +8,14 @@ use std::{
 /// Of the whole process, in milliseconds.
 static CLIENT_MS: AtomicU64 = AtomicU64::new(30_000);
 
-/// Sets how long a client may take over the rest of a request, or over a good part of its answer: 30 s, unless it is set before
-/// a server starts. What else the host waits for at the other ends of connections becomes longer or shorter with it.
+/// Sets how long a client may take over the rest of a request, or over a good part of its answer: 30 s, unless it is set before a server
+/// starts. The host's other timeouts for connections are derived from it.
 pub fn set_patience(patience: Duration) {
     CLIENT_MS.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
 }
 
-/// A client must say which protocol it speaks, send the rest of a frame or the next part of a body, and take a good part of its
-/// answer within this.
+/// Within this time a client must identify its protocol, send the rest of a frame or the next part of a body, and receive a considerable
+/// part of its answer.
 pub(crate) fn client() -> Duration {
     Duration::from_millis(CLIENT_MS.load(Ordering::Relaxed))
 }

@@ -1,5 +1,5 @@
-//! Connections whose caller is not known: neither the owner nor the holder of a capability. There is a limit for them. At the limit, a
-//! new one takes the place of the one that has been silent longest, so that silent connections keep nobody out.
+//! Connections whose caller is unknown: neither the owner nor the holder of a capability. Their number is limited. At the limit, a new one
+//! takes the place of the one that has been silent longest, so that silent connections do not keep other clients out.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ impl State {
         self.last
     }
 
-    /// Ends the connection that has been silent longest; whether there is one.
+    /// Ends the connection that has been silent longest; returns whether there was one.
     fn make_room(&mut self) -> bool {
         while let Some((_, end)) = self.silent.pop_first() {
             if end.send(()).is_ok() {
@@ -117,7 +117,7 @@ impl Unknown {
         tokio::select! {
             biased;
             said = &mut said => return Some(said),
-            // Nobody ends it any more if its caller is known.
+            // It is no longer ended once its caller is known.
             Ok(()) = &mut ended => {}
         }
         // It may have shown a capability after it was chosen to make room.

@@ -4,7 +4,7 @@
 //!  length of the head (2, little-endian)  head (MessagePack)  data, to the end
 //! ```
 //!
-//! The data of a published record stands last and as it came, so that it is read where it is in the group's log.
+//! The data of a published record is last and unchanged, so that it can be read in place in the group's log.
 
 use millrace_wire::{Code, LogName, Result};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a topic: it also names a log where its functions run.
 pub const TOPIC_NAME_MAX_BYTES: usize = 200;
 
-/// Who submitted a command. A command that arrives twice has the same origin, and counts once.
+/// The submitter of a command. A command that arrives twice has the same origin, and counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The host.
@@ -25,7 +25,7 @@ pub struct Origin {
     pub settled: u64,
 }
 
-/// What has a published record on disk before its publisher is told.
+/// The hosts that must have a record on disk before its publish is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -49,7 +49,7 @@ pub struct Member {
     pub site: String,
 }
 
-/// What a command does.
+/// The action of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// Makes a topic that keeps its newest records readable.
@@ -58,7 +58,7 @@ pub enum Action {
         topic: String,
         /// How many records it keeps.
         history: u64,
-        /// What has its records on disk before a publisher that says nothing else is told.
+        /// The hosts that must have a record on disk before its publish is acknowledged, by default.
         #[serde(default)]
         durability: Durability,
     },
@@ -69,7 +69,7 @@ pub enum Action {
         /// A name for the record: one that has it already is there once.
         key: Option<String>,
     },
-    /// Has a function of a host run for every record of a topic.
+    /// Runs a function of a host for every record of a topic.
     Subscribe {
         /// The topic.
         topic: String,
@@ -174,9 +174,9 @@ pub enum Action {
 /// A command as it is in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command<'b> {
-    /// Who submitted it.
+    /// Its submitter.
     pub origin: Origin,
-    /// What it does.
+    /// Its action.
     pub action: Action,
     /// The record that it publishes.
     pub data: &'b [u8],

@@ -209,8 +209,8 @@ impl Directory {
         }
     }
 
-    /// These hosts and as many more as a group is to have: each at a site that has the fewest of them, and of those the one with the
-    /// fewest groups. The same on every replica.
+    /// These hosts and as many more as a group needs: each at a site with the fewest of them, and of those the one with the fewest groups.
+    /// The result is the same on every replica.
     fn chosen(&self, members: &BTreeMap<u64, Member>, size: u64, mut hosts: Vec<u64>) -> Vec<u64> {
         let mut load: BTreeMap<u64, usize> = BTreeMap::new();
         for host in self.groups.values().flat_map(|group| &group.hosts) {

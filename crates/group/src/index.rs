@@ -13,14 +13,14 @@ use std::{
 
 /// Bytes of the newest entries that are kept in memory for followers that are close behind.
 const RECENT_MAX_BYTES: usize = 4 << 20;
-/// What an entry takes besides its bytes, about.
+/// The approximate overhead of an entry.
 const AROUND_BYTES: u64 = 64;
 
-/// Where the bytes of an entry are: whoever keeps the entries says what the number means. Later places are greater.
+/// The position of an entry's bytes, in units of the store of entries. Later positions are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(pub u64);
 
-/// What the bytes of an entry are.
+/// The bytes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A command.
@@ -36,18 +36,18 @@ pub struct Proposal {
     pub term: u64,
     /// Its index.
     pub index: u64,
-    /// What its bytes are.
+    /// Its bytes.
     pub form: Form,
     /// Its bytes.
     pub data: Vec<u8>,
 }
 
-/// What a replica must not forget besides its entries.
+/// The state that a replica must keep besides its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The newest term it knows.
     pub term: u64,
-    /// For whom it voted in that term; 0 for nobody.
+    /// The candidate that it voted for in that term; 0 for none.
     pub vote: u64,
     /// Up to here it knows entries to be committed.
     pub commit: u64,
@@ -116,7 +116,7 @@ impl Index {
     /// Takes note of an entry at its place. False if one is missing in front of it.
     pub fn note(&mut self, index: u64, slot: Slot) -> bool {
         if self.slots.is_empty() && self.snapshot == 0 && index > 0 && self.base == 0 {
-            // What was in front of it was trimmed: a snapshot behind it says what that was.
+            // Everything before it was trimmed and is in a later snapshot.
             self.base = index - 1;
         }
         if index <= self.base || index > self.last() + 1 {
@@ -161,7 +161,7 @@ impl Index {
         true
     }
 
-    /// What is in front of the snapshot and not needed was trimmed.
+    /// Unneeded entries before the snapshot were trimmed.
     pub fn trimmed(&mut self) {
         self.bytes = self.slots.iter().chain(self.kept.values()).map(|slot| u64::from(slot.bytes) + AROUND_BYTES).sum();
     }
@@ -317,7 +317,7 @@ impl Storage for Index {
     }
 
     fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        // It is made when the replica has time for it; raft asks again.
+        // The replica creates it later; raft asks again.
         let Some(mark) = self.offered.as_ref().filter(|mark| mark.index >= self.base) else {
             self.wanted.set(true);
             return Err(RaftError::Store(StorageError::SnapshotTemporarilyUnavailable));

@@ -7,9 +7,9 @@
 //!                          Topics <──apply── committed entries ──> outcomes of what was submitted here, reads that may be answered
 //! ```
 //!
-//! A group is a Raft group: one ordered sequence of commands, on each of its hosts the same. Its topics are what the commands make of
-//! them, so every replica has the same topics with the same records in the same order. The Raft library is behind [`Replica`]
-//! alone; no other crate knows it.
+//! A group is a Raft group: one ordered sequence of commands, on each of its hosts the same. Its topics result from the commands, so every
+//! replica has the same topics with the same records in the same order. The Raft library is behind [`Replica`] alone; no other crate knows
+//! it.
 //!
 //! A cluster has several groups. The first one also has the [`Directory`]: which groups there are, which hosts keep them, and which group
 //! has which topic. All hosts follow the first group, so each of them finds every topic by itself.

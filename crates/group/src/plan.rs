@@ -1,4 +1,4 @@
-//! What a group on given hosts would be: how available, and how fast.
+//! The availability and the latency of a group on given hosts.
 
 use millrace_wire::{Code, Result};
 use std::{cmp::Ordering, collections::BTreeMap};
@@ -21,10 +21,10 @@ pub struct Candidate {
 #[derive(Clone, Debug, Default)]
 pub struct RoundTrips(BTreeMap<(String, String), f64>);
 
-/// What a group on some of the hosts would be.
+/// The properties of a group on some of the hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Who votes, as positions among the candidates.
+    /// The voters, as positions among the candidates.
     pub voters: Vec<usize>,
     /// The share of the time in which a majority is up, if hosts fail independently.
     pub availability: f64,

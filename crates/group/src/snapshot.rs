@@ -1,4 +1,4 @@
-//! What stands for the beginning of a group's log once that is trimmed, and how a replica gets it from another one.
+//! The snapshot that replaces the trimmed beginning of a group's log, and how a replica gets it from another one.
 //!
 //! A snapshot is the topics as of an entry, and the entries in front of the log's new beginning that those topics hold. A replica writes
 //! its own snapshots into its log; one that lacks what others have trimmed asks for theirs in chunks.
@@ -15,7 +15,7 @@ pub const CHUNK_MAX_BYTES: usize = 512 << 10;
 /// The longest that the topics of a group may be.
 pub const TOPICS_MAX_BYTES: usize = 1 << 30;
 
-/// What a snapshot stands for.
+/// The state that a snapshot replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     /// The topics are those behind this entry.
@@ -26,9 +26,9 @@ pub struct Mark {
     pub first: u64,
     /// The term of the entry in front of that one.
     pub before: u64,
-    /// Who votes behind entry `index`.
+    /// The voters after entry `index`.
     pub voters: Vec<u64>,
-    /// Who follows without a vote.
+    /// The followers without a vote.
     pub learners: Vec<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Mark {
         snapshot
     }
 
-    /// What another replica offers; nothing if no replica offers that.
+    /// Decodes the offer of another replica; nothing if it is invalid.
     pub fn of_message(snapshot: &Snapshot) -> Option<Self> {
         let metadata = snapshot.get_metadata();
         let conf = metadata.get_conf_state();
@@ -62,7 +62,7 @@ impl Mark {
         is_sound.then_some(Self { index, term, first: index + 1, before: term, voters, learners })
     }
 
-    /// Whether it can stand in a log.
+    /// Whether it is valid in a log.
     pub fn check(&self) -> Result<()> {
         if self.index > 0 && self.first > 0 && self.first <= self.index + 1 && !self.voters.is_empty() {
             return Ok(());
@@ -76,13 +76,13 @@ impl Mark {
 pub enum Write {
     /// An entry of the log.
     Entry(Proposal),
-    /// A snapshot begins. What one that began before and did not end has written counts no more.
+    /// Begins a snapshot. The parts of an earlier incomplete one are discarded.
     Begin,
     /// Some of the bytes of its topics.
     Part(Vec<u8>),
     /// An entry that its topics hold. It is no entry of the log, whose beginning is behind it.
     Kept(Proposal),
-    /// It is whole, and stands for what is in front of its first entry.
+    /// It is complete, and replaces everything before its first entry.
     End(Mark),
 }
 
@@ -139,7 +139,7 @@ pub struct Chunk {
     pub term: u64,
     /// Behind this.
     pub behind: Reached,
-    /// Up to here; nothing if the snapshot is not offered any more.
+    /// Up to here; nothing if the snapshot is no longer offered.
     pub reached: Option<Reached>,
     #[serde(with = "bytes")]
     pub part: Vec<u8>,
@@ -148,7 +148,7 @@ pub struct Chunk {
     pub is_last: bool,
 }
 
-/// The leader tells a host that it has a command of it on disk.
+/// The leader informs a host that a command of that host is on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
     pub from: u64,
@@ -157,7 +157,7 @@ pub struct Stored {
     pub serial: u64,
 }
 
-/// What a replica says to another one.
+/// A message between replicas.
 pub enum Said {
     Raft(Box<raft::eraftpb::Message>),
     Fetch(Fetch),
@@ -171,7 +171,7 @@ const CHUNK: u8 = 2;
 const STORED: u8 = 3;
 
 impl Said {
-    /// What these bytes say; nothing if no replica says that.
+    /// Decodes a message; nothing if it is invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         use protobuf::Message as _;
         let (kind, rest) = bytes.split_first()?;
@@ -238,7 +238,7 @@ mod bytes {
     }
 }
 
-/// Outcomes, of which some are errors, as they stand in a snapshot.
+/// Outcomes, some of which are errors, as encoded in a snapshot.
 pub mod outcomes {
     use super::{Code, Error, Result};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -47,14 +47,14 @@ pub struct Feed {
 pub struct Topic {
     /// How many of its newest records can be read.
     pub history: u64,
-    /// What has its records on disk before a publisher that says nothing else is told.
+    /// The hosts that must have a record on disk before its publish is acknowledged, by default.
     #[serde(default)]
     pub durability: Durability,
     /// The index of its newest record, 0 if there is none.
     pub latest: u64,
     /// The group's entries that hold its records, up to `latest`.
     entries: VecDeque<u64>,
-    /// Who runs for its records.
+    /// The functions that run for its records.
     pub subscriptions: Vec<Subscription>,
     /// Logs that feed it.
     pub feeds: Vec<Feed>,
@@ -107,7 +107,7 @@ impl Topic {
     }
 }
 
-/// What became of the commands of one host.
+/// The outcomes of one host's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     boot: u64,
@@ -121,12 +121,12 @@ struct Seen {
 pub struct Topics {
     topics: BTreeMap<String, Topic>,
     members: BTreeMap<u64, Member>,
-    /// Hosts that were removed, and say nothing that counts any more.
+    /// Removed hosts, whose messages are ignored.
     #[serde(default)]
     left: BTreeSet<u64>,
     seen: HashMap<u64, Seen>,
     preferred: String,
-    /// How many hosts are to vote; 0 if nobody said so.
+    /// The number of voters; 0 if it was not set.
     #[serde(default)]
     voters: u64,
     revision: u64,
@@ -184,7 +184,7 @@ impl Topics {
         self.members.values()
     }
 
-    /// What is known of a host.
+    /// Information about a host.
     pub fn member(&self, id: u64) -> Option<&Member> {
         self.members.get(&id)
     }
@@ -197,17 +197,17 @@ impl Topics {
         }
     }
 
-    /// Takes note of a host that is no replica any more.
+    /// Records that a host is no longer a replica.
     pub fn leave(&mut self, host: u64) {
         self.members.remove(&host);
         self.left.insert(host);
         self.directory.left(&self.members, host);
     }
 
-    /// Applies the command of an entry. A command that was applied before changes nothing and has the outcome that it had then; the
-    /// outcome is a record's index in its topic, or 0.
+    /// Applies the command of an entry. A command that was applied before changes nothing and has its first outcome: a record's index in
+    /// its topic, or 0.
     ///
-    /// `None`: the submitter does not ask any more.
+    /// `None`: the submitter no longer needs the outcome.
     pub fn apply(&mut self, entry: u64, command: Command<'_>) -> Option<Result<u64>> {
         let Origin { host, boot, serial, settled } = command.origin;
         let seen = self.seen.entry(host).or_default();

@@ -1,4 +1,4 @@
-//! What a namespace defines: its logs and functions, folded from DEFINE entries.
+//! The definitions of a namespace: its logs and functions, folded from DEFINE entries.
 
 use crate::{
     persistent::{Hashed, Keyed, Sorted, Table},
@@ -32,7 +32,7 @@ pub(crate) fn history_of(defined: u64) -> u64 {
     if defined == 0 { HISTORY_ALL } else { defined }
 }
 
-/// What a DEFINE entry's payload says, as JSON.
+/// The payload of a DEFINE entry, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "define", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Definition {
@@ -45,7 +45,7 @@ pub(crate) enum Definition {
     RemovePin { id: u32 },
 }
 
-/// What keeps the journal from a position on from retention; see [`crate::Journal::pin`].
+/// Protects the journal after a position from retention; see [`crate::Journal::pin`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pin {
@@ -57,7 +57,7 @@ pub struct Pin {
     pub bytes_max: u64,
     /// It ends then, in microseconds since 1970.
     pub until_us: u64,
-    /// Who wants it, and what for.
+    /// Its owner and purpose.
     pub owner: String,
 }
 
@@ -81,7 +81,7 @@ impl Definition {
     }
 }
 
-/// What the transaction in progress has done to a log's or function's counters, before it is committed.
+/// The changes of the transaction in progress to a log's or function's counters.
 #[derive(Default)]
 struct Staged {
     transaction: AtomicU64,
@@ -149,7 +149,7 @@ impl Log {
         self.0.control.is(control)
     }
 
-    /// Unique in the namespace, for ever.
+    /// Unique in the namespace, and never reused.
     pub fn id(&self) -> u32 {
         self.0.id
     }
@@ -176,7 +176,7 @@ impl Log {
     /// A commit brings the index up to date before it shows the batch: what comes after the tail is not there yet.
     fn is_visible(&self, seqno: u64) -> bool {
         let position = if seqno == 0 { 0 } else { self.index().position(seqno) };
-        // A damaged slot hides no record: whoever reads it corrects it.
+        // A damaged slot hides no record: its reader corrects it.
         position < self.0.control.published.tail.load(Ordering::Acquire) || position == WRONG
     }
 
@@ -264,7 +264,7 @@ impl Function {
         Self(Arc::new(FunctionInner { id: self.0.id, name, attributes, revision, counters }))
     }
 
-    /// Unique in the namespace, for ever.
+    /// Unique in the namespace, and never reused.
     pub fn id(&self) -> u32 {
         self.0.id
     }
@@ -274,7 +274,7 @@ impl Function {
         &self.0.name
     }
 
-    /// What the definer said of it; opaque to the journal.
+    /// Opaque attributes of the definition; the journal does not interpret them.
     pub fn attributes(&self) -> &str {
         &self.0.attributes
     }
@@ -318,7 +318,7 @@ impl Function {
         Ok(staged.done.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Where a run is told of, by its number; `None` if that is no longer known.
+    /// The position of a run's newest entry, by its number; `None` if it is no longer known.
     pub fn run(&self, number: u64) -> Option<Item> {
         self.index().read_item(number)
     }
@@ -389,10 +389,10 @@ impl Subject {
 pub(crate) struct Indexes<'a> {
     pub arena: &'a Arc<Arena>,
     pub control: &'a Control,
-    /// Whether empty ones are made; otherwise those are used that are there.
+    /// Whether to create empty indexes; otherwise the existing ones are used.
     pub fresh: bool,
-    /// What is known already keeps its counters: of each id there is one set in a process, or two handles in one batch
-    /// would give out one number twice.
+    /// Known logs and functions keep their counters: a process has one set of counters for each id, or two handles in one batch would
+    /// assign a number twice.
     pub known: Option<&'a Catalog>,
 }
 

@@ -1,4 +1,4 @@
-//! The catalog as of now: what the manifest defines, and the DEFINE entries since. Each names the one before.
+//! The current catalog: the definitions of the manifest, and the DEFINE entries since. Each of these names the one before.
 
 use crate::{
     catalog::{Catalog, Definition, Indexes},

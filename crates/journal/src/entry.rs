@@ -14,15 +14,15 @@
 //!
 //! All integers are little-endian. `spec/formats/journal.md` is normative; this file implements it.
 //!
-//! * `crc` is CRC-32C of bytes 4..length, XORed with a mask made from the namespace's secret salt and the entry's position:
-//!   bytes that are at another place than where they were written (a recycled segment) never pass, and nobody who does not
-//!   know the salt can make a payload that imitates an entry.
-//! * An OPEN and a MARK, which say what was durable, carry a seal of 64 bits in `cause`, made from the salt as well.
+//! * `crc` is CRC-32C of bytes 4..length, XORed with a mask made from the namespace's secret salt and the entry's position: bytes at
+//!   another position than the one where they were written (a recycled segment) never pass, and only someone who knows the salt can make a
+//!   payload that imitates an entry.
+//! * An OPEN and a MARK, which record what was durable, have a seal of 64 bits in `cause`, computed from the salt as well.
 //! * `prev` is the `crc` of the entry before: the journal is a chain, so nothing that was rolled back can be mistaken for
 //!   the continuation of something else.
 //! * An entry is followed by the next one at the next multiple of 16.
-//! * Behind another entry of its batch, one may have a short header: see [`compact`].
-//! * Kinds, flags and keys that later versions add say themselves whether this one may ignore them: see [`Header::unknown`].
+//! * After another entry of its batch, an entry may have a short header: see [`compact`].
+//! * A bit in each kind, flag and key that a later version adds determines whether this version may ignore it: see [`Header::unknown`].
 
 pub(crate) mod compact;
 pub mod map;
@@ -50,7 +50,7 @@ const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGN_BYTES));
 pub struct Position(pub(crate) u64);
 
 impl Position {
-    /// What a watermark must reach to have passed the entry at this position.
+    /// The position that a watermark must reach to have passed this entry.
     #[must_use]
     pub fn just_after(self) -> Position {
         Position(self.0 + 1)
@@ -75,7 +75,7 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// What an entry records.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -94,16 +94,15 @@ pub enum Kind {
     /// A run has ended for good: `subject` is the function, `cause` the run, `seqno` counts the function's ended runs. The
     /// payload is an [`End`].
     Done = 6,
-    /// What an attempt at a run read: `subject` is the function, `cause` the run, `seqno` the run's number. The payload is
-    /// [`Reads`].
+    /// The reads of an attempt: `subject` is the function, `cause` the run, `seqno` the run's number. The payload is [`Reads`].
     Read = 7,
     /// From here on, slots of logs lead to other entries: a repair was applied or taken back. Subject and cause are zero; several
     /// may be in one batch.
     Generation = 9,
     /// The records of log `subject` before `seqno` are no longer readable, whatever its history.
     Trim = 10,
-    /// A call of a streamed run and its answer, for the next attempt to be told the same: `subject` is the function, `cause`
-    /// the run, `ordinal` counts the calls, `seqno` is that of the call. The payload is the dispatcher's.
+    /// A call of a streamed run and its answer, which the next attempt gets again: `subject` is the function, `cause` the run, `ordinal`
+    /// counts the calls, `seqno` is that of the call. The payload is the dispatcher's.
     Call = 11,
     /// Everything before position `seqno` was durable when this was written.
     Mark = 12,
@@ -156,7 +155,7 @@ impl Kind {
 pub(crate) const FLAG_LAST: u8 = 1;
 /// The entry is a copy of one whose segment was dropped; its extension has the original's identity.
 pub(crate) const FLAG_CARRIED: u8 = 2;
-/// The entry counts for nothing until something else says that it does: no ring, counter or fold knows it.
+/// The entry has no effect until a GENERATION refers to it: no ring, counter or fold includes it.
 pub(crate) const FLAG_SHADOW: u8 = 4;
 /// Its cause is what its client claims: only a run that a host ran has a cause of which it is known.
 pub(crate) const FLAG_CLAIMED: u8 = 8;
@@ -164,11 +163,11 @@ pub(crate) const FLAG_CLAIMED: u8 = 8;
 pub(crate) const FLAG_EXTENDED: u8 = 16;
 /// Its header is a short one, and says the rest by one that is before it in its batch.
 pub(crate) const FLAG_COMPACT: u8 = 32;
-/// What a reader must know of an entry's flags; it may ignore the other one.
+/// The flags that a reader must know; it may ignore the other one.
 const FLAGS_CRITICAL: u8 = 0x7F;
 const FLAGS_KNOWN: u8 = FLAG_LAST | FLAG_CARRIED | FLAG_SHADOW | FLAG_CLAIMED | FLAG_EXTENDED | FLAG_COMPACT;
 
-/// What the header of an entry says, be it a full one of 64 bytes or a short one.
+/// The fields of an entry's header, full (64 bytes) or short.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
     pub crc: u32,
@@ -193,7 +192,7 @@ pub(crate) struct Header {
 compile_error!("the journal is mapped as it lies in the file: little-endian machines only");
 
 impl Header {
-    /// What 64 bytes say, as eight words; they are not a short header.
+    /// Decodes a full header from eight words.
     #[inline]
     pub const fn decode(words: [u64; 8]) -> Self {
         let [crc, prev, sequence, hlc, cause, more, subject, seqno] = words;
@@ -242,7 +241,7 @@ impl Header {
         bytes
     }
 
-    /// What caused it, if its own epoch is one of `own`; a seal is nobody's id.
+    /// Its cause, if its own epoch is one of `own`; a seal is not an id.
     #[inline]
     pub fn cause(&self, own: NamespaceId) -> EventId {
         if self.own_cause {
@@ -251,7 +250,7 @@ impl Header {
         self.full_cause().unwrap_or(EventId::NONE)
     }
 
-    /// What caused it, if the header itself says in which namespace that was.
+    /// Its cause, if the header itself names the namespace of the cause.
     #[inline]
     pub fn full_cause(&self) -> Option<EventId> {
         let is_told = !is_sealed(self.kind) && !self.own_cause;
@@ -284,14 +283,13 @@ impl Header {
         self.flags & FLAG_EXTENDED != 0
     }
 
-    /// What the entry is to all that makes something of entries; `None` if that is nothing: it is a shadow, or of a kind that
-    /// may be ignored.
+    /// The kind of an entry that takes effect; `None` if it has none: it is a shadow, or of a kind that may be ignored.
     #[inline]
     pub fn folded(&self) -> Option<Kind> {
         if self.is_shadow() { None } else { Kind::from_u8(self.kind) }
     }
 
-    /// What of the header a later version wrote and this one must not ignore.
+    /// The critical additions of a later version to the header.
     #[inline]
     pub fn unknown(&self) -> Option<String> {
         if self.kind < KIND_IGNORABLE && Kind::from_u8(self.kind).is_none() {
@@ -375,8 +373,8 @@ pub(crate) const fn span(length: u64) -> u64 {
     length.next_multiple_of(ALIGN_BYTES)
 }
 
-/// A namespace's secret: two words from the operating system. Copies of the journal keep it, for its entries are made with
-/// it; without reading the namespace's files, nobody can make bytes that pass for an entry.
+/// A namespace's secret: two words from the operating system. Copies of the journal keep it, because its entries depend on it. Without
+/// reading the namespace's files, nobody can construct bytes that pass for an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Salt(pub(crate) [u64; 2]);
 
@@ -439,14 +437,14 @@ impl Salt {
         digest.finalize() as u32 ^ self.mask(position)
     }
 
-    /// What an OPEN or a MARK at `position` has as its cause, and nothing that was not written as one.
+    /// The seal of an OPEN or a MARK at `position`, which no other entry has as its cause.
     pub(crate) fn seal(self, position: u64, seqno: u64) -> u64 {
         self.mix(self.mix(!position) ^ seqno)
     }
 }
 
-/// What the random numbers of a namespace's atomic runs are made from, together with the run and the attempt: whoever knows it
-/// can run them again with the same ones. From the operating system; never changed, and kept by copies.
+/// The seed of the random numbers of a namespace's atomic runs, together with the run and the attempt, so that a replay gets the same
+/// numbers. It comes from the operating system, never changes, and copies keep it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ReplaySeed(pub(crate) [u8; 16]);
 
@@ -468,7 +466,7 @@ impl ReplaySeed {
     }
 }
 
-/// Whether an entry says what was durable, and carries a seal.
+/// Whether an entry records what was durable, and has a seal.
 pub(crate) fn is_sealed(kind: u8) -> bool {
     kind == Kind::Open as u8 || kind == Kind::Mark as u8
 }
@@ -506,14 +504,14 @@ pub struct Entry {
     pub shadow: bool,
     /// Its flags.
     pub(crate) flags: u8,
-    /// What its extension says beside the identity of a copy's original.
+    /// The content of its extension besides the identity of a copy's original.
     pub(crate) extension: Vec<u8>,
     /// Its bytes.
     pub payload: Vec<u8>,
 }
 
 impl Entry {
-    /// What a header says of the entry at a position; its id, its cause and its bytes are left open.
+    /// The fields of the entry at a position that its header determines, without its id, cause and bytes.
     pub(crate) fn of(position: Position, header: &Header, kind: Kind) -> Self {
         Self {
             position,
@@ -541,17 +539,17 @@ impl Entry {
         if self.kind == Kind::Trigger { payload::trigger_record(&self.payload) } else { None }
     }
 
-    /// What a FIRED says of its attempt.
+    /// The payload of a FIRED.
     pub fn attempt(&self) -> Option<Attempt> {
         (self.kind == Kind::Fired).then(|| Attempt::decode(self.ordinal, &self.payload))
     }
 
-    /// What a DONE says of the end of its run.
+    /// The payload of a DONE.
     pub fn ending(&self) -> Option<End<'_>> {
         (self.kind == Kind::Done).then(|| End::decode(&self.payload))
     }
 
-    /// What it says of the slot that it replaces, if a repair wrote it.
+    /// The slot that it replaces, if a repair wrote it.
     pub fn replaced(&self) -> Option<Replaced> {
         payload::replaced(Map::parse(&self.extension)?)
     }
@@ -582,7 +580,7 @@ impl Entry {
         if self.kind == Kind::Trigger { self.id } else { self.cause }
     }
 
-    /// How many runs of its function had ended with the one that a DONE ends, if it says so.
+    /// The number of ended runs of its function, including this one, if a DONE has it.
     pub fn ended(&self) -> Option<u64> {
         if self.kind == Kind::Done { payload::ended(self.seqno, self.ordinal) } else { None }
     }

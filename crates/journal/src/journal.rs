@@ -1,4 +1,4 @@
-//! A namespace's journal, open in this process: creating, opening, closing, and the calls that lead further in.
+//! A namespace's journal, open in this process: creates, opens and closes it, and passes calls on to the other modules.
 
 use crate::{
     catalog::{Catalog, Log},
@@ -43,7 +43,7 @@ pub(crate) const MANIFEST: &str = "manifest";
 pub(crate) struct Inner {
     pub medium: Arc<dyn Medium>,
     pub slot: Slot,
-    /// What is in a lock that this process holds.
+    /// The state that a lock held by this process protects.
     pub mark: u32,
     pub control: Control,
     /// The memory of indexes.
@@ -52,15 +52,15 @@ pub(crate) struct Inner {
     pub namespace: NamespaceId,
     pub epoch: u32,
     pub settings: Settings,
-    /// What the namespace was before it was restored as this one.
+    /// The identities of the namespace before it was restored as this one.
     pub lineage: Vec<Ancestor>,
     pub catalog: RwLock<Arc<Catalog>>,
     pub catalog_version: AtomicU64,
     pub transactions: AtomicU64,
-    /// Where batches are made that are written through the file; used under the journal's lock.
+    /// The buffer for batches that are written through the file; used under the journal's lock.
     pub staging: Mutex<Vec<u8>>,
     pub flusher: Flusher,
-    /// What the disk refused, and up to where there should have been room; see [`Journal::refusal`].
+    /// The error of the disk, and the position up to which storage was needed; see [`Journal::refusal`].
     pub refusal: Mutex<Option<(u64, Error)>>,
     pub refuses: AtomicBool,
     pub preparer: OnceLock<Thread>,
@@ -70,7 +70,7 @@ pub(crate) struct Inner {
     pub lost: Mutex<HashSet<(u32, u64)>>,
     /// Where entries were found by sequence last.
     pub found: Found,
-    /// What retention need not look at again for a while.
+    /// Results that retention need not compute again for a while.
     pub held: Mutex<Staying>,
     /// Held by who writes a CATALOG.
     pub cataloging: Mutex<()>,
@@ -124,7 +124,7 @@ impl Journal {
             Self::create_on(Arc::new(medium), dir, options)
         };
         create().inspect_err(|_| {
-            // A directory that was not there before has nothing in it but what this made, unless it became a namespace.
+            // A new directory contains only files of this creation, unless it became a namespace.
             if is_new && !dir.join(MANIFEST).exists() {
                 let _ = std::fs::remove_dir_all(dir);
             }
@@ -180,7 +180,7 @@ impl Journal {
         let path = dir.join(MANIFEST);
         match std::fs::symlink_metadata(&path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                // What a creation that was cut short left has no records either.
+                // Leftovers of an interrupted creation contain no records.
                 if ViewMedium::open(dir, &[]).is_ok_and(|medium| records_without_manifest(&medium).unwrap_or(false)) {
                     return Err(Code::NamespaceIncomplete.error("the manifest is missing").within(dir.display()));
                 }
@@ -214,9 +214,9 @@ impl Journal {
         Ok(Journal(Arc::new(Session { inner, preparer })))
     }
 
-    /// Looks at a namespace that nobody has open, also at a damaged one, without changing it: all that is written stays in
-    /// memory. Damage is stepped over and told by [`Journal::recovery`]; what is lost of the manifest and of definitions is
-    /// recreated, as far as the segments know it. It takes no appends.
+    /// Opens a view of a namespace that no process has open, even of a damaged one, without changing it: all writes stay in memory. Damage
+    /// is skipped and reported by [`Journal::recovery`]. Lost parts of the manifest and of definitions are recreated from the segments, as
+    /// far as possible. A view accepts no appends.
     pub fn view(dir: &Path) -> Result<Journal> {
         Self::view_copy(dir, &[], 0)
     }
@@ -230,7 +230,7 @@ impl Journal {
         Self::view_proven(Arc::new(medium), dir, tail).map_err(|error| error.within(dir.display()))
     }
 
-    /// An error if somebody opened the namespace that this is a view of: then what it showed may be wrong.
+    /// An error if a process has opened the namespace of this view since: then the view may have been wrong.
     pub fn check_undisturbed(&self) -> Result<()> {
         match self.0.medium.is_undisturbed() {
             Ok(true) => Ok(()),
@@ -239,7 +239,7 @@ impl Journal {
         }
     }
 
-    /// [`Journal::view`] of a medium that nobody else uses.
+    /// [`Journal::view`] of a medium that no other process uses.
     pub fn view_on(medium: Arc<dyn Medium>, dir: &Path) -> Result<Journal> {
         Self::view_proven(medium, dir, 0)
     }
@@ -281,7 +281,7 @@ impl Journal {
         self.0.epoch
     }
 
-    /// What an append waits for, unless it says otherwise.
+    /// The default durability of appends.
     pub fn durability(&self) -> Durability {
         self.0.settings.durability
     }
@@ -291,7 +291,7 @@ impl Journal {
         self.0.flusher.took.now()
     }
 
-    /// What this open found.
+    /// The findings of this open.
     pub fn recovery(&self) -> &Recovery {
         &self.0.recovery
     }
@@ -335,7 +335,7 @@ impl Journal {
         Position(self.0.position_of(log, seqno))
     }
 
-    /// What the random numbers of atomic runs are made from. It is not for those who ask from outside.
+    /// The seed of the random numbers of atomic runs. It must not be sent to clients.
     pub fn replay_seed(&self) -> ReplaySeed {
         self.0.settings.replay_seed
     }
@@ -345,12 +345,12 @@ impl Journal {
         crate::read::get::latest_before(self, log, snapshot)
     }
 
-    /// What is in a slot of a log instead of its first version, if a repair put something there.
+    /// The entry in a slot of a log that a repair put in place of the first version, if any.
     pub fn replaced(&self, log: &Log, seqno: u64) -> Result<Option<payload::Replaced>> {
         self.0.replaced(log, seqno)
     }
 
-    /// The newest record of a log up to `seqno`, passing over what repairs took away; 0 if there is none.
+    /// The newest record of a log up to `seqno`, without void ones; 0 if there is none.
     pub fn newest_upto(&self, log: &Log, seqno: u64) -> Result<u64> {
         self.0.newest(log, seqno)
     }
@@ -360,7 +360,7 @@ impl Journal {
         Scan::new(self.0.clone(), from)
     }
 
-    /// The same, and shadow entries among them: those that count for nothing until something else says that they do.
+    /// The same, including shadow entries, which have no effect until a GENERATION refers to them.
     pub fn scan_all(&self, from: Position) -> Scan {
         self.scan(from).with_shadows()
     }
@@ -390,7 +390,7 @@ impl Journal {
         self.0.sync(upto)
     }
 
-    /// Returns the tail when it is behind `seen`, at the timeout, or when somebody calls [`Journal::wake`].
+    /// Returns the tail when it is after `seen`, at the timeout, or after a call of [`Journal::wake`].
     pub fn wait(&self, seen: Position, timeout: Duration) -> Position {
         self.0.wait(seen, timeout)
     }
@@ -401,8 +401,8 @@ impl Journal {
         self.0.wait_work(seen, wakes, timeout)
     }
 
-    /// Returns the log's newest seqno when it is above `seen`, or at the timeout, or after [`Journal::wake`]. What happens to
-    /// other logs disturbs no such waiter.
+    /// Returns the log's newest seqno when it is above `seen`, or at the timeout, or after [`Journal::wake`]. Changes of other logs do not
+    /// wake such a waiter.
     pub fn wait_log(&self, log: &Log, seen: u64, timeout: Duration) -> Result<u64> {
         self.0.wait_log(log, seen, self.wakes(), timeout)
     }
@@ -419,35 +419,35 @@ impl Journal {
         }
     }
 
-    /// [`Journal::wait`] for a process that [`Journal::on_commit`] tells of its own batches: they do not end this wait. As with
+    /// [`Journal::wait`] for a process that [`Journal::on_commit`] notifies of its own batches, which do not end this wait. As with
     /// [`Journal::wait_work`], a call of [`Journal::wake`] since `wakes` does.
     pub fn wait_foreign(&self, seen: Position, wakes: u32, timeout: Duration) -> Position {
         self.0.wait_foreign(seen, wakes, timeout)
     }
 
-    /// Has `reported` called after each batch of this process, by whoever committed it. It must be quick. Only the first counts:
-    /// false if there is one already.
+    /// Calls `reported` after each batch of this process, on the thread that committed it. It must be quick. Only one can be set: false if
+    /// there is one already.
     pub fn on_commit(&self, reported: Box<dyn Fn() + Send + Sync>) -> bool {
         self.0.on_commit.set(reported).is_ok()
     }
 
-    /// How often [`Journal::wake`] was called: whoever has to look whether it should wait at all takes this before it looks.
+    /// How often [`Journal::wake`] was called. Read it before checking whether to wait.
     pub fn wakes(&self) -> u32 {
         self.0.wakes()
     }
 
-    /// Wakes everybody who waits for the tail, for definitions or for a log, in every process.
+    /// Wakes all waiters for the tail, for definitions or for a log, in every process.
     pub fn wake(&self) {
         self.0.wake();
     }
 
-    /// Verifies every kept entry. `progress` is told bytes done and bytes in all.
+    /// Verifies every kept entry. `progress` gets the verified bytes and the total.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         self.0.check(progress)
     }
 }
 
-/// A number that nobody can guess.
+/// A number that cannot be guessed.
 pub(crate) fn random_u64() -> Result<u64> {
     let mut bytes = [0; 8];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
@@ -547,7 +547,7 @@ impl Inner {
             io_error(control::NAME, &error)
         })?;
         let found = Arena::open(&medium);
-        // Nobody else has one in use.
+        // No other process uses one.
         let has_indexes = found.is_ok();
         let arena = if alone { found.or_else(|_| Arena::create(&medium)) } else { found };
         let arena = arena.map_err(|error| {
@@ -555,7 +555,7 @@ impl Inner {
             io_error(arena::NAME, &error)
         })?;
         let mark = mark(slot, control.count_attachment());
-        // What is told there was told by who had the slot before.
+        // The note there is from the previous owner of the slot.
         control.set_refusing(slot, None);
         let mut inner = Inner {
             segments: Segments::new(
@@ -661,7 +661,7 @@ impl Inner {
         })
     }
 
-    /// Makes everything but manifest and segments anew, and begins a new epoch.
+    /// Recreates everything except manifest and segments, and begins a new epoch.
     fn recover(&mut self, manifest: &Manifest, on_damage: Damage) -> Result<()> {
         let mut remains = self.control.remains(self.namespace.get());
         if let Damage::StepOver { durable } = on_damage {
@@ -673,7 +673,7 @@ impl Inner {
                 self.medium.drop_cache(&crate::store::segments::name(number));
             }
         }
-        // The durable watermark stays until a later one takes its place, so that a recovery cut short hides no damage.
+        // The durable watermark stays until a later one replaces it, so that an interrupted recovery hides no damage.
         self.control.reset(self.namespace.get(), self.medium.boot());
         self.arena = Arena::create(&self.medium).map_err(|error| io_error(arena::NAME, &error))?;
         self.remove_stray_indexes();
@@ -697,7 +697,7 @@ impl Inner {
         self.publish(tail);
         self.catalog_version.store(recovered.catalog.version(), Ordering::Release);
         *self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(recovered.catalog);
-        // What was read may be only in the cache: from now on it is relied upon.
+        // The data may be only in the page cache, and everything from now on depends on it.
         self.make_durable(first, tail, &remains)?;
         self.control.set_durable(tail);
         if on_damage != Damage::Refuse {
@@ -753,7 +753,7 @@ impl Inner {
         self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// The last one to go leaves everything durable, and says so.
+    /// The last process flushes everything, and records that.
     fn leave(&self) -> Result<(), Error> {
         let alone = !self.medium.has_others().map_err(|error| io_error("lock", &error))?;
         if alone && self.control.check_health().is_ok() {
@@ -774,7 +774,7 @@ impl Drop for Session {
         if inner.medium.is_inherited() || inner.is_view {
             return;
         }
-        // What cannot be closed cleanly is recovered at the next open.
+        // If the clean close fails, the next open recovers.
         let _ = inner.medium.gate(&mut || {
             let _ = inner.leave();
             inner.medium.detach(inner.slot);

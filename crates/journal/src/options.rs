@@ -4,7 +4,7 @@ use crate::{Journal, entry::ReplaySeed};
 use millrace_wire::Durability;
 use std::time::Duration;
 
-/// How a namespace is made; fixed for its life.
+/// The settings of a namespace, fixed at its creation.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     /// Size of a segment: a power of two from 1 MiB to 1 GiB. A record is at most a quarter of it.
@@ -13,7 +13,7 @@ pub struct CreateOptions {
     pub retain_bytes: u64,
     /// Drop segments that nothing needs once they are this old, even below `retain_bytes`.
     pub retain_age: Option<Duration>,
-    /// What an append waits for, unless it says otherwise.
+    /// The default durability of appends.
     pub durability: Durability,
 }
 
@@ -36,7 +36,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// What the manifest fixes for the namespace's life.
+/// The settings that the manifest fixes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub retain_bytes: u64,

@@ -9,7 +9,7 @@ use std::{
 /// Entries of a chunk, at most.
 const CHUNK_MAX: usize = 64;
 
-/// What is found by a small number.
+/// An item with a small number as its key.
 #[derive(Clone)]
 pub(crate) struct Table<T>(Vec<Arc<Vec<Option<T>>>>);
 
@@ -39,7 +39,7 @@ impl<T: Clone> Table<T> {
     }
 }
 
-/// What has a key of its own that it is sorted by.
+/// An item with a key by which it is sorted.
 pub(crate) trait Keyed {
     type Key: Ord + ?Sized;
     fn key(&self) -> &Self::Key;

@@ -8,8 +8,8 @@
 //! the last. The bytes after the last valid batch were never acknowledged, and are discarded and counted; with one exception: if something
 //! after them proves that they were on disk, they *were* acknowledged and have been damaged since. Then the namespace is refused, with the
 //! position, and nothing is discarded. The proof is the durable watermark of the control page, if there is one, and every MARK and OPEN
-//! after the position: each records what was durable when it was written, and that stays true. A torn tail has none behind it, for what is
-//! behind it was not durable.
+//! after the position: each records what was durable when it was written, and that stays true. After a torn tail there is none, because
+//! nothing after it was durable.
 //!
 //! A view ([`crate::Journal::view`]) steps over the damage instead, on a copy, and shows what remains.
 
@@ -33,7 +33,7 @@ use crate::{
 use millrace_wire::{Code, Error, Result};
 use std::{collections::HashMap, ops::Range, sync::atomic::Ordering};
 
-/// What an open found after an unclean end.
+/// The findings of an open after an unclean end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Whether the journal was read as a whole; false after a clean end, or if other processes had it open.
@@ -42,7 +42,7 @@ pub struct Recovery {
     pub entries: u64,
     /// Bytes behind the last whole batch that had been begun and were discarded.
     pub discarded_bytes: u64,
-    /// Ranges that were acknowledged as durable and do not pass their checksums any more; only a view has any.
+    /// Ranges that were acknowledged as durable and no longer pass their checksums; only a view has any.
     pub damaged: Vec<(Position, Position)>,
     /// Everything before this was once durable, as the control page or a mark proves.
     pub proven: Position,
@@ -50,7 +50,7 @@ pub struct Recovery {
     pub tail: Position,
     /// Records behind its end, by log and seqno; only a view has any.
     pub unproven: Vec<(u32, u64)>,
-    /// What was recreated of the manifest and of definitions; only a view does that.
+    /// The recreated parts of the manifest and of definitions; only a view recreates any.
     pub rebuilt: Option<Rebuilt>,
 }
 
@@ -94,7 +94,7 @@ impl Chain {
         if !segments.exists(number) {
             return Ok(false);
         }
-        // The entries themselves say whether they continue the chain: a damaged segment header costs nothing.
+        // The entries themselves show whether they continue the chain, so a damaged segment header loses nothing.
         Chain { position: segments.first_entry(number), ..*self }.read_batch(segments, is_known, batch)
     }
 
@@ -123,7 +123,7 @@ impl Chain {
 pub(crate) struct Recovered {
     pub catalog: Catalog,
     pub report: Recovery,
-    /// Position of the last entry; 0 if there is none at all.
+    /// Position of the last entry; 0 if there are none.
     pub last: u64,
     pub tail: u64,
     pub hlc: u64,
@@ -209,7 +209,7 @@ impl Fold<'_> {
     }
 }
 
-/// What to do about damage to what was durable.
+/// How to handle damage to durable data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
     /// Refuse the namespace.
@@ -277,7 +277,7 @@ fn follow(
                 if position > chain.position {
                     fold.state.report.damaged.push((Position(chain.position), Position(position)));
                 }
-                // What is left of the damaged batch was committed with it.
+                // The rest of the damaged batch was committed with it.
                 fold.entry(position, &header)?;
                 chain = Chain::behind(position, &header);
                 chain = finish_damaged_batch(&mut fold, chain, header)?;
@@ -313,7 +313,7 @@ fn first_chain(inner: &Inner, manifest: &Manifest, start: u64) -> Result<Chain> 
     }
     Ok(match header {
         Some(header) => Chain { position: start, sequence: header.base_sequence, prev: header.prev, epoch: 0 },
-        // A damaged header costs no entry: the first entry itself says how the chain goes on.
+        // A damaged header loses no entry: the first entry itself continues the chain.
         None => match inner.segments.valid_entry(start)? {
             Some(entry) => Chain { position: start, sequence: entry.sequence, prev: entry.prev, epoch: 0 },
             None => Chain { position: start, sequence: 0, prev: 0, epoch: 0 },
@@ -321,7 +321,7 @@ fn first_chain(inner: &Inner, manifest: &Manifest, start: u64) -> Result<Chain> 
     })
 }
 
-/// What comes after a place where the chain ends.
+/// The data after the end of the chain.
 #[derive(Default)]
 struct Behind {
     /// How far the journal was once durable, as the MARKs and OPENs there say.
@@ -390,7 +390,7 @@ fn refusal(inner: &Inner, mut chain: Chain, proven: u64) -> Result<Error> {
 fn step_over_damage(inner: &Inner, chain: &Chain, durable: u64) -> Result<Option<(u64, Header)>> {
     let mut next = inner.segments.resync(chain.position - ALIGN_BYTES, durable)?;
     while next < durable {
-        // What was rolled back once may still pass its checksum; it cannot number on.
+        // An entry that was rolled back may still pass its checksum, but its number does not follow.
         let header = inner.segments.valid_entry(next)?;
         if let Some(header) = header.filter(|found| found.sequence >= chain.sequence && found.epoch >= chain.epoch) {
             return Ok(Some((next, header)));
@@ -415,21 +415,21 @@ fn finish_damaged_batch(fold: &mut Fold<'_>, mut chain: Chain, mut header: Heade
     Ok(chain)
 }
 
-/// Removes segments behind the tail's and says how many bytes had been begun behind the tail. What is left of them is
-/// cleared before the place is used again: room is rebuilt from the tail on.
+/// Removes segments after the tail's and returns how many bytes had been written after the tail. They are cleared before the space is used
+/// again, because space is prepared from the tail on.
 fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
     let segments = &inner.segments;
     let number = segments.number(tail - 1);
     let mut discarded = begun_behind(inner, tail)?;
     forget_entries(inner, tail)?;
-    // From the end, one at a time: a crash must not leave a gap that looks like a segment somebody removed.
+    // From the end, one at a time: a crash must not leave a gap that looks like a missing segment.
     for later in segment_numbers(inner)?.into_iter().rev().filter(|later| *later > number) {
         discarded += begun_behind(inner, segments.first_entry(later))?;
         segments.forget(later);
         inner.medium.remove(&segments::name(later)).map_err(|error| io_error(segments::name(later), &error))?;
         inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error.into()))?;
     }
-    // What an earlier recovery removed may not be durably gone: with a gap before it, it would look like the namespace's own.
+    // A segment that an earlier recovery removed may come back after a power failure; after a gap, it would look like a valid one.
     inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error.into()))?;
     Ok(discarded)
 }
@@ -448,7 +448,7 @@ fn forget_entries(inner: &Inner, from: u64) -> Result<()> {
     let mut at = from - start;
     while at < segments.bytes() {
         let (data, hole) = inner.medium.next_data(&region, at);
-        // Whatever was written has storage for all of its header: no need to look across the edge.
+        // Every written entry has storage for its whole header, so the edge need not be crossed.
         let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
         let mut position = inner.segments.resync(start + data.max(at) - ALIGN_BYTES, limit)?;
         while position < limit {
@@ -526,7 +526,7 @@ impl Inner {
         let mut last = writer.last.load(Ordering::Acquire);
         let applied = writer.applied.load(Ordering::Relaxed);
         let (mut header, end) = self.last_entry(last)?;
-        // What is committed begins where the indexes end, and all of it is whole.
+        // The committed entries begin where the indexes end, and all of them are intact.
         let mut position = applied;
         while let Some((at, header)) = self.entry_from(&mut position, end.max(applied))? {
             position = at + header.span();
@@ -535,7 +535,7 @@ impl Inner {
             return Err(self.control.contradicted());
         }
         let mut batch = Batch { entries: Vec::new(), end: 0 };
-        // A batch that is whole counts, although its writer did not live to say so.
+        // A complete batch counts, although its writer died before it published the tail.
         while Chain::behind(last, &header).next(&self.segments, &|_| false, &mut batch)? {
             (last, header) = *batch.entries.last().expect("a batch has an entry");
             writer.last.store(last, Ordering::Release);

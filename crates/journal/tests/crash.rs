@@ -249,7 +249,7 @@ fn a_recovery_that_is_cut_short_is_recovered() {
 }
 
 #[test]
-fn random_lives_agree_with_the_model() {
+fn random_histories_agree_with_the_model() {
     let mut random = Random::new("lives");
     let started = std::time::Instant::now();
     let operations: [Operation; 9] = [define, append, run, abort, trim, resize, remove, switch, maintain];

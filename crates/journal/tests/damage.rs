@@ -52,7 +52,7 @@ fn length(files: &BTreeMap<String, Vec<u8>>, at: u64) -> u64 {
 }
 
 #[test]
-fn a_power_cut_is_never_taken_for_damage() {
+fn a_power_failure_is_never_mistaken_for_damage() {
     let mut random = Random::new("power cuts");
     let started = Instant::now();
     let (mut cuts, mut marks) = (0, 0);
@@ -214,7 +214,7 @@ fn made_up(dir: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn salvage_keeps_every_whole_record_tells_every_other_and_invents_none() {
+fn salvage_keeps_every_intact_record_reports_every_other_and_invents_none() {
     let mut random = Random::new("salvage");
     let started = Instant::now();
     let (mut rounds, mut hit_records) = (0, 0);

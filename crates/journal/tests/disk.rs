@@ -324,7 +324,7 @@ fn seconds() -> Duration {
 }
 
 #[test]
-fn any_disk_that_refuses_anywhere_keeps_what_was_acknowledged_and_serves_again() {
+fn a_disk_that_refuses_any_call_keeps_acknowledged_records_and_serves_again() {
     let mut random = Random::new("refusals");
     let start = Instant::now();
     let mut lives = 0;
@@ -489,7 +489,7 @@ fn a_failure_that_one_of_two_flushes_hears_is_heard_by_both() {
 /// Where nothing was flushed, nothing is lost: that a process may have no more files open closes the journal for nobody. New names
 /// count all the same only once they are flushed.
 #[test]
-fn what_cannot_be_opened_to_be_flushed_closes_no_journal() {
+fn a_segment_that_cannot_be_opened_for_a_flush_closes_no_journal() {
     const SEGMENT: u64 = 1 << 20;
     let mut random = Random::new("no files");
     let fill = |world: &mut World, bytes: u64| {
@@ -533,7 +533,7 @@ fn what_cannot_be_opened_to_be_flushed_closes_no_journal() {
 
 /// Who flushes entries flushes the room they are in as well: that it was not flushed before costs time, and nothing else.
 #[test]
-fn room_that_cannot_be_opened_to_be_flushed_is_left_to_whoever_flushes_entries() {
+fn a_segment_that_cannot_be_opened_is_flushed_with_its_entries() {
     let disk = SimDisk::default();
     let options = CreateOptions { segment_bytes: 8 << 20, ..sim_options(Durability::Disk) };
     let medium = disk.process();
@@ -594,7 +594,7 @@ fn child() {
 }
 
 #[test]
-fn a_process_without_files_is_refused_and_closes_the_journal_for_nobody() {
+fn a_process_without_descriptors_is_refused_and_the_journal_stays_open_for_others() {
     for (limit, more) in [("ulimit -n 64", false), ("ulimit -Sn 64", true)] {
         let dir = tempfile::tempdir().unwrap();
         let options = CreateOptions { segment_bytes: 1 << 20, ..CreateOptions::default() };
@@ -663,7 +663,7 @@ fn a_refusal_of_room_for_the_indexes_is_shown_until_there_is_some() {
 
 /// Appends that do not wait for the disk do not: not for the flush of others, and not for the flush of room.
 #[test]
-fn a_disk_that_stalls_holds_up_only_those_who_wait_for_it() {
+fn a_stalled_disk_delays_only_its_waiters() {
     for durability in [Durability::Disk, Durability::Memory] {
         let disk = SimDisk::default();
         let journal = Journal::create_on(disk.process(), Path::new("sim"), &sim_options(durability)).unwrap();
@@ -737,7 +737,7 @@ fn a_refused_batch_that_looks_whole_is_not_there_after_a_crash() {
 /// After a failed flush the cache may hold what the disk does not, and call it clean. Anyone who opens next finds it there, and
 /// writes it again before it counts: the power may fail right then.
 #[test]
-fn what_a_failed_flush_left_in_the_cache_is_written_again_before_it_counts() {
+fn pages_that_a_failed_flush_left_in_the_cache_are_written_again() {
     for durability in [Durability::Disk, Durability::Memory] {
         let mut world = World::new(durability);
         world.append(&[100]).unwrap();

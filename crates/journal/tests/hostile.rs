@@ -129,7 +129,7 @@ fn a_segment_cut_while_closed_loses_only_what_was_cut() {
 }
 
 #[test]
-fn a_missing_segment_is_named_and_comes_back_with_its_file() {
+fn a_missing_segment_is_reported_and_readable_again_when_its_file_is_back() {
     for n in 0..4 {
         let (_parent, dir) = namespace();
         let (file, aside) = (segment(&dir, n), dir.join("aside"));
@@ -229,7 +229,7 @@ fn copy_namespace(from: &Path, to: &Path) {
 }
 
 #[test]
-fn control_and_index_are_made_anew() {
+fn control_page_and_indexes_are_rebuilt() {
     let (_parent, dir) = namespace();
     let other = namespace();
     let spoils: [&dyn Fn(); 4] = [
@@ -247,7 +247,7 @@ fn control_and_index_are_made_anew() {
 }
 
 #[test]
-fn what_is_no_namespace_is_refused_untouched() {
+fn a_directory_that_is_not_a_namespace_is_refused_untouched() {
     let (parent, dir) = namespace();
     assert_eq!(code(open(parent.path())), Code::NotANamespace);
     assert_eq!(code(open(&dir.join("nothing"))), Code::NotANamespace);

@@ -29,7 +29,7 @@ fn append(journal: &Journal, log: &Log, bytes: usize) {
 
 /// What is live in the oldest segment makes others go with it, but none that is to be kept.
 #[test]
-fn as_much_as_is_to_be_retained_stays_whatever_is_live() {
+fn retention_keeps_as_many_bytes_as_configured_whatever_is_live() {
     for retain_bytes in [0, 4 << 20, 5 << 20] {
         let options = CreateOptions { retain_bytes, ..sim_options(Durability::Memory) };
         let journal = Journal::create_on(SimDisk::default().process(), Path::new("sim"), &options).unwrap();
@@ -107,7 +107,7 @@ fn segments_go_by_age_behind_a_log_at_rest_in_a_journal_at_rest() {
 
 /// Small entries up to just below what one batch takes, and then the largest there is.
 #[test]
-fn what_is_carried_fits_whatever_it_is() {
+fn any_carried_entry_fits() {
     let journal = Journal::create_on(SimDisk::default().process(), Path::new("sim"), &sim_options(Durability::Memory));
     let journal = journal.unwrap();
     let (keep, churn) = logs(&journal);
@@ -197,7 +197,7 @@ fn churn(journal: &Journal, log: &Log, segments: usize) -> u64 {
 }
 
 #[test]
-fn a_pin_holds_what_it_says_until_it_is_removed_or_its_time_or_its_bytes_are_over() {
+fn a_pin_protects_its_entries_until_it_is_removed_or_reaches_its_time_or_bytes() {
     for end in 0..3 {
         let disk = SimDisk::default();
         disk.set_wall_us(1_000_000_000_000);
@@ -299,7 +299,7 @@ impl millrace_journal::SnapshotSink for Busy<'_> {
 }
 
 #[test]
-fn a_copy_in_the_making_is_not_overtaken() {
+fn retention_does_not_overtake_a_copy_in_progress() {
     let options = CreateOptions { retain_bytes: 2 << 20, ..sim_options(Durability::Memory) };
     let journal = Journal::create_on(SimDisk::default().process(), Path::new("sim"), &options).unwrap();
     let (_, log) = logs(&journal);
@@ -337,7 +337,7 @@ fn fill_with_catalogs(journal: &Journal, log: &Log, segments: u64) {
 
 /// For a segment to go, the beginning of what stays has to be durable, and nothing else: whoever appends does not wait for the disk.
 #[test]
-fn what_goes_costs_no_flush_of_what_is_new_and_leaves_no_hole() {
+fn dropping_segments_flushes_no_new_entries_and_leaves_no_gap() {
     let disk = SimDisk::default();
     let options = CreateOptions { retain_bytes: 3 << 20, ..sim_options(Durability::Memory) };
     let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();

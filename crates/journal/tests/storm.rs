@@ -116,7 +116,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn writers_killed_at_random_lose_nothing_they_were_told() {
+fn writers_killed_at_random_lose_no_acknowledged_record() {
     let seed = std::env::var("MILLRACE_SEED").ok().and_then(|text| text.parse().ok());
     let mut seed = seed.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64) | 1;
     println!("storm: MILLRACE_SEED={seed}");

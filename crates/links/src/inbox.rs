@@ -23,7 +23,7 @@ const HISTORY: u64 = 4;
 #[derive(Clone)]
 pub struct Inbox {
     links: Links,
-    /// What the names of streams begin with: nobody meets the streams of another scope.
+    /// The prefix of the names of streams, so that no caller reaches the streams of another scope.
     scope: Option<Box<str>>,
 }
 
@@ -47,10 +47,10 @@ impl Inbound {
     }
 }
 
-/// What was done, and what has to be safe before anybody is told.
+/// The result, and the position that has to be safe before it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted<T> {
-    /// What to tell.
+    /// The answer.
     pub value: T,
     /// Once everything before this is safe.
     pub end: Position,
@@ -68,12 +68,12 @@ struct Mark {
 }
 
 impl Links {
-    /// What comes in.
+    /// Incoming streams.
     pub fn inbox(&self) -> Inbox {
         self.inbox_of(None)
     }
 
-    /// What comes in from somebody whose streams are kept apart from all others.
+    /// Incoming streams of a caller, separate from those of all others.
     pub fn inbox_of(&self, scope: Option<&str>) -> Inbox {
         Inbox { links: self.clone(), scope: scope.map(Into::into) }
     }
@@ -103,8 +103,8 @@ impl Inbox {
         self.link_if(link, || Ok(()))
     }
 
-    /// Opens the stream of a relay of this very namespace, unless the relay was removed or restarted since: nobody would end
-    /// the stream any more.
+    /// Opens the stream of a relay within this namespace, unless the relay was removed or restarted since, because the stream would then
+    /// never be ended.
     pub(super) fn link_own(&self, link: &Link<'_>, relay: u64, generation: u32) -> Result<(Inbound, Accepted<Linked>)> {
         self.link_if(link, || {
             let state = self.links.state()?;
@@ -156,7 +156,7 @@ impl Inbox {
         Ok((Inbound { log, target, source }, Accepted { value, end: committed.end }))
     }
 
-    /// The last number of a stream. Under the lock, or nobody else writes it.
+    /// The last number of a stream. Called under the lock, or while no other thread writes it.
     fn mark(&self, log: &Log) -> Result<Mark> {
         let latest = log.latest();
         if latest == 0 {
@@ -174,14 +174,14 @@ impl Inbox {
         catalog.log(log).map_or(Ok(0), |log| Ok(self.mark(log)?.number))
     }
 
-    /// Commits a delivery, or as much of it as can be: what cannot is refused with its reason.
+    /// Commits a delivery, or the part of it before a refused item, whose reason is in the answer.
     ///
-    /// An item is there with every run that it triggers, or not at all: when one is refused, all that was staged is dropped,
-    /// for it may have been staged in part, and what is before it is committed by itself.
+    /// An item is committed with all runs that it triggers, or not at all. If an item is refused, everything staged is dropped, because it
+    /// may be staged in part, and the items before it are committed separately.
     ///
     /// # Errors
     ///
-    /// Only what concerns the namespace as a whole; what the sender can act on is in the answer.
+    /// Only errors of the namespace as a whole; the answer has those that the sender can act on.
     pub fn accept(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Result<Accepted<Delivered>> {
         let (mut most, mut refused) = (deliver.items.len(), None);
         loop {
@@ -196,11 +196,11 @@ impl Inbox {
             };
             let too_large = error.code() == Code::BatchTooLarge;
             if taken > 0 && taken < most && is_for_sender(&error) {
-                // What has no room behind others has it in a batch of its own, or then it is refused.
+                // An item that does not fit after others gets a batch of its own, and is refused if it does not fit there.
                 let error = if too_large { Code::LinkOutOfOrder.error(error.detail()) } else { error };
                 (most, refused) = (taken, Some(refusal(&error)));
             } else if too_large && most > 1 {
-                // Larger than a batch of this namespace's segments can be: the sender goes on behind what was taken.
+                // Larger than a batch of this namespace can be: the sender continues after the accepted items.
                 most /= 2;
             } else if is_for_sender(&error) {
                 let log = self.links.namespace.log(&inbound.log)?;
@@ -298,7 +298,7 @@ fn older_logs(tx: &mut Transaction<'_>, log: &LogName) -> Vec<LogName> {
     names.filter(|name| *name != log && upstream::replaces(log, name)).cloned().collect()
 }
 
-/// As numbers of JSON can say it, whatever a sender takes for an id.
+/// In the range of JSON's numbers, whatever id a sender uses.
 fn halves(id: EventId) -> (u64, u64) {
     ((id.get() >> 64) as u64, id.get() as u64)
 }

@@ -60,7 +60,7 @@ use millrace_wire::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a stream reads.
+/// The source of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkKey {
@@ -86,7 +86,7 @@ impl Links {
         State::load(&self.namespace)
     }
 
-    /// Changes the note under the journal's lock; what `change` leaves as it was is not noted again.
+    /// Changes the state under the journal's lock; unchanged state is not written again.
     fn change<R>(
         &self,
         change: impl FnOnce(&mut State, &mut Transaction<'_>) -> Result<R>,

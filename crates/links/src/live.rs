@@ -1,7 +1,7 @@
 //! The current activity of a host's links, for other processes, in the file `links.json`.
 //!
-//! The file only repeats what the host knows and no log says: which links are connected, which wait after what error. It
-//! means something only while the host's lock is held.
+//! The file contains what the host knows and no log contains: which links are connected, and which wait after which error. It is meaningful
+//! only while the host holds its lock.
 
 use super::{LinkKey, Links, Stop};
 use millrace_wire::{Code, Result};
@@ -11,7 +11,7 @@ use std::{fs, io::ErrorKind};
 const FILE: &str = "links.json";
 const FILE_NEXT: &str = "links.json.next";
 
-/// What the links of a host are doing.
+/// The activity of a host's links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinksStatus {
     /// The host's process.
@@ -20,7 +20,7 @@ pub struct LinksStatus {
     pub links: Vec<LiveLink>,
 }
 
-/// What one link is doing.
+/// The activity of one link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveLink {
     /// Which one.
@@ -29,7 +29,7 @@ pub struct LiveLink {
     pub connected: bool,
     /// The last answer, in milliseconds since 1970; 0 if there was none.
     pub contact_ms: u64,
-    /// What was wrong last, until something goes well.
+    /// The last error, until a success.
     pub error: Option<Stop>,
     /// When it tries again, in milliseconds since 1970; 0 if it is not waiting.
     pub retry_ms: u64,
@@ -56,12 +56,12 @@ impl Links {
         let dir = self.namespace.dir();
         let text = serde_json::to_vec(status).expect("numbers and text always make JSON");
         let next = dir.join(FILE_NEXT);
-        // Renamed into place, so that nobody reads half of it.
+        // Renamed into place, so that readers never see an incomplete file.
         let written = fs::write(&next, text).and_then(|()| fs::rename(&next, dir.join(FILE)));
         written.map_err(|error| Code::HostStart.error(format!("'{}': {error}", next.display())))
     }
 
-    /// What the links of the running host are doing; nothing if no host runs.
+    /// The activity of the running host's links; nothing if no host runs.
     pub fn status(&self) -> Result<LinksStatus> {
         let Some(holder) = self.namespace.host()? else { return Ok(LinksStatus::default()) };
         let path = self.namespace.dir().join(FILE);
@@ -81,7 +81,7 @@ impl Links {
             return;
         }
         for file in [FILE, FILE_NEXT] {
-            // What stays is known for old by its process id.
+            // A leftover file is recognized by its process id.
             let _ = fs::remove_file(self.namespace.dir().join(file));
         }
     }

@@ -12,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Changes of one link that are told within [`WINDOW`]; of one that comes and goes, the last is told once it is over.
+/// The maximum number of changes of one link that are reported within [`WINDOW`]; after that, the last one is reported at the end.
 const CHANGES_MAX: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Who hears of changes of links.
+/// Receives changes of links.
 pub type LinkObserver = Arc<dyn Fn(&LinkNews) + Send + Sync>;
 
 /// A change of a link.
@@ -30,26 +30,26 @@ pub struct LinkNews {
     pub from: String,
     /// Where they go.
     pub to: String,
-    /// What changed.
+    /// The change.
     pub change: LinkChange,
 }
 
-/// What changes of a link.
+/// The kinds of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkChange {
     /// The other side answers, and takes what is sent.
     Connected,
-    /// Nothing is carried now; it goes on by itself once this is over.
+    /// Nothing is transferred now; the link continues once the cause is over.
     Waiting(Error),
-    /// It stands still until somebody decides.
+    /// It is stopped until the operator decides.
     Stopped(Error),
-    /// So many messages were refused for good since this was last told; each is a dead letter.
+    /// The number of permanently refused messages since the last report; each is a dead letter.
     Dead(u64),
-    /// So many records were lost to the history since this was last told.
+    /// The number of records lost to the history since the last report.
     Lost(u64),
 }
 
-/// Remembers what was told.
+/// Remembers the last reports.
 #[derive(Default)]
 pub struct LinkWatch {
     reported: HashMap<LinkKey, Reported>,
@@ -66,20 +66,20 @@ enum Phase {
     Stopped,
 }
 
-/// What was told of one link.
+/// The last report about one link.
 struct Reported {
     phase: Phase,
-    /// What was wrong, as far as another word of it is news.
+    /// The error, reduced to the part whose change is reported.
     wrong: String,
     dead: u64,
     lost: u64,
-    /// What was told since then.
+    /// The reports since then.
     since: Instant,
     changes: u32,
 }
 
 impl Reported {
-    /// Of what was there before, nothing is told again.
+    /// Earlier dead letters and losses are not reported again.
     fn new(dead: u64, lost: u64, now: Instant) -> Self {
         Self { phase: Phase::Unknown, wrong: String::new(), dead, lost, since: now, changes: 0 }
     }
@@ -119,7 +119,7 @@ impl Reported {
             // It has not got anywhere yet, or has nothing to send and needs no connection.
             (None, None) => return changes,
         };
-        // Each try to reach the other side may fail in words of its own; what it lacks and what stopped it are told apart.
+        // Attempts to connect may fail with different texts; missing targets and causes of a stop are distinguished.
         let wrong = stop.map_or_else(String::new, |stop| match phase {
             Phase::Waiting if stop.code != Code::LinkTargetMissing.id() => stop.code.clone(),
             _ => format!("{} {}", stop.code, stop.detail),
@@ -138,7 +138,7 @@ impl Reported {
 }
 
 impl LinkWatch {
-    /// What has changed since the last look, at what is noted and what the host's links do.
+    /// The changes since the last call, from the stored state and the activity of the host's links.
     pub fn look(&mut self, links: &Links, live: &[LiveLink], now: Instant) -> Result<Vec<LinkNews>> {
         let (version, is_first) = (links.version()?, self.version.is_none());
         if self.version != Some(version) {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_once_and_one_that_comes_and_goes_is_bounded() {
+    fn each_change_is_reported_once_and_repeated_changes_are_bounded() {
         let begun = Instant::now();
         let (mut reported, course) = (Reported::new(7, 0, begun), Course::new());
         let mut look = |course: &Course, live: &LiveLink, dead, lost, seconds| {

@@ -28,7 +28,7 @@ const ASIDE_BYTES_MAX: usize = 256 << 10;
 /// Most targets of a peer that are known to be missing at once.
 const ASIDE_TARGETS_MAX: usize = 256;
 
-/// A record in the log of messages that nobody will take.
+/// A record in the log of undeliverable messages.
 #[derive(Serialize)]
 struct DeadLetter<'a> {
     to: String,
@@ -42,7 +42,7 @@ struct DeadLetter<'a> {
     data: Option<JsonBytes<'a>>,
 }
 
-/// What becomes of a message whose target the other side lacks.
+/// The outcome of a message whose target is missing at the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     /// It waits: nothing else does.
@@ -180,8 +180,8 @@ impl Links {
         self.namespace.settle(Site::Bury, end, None)
     }
 
-    /// Restarts the stream to a peer, whatever the peer says it has: `skip` drops what waits, otherwise it is sent
-    /// again. Returns how many messages were dropped.
+    /// Restarts the stream to a peer: `skip` drops the waiting messages, otherwise they are sent again. Returns how many messages were
+    /// dropped.
     pub fn reset_outbox(&self, peer: &str, skip: bool) -> Result<u64> {
         let name = self.peer(peer)?.name;
         let outbox = log_of(&name);
@@ -208,7 +208,7 @@ impl Links {
             let log = tx.catalog().log(&outbox).cloned();
             let waits = log.as_ref().map_or(Ok(Waiting::default()), |log| waiting(&self.namespace, log))?;
             if waits.records > 0 && !force {
-                return Err(Code::PeerInUse.error(format!("{} messages wait for peer '{name}'", waits.records)));
+                return Err(Code::PeerInUse.error(format!("messages that wait for peer '{name}': {}", waits.records)));
             }
             state.peers.retain(|peer| peer.name != name);
             if log.is_some() {

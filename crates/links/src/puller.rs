@@ -1,4 +1,4 @@
-//! A relay that fetches: the log is elsewhere, the records come here, and this side keeps the number.
+//! A relay that fetches records from a log of another namespace; the cursor is stored on this side.
 
 use super::{
     LinkKey, Links,
@@ -151,7 +151,7 @@ impl Puller {
         Ok(self.next)
     }
 
-    /// Commits what was fetched. The answer says how far it came, and why not further.
+    /// Commits fetched records. The answer has the last committed number, and the reason if it stopped before the end.
     pub fn take(&mut self, epoch: u32, records: &Records<'_>) -> Result<Accepted<Delivered>> {
         let inbound = self.inbound.clone();
         let inbound = inbound.ok_or_else(|| Code::LinkOutOfOrder.error("records came before their cursor"))?;
@@ -184,11 +184,11 @@ impl Puller {
         Ok(accepted)
     }
 
-    /// The source no longer has what is wanted, its oldest record is `earliest`: whether to go on there is the relay's to
-    /// say. Returns from which record on to fetch.
+    /// The source no longer has the next record; its oldest one is `earliest`. The relay's setting decides whether to continue there.
+    /// Returns the first record to fetch.
     pub fn passed_by(&mut self, earliest: u64) -> Result<u64> {
         if earliest > self.next {
-            // The one that was only to be shown again is missed by nobody.
+            // The record that was only needed for comparison is not lost.
             let wanted = self.floor.max(self.number + 1);
             if earliest > wanted {
                 self.lost(wanted, earliest)?;
@@ -236,7 +236,7 @@ impl Puller {
         Err(self.links.stop_at_gap(id, Code::LinkGap.error(detail), (wanted, last)))
     }
 
-    /// Stops the relay until somebody decides; gives the error back.
+    /// Stops the relay until the operator decides; returns the error.
     pub fn stop(&self, error: Error) -> Error {
         self.links.stop(&self.key(), error)
     }

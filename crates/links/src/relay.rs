@@ -1,4 +1,4 @@
-//! Relays: adding, removing, and going on after a stop.
+//! Relays: adds, removes and resumes them.
 
 use super::{
     LinkKey, Links,
@@ -17,14 +17,14 @@ pub struct RelayOptions {
     pub name: Option<Name>,
     /// The first record to forward; by default the oldest that is left.
     pub start: Option<u64>,
-    /// What to do about records that are lost before they are forwarded.
+    /// The behaviour when records are lost before they are forwarded.
     pub on_gap: OnGap,
 }
 
-/// How a relay goes on that had stopped.
+/// How a stopped relay continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Resumed {
-    /// Records that it passes over, the first and the last. Those that leave the history until it goes on come on top.
+    /// The first and the last record that it skips, in addition to records that leave the history until it continues.
     pub passed_over: Option<(u64, u64)>,
     /// Whether they are lost: no longer in the history, rather than left out.
     pub lost: bool,
@@ -49,7 +49,7 @@ impl Links {
             return Err(invalid("both ends are in other namespaces; add the relay in one of the two"));
         }
         if from == to {
-            return Err(invalid(format!("'{from}' is both ends")));
+            return Err(invalid(format!("FROM and TO are both '{from}'")));
         }
         let (relay, end) = self.change(|state, tx| {
             if state.relays.len() >= RELAYS_MAX {
@@ -71,7 +71,7 @@ impl Links {
             let id = state.next_relay_id();
             let name = self.relay_name(state, options.name.clone(), &from)?;
             if let (Endpoint::Here(from), Endpoint::Here(to)) = (&from, &to) {
-                // What it would be told by itself; only so is a circle refused before anything goes round.
+                // The list that this relay would send itself, so that a cycle is refused before records circulate.
                 let own = self.namespace.journal().namespace().get();
                 let path = self.path_of(from)?;
                 upstream::enter(&self.namespace, tx, (own, &format!("relay/{id}/0")), to, &path)?;
@@ -116,9 +116,9 @@ impl Links {
         Ok(self.state()?.relay_named(name)?.clone())
     }
 
-    /// Stops forwarding for good. The other side is told, when it can be reached; `force` does not wait for that.
+    /// Stops forwarding for good. The other side is informed once it can be reached; `force` does not wait for that.
     ///
-    /// Returns whether the relay is gone; otherwise it is leaving.
+    /// Returns whether the relay is removed; otherwise it is leaving.
     pub fn remove_relay(&self, name: &str, force: bool) -> Result<bool> {
         let (gone, end) = self.change(|state, tx| {
             let relay = state.relay_named(name)?;
@@ -161,13 +161,13 @@ impl Links {
         Ok(())
     }
 
-    /// The other side of a relay that is leaving was told.
+    /// The other side of a leaving relay was informed.
     pub fn forget_relay(&self, id: u64) -> Result<()> {
         self.change(|state, tx| self.drop_relay(state, tx, id)).map(drop)
     }
 
-    /// Goes on with a relay that has stopped. `skip` passes over the record that was refused; `from` names the record to
-    /// go on with where the two sides do not agree any more. Says what is passed over.
+    /// Resumes a stopped relay. `skip` skips the refused record; `from` names the record to continue with if the two sides no longer agree.
+    /// Returns the skipped records.
     pub fn resume_relay(&self, name: &str, skip: bool, from: Option<u64>) -> Result<Resumed> {
         let relay = self.relay(name)?;
         let progress = self.progress(&relay)?;

@@ -5,8 +5,8 @@
 //!                                             ^────────────────────────────────────────────┘
 //! ```
 //!
-//! Deliveries may follow one another without waiting for answers. Once one is refused, nothing more is sent until those in
-//! flight are answered; then it goes on behind the last number that is safe at the other side.
+//! Deliveries may follow one another without waiting for answers. Once one is refused, nothing more is sent until those in flight are
+//! answered; then the sender continues after the last number that is safe at the other side.
 
 use super::{
     LinkKey, Links, inbox,
@@ -64,13 +64,13 @@ pub struct Sender {
     in_flight: usize,
     /// The first refusal since all deliveries were answered.
     refused: Option<Refused>,
-    /// What the path was made from.
+    /// The state from which the path was computed.
     path_version: u64,
     /// When what was acknowledged was last noted.
     noted_at: Option<Instant>,
 }
 
-/// What a sender begins with.
+/// The initial state of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The stream's name.
@@ -142,7 +142,7 @@ impl Batch {
     }
 }
 
-/// What a sender does next.
+/// The next step of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Send on.
@@ -247,7 +247,7 @@ impl Sender {
         self.in_flight
     }
 
-    /// What to open the stream with. Whatever was in flight is forgotten.
+    /// The message that opens the stream. Deliveries in flight are forgotten.
     pub fn hello(&mut self) -> Result<Hello> {
         (self.in_flight, self.refused) = (0, None);
         self.probes.clear();
@@ -272,13 +272,12 @@ impl Sender {
         self.links.inbox().link_own(&hello.link(), id, self.generation)
     }
 
-    /// Whether the other side was told a path that is no longer true: then the stream has to be opened again.
+    /// Whether the path that was sent to the other side is outdated; then the stream has to be opened again.
     pub fn is_path_stale(&self) -> bool {
         self.target.is_some() && self.links.path_version().is_ok_and(|version| version != self.path_version)
     }
 
-    /// Whether somebody has decided otherwise since: it was removed, restarted, or stopped. Cheap enough to be asked before
-    /// each delivery.
+    /// Whether it was removed, restarted or stopped meanwhile. Cheap enough for a check before each delivery.
     pub fn is_overtaken(&mut self) -> Result<bool> {
         let version = self.links.version()?;
         if version == self.version {
@@ -299,11 +298,11 @@ impl Sender {
         Ok(!stands)
     }
 
-    /// Takes up where the other side stands.
+    /// Resumes at the other side's position.
     ///
     /// # Errors
     ///
-    /// If it is not the other side that it was, or does not stand where it can: then the stream has stopped.
+    /// If the other side has another identity or an impossible position: then the stream has stopped.
     pub fn linked(&mut self, linked: &Linked) -> Result<()> {
         if self.leaving {
             return Ok(()); // It has forgotten the stream, as it should.
@@ -355,9 +354,9 @@ impl Sender {
         Ok(())
     }
 
-    /// What comes next, of at most about `bytes_max` bytes; `None` if there is nothing, or if answers have to come first.
+    /// The next delivery, of about `bytes_max` bytes at most; `None` if there is nothing, or if answers have to arrive first.
     ///
-    /// Everything in it is as durable as the namespace wants it before others see it.
+    /// Everything in it has the durability that the namespace requires.
     pub fn next(&mut self, bytes_max: usize) -> Result<Option<Batch>> {
         if self.refused.is_some() || self.leaving {
             return Ok(None);
@@ -398,7 +397,7 @@ impl Sender {
         let (mut payload, mut newest) = (Vec::new(), Position::default());
         for number in batch.first..=latest {
             let (id, hlc, safe, taken) = match journal.get(&self.log, number, &mut payload) {
-                // What a repair wrote goes under the id of what it replaces: the stream goes on where it stood.
+                // An entry of a repair is sent under the id of the record that it replaces, so the stream continues at its position.
                 Ok(meta) => (meta.replaced.map_or(meta.id, |replaced| replaced.origin), meta.hlc, meta.safe, false),
                 Err(error) if error.code() == Code::BelowHistory => {
                     batch.items.clear();
@@ -453,8 +452,8 @@ impl Sender {
         Ok(false)
     }
 
-    /// Records are gone that should have been sent: whether to go on is the relay's to say. They count as lost once there is
-    /// one to go on with.
+    /// Records left the log before they were sent. The relay's setting decides whether to continue. They count as lost once there is a
+    /// record to continue with.
     fn pass_gap(&mut self, first: u64, goes_on: bool) -> Result<()> {
         let LinkKey::Relay(id) = self.key else { return Ok(()) };
         let lost = first - 1 - self.sent;
@@ -491,7 +490,7 @@ impl Sender {
         if self.refused.is_none() {
             self.refused = delivered.refused.clone();
         }
-        // Of sides that have gone apart, what came there under a number is not what stands here under it.
+        // If the two sides have diverged, the other side has a different item under this number.
         let diverged = self.refused.as_ref().is_some_and(|refused| refused.code == Code::LinkDiverged.id());
         if delivered.number > self.acked && !diverged {
             self.acked = delivered.number;
@@ -517,7 +516,7 @@ impl Sender {
         }
     }
 
-    /// What the other side lacks may come; whether to go on meanwhile with what is not for it.
+    /// The missing target may be created; returns whether to continue meanwhile with items for other targets.
     fn goes_past(&mut self, stop: &Stop, error: &Error) -> Result<bool> {
         let LinkKey::Outbox(peer) = &self.key else { return Ok(false) };
         if !matches!(error.code(), Code::LogNotFound | Code::FunctionNotFound) {
@@ -621,9 +620,9 @@ impl Sender {
         })
     }
 
-    /// Stops the stream until somebody decides; gives the error back.
+    /// Stops the stream until the operator decides; returns the error.
     pub fn stop(&self, error: Error) -> Error {
-        // What is wrong with it says nothing of one that was restarted since.
+        // Its error does not concern a stream that was restarted since.
         if self.course().is_ok_and(|course| course.generation != self.generation) {
             return error;
         }
@@ -642,7 +641,7 @@ impl Links {
         })
     }
 
-    /// Stops a stream until somebody decides. Returns why, or why even that failed.
+    /// Stops a stream until the operator decides. Returns the reason, or the error if even that failed.
     pub fn stop(&self, key: &LinkKey, error: Error) -> Error {
         let stop = Stop::of(&error);
         self.stop_with(key, error, stop)
@@ -660,7 +659,7 @@ impl Links {
                 LinkKey::Outbox(name) => state.peer_mut(name)?.course.stopped = Some(stop),
                 LinkKey::Relay(id) => {
                     let relay = state.relay_mut(*id)?;
-                    // One that was removed has nothing left to decide: the other side is still told.
+                    // For a removed relay there is nothing to decide: the other side is still informed.
                     if !relay.leaving {
                         relay.course.stopped = Some(stop);
                     }
@@ -671,8 +670,7 @@ impl Links {
         stopped.map_or_else(|failure| failure, |_| error)
     }
 
-    /// Stops every stream that a namespace sends, which was another one until now: what those that it was made of have sent
-    /// since is not known here.
+    /// Stops every stream of a restored namespace, because it is unknown what the original has sent since.
     pub fn stop_restored(journal: &Journal) -> Result<()> {
         let links = Self::of(&Namespace::over(journal.clone()));
         let stop = Stop::of(&Code::LinkRestored.error("the namespace was restored from a copy"));
@@ -686,7 +684,7 @@ impl Links {
         journal.sync(end)
     }
 
-    /// The last number that was acknowledged of a relay, as far as it was noted.
+    /// The last acknowledged number of a relay, as recorded.
     pub(super) fn progress(&self, relay: &Relay) -> Result<u64> {
         let catalog = self.namespace.journal().catalog()?;
         let Some(log) = catalog.log(&relay.progress_log()).filter(|log| log.latest() > 0) else { return Ok(0) };

@@ -1,8 +1,8 @@
 //! The logs that incoming streams have passed through, so that no relay forwards records back to their source.
 //!
-//! Every relay tells its target the logs that its records may have passed, its own source included; the target refuses to
-//! be among them, remembers the rest, and tells them on. So a circle of any length is seen by the last of its relays to
-//! be made, or, where two are made at once, a moment later when the news has gone round.
+//! Every relay sends its target the list of logs that its records may have passed, its own source included. The target refuses a list that
+//! contains itself, stores the list, and its own relays pass it on. So a cycle of any length is detected when its last relay is created,
+//! or, if two are created at once, as soon as the lists have passed through all of them.
 
 use super::{Links, log_name, note};
 use millrace_journal::Transaction;
@@ -16,7 +16,7 @@ const HISTORY: u64 = 8;
 /// Most logs that records may have passed before they come to one.
 const STEPS_MAX: usize = 4096;
 
-/// What is known of one stream that comes in.
+/// The stored information about one incoming stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stream {
     namespace: u64,
@@ -54,7 +54,7 @@ impl Upstream {
     }
 }
 
-/// Notes by which logs a stream into `to` has passed; an empty path says that the stream has ended.
+/// Records the logs that a stream into `to` has passed; an empty path means that the stream has ended.
 pub(super) fn enter(
     namespace: &Namespace,
     tx: &mut Transaction<'_>,
@@ -102,8 +102,8 @@ pub(super) fn replaces(stream: &str, known: &str) -> bool {
     }
 }
 
-/// What a relay tells its target: every log whose records may come through `from`, and `from` itself, in the namespace
-/// `own` whose newest note this is (nothing, if it never had one).
+/// The list that a relay sends to its target: every log whose records may come through `from`, and `from` itself, in the namespace `own`,
+/// whose newest record this is (nothing if there is none).
 pub(super) fn path(own: u64, note: Option<&[u8]>, from: &str) -> Result<Vec<PathStep>> {
     let upstream = note.map_or_else(|| Ok(Upstream::default()), Upstream::decode)?;
     let mut steps = upstream.of(from);
@@ -114,7 +114,7 @@ pub(super) fn path(own: u64, note: Option<&[u8]>, from: &str) -> Result<Vec<Path
 }
 
 impl Links {
-    /// What a relay of `from` tells its target.
+    /// The list that a relay of `from` sends to its target.
     pub(super) fn path_of(&self, from: &str) -> Result<Vec<PathStep>> {
         let own = self.namespace.journal().namespace().get();
         let upstream =

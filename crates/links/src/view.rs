@@ -10,7 +10,7 @@ use millrace_namespace::outbox::{log_of, waiting};
 use millrace_wire::{Code, Error, Hlc, Result};
 use serde::{Serialize, Serializer};
 
-/// Records whose lengths are looked at to say how many bytes a relay is behind.
+/// The maximum number of records that are read to compute how many bytes a relay is behind.
 const SAMPLE_RECORDS: u64 = 256;
 
 /// How a link stands.
@@ -29,7 +29,7 @@ pub enum LinkState {
     Idle,
     /// It was removed; the other side still has to be notified.
     Leaving,
-    /// It stands still until somebody decides.
+    /// It is stopped until the operator decides.
     Stopped,
 }
 
@@ -91,13 +91,13 @@ pub struct LinkView {
     pub next_try: Option<Hlc>,
     /// The code of what stopped it, or of what was wrong last.
     pub code: Option<String>,
-    /// What stopped it, or what was wrong last.
+    /// The reason for its stop, or its last error.
     pub error: Option<String>,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: Option<&'static str>,
 }
 
-/// As all points in time that programs are told.
+/// In the form of all times for programs.
 fn time<S: Serializer>(at: &Option<Hlc>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     let text = |at: Hlc| {
         let moment = i64::try_from(at.wall_us()).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
@@ -200,7 +200,7 @@ impl Links {
     }
 }
 
-/// A link of which something cannot be read: it is told with the reason, and all others as they are.
+/// A link whose state cannot be read: it is reported with the reason, and all others normally.
 fn unreadable(kind: &'static str, name: &str, course: &Course, ends: (String, String), error: &Error) -> LinkView {
     let course = Course { stopped: Some(Stop::of(error)), ..course.clone() };
     let mut view = view(kind, name, &course, None, true, 0);
@@ -208,7 +208,7 @@ fn unreadable(kind: &'static str, name: &str, course: &Course, ends: (String, St
     view
 }
 
-/// What both kinds of link have in common.
+/// The common part of both kinds of links.
 fn view(
     kind: &'static str,
     name: &str,

@@ -1,10 +1,11 @@
 //! Dead letters: counting them, and retrying them.
 //!
-//! A retried letter stays where it is, and so does its record: the retry triggers only the function of the dead run, on the existing record
-//! or on the letter's copy. The same batch records this in a log `_retried/ID`, for the dead-letter log of that id. So a letter is retried
-//! at most once, however often and by however many processes. If the new run is given up as well, it leaves a letter of its own.
+//! A retried dead letter stays where it is, and so does its record: the retry triggers only the function of the dead run, on the existing
+//! record or on the copy in the dead letter. The same batch records this in a log `_retried/ID`, for the dead-letter log of that id. So a
+//! letter is retried at most once, however often and by however many processes. If the new run is given up as well, it leaves a letter of
+//! its own.
 //!
-//! A record that a client appended to a dead-letter log is not a letter, whatever its content.
+//! A record that a client appended to a dead-letter log is not a dead letter, whatever its content.
 
 use crate::{
     Namespace,
@@ -52,7 +53,7 @@ impl DeadLetters {
     }
 }
 
-/// A run that was given up, and the one that came of its letter.
+/// A run that was given up, and the run that retried it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retried {
     /// The run that was given up.
@@ -69,14 +70,14 @@ pub struct Retried {
     pub before: bool,
 }
 
-/// What came of all letters of a function.
+/// The result of retrying all dead letters of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetriedAll {
     /// Letters whose record is run again.
     pub retried: u64,
     /// Those of which that was true before.
     pub before: u64,
-    /// Those that do not hold their record, which is not in its log any more either.
+    /// Dead letters without their record, which is no longer in its log either.
     pub lost: u64,
     /// Those about a record that the caller may not read, in a log that the function is not bound to.
     pub refused: u64,
@@ -85,7 +86,7 @@ pub struct RetriedAll {
 /// Whether the caller may read the records of a log.
 pub type MayRead<'a> = &'a dyn Fn(&str) -> Result<()>;
 
-/// What a letter says, as far as it is needed here.
+/// The fields of a dead letter that are needed here.
 #[derive(Deserialize)]
 struct DeadLetterText {
     run: String,
@@ -98,7 +99,7 @@ struct DeadLetterText {
 }
 
 impl DeadLetterText {
-    /// The run that left this letter; none of a record that a run did not leave, whatever it says. Damage took a run and its id.
+    /// The run that left this dead letter; none for a record that no run left, whatever its content, and for a run whose id was lost to damage.
     fn dead(&self, cause: EventId) -> Option<EventId> {
         let dead = match &*self.run {
             "-" if self.code == Code::RunLost.id() => EventId::NONE,
@@ -142,7 +143,7 @@ fn notes_name(log: &Log) -> LogName {
 }
 
 impl Notes {
-    /// The run that came of a letter.
+    /// The run that retried a dead letter.
     pub fn of(&self, letter: u64) -> Option<EventId> {
         self.runs.get(&letter).copied()
     }
@@ -349,7 +350,7 @@ impl Namespace {
         Ok(DeadLetters::of(&catalog, log.name()).kept.saturating_sub(again))
     }
 
-    /// Whether nobody but the host can have appended this record of a log.
+    /// Whether only the host can have appended this record.
     fn is_from_host(&self, log: &Log, seqno: u64) -> bool {
         let journal = self.journal();
         loop {
@@ -375,7 +376,7 @@ impl Namespace {
         Ok(names.into_iter().filter_map(|name| catalog.log(name).cloned()).collect())
     }
 
-    /// The record that the dead letter with this id is about, and its log; none if there is no such letter any more.
+    /// The record of the dead letter with this id, and its log; none if the dead letter is no longer kept.
     pub fn record_of_letter(&self, letter: EventId) -> Result<Option<(LogName, Vec<u8>)>> {
         for log in self.letter_logs()? {
             let Some(seqno) = self.find_letter(&log, letter) else { continue };

@@ -101,7 +101,7 @@ pub struct FunctionSpec {
     pub on: Vec<LogName>,
     /// Most runs at once. More than one needs `ordered = false`.
     pub concurrency: u32,
-    /// Whether runs go one at a time in the order of their triggers; a failing run then holds back those behind it.
+    /// Whether runs are executed one at a time in the order of their triggers; a failing run then delays those after it.
     pub ordered: bool,
     /// At most one run at a time, in trigger order, among the functions that share this name.
     pub monitor: Option<Name>,
@@ -121,8 +121,8 @@ pub struct FunctionSpec {
     pub pending_max: u64,
     /// Variables the function's process gets.
     pub env: BTreeMap<String, String>,
-    /// Whether each append is published at once, and a further attempt is told what earlier ones were told; otherwise a
-    /// run's effects are all or nothing.
+    /// Whether each append is published at once, and a later attempt gets the answers of the earlier ones; otherwise a run's effects are
+    /// all or nothing.
     #[serde(default)]
     pub streamed: bool,
     /// Whether it may use the host's network, with its loopback. Without a sandbox, every function may.

@@ -5,8 +5,8 @@
 //!   raised ── runs with an input among the slots wait ──> applied ── those FIRED before run again
 //! ```
 //!
-//! The host that applies the repair and the host that runs the functions are one process, so it is in memory: if that
-//! process ends, so does the fence, and so do all attempts that it could have kept back.
+//! The host that applies the repair and the host that runs the functions are one process, so the fence is in memory: if that process ends,
+//! the fence and all attempts that it could delay end with it.
 
 use millrace_journal::{Position, What};
 use std::{
@@ -45,7 +45,7 @@ impl Replaced {
     /// Whether a run that has used this may have used one of them.
     fn concerns(&self, (log, seqno, what): &Used) -> bool {
         match what {
-            // What was void behind the newest record may be void no more.
+            // A void slot after the newest record may no longer be void.
             What::Latest => self.newest.get(log).is_some_and(|newest| newest >= seqno),
             _ => self.slots.contains(&(*log, *seqno)),
         }
@@ -68,7 +68,7 @@ struct Fences {
     applied: Vec<(Position, Replaced)>,
 }
 
-/// What the fence says of a run.
+/// The fence's decision about a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It may be published.

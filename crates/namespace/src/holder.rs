@@ -1,6 +1,6 @@
 //! The lock that makes a process the host of a namespace, and its holder.
 //!
-//! It is a lock on the file `host`, for as long as the host lives; the operating system gives it back however the host ends.
+//! It is a lock on the file `host`, for as long as the host runs; the operating system releases it when the host ends for any reason.
 
 use millrace_wire::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ pub fn lock(dir: &Path) -> Result<HostLock> {
             Err(TryLockError::WouldBlock) => {
                 let holder = read_holder(&mut file);
                 return Err(Code::HostHeld.error(format!(
-                    "namespace '{}' is held by process {} ({}) on {}",
+                    "namespace '{}' is served by process {} ({}) on {}",
                     dir.display(),
                     holder.pid,
                     holder.command,
@@ -98,7 +98,7 @@ pub fn holder(dir: &Path) -> Result<Option<Holder>> {
     }
 }
 
-/// Who holds the lock; unknown in the moment between locking the file and writing it.
+/// The owner of the lock; unknown between locking the file and writing it.
 fn read_holder(file: &mut File) -> Holder {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(HOLDER_BYTES_MAX).read_to_string(&mut text));

@@ -28,7 +28,7 @@ struct Range {
     to: u64,
 }
 
-/// Notes what could not be saved. What never was durable is not missed.
+/// Records what could not be salvaged. Data that was never durable does not count.
 pub fn tell(journal: &Journal, lost: &[LostRecords], runs: &BTreeMap<Name, u64>) -> Result<()> {
     let log: LogName = LOG.parse().expect("a good name");
     let missed: Vec<&LostRecords> = lost.iter().filter(|lost| !lost.unproven).collect();
@@ -53,7 +53,7 @@ pub fn noted(journal: &Journal, log: &str, seqno: u64) -> Result<Option<u64>> {
 /// How many runs of which function were noted, and which records of which log.
 type Notes = (BTreeMap<Name, u64>, BTreeMap<LogName, Vec<(u64, u64)>>);
 
-/// All that was noted. A note that is lost, too, tells nothing: what was in it counts as lost.
+/// All recorded losses. If such a record is itself lost, everything that it described counts as lost.
 fn notes(journal: &Journal) -> Result<Notes> {
     let (mut runs, mut known) = Notes::default();
     let (catalog, mut payload) = (journal.catalog()?, Vec::new());

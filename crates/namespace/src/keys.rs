@@ -22,7 +22,7 @@ const BYTES_MAX: usize = 64 << 20;
 const ANSWER_BYTES: usize = 128;
 /// The longest key.
 pub const KEY_MAX_BYTES: usize = 128;
-/// The log of what was answered. Nobody reads it: with the key of another client one could answer for it.
+/// The log of answers. No client can read it, because with the key of another client it could pose as that client.
 pub const LOG: &str = "_keys";
 
 /// One keyed append, as it is in the log.
@@ -123,7 +123,7 @@ impl Keys {
 }
 
 impl Keyed<'_> {
-    /// What was answered when the key was used before; an error if that was another append.
+    /// The answer to the earlier append with this key; an error if that append was different.
     pub fn answer(&mut self, journal: &Journal, tx: &mut Transaction<'_>) -> Result<Option<Vec<Receipt>>> {
         if let Some(log) = tx.catalog().log(LOG).cloned() {
             self.known.catch_up(journal, &log)?;
@@ -155,7 +155,7 @@ impl Keyed<'_> {
 }
 
 impl Receipts {
-    /// What is answered to an append of `records`, in as few words as can be.
+    /// The answer to an append of `records`, encoded compactly.
     fn of(records: &[(&str, &[u8])], told: Vec<(u64, EventId)>) -> Receipts {
         if told.len() > 1 {
             let batch = Receipts::Batch(Batch::of(records, &told));
@@ -243,8 +243,8 @@ impl Known {
             match journal.get(log, seqno, &mut payload) {
                 Ok(_) => {}
                 Err(error) if error.code() == Code::BelowHistory => continue, // The history moved on; so does `earliest`.
-                // A key that may have been used must not be taken for a new one, unless somebody has decided to go on
-                // without the record: then its key is forgotten like old ones.
+                // A key that may have been used must not be treated as new, unless the operator has decided to continue without the record:
+                // then its key is forgotten like old ones.
                 Err(error) if error.code() == Code::EntryDamaged => match holes::noted(journal, LOG, seqno)? {
                     Some(to) => {
                         self.upto = to;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_older_software_noted_is_answered() {
+    fn keys_recorded_by_older_versions_are_answered() {
         let dir = tempfile::tempdir().unwrap();
         let namespace = Namespace::create(&dir.path().join("n"), &CreateOptions::default()).unwrap();
         namespace.create_log(&"a".parse().unwrap(), 100).unwrap();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_what_has_room_the_oldest_are_forgotten() {
+    fn beyond_the_limit_the_oldest_keys_are_forgotten() {
         let mut known = Known::default();
         let long = || Receipts::Records((0..100).map(|n| (n, id(n))).collect());
         for seqno in 1..=50 {

@@ -63,7 +63,7 @@ pub struct AppendOptions<'a> {
     pub cause: EventId,
     /// The clock of the caller: the record is dated after it.
     pub clock: Hlc,
-    /// The idempotency key: an append with a key that was used before is answered as it was then.
+    /// The idempotency key: a repeated append with the same key gets the first answer.
     pub key: Option<&'a str>,
     /// How long to wait for room while too many runs are pending, before `Busy` is returned.
     pub patience: Duration,
@@ -142,7 +142,7 @@ impl FunctionStat {
     }
 }
 
-/// Where the journal is of the namespace that somebody means by a directory.
+/// The journal's directory of the namespace that a user names by a directory.
 pub fn journal_dir(dir: &Path) -> PathBuf {
     let inner = dir.join(FOLDER);
     if !dir.join(MANIFEST).exists() && inner.join(MANIFEST).exists() { inner } else { dir.to_owned() }
@@ -348,7 +348,7 @@ impl Namespace {
         Ok(receipts)
     }
 
-    /// Reads the idempotency keys, so that the first append that has one need not. What cannot be read is told to that one.
+    /// Reads the idempotency keys, so that the first append with a key need not. That append reports keys that cannot be read.
     pub fn read_keys(&self) {
         drop(self.inner.keys.caught_up(self.journal()));
     }
@@ -379,10 +379,10 @@ impl Namespace {
         result.unwrap_or_else(|error| self.gate().refuse(error, durability)).wait()
     }
 
-    /// Looks at the namespace as a whole. What is seen is told once all of it is safe.
+    /// Inspects the namespace as a whole. The result is released once all of it is safe.
     ///
-    /// Whatever shows somebody [`Namespace::logs`], [`Namespace::functions`], runs, reasons or links does it here: those
-    /// say what is, and do not wait for the disk.
+    /// Every display of [`Namespace::logs`], [`Namespace::functions`], runs, reasons or links uses this call, because those methods do not
+    /// wait for the disk.
     pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Result<T> {
         let seen = look(self).map(|seen| self.gate().hold(Site::Inspect, seen, self.journal().tail(), None));
         self.out(seen, None)
@@ -462,7 +462,7 @@ impl Namespace {
     pub fn latest_gated(&self, log: &str, durability: Option<Durability>) -> Result<Gated<u64>> {
         let log = self.log(log)?;
         let latest = self.journal().newest_upto(&log, log.latest())?;
-        // That there is none says at least that there is such a log.
+        // The answer that there is no record reveals that the log exists.
         let none = latest == 0;
         let newest = if none { self.journal().tail() } else { self.journal().position(&log, latest).just_after() };
         Ok(self.gate().hold(Site::Latest, latest, newest, durability))
@@ -486,8 +486,7 @@ impl Namespace {
         Ok(self.gate().hold(Site::Cursor, next, self.journal().tail(), durability))
     }
 
-    /// The first seqno from `next` on that no repair made void; one behind the newest if there is none. Whoever follows a log goes on
-    /// there.
+    /// The first seqno from `next` on that no repair made void; one after the newest if there is none. Tails continue there.
     pub fn beyond_voids(&self, log: &Log, mut next: u64) -> Result<u64> {
         while next <= log.latest() && self.journal().replaced(log, next)?.is_some_and(|replaced| replaced.void) {
             next += 1;
@@ -495,7 +494,7 @@ impl Namespace {
         Ok(next)
     }
 
-    /// What keeps runs back that have used what a repair replaces.
+    /// The fence, which delays runs that have used a record that a repair replaces.
     pub fn fence(&self) -> &Fence {
         &self.inner.fence
     }
@@ -523,8 +522,8 @@ impl Namespace {
         self.out(self.set_history_gated(name, None, history), None)
     }
 
-    /// [`Namespace::set_history`], still held at the gate. It is refused if the log does not keep `from` records any more, which is what
-    /// the caller decided by.
+    /// [`Namespace::set_history`], still held at the gate. It is refused if the log no longer keeps `from` records, on which the caller's
+    /// decision was based.
     pub fn set_history_gated(&self, name: &LogName, from: Option<u64>, history: u64) -> Result<Gated<bool>> {
         names::check_public(name)?;
         let committed = self.journal().commit(|tx| {
@@ -545,7 +544,7 @@ impl Namespace {
     /// [`Namespace::remove_log`], still held at the gate.
     pub fn remove_log_gated(&self, name: &LogName) -> Result<Gated<()>> {
         names::check_public(name)?;
-        // Up to here pending runs are looked at before the lock is taken, so that nobody is held up; under it, those behind.
+        // Pending runs up to here are checked before the lock is taken, so that no other process waits; later ones under the lock.
         let counted = self.journal().commit(|tx| {
             Ok(tx.catalog().functions().map(|function| (function.id(), function.triggered())).collect())
         })?;
@@ -604,7 +603,7 @@ impl Namespace {
         self.settle(Site::Trim, committed.end, None)
     }
 
-    /// Who needs this log, if anybody does.
+    /// The reason why this log is needed, if any.
     fn user_of(&self, tx: &mut Transaction<'_>, log: &Log) -> Option<String> {
         let bindings = self.bindings_of(tx);
         for (function, definition) in bindings.functions() {
@@ -706,7 +705,7 @@ impl Namespace {
     }
 }
 
-/// Refuses what looks like an address: nobody means a directory of that name.
+/// Refuses text that looks like an address: it is not meant as a directory.
 pub fn check_directory(dir: &Path) -> Result<()> {
     let text = dir.to_string_lossy();
     if text.contains("://") || text.starts_with("mr:/") {
@@ -746,7 +745,7 @@ impl<'a> Outside<'a> {
     }
 }
 
-/// Whether there will be room again without anybody's doing.
+/// Whether there will be room again without intervention.
 fn lacks_room(error: &Error) -> bool {
     matches!(error.code(), Code::Busy | Code::OutboxFull)
 }

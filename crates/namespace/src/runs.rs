@@ -52,7 +52,7 @@ pub enum RunState {
     Done,
     /// Ended as a dead letter, or dropped with its function.
     Dead,
-    /// Ended by somebody before its function could.
+    /// Cancelled before its function ended.
     Cancelled,
 }
 
@@ -87,10 +87,10 @@ pub struct RunView {
     pub state: RunState,
     /// The record that caused it.
     pub record: RecordRef,
-    /// The id of that record's APPEND; of a run that came of a dead letter, the id of the letter's.
+    /// The id of that record's APPEND; for a retry of a dead letter, the id of the dead letter's APPEND.
     #[serde(serialize_with = "as_text")]
     pub cause: EventId,
-    /// The run that appended that record or left that letter, or none if it came from outside, whatever it claims.
+    /// The run that appended that record or left that dead letter; none if it came from outside, whatever it claims.
     #[serde(serialize_with = "as_text")]
     pub caused_by: EventId,
     /// When it was triggered.
@@ -105,7 +105,7 @@ pub struct RunView {
     pub reads: Vec<RecordRef>,
     /// The records it appended.
     pub appends: Vec<RecordRef>,
-    /// The run that came of its dead letter, if its record was run again.
+    /// The run that retried its dead letter, if any.
     #[serde(serialize_with = "as_optional_text")]
     pub retried_as: Option<EventId>,
     /// How it ended, once it has.
@@ -121,7 +121,7 @@ pub struct RunView {
 pub struct RunPage {
     /// The runs, newest first.
     pub runs: Vec<RunView>,
-    /// The run to go on before; none if there are no older ones.
+    /// The run before which the next page continues; none if there are no older ones.
     pub next: Option<EventId>,
 }
 

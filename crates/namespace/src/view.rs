@@ -1,4 +1,4 @@
-//! Reads as of a position: what a namespace was there, whatever was appended, or left a log's history, since.
+//! Reads as of a position: the state of a namespace at that position, even if records were appended, or left a log's history, since.
 //!
 //! ```text
 //!  journal:  [ … records … ]|[ later ones ]

@@ -14,7 +14,7 @@ pub const AUDIT_HISTORY: u64 = 10_000;
 /// A process that works on the namespace's files.
 pub const OWNER: &str = "owner";
 
-/// What was done or refused.
+/// The action that was executed or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Act {
     /// A capability was issued.
@@ -53,7 +53,7 @@ pub enum Act {
     /// A relay was removed from elsewhere.
     #[serde(rename = "relay.rm")]
     RelayRemove,
-    /// Somebody with a capability was refused.
+    /// A caller with a capability was refused.
     #[serde(rename = "denied")]
     Denied,
 }
@@ -82,7 +82,7 @@ impl Act {
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audited {
-    /// What happened.
+    /// The event.
     pub act: Act,
     /// On whose behalf: `owner`, or the id of a capability with its subject.
     pub by: String,
@@ -106,7 +106,7 @@ impl Audited {
         Self { act, by: OWNER.into(), ids: Vec::new(), about: None, code: None, again: None }
     }
 
-    /// An act of somebody's.
+    /// An action of a caller.
     pub fn by(act: Act, by: impl Into<String>) -> Self {
         Self { by: by.into(), ..Self::by_owner(act) }
     }

@@ -21,8 +21,8 @@ use std::{
     sync::Arc,
 };
 
-/// What the origin of an application that was sent from elsewhere begins with: no path of this machine does. Its sender follows, and the
-/// path of the file there.
+/// The prefix of the origin of an application that was sent from another machine; no path of this machine begins with it. It is followed by
+/// the sender and the path of the file there.
 pub(crate) const REMOTE: &str = "remote:";
 
 /// An origin, for people.
@@ -117,7 +117,7 @@ impl From<functions::Change> for Action {
     }
 }
 
-/// What is told while an application is applied.
+/// Progress reports while an application is applied.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
     /// A step is done.
@@ -137,7 +137,7 @@ pub struct Opened {
     pub namespace: Namespace,
     /// Whether it was made just now.
     pub created: bool,
-    /// What was checked before it was made.
+    /// Checked before it was created.
     checked: Vec<Definition>,
 }
 
@@ -153,13 +153,13 @@ struct Scrap(PathBuf);
 
 impl Drop for Scrap {
     fn drop(&mut self) {
-        // What stays is in nobody's way; the directory above it stays as long as somebody else uses it.
+        // A file that cannot be removed does no harm; the directory above it stays as long as it is in use.
         let _ = fs::remove_dir_all(&self.0);
         let _ = self.0.parent().map(fs::remove_dir);
     }
 }
 
-/// What a host has to know of an application that somebody sent to it.
+/// Information for a host about an application that a client sent.
 pub(crate) struct Sent {
     /// What names the application in definitions.
     pub origin: String,
@@ -167,13 +167,13 @@ pub(crate) struct Sent {
     pub codes: BTreeMap<Name, String>,
     /// How code is kept apart from the host when it is checked.
     pub isolation: Option<Arc<Isolation>>,
-    /// What the audit log is told.
+    /// The lines for the audit log.
     pub line: Audited,
     /// The logs that the sender may have removed.
     pub logs: BTreeSet<LogName>,
 }
 
-/// What withdrawing an application removes.
+/// The functions and logs that withdrawing an application removes.
 pub(crate) struct Withdrawal {
     /// The functions that are there.
     pub functions: Vec<FunctionStat>,
@@ -181,11 +181,11 @@ pub(crate) struct Withdrawal {
     pub logs: Vec<LogName>,
 }
 
-/// What an application makes of a namespace.
+/// The changes that an application makes to a namespace.
 #[derive(Clone, Copy)]
 pub struct Changes<'a> {
     application: &'a Application,
-    /// Set if somebody sent it from elsewhere.
+    /// Set if it was sent from another machine.
     sent: Option<&'a Sent>,
     /// Whether it may change and remove functions that were deployed from another application.
     take_over: bool,
@@ -197,18 +197,18 @@ impl<'a> Changes<'a> {
         Self { application, sent: None, take_over: false }
     }
 
-    /// Those of an application that somebody sent to the namespace's host.
+    /// The changes of an application that a client sent to the namespace's host.
     pub(crate) fn sent(application: &'a Application, sent: &'a Sent) -> Self {
         Self { application, sent: Some(sent), take_over: false }
     }
 
-    /// The same, which may change and remove functions that were deployed from another application, if `take_over` says so.
+    /// The same; if `take_over` is set, it may change and remove functions that were deployed from another application.
     #[must_use]
     pub fn taking_over(self, take_over: bool) -> Self {
         Self { take_over, ..self }
     }
 
-    /// The namespace in `dir`, which is made if there is none and all code of the application can be started.
+    /// The namespace in `dir`, which is created if it does not exist and all code of the application can be started.
     pub fn open(&self, dir: &Path, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Opened> {
         match Namespace::open(dir) {
             Ok(namespace) => Ok(Opened { namespace, created: false, checked: Vec::new() }),
@@ -266,7 +266,7 @@ impl<'a> Changes<'a> {
         Ok(definition)
     }
 
-    /// What names this file in the definitions of a namespace. A file in the directory around the namespace stays the same file
+    /// The identification of this file in the definitions of a namespace. A file in the directory around the namespace stays the same file
     /// when that directory is moved.
     fn origin(&self, namespace: &Namespace) -> String {
         if let Some(sent) = self.sent {
@@ -323,7 +323,7 @@ impl<'a> Changes<'a> {
         self.application.functions.iter().any(|declared| declared.spec.name == *name)
     }
 
-    /// What applying would do to `namespace`, or to a new one. Nothing is touched.
+    /// The changes that applying would make to `namespace`, or to a new one. Nothing is changed.
     pub fn plan(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
         namespace.map_or(Ok(()), |namespace| self.application.settings.check(namespace))?;
         let mut steps = self.plan_logs(namespace)?;
@@ -379,7 +379,7 @@ impl<'a> Changes<'a> {
             let history = was.map(|was| HistoryChange { from: *was, to: wanted });
             steps.push(Step { history, amendable, ..Step::new(What::Log, name, action) });
         }
-        // Dead-letter logs come with their functions, whatever history they may have if they are there.
+        // Dead-letter logs are created with their functions; an existing one keeps its history.
         let missing = self.dead_letters().into_iter().filter(|name| !existing.contains_key(&***name));
         steps.extend(missing.map(|name| Step::new(What::Log, name, Action::Created)));
         Ok(steps)
@@ -407,7 +407,7 @@ impl<'a> Changes<'a> {
         let leftovers = self.leftovers(namespace, &there);
         errors.extend(self.check_origins(namespace, &there).err());
         errors.extend(if force { None } else { busy(&leftovers) });
-        // Until it is defined nothing else says that the code is needed.
+        // Until the function is defined, only this keeps the code from being removed.
         let _lock = StoreLock::shared(namespace.dir())?;
         let (mut definitions, refused) = self.prepare(namespace.dir(), &opened.checked, progress);
         errors.extend(refused);
@@ -451,8 +451,8 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// What withdrawing would remove: the functions that are there, and the logs of the file and of dead letters, those of the functions
-    /// as they are deployed too.
+    /// The objects that withdrawing would remove: existing functions, and the logs of the file and of dead letters, including those of the
+    /// deployed functions.
     pub(crate) fn withdrawal(&self, namespace: &Namespace) -> Result<Withdrawal> {
         let there = namespace.functions()?;
         let left: BTreeSet<Name> =
@@ -467,8 +467,8 @@ impl<'a> Changes<'a> {
         Ok(Withdrawal { functions, logs })
     }
 
-    /// Removes the functions, also those that were deployed from this file and that it no longer names, and the logs with their
-    /// records if `logs` says so; what is not there is passed over.
+    /// Removes the functions, also those that were deployed from this file and that it no longer names, and, if `logs` is set, the logs
+    /// with their records. Missing ones are skipped.
     ///
     /// Pending runs are given up if `force` says so. Otherwise nothing is removed while there are any.
     pub fn withdraw(

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 /// How a host runs.
 #[derive(Clone, Default)]
 pub struct HostOptions {
-    /// Who hears of every run as it ends.
+    /// Receives every run when it ends.
     pub observer: Option<Observer>,
     /// How functions are kept apart; without it they have the rights of the host's user.
     pub isolation: Option<Arc<Isolation>>,
@@ -56,12 +56,12 @@ impl Host {
         self.dispatcher.status()
     }
 
-    /// Has [`HostStatus`] say what its operator should know; `millrace why` reports it.
+    /// Adds a note for the operator to [`HostStatus`]; `millrace why` reports it.
     pub fn set_notice(&self, notice: Option<String>) {
         self.dispatcher.set_notice(notice);
     }
 
-    /// Why it cannot go on: the journal refused to, or the namespace's directory was moved or removed. To be asked now and then.
+    /// Why the host must end: the journal is closed to writes, or the namespace's directory was moved or removed. Call this periodically.
     pub fn failure(&self) -> Option<Error> {
         self.dispatcher.failure().or_else(|| self.namespace.journal().check_place().err())
     }
@@ -73,7 +73,7 @@ impl Host {
         }
     }
 
-    /// From now on no further run is started; those in progress go on, until [`Host::stop`].
+    /// From now on no further run is started; those in progress continue, until [`Host::stop`].
     pub fn stop_starting(&self) {
         self.dispatcher.stop_starting();
     }
@@ -91,7 +91,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // After `stop` this finds nothing to do; without it, nobody is there to hear of runs that go on.
+        // After `stop` there is nothing to do; without it, no receiver is left for the reports of runs.
         self.repairer.stop();
         let _ = self.dispatcher.stop(Duration::ZERO);
         self.objects.close();

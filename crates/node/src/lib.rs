@@ -1,4 +1,4 @@
-//! The host: composes the crates below into one that serves namespaces, runs their functions and looks after them.
+//! The host: combines the crates below, serves namespaces, runs their functions and maintains them.
 //!
 //! ```text
 //!  gateway ──> Access ── check ──> namespace ── gate ──> answer
@@ -7,10 +7,10 @@
 //!              upkeep, why ── all of them
 //! ```
 //!
-//! [`Namespace`] is what any process may do with a namespace; [`Host`] is the one process that runs its functions.
-//! Everything a host knows it learns from the journal, so it can die at any moment, and another host continues.
+//! [`Namespace`] has the operations that any process may use; [`Host`] is the one process that runs its functions. A host derives all its
+//! state from the journal, so it can die at any moment, and another host continues.
 //!
-//! `gateway`, `cli` and the SDKs use this crate alone: what they need of the crates below is exported here.
+//! `gateway`, `cli` and the SDKs import this crate only, which exports what they need of the crates below.
 
 mod access;
 mod audit;

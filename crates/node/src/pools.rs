@@ -5,7 +5,7 @@ use millrace_namespace::{FunctionSpec, Runtime, definition::Rights, tasks};
 use millrace_wire::{Code, Name, Result};
 use std::path::Path;
 
-/// Makes a pool, or rebuilds it with other settings. `spec` says how its workers are to run; `source` is their code.
+/// Creates a pool, or rebuilds it with other settings. `spec` has the settings of its workers; `source` is their code.
 pub fn make(namespace: &Namespace, pool: &Name, spec: &FunctionSpec, source: &Path) -> Result<functions::Deployed> {
     if spec.runtime != Runtime::Python {
         return Err(Code::FunctionInvalid.error(format!("the workers of a pool run Python, and not {}", spec.runtime)));

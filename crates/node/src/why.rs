@@ -1,4 +1,4 @@
-//! Why something is not running: every reason that applies, from the indexes of runs and the host's status.
+//! The reasons why functions and runs wait, from the indexes of runs and the host's status.
 
 use crate::{
     DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,
@@ -27,7 +27,7 @@ const READ_MAX: usize = 1000;
 /// The answer about a function, a log, a run, or (without a target) the whole namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Why {
-    /// What was asked about, such as `function 'smooth'`.
+    /// The subject of the question, such as `function 'smooth'`.
     pub target: String,
     /// Every reason that applies, the most fundamental first; never empty.
     pub reasons: Vec<Reason>,
@@ -175,7 +175,7 @@ impl fmt::Display for Reason {
             Self::Done { run, at } => write!(f, "run {run} succeeded at {at}"),
             Self::Dead { run, at, code, error } => write!(f, "run {run} failed for good at {at}: {code}: {error}"),
             Self::Link(LinkReason { kind, link, to, state, lag_records, error, remedy }) => {
-                write!(f, "{kind} '{link}' to {to} is {state}: {lag_records} records are waiting")?;
+                write!(f, "{kind} '{link}' to {to} is {state}; records that wait: {lag_records}")?;
                 error.as_ref().map_or(Ok(()), |error| write!(f, "; {error}"))?;
                 remedy.map_or(Ok(()), |remedy| write!(f, ". {remedy}"))
             }
@@ -207,7 +207,7 @@ impl fmt::Display for Reason {
 pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
     let catalog = namespace.journal().catalog()?;
     let mut status = HostStatus::of(namespace)?.unwrap_or_default();
-    // What the host told is a moment old; what has ended since is not repeated.
+    // The host's report is a moment old; runs that have ended since are left out.
     let is_pending = |run: EventId| {
         let fold = namespace.fold_of(run, false).ok().flatten();
         fold.is_some_and(|fold| fold.outcome().is_none())
@@ -315,13 +315,13 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Messages that were given up, which stand where nobody looks unasked.
+    /// Messages that became dead letters, which users would not notice otherwise.
     fn refused_messages(&self) -> Option<Reason> {
         let log = self.catalog.log(OUTBOX_DEAD_LETTERS).filter(|log| log.latest() >= log.earliest().max(1))?;
         Some(Reason::OutboxDead { log: log.name().to_string(), records: log.latest() + 1 - log.earliest() })
     }
 
-    /// What keeps everything from running.
+    /// The reason why nothing runs.
     fn host(&self) -> Vec<Reason> {
         let refusing = self.refusal.iter().map(|refusal| Reason::Refusing { refusal: refusal.clone() });
         let host = match (&self.holder, &self.status.failure) {
@@ -357,7 +357,7 @@ impl Asked<'_> {
         reasons
     }
 
-    /// What one function is doing, and what holds it back.
+    /// The activity of one function, and the reasons why it waits.
     fn of_function(&self, name: &Name) -> Vec<Reason> {
         let Some(function) = self.catalog.function(name) else { return vec![Reason::Removed] };
         let mut reasons = self.of_definition(name);
@@ -388,8 +388,8 @@ impl Asked<'_> {
         reasons
     }
 
-    /// How many runs of a function are counted as pending and how many there are, if these differ. What moves meanwhile is looked
-    /// at again.
+    /// The number of a function's runs that are counted as pending and the number that exist, if they differ. If the numbers change
+    /// meanwhile, both are read again.
     fn uncounted(&self, function: &Function) -> Option<(u64, u64)> {
         let journal = self.namespace.journal();
         for _ in 0..LOOKS_MAX {
@@ -405,7 +405,7 @@ impl Asked<'_> {
         None // Busy: what is counted is being worked on.
     }
 
-    /// What keeps functions apart less than could be.
+    /// Why the isolation of functions is weaker than possible.
     fn sandbox(&self) -> Option<Reason> {
         let sandbox = self.status.sandbox.as_ref().filter(|sandbox| sandbox.level != Level::Full.as_str())?;
         Some(Reason::Sandbox { summary: sandbox.summary.clone(), remedies: sandbox.remedies.clone() })
@@ -447,7 +447,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What the host says about a function: stopped, running, backing off, or behind its monitor.
+    /// The host's report about a function: stopped, running, waiting for a retry, or waiting for its monitor.
     fn obstacles(&self, live: &LiveFunction) -> Vec<Reason> {
         let name = &live.name;
         let mut reasons = Vec::new();
@@ -533,7 +533,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What keeps one pending run from running.
+    /// The reason why one pending run waits.
     fn of_run(&self, run: &RunView) -> Vec<Reason> {
         let Some(name) = &run.function else { return vec![Reason::Removed] };
         let mut reasons = self.of_definition(name);

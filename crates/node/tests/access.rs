@@ -1,4 +1,4 @@
-//! The door: nothing leaves before what it depends on is safe, and nothing acts that may not.
+//! `Access`: nothing leaves before what it depends on is safe, and no caller acts beyond its rights.
 
 use millrace_journal::medium::sim::SimDisk;
 use millrace_node::{
@@ -133,7 +133,7 @@ fn every_kind_of_answer_waits_for_the_flush() {
 }
 
 #[test]
-fn when_the_disk_fails_nobody_is_told_that_it_did_not() {
+fn no_caller_gets_a_success_when_the_disk_fails() {
     let disk = SimDisk::default();
     let access = access_to(simulated(&disk));
     access.create_log("raw", 100).wait().unwrap();
@@ -149,7 +149,7 @@ fn when_the_disk_fails_nobody_is_told_that_it_did_not() {
 }
 
 #[test]
-fn what_was_told_survives_a_power_failure() {
+fn everything_that_was_sent_survives_a_power_failure() {
     for seed in 0..60u64 {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut random = move |below: u64| {
@@ -454,7 +454,7 @@ fn another_history_is_refused_if_the_log_does_not_keep_what_it_kept() {
 }
 
 #[test]
-fn nobody_meets_the_stream_of_another() {
+fn callers_cannot_reach_the_streams_of_others() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = Namespace::create(&dir.path().join("ns"), &CreateOptions::default()).unwrap();
     namespace.create_log(&"raw".parse().unwrap(), 10).unwrap();

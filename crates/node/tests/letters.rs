@@ -52,7 +52,7 @@ fn forge(f: &Fixture, text: &str, cause: EventId) {
 }
 
 #[test]
-fn a_letter_that_no_run_left_moves_nothing_and_stands_in_nobodys_way() {
+fn a_record_that_a_client_appended_to_a_dead_letter_log_is_not_retried_and_delays_no_other() {
     let f = failing();
     let keyed = |key| AppendOptions { key: Some(key), ..AppendOptions::default() };
     f.namespace.append("out", b"x", keyed("first")).unwrap();
@@ -80,7 +80,7 @@ fn a_letter_that_no_run_left_moves_nothing_and_stands_in_nobodys_way() {
 }
 
 #[test]
-fn a_record_of_the_log_of_letters_that_is_run_again_is_not_taken_for_a_letter() {
+fn a_retried_record_of_a_dead_letter_log_is_not_mistaken_for_a_dead_letter() {
     let f = failing();
     f.python("watch", &["dead/f"], "raise ValueError('never')", |spec| spec.retries = 0);
     f.append("in", "bad");
@@ -93,7 +93,7 @@ fn a_record_of_the_log_of_letters_that_is_run_again_is_not_taken_for_a_letter() 
 }
 
 #[test]
-fn that_a_letter_was_run_again_before_is_told_once_it_is_durable() {
+fn an_earlier_retry_of_a_dead_letter_is_reported_once_it_is_durable() {
     let f = {
         let dir = tempfile::tempdir().unwrap();
         let options = CreateOptions { durability: Durability::Disk, ..CreateOptions::default() };
@@ -122,7 +122,7 @@ fn that_a_letter_was_run_again_before_is_told_once_it_is_durable() {
 }
 
 #[test]
-fn a_letter_is_run_again_on_the_record_that_is_there_and_nobody_else_sees_it() {
+fn a_dead_letter_is_retried_on_the_existing_record_and_no_other_function_runs() {
     let f = failing();
     let mended = f.dir.path().join("mended");
     f.python("g", &["in"], "ctx.append('out', 'g ' + record.text())", |_| {});
@@ -156,7 +156,7 @@ fn a_letter_is_run_again_on_the_record_that_is_there_and_nobody_else_sees_it() {
 }
 
 #[test]
-fn a_letter_is_run_again_on_its_copy_of_a_record_that_has_left_its_log() {
+fn a_dead_letter_is_retried_on_its_copy_of_a_record_that_has_left_its_log() {
     let f = Fixture::new();
     f.log("out");
     f.namespace.create_log(&log("in"), 1).unwrap();
@@ -182,7 +182,7 @@ fn a_letter_is_run_again_on_its_copy_of_a_record_that_has_left_its_log() {
 }
 
 #[test]
-fn who_claims_to_be_a_run_adds_nothing_to_what_it_did_and_nothing_to_its_retry() {
+fn a_client_that_claims_to_be_a_run_changes_neither_its_effects_nor_its_retry() {
     let f = failing();
     f.append("in", "bad");
     f.append("in", "good");

@@ -1,4 +1,4 @@
-//! Shared objects through a door: sessions and objects are made by whoever may.
+//! Shared objects through `Access`: sessions and objects need rights.
 
 use millrace_node::{
     Access, Caller, Code, CreateOptions, Namespace, Objects, Served,
@@ -78,7 +78,7 @@ fn clear(access: &Access, number: u64, kind: &str) -> Result<(), Code> {
 }
 
 #[test]
-fn a_session_is_opened_by_whoever_may_use_an_object_and_subjects_have_no_more_of_them() {
+fn a_session_needs_a_right_on_some_object_and_subjects_share_the_limit_of_their_capability() {
     let f = fixture();
     let elsewhere = f.holder(vec![on(Kind::Log, "", &[Right::Read, Right::Append])], None);
     assert_eq!(open(&elsewhere, 1, 1000), Err(Code::CapabilityDenied));
@@ -92,7 +92,7 @@ fn a_session_is_opened_by_whoever_may_use_an_object_and_subjects_have_no_more_of
 }
 
 #[test]
-fn an_object_is_made_with_the_right_to_and_its_type_is_not_told_to_whoever_has_none_on_it() {
+fn creating_an_object_needs_the_right_to_and_its_type_is_hidden_without_rights() {
     let f = fixture();
     let calls = f.holder(vec![on(Kind::Object, "", &[Right::Call, Right::Read])], None);
     open(&calls, 0, 60_000).unwrap();
@@ -106,7 +106,7 @@ fn an_object_is_made_with_the_right_to_and_its_type_is_not_told_to_whoever_has_n
 }
 
 #[test]
-fn tasks_are_submitted_by_whoever_may_call_and_make_all_objects() {
+fn submitting_tasks_needs_the_rights_to_call_and_create_all_objects() {
     let f = fixture();
     let run = || on(Kind::Function, "", &[Right::Run]);
     let submit = |grants| {
@@ -121,7 +121,7 @@ fn tasks_are_submitted_by_whoever_may_call_and_make_all_objects() {
 }
 
 #[test]
-fn methods_of_user_classes_are_called_by_whoever_may_submit_tasks_to_their_pool() {
+fn methods_of_user_classes_need_the_right_to_submit_tasks_to_their_pool() {
     let f = fixture();
     let array = |values: &[&[u8]]| [&[0x90 | values.len() as u8][..], &values.concat()].concat();
     let (class, pool, one): (&[u8], &[u8], &[u8]) = (b"\xa4Gate", b"\xa1p", &[1]);

@@ -75,7 +75,7 @@ fn chains_and_loops_of_functions_never_wait_for_themselves() {
 }
 
 #[test]
-fn a_failing_run_is_tried_again_then_left_as_a_dead_letter_that_runs_functions() {
+fn a_failing_run_is_retried_and_then_leaves_a_dead_letter_that_runs_functions() {
     let f = Fixture::new();
     for name in ["in", "out", "seen"] {
         f.log(name);

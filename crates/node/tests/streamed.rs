@@ -27,7 +27,7 @@ fn wait_for(path: &str) -> String {
 }
 
 #[test]
-fn appends_are_visible_while_the_run_goes_on() {
+fn appends_are_visible_while_the_run_is_in_progress() {
     let f = Fixture::new();
     f.log("in");
     f.log("out");
@@ -46,7 +46,7 @@ fn appends_are_visible_while_the_run_goes_on() {
 }
 
 #[test]
-fn a_further_attempt_is_told_the_same_and_appends_nothing_twice() {
+fn a_repeated_attempt_gets_the_same_answers_and_appends_nothing_twice() {
     let f = Fixture::new();
     for log in ["in", "out", "state"] {
         f.log(log);
@@ -78,7 +78,7 @@ fn a_further_attempt_is_told_the_same_and_appends_nothing_twice() {
 }
 
 #[test]
-fn a_run_that_diverges_is_given_up_and_both_versions_are_told() {
+fn a_diverging_run_is_given_up_and_both_calls_are_reported() {
     let bodies = [
         (
             "ctx.append('out', f'attempt {ctx.attempt}')",
@@ -129,7 +129,7 @@ fn a_function_made_atomic_meanwhile_still_goes_on_where_its_run_stood() {
 }
 
 #[test]
-fn what_a_run_was_told_outlives_its_segments() {
+fn the_answers_of_a_run_outlive_their_segments() {
     let dir = tempfile::tempdir().unwrap();
     let options = CreateOptions {
         durability: Durability::Memory,

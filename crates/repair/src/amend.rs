@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// What the names of their logs begin with.
+/// The prefix of the names of their logs.
 const PREFIX: &str = "_amend/";
 /// The log of amendments that could not be applied, and how many it keeps.
 const DEAD_LETTERS: &str = "dead/amend";
@@ -42,7 +42,7 @@ const CUT: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "kebab-case")]
 enum Line {
-    /// The policy from here on. Amendments up to `taken` do not wait any more.
+    /// The policy from here on. Amendments up to `taken` no longer wait.
     Policy { policy: AmendPolicy, taken: u64 },
     /// An amendment; the bytes behind the line are the new value.
     Amend {
@@ -50,7 +50,7 @@ enum Line {
         #[serde(default)]
         void: bool,
     },
-    /// The amendments of a record do not wait any more: those up to a note are a dead letter.
+    /// The amendments of a record no longer wait: those up to this record became a dead letter.
     Dead { seqno: u64, upto: u64 },
 }
 
@@ -68,7 +68,7 @@ impl Line {
     }
 }
 
-/// What is to be amended.
+/// The records to amend.
 #[derive(Clone, Debug)]
 pub struct Amendments {
     /// The log.
@@ -84,13 +84,13 @@ pub struct Waiting {
     pub log: LogName,
     /// How many wait.
     pub waiting: u64,
-    /// How many become a repair whatever their age.
+    /// The number of amendments that become a repair, whatever their age.
     pub count: u64,
-    /// When they become a repair whatever their number, in microseconds since 1970; none if none waits.
+    /// When they become a repair, whatever their number, in microseconds since 1970; none if none waits.
     pub due_us: Option<u64>,
 }
 
-/// What becomes of the amendments that wait.
+/// The outcome of the waiting amendments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Some were taken.
@@ -116,13 +116,13 @@ struct State {
     policy: AmendPolicy,
     /// The seqno of the newest note.
     newest: u64,
-    /// What waits, in the order of arrival.
+    /// The waiting amendments, in the order of arrival.
     waiting: Vec<Amendment>,
     /// Whether values are kept.
     values: bool,
 }
 
-/// What a host knows of its attempts to make repairs of amendments.
+/// A host's state of its attempts to turn amendments into repairs.
 #[derive(Debug, Default)]
 pub struct Attempts {
     /// By the number of a log: attempts that failed one after the other, and when the next one may be.
@@ -194,7 +194,7 @@ fn note_bytes(correction: &Correction) -> usize {
     LINE_BYTES + correction.value.as_ref().map_or(0, Vec::len)
 }
 
-/// What the notes of a log say, with the values of the amendments or without.
+/// The state of a log's amendments, with or without their values.
 fn read(namespace: &Namespace, notes: &Log, values: bool) -> Result<State> {
     let mut state = State { values, ..State::default() };
     state.follow(namespace, notes)?;
@@ -420,7 +420,7 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
         let reason = format!("{count} amendment{}", if count == 1 { "" } else { "s" });
         Some(begin(namespace, log, &kept, Opening { reason, append_new: true, auto: true })?)
     };
-    // Of those that came meanwhile nobody needs the values.
+    // The values of those that arrived meanwhile are not needed.
     state.values = false;
     let noted = namespace.journal().commit(|tx| {
         // The policy may be another one by now, and amendments that came meanwhile stay.
@@ -429,7 +429,7 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
         tx.append(notes, &line.with(b""), EventId::NONE, 0)?;
         tx.trim(notes, taken + 1)?;
         match number {
-            // Somebody may have abandoned it meanwhile, and with it these amendments.
+            // It may have been abandoned meanwhile, together with these amendments.
             Some(number) if repair(namespace, number)?.phase == Phase::Open => {
                 note(tx, &Note::Run { repair: number }).map(drop)
             }
@@ -437,7 +437,7 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
         }
     });
     if let (Err(_), Some(number)) = (&noted, number) {
-        // Its amendments still wait, and nobody else goes on with it. If this fails as well, the next look abandons it.
+        // Its amendments still wait, and nothing else continues it. If this fails as well, the next check abandons it.
         let _ = abandon(namespace, number);
     }
     noted?;
@@ -445,12 +445,12 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
     Ok(())
 }
 
-/// Whether the record of an amendment cannot be corrected any more.
+/// Whether the record of an amendment can no longer be corrected.
 fn is_for_good(code: Code) -> bool {
     matches!(code, Code::CorrectionTooOld | Code::ReadersUnknown | Code::EntryDamaged | Code::AboveTail)
 }
 
-/// Commits dead letters in batches, and notes that their amendments, up to a note, do not wait any more.
+/// Commits dead letters in batches, and records that their amendments no longer wait.
 fn bury_all(
     namespace: &Namespace,
     name: &LogName,
@@ -495,7 +495,7 @@ fn bury(
     Ok(letter.len())
 }
 
-/// The dead letter of an amendment. If it would be too long, it has the first bytes of the value, and says so.
+/// The dead letter of an amendment. If it would be too long, it has the first bytes of the value, and a mark of this.
 fn letter(name: &LogName, correction: &Correction, error: &Error, bytes_max: usize) -> String {
     let with = |bytes: Option<&[u8]>, cut: bool| {
         let mut letter = serde_json::json!({

@@ -1,4 +1,4 @@
-//! The switch: follows what came since the replays, behind a fence, and has the slots lead to what the repair found.
+//! The switch: follows the events since the replays, behind a fence, and points the slots of logs to the entries of the repair.
 
 use crate::{
     book::{Note, Phase, note, repair},
@@ -47,7 +47,7 @@ impl Session<'_> {
                 return Err(Code::RepairUnsupported.error(error));
             }
             let counts = self.count();
-            // What came since the overlay was made must be behind the fence as well.
+            // Events since the overlay was computed must be after the fence as well.
             namespace.fence().raise(number, self.overlay.slots(), function);
             let committed = namespace.journal().commit(|tx| {
                 if self.past.position() < tx.tail() {
@@ -77,12 +77,12 @@ impl Session<'_> {
         }
     }
 
-    /// Stages the records for which replayed runs had no place. Whatever is bound to their logs runs for them.
+    /// Stages the additional records of replayed runs. Functions bound to their logs run for them.
     fn append_extra(&self, tx: &mut Transaction<'_>) -> Result<()> {
         let publish = Publish::new(self.namespace, tx);
         let written = self.past.written.get(&self.repair);
         for extra in written.map_or(&[][..], |written| &written.extra) {
-            // Nobody reads a log that was removed since.
+            // A log that was removed since has no readers.
             let Some(log) = tx.catalog().log_by_id(extra.log).cloned() else { continue };
             let payload = self.namespace.journal().entry_at(extra.position)?.payload;
             let (cause, ordinal) = (extra.run, extra.ordinal);

@@ -10,18 +10,18 @@ pub(crate) const LOG: &str = names::REPAIRS;
 /// Notes that it keeps.
 const HISTORY: u64 = 100_000;
 
-/// What was done, and what that came to.
+/// The executed step and its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Runs that were replayed.
     pub replayed: u64,
     /// Those of them that left what they had left.
     pub same: u64,
-    /// Runs whose record is none any more.
+    /// Runs whose record became void.
     pub cancelled: u64,
     /// Records that have another value.
     pub replaced: u64,
-    /// Records that are none any more.
+    /// Records that became void.
     pub void: u64,
     /// Records that are appended when it is applied.
     pub appended: u64,
@@ -35,7 +35,7 @@ pub(crate) struct NewCode {
     pub name: Name,
     /// The definition that its runs are replayed with, and that applies from the switch on.
     pub attributes: String,
-    /// The definition that it replaces, and its revision: nobody else may have deployed the function since.
+    /// The definition that it replaces, and its revision: the function must not have been deployed since.
     pub before: String,
     pub revision: u32,
     /// Runs that were FIRED at this sequence or later are replayed.
@@ -68,14 +68,14 @@ pub(crate) enum Note {
         /// Whether it is applied as soon as it is replayed: its corrections are amendments.
         #[serde(default)]
         auto: bool,
-        /// What keeps the past from retention.
+        /// The pin that protects the past from retention.
         pin: u32,
     },
     /// All corrections are in the journal: the host is to replay.
     Run { repair: u64 },
     /// All that depended on them is replayed.
     Ready { repair: u64, counts: Counts },
-    /// It cannot go on.
+    /// It cannot continue.
     Stopped { repair: u64, code: String, error: String },
     /// The host is to apply it.
     Apply { repair: u64 },
@@ -88,7 +88,7 @@ pub(crate) enum Note {
     },
     /// It is given up.
     Abandoned { repair: u64 },
-    /// What it would take to take it back is given up.
+    /// The data for a rollback is no longer kept.
     Closed { repair: u64 },
 }
 
@@ -102,7 +102,7 @@ pub enum Phase {
     Running,
     /// It can be looked at, applied or abandoned.
     Ready,
-    /// It cannot go on; nothing was changed.
+    /// It cannot continue; nothing was changed.
     Stopped,
     /// The host follows what came since, and applies it.
     Applying,
@@ -159,11 +159,11 @@ pub struct Repair {
     pub undo: Option<u64>,
     /// Whether it is applied as soon as it is replayed: its corrections are amendments.
     pub auto: bool,
-    /// What was done.
+    /// The executed step.
     pub counts: Counts,
     /// Why it stopped: the code, and what was wrong.
     pub error: Option<(String, String)>,
-    /// What keeps the past from retention.
+    /// The pin that protects the past from retention.
     #[serde(skip)]
     pub(crate) pin: u32,
     #[serde(skip)]
@@ -176,7 +176,7 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// The function as it was before this repair gave it other code, if the repair did that.
+    /// The function before this repair replaced its code, if it did.
     pub fn replaced(&self) -> Result<Option<Definition>> {
         let code = self.code.as_ref().filter(|_| self.deployed.is_some());
         code.map(|code| Definition::from_attributes(&code.name, &code.before)).transpose()

@@ -1,4 +1,4 @@
-//! Answers the calls of a replayed run: from what it saw when it ran, with what the repair has put there since.
+//! Answers the calls of a replayed run: with the records that the original run saw, or their repaired versions.
 
 use crate::{
     overlay::Overlay,
@@ -21,7 +21,7 @@ pub struct Calls<'a> {
     pub fired: Fired,
     pub rights: &'a Rights,
     pub replay: Replay,
-    /// What it appended: log ids and bytes, in order.
+    /// Its appends: log ids and bytes, in order.
     pub appends: Vec<(u32, Vec<u8>)>,
     /// By log: which of them went there.
     own: HashMap<u32, Vec<usize>>,
@@ -80,7 +80,7 @@ impl<'a> Calls<'a> {
         Err(error)
     }
 
-    /// What is in a slot that the run saw.
+    /// The content of a slot that the run saw.
     fn at(&self, log: u32, seqno: u64) -> Option<At> {
         let slot = self.past.logs.get(&log)?.slots.get(&seqno).filter(|slot| self.past.sees(&self.fired, slot))?;
         Some(self.overlay.at(log, seqno).unwrap_or(slot.at))

@@ -29,7 +29,7 @@ pub fn changes(
     past.follow(journal, journal.tail())?;
     let mut new = Overlay::default();
     let before = past.applied.get(&number).map(|applied| applied.before.as_slice());
-    // What takes another repair back has what was there before that one.
+    // A rollback restores the records before the repair that it undoes.
     let put_back = repair.undo.and_then(|undone| past.applied.get(&undone)).map_or(&[][..], |applied| &applied.before);
     put_back.iter().for_each(|(slot, at)| new.insert(*slot, *at));
     if let Some(written) = past.written.get(&number) {

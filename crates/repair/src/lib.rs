@@ -7,16 +7,16 @@
 //!   applied ──> rollback: a repair whose corrections are what the slots led to before
 //! ```
 //!
-//! A repair is completely in the journal: notes in a log of the runtime ([`mod@book`]) say how far it is, and shadow entries
-//! what it has found. So a process may die at any moment, and the next one goes on behind the last run that was replayed. A run's
-//! new records take the places of its old ones; where there are fewer, the rest is void; where there are more, the repair stops, or, if
-//! it was asked to, appends the rest to their logs in the batch of its GENERATION. So seqnos stay.
+//! A repair is completely in the journal: a log of the runtime ([`mod@book`]) has its progress, and shadow entries have its results. So a
+//! process may die at any moment, and the next one resumes after the last replayed run. A run's new records take the places of its old
+//! ones. If there are fewer, the rest is void; if there are more, the repair stops or, with `--append-new`, appends the rest to their logs
+//! in the batch of its GENERATION. So seqnos do not change.
 //!
 //! Corrections that a source delivers late wait as amendments ([`mod@amend`]) until they become a repair, which is applied by itself.
 //!
-//! A repair may also give a function other code: its runs are replayed with that, and the GENERATION's batch deploys it.
+//! A repair may also replace a function's code: its runs are replayed with the new code, and the GENERATION's batch deploys it.
 //!
-//! This crate runs no code and knows no host: [`Runner`] does. Who may ask is decided elsewhere.
+//! This crate runs no code and does not know the host: the trait [`Runner`] does both. Rights are checked elsewhere.
 
 mod amend;
 mod apply;
@@ -41,7 +41,7 @@ use millrace_runtime::{Completion, HostCalls, Invocation};
 use millrace_wire::{Error, EventId, Result};
 use std::sync::Arc;
 
-/// What runs the code of functions.
+/// Runs the code of functions.
 pub trait Runner {
     /// Runs a function as this definition says, on one record.
     fn run(

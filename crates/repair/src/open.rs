@@ -28,7 +28,7 @@ pub struct Correction {
     pub value: Option<Vec<u8>>,
 }
 
-/// What is to be corrected.
+/// The corrections.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The log.
@@ -134,7 +134,7 @@ pub(crate) struct Opening {
     pub auto: bool,
 }
 
-/// Opens a repair and notes its corrections. Its number; nobody replays it yet.
+/// Opens a repair, records its corrections and returns its number. The replay does not start yet.
 pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], opening: Opening) -> Result<u64> {
     let (journal, name) = (namespace.journal(), log.name());
     let Opening { reason, append_new, auto } = opening;
@@ -156,7 +156,7 @@ pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], openi
         let part = rest.iter().take_while(fits).count();
         let staged = journal
             .commit(|tx| rest[..part].iter().try_for_each(|correction| stage(namespace, tx, number, log, correction)));
-        // Nobody goes on with it, and no other repair could be opened.
+        // Nothing continues it, and no other repair could be opened.
         staged.inspect_err(|_| drop(abandon(namespace, number)))?;
         rest = &rest[part..];
     }
@@ -193,7 +193,7 @@ pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
     Ok(opened)
 }
 
-/// The refusal to give a function other code when somebody else has deployed it meanwhile.
+/// The refusal to replace a function's code after it was deployed meanwhile.
 pub(crate) fn deployed_since(name: &str, repair: u64) -> millrace_wire::Error {
     Code::RepairCodeChanged.error(format!("function '{name}' was deployed or removed since repair {repair}"))
 }

@@ -16,7 +16,7 @@ impl Overlay {
         self.logs.entry(log).or_default().insert(seqno, at);
     }
 
-    /// What it has in a slot.
+    /// Its content of a slot.
     pub fn at(&self, log: u32, seqno: u64) -> Option<At> {
         self.logs.get(&log)?.get(&seqno).copied()
     }

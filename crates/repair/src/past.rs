@@ -1,8 +1,8 @@
 //! The past as a repair sees it: every slot of every log, and every run that has ended, from one scan that goes on as the journal
 //! does.
 //!
-//! A slot's *place* is that of its first version. What a run saw are the slots whose place is before its FIRED, and those that runs
-//! of the same claim before it left.
+//! A slot's *place* is that of its first version. A run saw the slots whose place is before its FIRED, and those that earlier runs of the
+//! same claim appended.
 
 use crate::book::{self, NewCode, Note};
 use millrace_journal::{Catalog, Entry, Journal, Kind, Position, ReadFrom, Scan, What};
@@ -19,7 +19,7 @@ use std::{
 pub struct At {
     /// Its position.
     pub position: Position,
-    /// Whether it says that there is no record.
+    /// Whether it makes its slot void.
     pub void: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct Slot {
     pub clock: Hlc,
     /// Where its first version was written.
     pub written: Position,
-    /// What is there now.
+    /// The current content.
     pub at: At,
     /// The claim of the run that left it, and how many runs of that claim go before the run; 0 if it came from outside.
     claim: u64,
@@ -68,7 +68,7 @@ pub struct Fired {
     done: u64,
 }
 
-/// What a run read.
+/// The reads of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
     /// The log.
@@ -77,7 +77,7 @@ pub struct Row {
     pub from: u64,
     /// How many.
     pub count: u64,
-    /// What was found.
+    /// The result.
     pub what: What,
 }
 
@@ -90,7 +90,7 @@ pub struct Run {
     pub fired: Option<Fired>,
     /// The sequence of its DONE.
     pub done: u64,
-    /// What it read, in its own time and in repairs since.
+    /// Its reads, originally and in repairs since.
     pub reads: Vec<Row>,
     /// The slots it left, in order.
     pub appends: Vec<(u32, u64)>,
@@ -118,7 +118,7 @@ impl NewCode {
     }
 }
 
-/// What a TRIGGER says.
+/// The content of a TRIGGER.
 #[derive(Clone, Copy, Debug)]
 pub struct Trigger {
     /// Its id: the run's.
@@ -137,12 +137,12 @@ pub struct Trigger {
     pub is_retry: bool,
 }
 
-/// What a repair has written so far.
+/// The entries that a repair has written so far.
 #[derive(Debug, Default)]
 pub struct Written {
     /// The slots that it replaces.
     pub slots: HashMap<(u32, u64), At>,
-    /// Those of them that were not seen yet by whoever takes them.
+    /// Those of them that were not processed yet.
     pub fresh: Vec<((u32, u64), At)>,
     /// The slots that it corrects: no run gives them anything else.
     pub corrected: HashSet<(u32, u64)>,
@@ -153,14 +153,14 @@ pub struct Written {
     reads: HashMap<EventId, Vec<Row>>,
 }
 
-/// What an applied repair put elsewhere.
+/// The slots that an applied repair changed.
 #[derive(Debug, Default)]
 pub struct Applied {
     /// The sequence of its last GENERATION.
     pub sequence: u64,
     /// Where slots had led before, in the order of the rows.
     pub before: Vec<((u32, u64), At)>,
-    /// The slots of which that is not known any more.
+    /// The slots whose change is no longer known.
     pub lost: Vec<(u32, u64)>,
     /// The slots that it appended.
     pub added: Vec<(u32, u64)>,
@@ -291,7 +291,7 @@ impl Past {
     }
 
     fn define(&mut self, entry: &Entry) {
-        // What cannot be read here is none of a log or a function.
+        // An unreadable definition is neither of a log nor of a function.
         let Ok(define) = serde_json::from_slice::<Define>(&entry.payload) else { return };
         match (&*define.define, define.name.parse::<LogName>()) {
             ("log", Ok(name)) => {
@@ -378,7 +378,7 @@ impl Past {
             done: u64::MAX,
         };
         self.fired.insert(entry.cause, fired);
-        // What an attempt read before this one counts no more.
+        // The reads of earlier attempts no longer count.
         self.reads.remove(&entry.cause);
     }
 
@@ -482,7 +482,7 @@ impl Past {
         self.logs.get(&log).map_or(0, |log| log.history)
     }
 
-    /// What a run is replayed with, unless the repair at hand gives it other code: what it ran, or what a repair gave it since.
+    /// The code for replaying a run, unless this repair replaces it: the code that it ran, or that of a repair since.
     pub fn definition_of(&mut self, run: &Run, fired: &Fired) -> Result<Arc<Definition>> {
         let given = run.code.last().and_then(|repair| self.opened.get(repair)).and_then(|(code, _)| code.as_ref());
         match given {
@@ -491,7 +491,7 @@ impl Past {
         }
     }
 
-    /// What an attempt ran.
+    /// The code of an attempt.
     pub fn definition(&mut self, function: u32, revision: u32) -> Result<Arc<Definition>> {
         let key = (function, revision);
         if let Some(definition) = self.parsed.get(&key) {

@@ -26,7 +26,7 @@ const EXTRA_MAX: usize = 10_000;
 /// The longest time between two attempts at a replayed run.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// What a repair's new entry says of the slot of a log that it replaces.
+/// The slot of a log that a repair's new entry replaces.
 pub(crate) fn replaced_by(journal: &Journal, log: &Log, seqno: u64, repair: u64, void: bool) -> Result<Replaced> {
     if let Some(before) = journal.replaced(log, seqno)? {
         return Ok(Replaced { repair, void, ..before });
@@ -36,7 +36,7 @@ pub(crate) fn replaced_by(journal: &Journal, log: &Log, seqno: u64, repair: u64,
     Ok(Replaced { repair, origin: meta.id, clock: meta.hlc, void, position: meta.position })
 }
 
-/// An error if the journal need not keep any more what a repair needs of it: some of that may be gone.
+/// An error if the journal may have dropped entries that a repair needs.
 pub(crate) fn check_kept(journal: &Journal, repair: &Repair) -> Result<()> {
     if journal.pins()?.iter().any(|pin| pin.id == repair.pin) {
         return Ok(());
@@ -61,8 +61,8 @@ pub struct Session<'a> {
     stop: &'a AtomicBool,
 }
 
-/// What a replayed run leaves: slots with their new bytes, none where there is no record any more. Seqno 0 is that of a record which
-/// is appended when the repair is applied.
+/// The effects of a replayed run: slots with their new bytes, none where the record became void. Seqno 0 means a record that is appended
+/// when the repair is applied.
 type Left = Vec<((u32, u64), Option<Vec<u8>>, u16)>;
 
 impl<'a> Session<'a> {
@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
         let gone =
             || Code::RepairUnsupported.error(format!("what repair {undone} replaced is not in the journal any more"));
         let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
-        // A record that has left its log is nobody's to put back; one that has left the journal cannot be.
+        // A record that has left its log is not restored; one that has left the journal cannot be.
         let first = self.namespace.journal().first();
         let catalog = self.namespace.journal().catalog()?;
         let is_held = |(log, seqno): &(u32, u64)| catalog.log_by_id(*log).is_some_and(|log| *seqno >= log.earliest());
@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
             self.overlay.insert(*slot, *at);
         }
         let added: Vec<_> = applied.added.iter().filter(|slot| is_held(slot)).copied().collect();
-        // What had ended before is as it was then.
+        // Runs that had ended before are unchanged.
         let sequence = applied.sequence;
         self.next = self.past.runs.partition_point(|run| run.done < sequence);
         self.take_away(&added)
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
         Ok(false)
     }
 
-    /// Replays all that has to be and has ended. `progress` hears how many runs were looked at, and how many there are.
+    /// Replays all affected runs that have ended. `progress` gets the number of examined runs and the total.
     pub fn replay(&mut self, progress: &mut dyn FnMut(&Counts, usize, usize)) -> Result<()> {
         while self.next < self.past.runs.len() {
             if self.stop.load(Ordering::Acquire) {
@@ -211,7 +211,7 @@ impl<'a> Session<'a> {
             || self.letter(run)?.is_some_and(|(log, seqno)| self.overlay.at(log, seqno).is_some()))
     }
 
-    /// The dead letter that a run came of.
+    /// The dead letter that a run retried.
     fn letter(&self, run: &Run) -> Result<Option<(u32, u64)>> {
         if !run.trigger.is_retry {
             return Ok(None);
@@ -337,8 +337,8 @@ impl<'a> Session<'a> {
         unreachable!("the number of attempts has a bound")
     }
 
-    /// Gives what a run leaves now the places of what it had left; only what differs is returned. What has no place is appended
-    /// later, if that was asked for; a dead letter always is.
+    /// Assigns the new records of a run to the places of its old ones, and returns the differences. Additional records are appended later,
+    /// if requested; a dead letter always is.
     fn placed(&self, run: &Run, appends: Vec<(u32, Vec<u8>)>, dead: bool) -> Result<Left> {
         let mut places: HashMap<u32, Vec<u64>> = HashMap::new();
         for (log, seqno) in run.appends.iter().rev() {
@@ -414,8 +414,7 @@ impl<'a> Session<'a> {
         self.follow()
     }
 
-    /// An error if a run is in progress that publishes as it goes and may have used what the repair replaces: nobody could take
-    /// back what it told.
+    /// An error if a streamed run is in progress that may have used a replaced record, because its published appends cannot be undone.
     pub(crate) fn check_streaming(&mut self) -> Result<()> {
         let streaming: Vec<_> = self.past.streaming().map(|(trigger, fired)| (*trigger, fired.revision)).collect();
         for (trigger, revision) in streaming {
@@ -442,7 +441,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Does what a namespace's repairs wait for, if they wait for anything; whether they did. `progress` hears of replays.
+/// Executes pending requests about a namespace's repairs; returns whether there were any. `progress` gets the progress of replays.
 pub fn drive(
     namespace: &Namespace,
     runner: &mut dyn Runner,

@@ -1,11 +1,11 @@
-//! Whether functions leave the same again: some runs are replayed on what they saw, and nothing is written.
+//! Tests whether functions are deterministic: replays some runs on what they read, and writes nothing.
 
 use crate::{Runner, past::Past, session::Session};
 use millrace_namespace::Namespace;
 use millrace_wire::{EventId, Result};
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
-/// What came of replaying some runs of a function.
+/// The result of replaying some runs of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// How many runs were replayed.

@@ -6,7 +6,7 @@ use crate::{Code, Error, HostCalls, Limits, Result};
 pub(crate) struct Appends {
     bytes: usize,
     max_bytes: usize,
-    /// The first append that was refused: it fails the run, whatever the function says.
+    /// The first refused append: it fails the run, whatever the function returns.
     refused: Option<Error>,
 }
 

@@ -48,7 +48,7 @@ pub struct Invocation<'a> {
     pub streamed: bool,
 }
 
-/// What a call of a shared object is answered with, now or later.
+/// The answer to a call of a shared object, now or later.
 pub enum Asked {
     /// The answer.
     Now(Result<Vec<u8>>),
@@ -56,23 +56,23 @@ pub enum Asked {
     Later(Box<dyn Later>),
 }
 
-/// An answer that is still to come. Dropping it leaves it to come for nobody.
+/// A future answer. If it is dropped, the answer is discarded.
 pub trait Later {
     /// Becomes readable when the answer is there.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// When nobody waits any more: [`Later::take`] is to be called then.
+    /// The deadline, at which [`Later::take`] is to be called.
     fn until(&self) -> Option<Instant>;
-    /// The answer, if it is there; once the time is over, the one that says so.
+    /// The answer, if it has arrived; after the deadline, the answer for a timeout.
     fn take(&mut self) -> Option<Result<Vec<u8>>>;
 }
 
-/// What a function may ask of its namespace while it runs.
+/// The calls of a function to its namespace while it runs.
 ///
 /// An error of `get` or `latest` goes back to the function, which may handle it. A refused `append` fails the run, however
 /// the function returns: an atomic run's effects are all or nothing, and its worker appends without waiting for an answer.
 ///
-/// An executor asks for every call of a run in the order in which the function makes them, one at a time; in a streamed run
-/// none after an append that was refused. So a run that is replayed makes the calls that are recorded.
+/// An executor makes the calls of a run in the order in which the function makes them, one at a time; in a streamed run none after a
+/// refused append. So a replayed run makes the recorded calls.
 pub trait HostCalls {
     /// In an atomic run, stages `payload` as a record of `log`: it becomes visible with the run's DONE, or never; `None`.
     /// In a streamed one, publishes it at once; its seqno, or for an address its number in the outbox.
@@ -99,7 +99,7 @@ pub trait HostCalls {
 pub struct Call<'a> {
     /// The record that causes the run.
     pub invocation: Invocation<'a>,
-    /// Who answers the function's calls.
+    /// Answers the function's calls.
     pub host: &'a mut dyn HostCalls,
 }
 
@@ -108,10 +108,9 @@ pub struct Call<'a> {
 pub enum Outcome {
     /// The function returned success: what it staged may be published.
     Done,
-    /// The function failed: what it staged is dropped; the error says how, with a 3xxx code.
+    /// The function failed: its staged appends are dropped; the error has a 3xxx code.
     Failed(Error),
-    /// The function could not be started, which says nothing about the record. Only an executor says so; no answer of a
-    /// worker becomes this.
+    /// The function could not be started, which is not the record's fault. Only an executor reports this, never a worker.
     CannotStart(Error),
     /// The function never saw the record: its worker ended on an earlier run of the batch, or [`Progress::wake`] took the
     /// rest of the batch back.
@@ -123,20 +122,20 @@ pub enum Outcome {
 pub struct Completion {
     /// How the run ended.
     pub outcome: Outcome,
-    /// What it wrote to standard output and standard error, at most [`Limits::output_max_bytes`] of it.
+    /// Its standard output and standard error, at most [`Limits::output_max_bytes`].
     pub output: Vec<u8>,
     /// How long it took.
     pub elapsed: Duration,
 }
 
-/// What one run may use.
+/// The limits of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest run; then it is stopped.
     pub timeout: Duration,
     /// Most memory, in bytes.
     pub memory_max_bytes: u64,
-    /// Most output kept; the rest is read and dropped, and a note says so.
+    /// Maximum size of the kept output; the rest is read and dropped, with a note.
     pub output_max_bytes: usize,
     /// Most bytes one run may append in all.
     pub append_max_bytes: usize,
@@ -164,7 +163,7 @@ pub enum Rest {
     Stop,
 }
 
-/// What becomes of the run in progress when it is stopped.
+/// The outcome of the run in progress when it is stopped.
 pub(crate) fn cancelled() -> Error {
     Code::RunCancelled.error("its process was stopped")
 }
@@ -187,7 +186,7 @@ pub trait Progress {
         Rest::Run
     }
 
-    /// All runs have ended, and the executor is about to give back what they used. It says so only if that takes time.
+    /// All runs have ended, and the executor is about to free their resources. It reports this only if that takes time.
     fn over(&mut self) {}
 }
 

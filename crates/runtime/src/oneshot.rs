@@ -1,7 +1,7 @@
 //! One process per run: the record on standard input, the exit status as the outcome. So a shell script is a function.
 //!
-//! What it appends it writes to descriptor 3, one line `LOG<TAB>TEXT` per record. A run ends with its process: what
-//! that left running in its group is killed.
+//! It appends by writing to descriptor 3, one line `LOG<TAB>TEXT` per record. A run ends with its process: all other processes of its group
+//! are then killed.
 
 use crate::{
     Call, Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Progress, Rest, Result,
@@ -92,7 +92,7 @@ impl OneshotExecutor {
 }
 
 impl Executor for OneshotExecutor {
-    /// Only a stop is heard of: whoever has others run what is left gives a batch of one run.
+    /// Only a stop is handled here: a caller that lets other executors run the rest passes a batch of one run.
     fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
         for (i, call) in batch.iter_mut().enumerate() {
             let completion = self.run_one(call, progress);
@@ -101,7 +101,7 @@ impl Executor for OneshotExecutor {
     }
 }
 
-/// The record as a file in memory: nobody has to feed a pipe while the process runs.
+/// The record as a file in memory, so that no thread has to feed a pipe while the process runs.
 fn input(payload: &[u8]) -> std::io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("record", MemfdFlags::CLOEXEC)?);
     file.write_all(payload)?;

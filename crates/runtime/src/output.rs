@@ -20,7 +20,7 @@ impl Output {
         self.dropped_bytes += drop.len() as u64;
     }
 
-    /// What was kept so far, for a message about a failure.
+    /// The output so far, for a message about a failure.
     pub(crate) fn kept(&self) -> &[u8] {
         &self.kept
     }

@@ -1,5 +1,5 @@
-//! The clock and the random numbers of atomic runs: made from what the journal says, so that the same attempt can be run
-//! again with the same ones and neither is an entry.
+//! The clock and the random numbers of atomic runs: derived from the journal, so that an attempt can be repeated with the same values
+//! without an entry for each.
 
 use millrace_wire::{EventId, Hlc};
 use sha2::{Digest as _, Sha256};

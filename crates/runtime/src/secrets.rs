@@ -1,6 +1,6 @@
 //! Secrets of a function: files that only its processes can read; their values are masked in everything that is reported of its runs.
 //!
-//! A value is in no argument and no variable; `MILLRACE_SECRETS` says in which directory the files are.
+//! No argument and no variable contains a value; `MILLRACE_SECRETS` names the directory of the files.
 
 use crate::{Call, Code, Completion, Error, Executor, Outcome, Progress, Rest, Result, child::Scratch};
 use rustix::fs::MemfdFlags;
@@ -24,7 +24,7 @@ pub type SecretBytes = Zeroizing<Vec<u8>>;
 
 /// The variable that says in which directory a process finds its secrets.
 pub(crate) const VARIABLE: &str = "MILLRACE_SECRETS";
-/// Only who it is for may read a secret, and nobody may write it.
+/// A secret is readable only for its function, and writable for nobody.
 const MODE: u32 = 0o400;
 /// No longer list is taken from a host.
 const LIST_MAX_BYTES: u64 = 4 << 20;
@@ -77,7 +77,7 @@ impl Secrets {
         Ok(file.into())
     }
 
-    /// What [`Secrets::hand_over`] handed over.
+    /// The result of [`Secrets::hand_over`].
     pub(crate) fn take_over(from: OwnedFd) -> io::Result<Self> {
         let file = File::from(from);
         let length = file.metadata()?.len().min(LIST_MAX_BYTES);
@@ -138,7 +138,7 @@ impl Secrets {
         masked
     }
 
-    /// The same of an error that tells what a function said.
+    /// The same for an error with output of a function.
     pub fn mask_error(&self, error: Error) -> Error {
         let detail = self.mask(error.detail().as_bytes().to_vec());
         if detail == error.detail().as_bytes() { error } else { error.code().error(String::from_utf8_lossy(&detail)) }
@@ -167,7 +167,7 @@ fn part<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
 pub struct SecretFiles(Scratch);
 
 impl SecretFiles {
-    /// The files, in a new directory in `base` that nobody else can enter.
+    /// The files, in a new private directory in `base`.
     pub fn new(base: &Path, secrets: &Secrets) -> Result<Self> {
         let scratch = Scratch::empty(base)?;
         let written = secrets.write_to(scratch.path(), None);
@@ -181,7 +181,7 @@ impl SecretFiles {
     }
 }
 
-/// An executor whose runs tell no secret: neither what they print nor what they fail with.
+/// An executor that masks secrets in the output and the errors of runs.
 pub struct RedactingExecutor {
     inner: Box<dyn Executor>,
     secrets: Arc<Secrets>,

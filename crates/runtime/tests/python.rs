@@ -366,7 +366,7 @@ fn a_killed_zygote_is_replaced() {
 }
 
 #[test]
-fn a_zygote_that_lies_about_its_workers_has_nobody_killed() {
+fn a_zygote_that_reports_false_process_ids_gets_no_process_killed() {
     let mut bystander = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
     let fixture = functions(&format!(
         "import os\nfork = os.fork\nos.fork = lambda: fork() and {}\ndef f(record, ctx):\n    ctx.append('out', [os.getpid()])\n",

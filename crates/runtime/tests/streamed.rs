@@ -315,7 +315,7 @@ fn an_atomic_run_of_the_same_program_is_answered_nothing() {
 }
 
 #[test]
-fn every_runtime_tells_the_attempt_and_a_key_that_stays() {
+fn every_runtime_passes_the_attempt_and_a_constant_key() {
     let c = r#"
         char key[MR_RUN_ID_MAX + 1];
         mr_idempotency_key(key);

@@ -1,4 +1,4 @@
-//! Randomness that follows from a seed.
+//! Pseudorandom choices from a seed.
 
 /// A generator: SplitMix64.
 #[derive(Clone, Debug)]

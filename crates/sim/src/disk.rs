@@ -1,4 +1,4 @@
-//! A disk: what was written, and how much of it a power failure leaves.
+//! A simulated disk: written data, and the part of it that survives a power failure.
 
 use crate::{Chance, Mischief};
 use millrace_group::{Command, Payloads, Place, Recovered, State, Turn, Write};

@@ -4,7 +4,7 @@
 //!  World::run(seed) ── every millisecond: nemesis ─> network, disks ─> ticks, messages, flushes ─> Replica ─> invariants
 //! ```
 //!
-//! The replicas are the product's; what drives them here does what `node`'s driver does. A run is a function of its seed and
+//! The replicas are those of the product; the simulation takes the place of the driver in `node`. A run is a function of its seed and
 //! [`Setting`]: the same again gives the same [`Report::digest`], and a violated invariant names the seed that shows it.
 
 mod chance;

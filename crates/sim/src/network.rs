@@ -1,4 +1,4 @@
-//! A network: messages are late, lost, doubled and overtaken, and some ways are cut, each in one direction.
+//! A simulated network: delays, loses, duplicates and reorders messages, and cuts connections in one direction.
 
 use crate::Chance;
 use std::collections::{BTreeMap, BTreeSet};

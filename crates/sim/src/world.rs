@@ -1,4 +1,4 @@
-//! The hosts of a group, what happens to them, and what is looked at meanwhile.
+//! The hosts of a group, the faults, and the checks after each step.
 
 use crate::{
     Chance,

@@ -14,7 +14,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn whatever_crashes_and_is_lost_a_group_keeps_what_it_acknowledged_in_one_order() {
+fn a_group_keeps_acknowledged_records_in_one_order_despite_crashes_and_losses() {
     let (mut crashes, mut terms, mut acknowledged) = (0, 0, 0);
     for (hosts, grows) in [(3, false), (3, true), (5, true)] {
         for seed in seeds() {
@@ -30,7 +30,7 @@ fn whatever_crashes_and_is_lost_a_group_keeps_what_it_acknowledged_in_one_order(
 }
 
 #[test]
-fn logs_are_trimmed_and_whoever_was_away_catches_up_by_a_snapshot() {
+fn logs_are_trimmed_and_absent_hosts_catch_up_with_a_snapshot() {
     let (mut received, mut trimmed) = (0, 0);
     for (hosts, grows, history) in [(3, false, 20), (3, false, 1 << 20), (5, true, 20), (3, true, 1 << 20)] {
         for seed in seeds() {

@@ -1,13 +1,12 @@
-//! Threads that do not vanish unnoticed.
+//! Detects threads that vanish.
 //!
-//! A thread can be gone without a word: a system call that ends only it, a tool, a defect. What it held is held for ever,
-//! and a host that goes on without it hangs in part. So every long-lived thread is started by [`spawn`] and is in one
-//! table until it says that it ends. A host calls [`guard`]: two watchers look at the table every two seconds, by turns, each
-//! at the other too, and end the process at once, loudly, when a thread is missing. A thread that panics ends it
-//! likewise, and so does a task that carries a [`Fuse`]. The journal needs no more than that: it recovers, and
-//! the host's supervisor starts it again.
+//! A thread can end without notice: by a system call that ends only this thread, by a tool, by a defect. Its locks are then never released,
+//! and a host that continues without it hangs in part. So every long-lived thread is started by [`spawn`] and is in a table until it ends
+//! normally. A host calls [`guard`]: two watchers check the table in turn every two seconds, and each other, and end the process with an
+//! error when a thread is missing. A thread that panics ends the process too, and so does a task with a [`Fuse`]. This is sufficient: the
+//! journal recovers, and the host's supervisor starts it again.
 //!
-//! The watchers take no lock and allocate nothing: a thread that vanished may have held the lock of either.
+//! The watchers take no lock and allocate no memory, because a thread that vanished may have held the lock of either.
 
 #[allow(unsafe_code)]
 mod system;
@@ -28,13 +27,13 @@ const SLOTS: usize = 8192;
 const EVERY: Duration = Duration::from_secs(2);
 /// A thread that was started and has not come to the table after so many looks never will: five minutes' worth.
 const LOOKS_MAX: u16 = 150;
-/// How long whoever finds that somebody is missing waits for another who reports it already.
+/// How long a watcher that misses a thread waits for another one that is already reporting it.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
 const PANICKED: &str = "panicked; what it said stands above";
 /// Longest report.
 const REPORT_BYTES_MAX: usize = 1024;
 
-/// One thread: 0 is nobody; otherwise the process in the upper half and the thread in the lower, 0 until it has begun.
+/// One thread: 0 for none; otherwise the process in the upper half and the thread in the lower, 0 until it has begun.
 struct Slot {
     who: AtomicU64,
     /// The first sixteen bytes of its name.
@@ -65,7 +64,7 @@ pub fn spawn<T: Send + 'static>(
     })
 }
 
-/// Has the calling thread, which somebody else started, be missed until the value is dropped.
+/// Adds the calling thread, which other code started, to the table until the value is dropped.
 ///
 /// # Errors
 ///
@@ -138,7 +137,7 @@ impl Drop for Seat {
     }
 }
 
-/// A thread that is missed if it vanishes. Dropping it says that the thread ends as it should.
+/// An entry of the table. Dropping it means that the thread ends normally.
 pub struct Watched {
     seat: Seat,
     _of_this_thread: PhantomData<*const ()>,
@@ -152,8 +151,8 @@ impl Drop for Watched {
     }
 }
 
-/// Carried by a task that the process cannot do without, until it ends: dropped by a panic, it ends a guarded process
-/// as the panic of a thread does. A task's own runtime would go on without it.
+/// Held by a task that the process needs: if a panic drops it, it ends a guarded process as the panic of a thread does. The task's runtime
+/// would continue without the task.
 pub struct Fuse(pub &'static str);
 
 impl Drop for Fuse {
@@ -176,7 +175,7 @@ fn name(slot: &Slot) -> [u8; 16] {
     name
 }
 
-/// One look at everybody. `waited` counts the looks for which a thread that was started has not begun.
+/// Checks all threads once. `waited` counts the checks since a thread was started without having begun.
 fn look(process: u32, waited: &mut [u16]) {
     for (slot, waited) in TABLE.iter().zip(waited).take(USED.load(SeqCst)) {
         let who = slot.who.load(SeqCst);
@@ -193,14 +192,14 @@ fn look(process: u32, waited: &mut [u16]) {
     }
 }
 
-/// Says what happened and ends the process, without a lock, without memory, without waiting for anybody.
+/// Prints the reason and ends the process, without taking a lock, allocating memory or waiting.
 fn end(code: Code, kind: &str, name: &[u8], what: &str) -> ! {
     if REPORTING.swap(true, SeqCst) {
         thread::sleep(REPORT_PATIENCE);
     }
     let mut report = Report { bytes: [0; REPORT_BYTES_MAX], length: 0 };
     let name = std::str::from_utf8(name).unwrap_or("?").trim_end_matches('\0');
-    // What does not fit is cut off.
+    // Text that does not fit is cut off.
     let _ = write!(
         report,
         "error[{}]: {kind} '{name}' {what}\n  cause: {}\n  remedy: {}\n",

@@ -2,7 +2,7 @@
 
 use std::{fs::File, io::Read};
 
-/// Standard error may be a pipe that nobody reads; the report then has this long to get in.
+/// Standard error may be a pipe without a reader; the report is given up after this time.
 const REPORT_MS_MAX: libc::c_int = 1_000;
 
 /// The kernel's number of the calling thread.
@@ -11,7 +11,7 @@ pub(crate) fn thread_id() -> u32 {
     unsafe { libc::gettid() }.unsigned_abs()
 }
 
-/// Whether this process has no such thread any more.
+/// Whether this process no longer has this thread.
 pub(crate) fn is_gone(process: u32, thread: u32) -> bool {
     // SAFETY: signal 0 is not sent; it only asks.
     let asked = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
@@ -21,7 +21,7 @@ pub(crate) fn is_gone(process: u32, thread: u32) -> bool {
     is_unknown || (process == thread && first_is_over())
 }
 
-/// Whether the first thread has ended while others go on.
+/// Whether the first thread has ended while others continue.
 fn first_is_over() -> bool {
     let mut text = [0; 128];
     let Ok(length) = File::open("/proc/self/stat").and_then(|mut file| file.read(&mut text)) else { return false };

@@ -31,7 +31,7 @@ pub enum Defence {
     HostUser = 1 << 8,
     /// A host knows its own user only, at a loopback address.
     LoopbackUser = 1 << 9,
-    /// Nobody is known at a loopback address who may be a function.
+    /// A connection at a loopback address that may come from a function has no owner's rights.
     Function = 1 << 10,
     /// Nothing is spoken in clear beyond this machine.
     Clear = 1 << 11,
@@ -41,13 +41,13 @@ pub enum Defence {
     Origin = 1 << 13,
     /// Idempotency keys belong to the principal.
     OwnKeys = 1 << 14,
-    /// Files with secrets are refused if anybody else could have touched them.
+    /// Files with secrets are refused if another user could have read or changed them.
     SecretFiles = 1 << 15,
     /// Streams from other namespaces belong to the principal that opened them.
     OwnStreams = 1 << 16,
-    /// A refusal does not tell whether there is what nobody may see.
+    /// A refusal does not reveal whether a hidden object exists.
     Existence = 1 << 17,
-    /// Whoever has shown nothing leaves room for others.
+    /// Unauthenticated connections make room for others.
     Unknown = 1 << 18,
 }
 

@@ -1,6 +1,6 @@
 //! One error type for the whole project: a stable code and the details.
 //!
-//! The remedy is not carried along; it belongs to the code and is looked up when the error is shown.
+//! The remedy is not part of the error; it belongs to the code and is looked up when the error is shown.
 
 use std::{fmt, num::NonZeroU32};
 
@@ -23,15 +23,15 @@ struct Row {
 /// The class of an error code, to handle several codes alike; in Python each is a class of exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// What was asked for cannot be, as it was asked.
+    /// The request is invalid.
     Invalid,
     /// Not permitted.
     Denied,
     /// No such log, record, function, run, namespace or peer.
     NotFound,
-    /// It exists already, or somebody uses it.
+    /// It exists already, or is in use.
     Conflict,
-    /// It was there, and is not kept any more.
+    /// It existed, and is no longer kept.
     Gone,
     /// Too much is pending or in use.
     Busy,
@@ -87,12 +87,12 @@ impl Code {
         Error { code: self, retry_after_ms: None, detail: detail.into().into_boxed_str() }
     }
 
-    /// What sort of error it is.
+    /// The kind of the error.
     pub fn kind(self) -> ErrorKind {
         self.row().kind
     }
 
-    /// The status of an HTTP answer that tells of it.
+    /// The status of an HTTP answer with this error.
     pub fn http_status(self) -> u16 {
         self.row().http
     }
@@ -102,7 +102,7 @@ impl Code {
         self.row().exit
     }
 
-    /// When it makes sense to try again, if waiting alone may help and nobody knows better.
+    /// The default time after which to retry, if waiting alone may help.
     fn retry_after_ms(self) -> Option<u32> {
         self.row().retry_ms
     }
@@ -120,7 +120,7 @@ pub fn catalogue() -> impl Iterator<Item = (Code, &'static str, &'static str, &'
     ROWS.iter().map(|row| (row.code, row.id, row.cause, row.remedy))
 }
 
-/// What went wrong: a stable code, and the particulars of this case.
+/// An error: a stable code, and the details of this case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     code: Code,

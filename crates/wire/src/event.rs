@@ -1,4 +1,4 @@
-//! Event ids: the id of everything that happens, everywhere.
+//! Event ids, which are unique across all namespaces.
 //!
 //! ```text
 //!  127            80 79        56 55                    0
@@ -7,9 +7,8 @@
 //! +-----------------+------------+-----------------------+
 //! ```
 //!
-//! The epoch is bumped durably at every unclean open or restore, so no id is ever used twice: sequence numbers that
-//! were handed out and lost come again only under a later epoch. Bounds: 2^24 unclean opens; 2^56 entries (at 5 million
-//! a second, 456 years).
+//! Every unclean open and every restore increments the epoch durably, so no id is used twice: lost sequence numbers are assigned again only
+//! with a later epoch. Bounds: 2^24 unclean opens; 2^56 entries (at 5 million a second, 456 years).
 
 use crate::{Code, Error};
 use std::{cmp::Ordering, fmt, str::FromStr};

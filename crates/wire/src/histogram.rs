@@ -1,4 +1,4 @@
-//! How long something took, counted in buckets: what Prometheus calls a histogram.
+//! A histogram of durations in buckets, as in Prometheus.
 
 use crate::Name;
 use std::{
@@ -65,7 +65,7 @@ impl Histogram {
     }
 }
 
-/// Functions that are measured each by itself. Those beyond are not: each has many series, which whoever collects them pays for.
+/// The maximum number of functions with histograms of their own. Others have none, because each function adds many series to a metrics database.
 pub const FUNCTIONS_MAX: usize = 100;
 
 /// How long things took, of one namespace.

@@ -1,4 +1,4 @@
-//! Ids, names, addresses, error codes and messages: the words that every other crate speaks.
+//! Ids, names, addresses, error codes and messages: the types that all other crates share.
 //!
 //! This crate does no I/O and imports nothing of ours. Names are validated here and nowhere else.
 

@@ -1,7 +1,7 @@
-//! Names: the one place that decides what may name a namespace, a log or a function.
+//! Names of namespaces, logs and functions, and the only code that validates them.
 //!
-//! A segment is 1 to 64 of `[A-Za-z0-9_.-]`, not starting with a dot. A [`Name`] is one segment; a [`LogName`] is 1 to 8
-//! of them joined by `/`, at most 255 bytes. So no name can climb out of a directory, hide, or look like another.
+//! A segment is 1 to 64 of `[A-Za-z0-9_.-]`, not starting with a dot. A [`Name`] is one segment; a [`LogName`] is 1 to 8 of them joined by
+//! `/`, at most 255 bytes. So no name can leave a directory, be a hidden file, or look like another name.
 
 use crate::{Code, Error, Result};
 use std::{fmt, ops::Deref, str::FromStr};

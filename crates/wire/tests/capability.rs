@@ -249,7 +249,7 @@ fn no_byte_of_a_token_can_be_changed() {
 }
 
 #[test]
-fn what_must_be_refused_is() {
+fn invalid_tokens_are_refused() {
     let keys = TestKeys::new();
     refused::check(&keys);
 }

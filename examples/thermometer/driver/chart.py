@@ -78,7 +78,7 @@ class Picture:
                 nearest_sensor=(self.errors[1].estimate, 0.9),
                 prediction=(self.prediction, 1.6),
             )
-            caption(close, f"{span(begin, end)}: {in_words(length_s)} in which the mean error was that of the whole")
+            caption(close, f"{span(begin, end)}: {in_words(length_s)} with an error close to the mean")
             self.error_over_time(error)
             return save(figure, path)
 

@@ -63,7 +63,7 @@ class Readings:
     def summary(self, step_s: int) -> str:
         gaps, lacking = self.gaps(step_s)
         counts = [
-            f"{gaps} gaps ({lacking} steps)" if gaps else "no gap",
+            f"gaps: {gaps} ({lacking} steps missing)" if gaps else "no gaps",
             f"{self.missing} missing" if self.missing else "",
             f"{self.duplicates} twice" if self.duplicates else "",
             f"({self.contradictions} with another value: the first counts)" if self.contradictions else "",

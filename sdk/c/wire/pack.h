@@ -16,7 +16,7 @@ typedef struct mrw_bytes {
     size_t size;
 } mrw_bytes;
 
-/* What is left to read. */
+/* The rest of the input. */
 typedef struct mrw_reader {
     const uint8_t *at, *end;
 } mrw_reader;

@@ -40,7 +40,7 @@ typedef struct mrw_id {
     uint8_t bytes[16];
 } mrw_id;
 
-/* What a failure says about trying again. */
+/* When to retry, according to a failure. */
 typedef struct mrw_retry {
     bool given;
     uint32_t after_ms;
@@ -102,7 +102,7 @@ typedef struct mrw_deliver { uint64_t link, first; bool gap; mrw_array items; /*
 typedef struct mrw_refused { bool given; mrw_bytes code, detail; mrw_retry retry; } mrw_refused;
 typedef struct mrw_delivered { uint64_t number; mrw_refused refused; } mrw_delivered;
 
-/* What goes with every message. */
+/* The fields of every message. */
 typedef struct mrw_heading {
     uint64_t request; /* that it makes or answers; 0 concerns the whole connection */
     uint64_t hlc;     /* the sender's clock; 0 if it has none */

@@ -13,8 +13,8 @@ A function runs for every record of the logs it is bound to:
     def smooth(record: millrace.Record, ctx: millrace.Context) -> None:
         ctx.append("clean/kitchen", {"celsius": record.json()["celsius"]})
 
-What a function needs is pure Python and always there inside a worker, installed or not. The rest is loaded when it is
-first used.
+The parts that a function needs are pure Python and always available in a worker, even if the package is not installed.
+The rest is loaded when it is first used.
 """
 
 from __future__ import annotations

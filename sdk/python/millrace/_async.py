@@ -1,6 +1,6 @@
 """The same namespace for programs that use asyncio.
 
-What cannot wait is done at once, on the event loop: an append to mapped files takes less than passing it to a thread.
+Calls that cannot wait are executed at once, on the event loop: an append to mapped files takes less time than passing it to a thread.
 Appends and reads through a host are all in flight together over one connection. Everything else is done by threads that
 belong to the namespace; a tail has one of its own while it waits.
 """
@@ -75,7 +75,7 @@ class AsyncRecords(AsyncIterator[StoredRecord]):
             self._batch.extend(await run(self._threads, self._records.batch, _BATCH_MAX))
             self.incarnation = self._records.incarnation
         except BaseException:
-            # The thread may have taken records that nobody gets any more.
+            # The thread may have taken records that are no longer needed.
             self._close()
             raise
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def deploy(namespace: Namespace, handler: Handler, source: Optional[str], settings: dict[str, Any]) -> Deployed:
-    """Deploys `handler` with what its decorator says, and `settings` before that."""
+    """Deploys `handler` with the settings of its decorator; `settings` take precedence."""
     if not isinstance(namespace, _native.LocalNamespace):
         raise _native.error("MR6107", f"a function is deployed into files; '{namespace.address}' is an address")
     decorated = getattr(handler, "__millrace__", None)

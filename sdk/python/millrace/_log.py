@@ -146,7 +146,7 @@ class Log(Generic[T]):
     def to_pandas(self, start: Optional[int] = None, stop: Optional[int] = None) -> pandas.DataFrame:
         """The records as a data frame: the rows of Arrow batches, or a row per record with its number as index.
 
-        Dicts become columns beside `time`; any other value stands in the column `value`. Needs the package `pandas`.
+        Dicts become columns beside `time`; any other value is in the column `value`. Needs the package `pandas`.
         """
         pandas = package("pandas")
         if isinstance(self.codec, Arrow):

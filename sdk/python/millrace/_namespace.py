@@ -29,7 +29,7 @@ _BATCH_MAX = 1024
 
 
 class Records(Protocol):
-    """Records one after the other. `next` is the number of the next one: where to go on later."""
+    """Iterates over records. `next` is the number of the next one, at which to resume later."""
 
     @property
     def next(self) -> int: ...
@@ -53,13 +53,13 @@ class Records(Protocol):
 class Namespace(ABC):
     """An open namespace. Use it in a `with` statement, or close it; threads may share it.
 
-    `address` is where it is, `id` its identity, `durability` what an append waits for unless it says otherwise:
+    `address` is where it is, `id` its identity, `durability` the default durability of appends:
     "disk" (survives a power failure) or "memory" (survives the death of every process).
     """
 
     __slots__ = ()
 
-    # What a place implements; the native classes do.
+    # Implemented by the native classes.
 
     if TYPE_CHECKING:
 
@@ -84,12 +84,12 @@ class Namespace(ABC):
         cause: Optional[str] = None,
         patience: float = 0.0,
     ) -> int:
-        """Appends a record and returns its sequence number, once it is as durable as asked.
+        """Appends a record and returns its sequence number, once it has the requested durability.
 
         `data` is bytes, text, or anything JSON can express. `function` names one more function to run for the record.
-        An append with a `key` (1 to 128 bytes) that was used before is answered as it was then: so it can be repeated
-        when nobody knows whether it happened. `cause` is the id of what caused the record, if that is known. While too
-        many runs are pending, `patience` is how many seconds to wait for room before `Busy` is raised.
+        With a `key` (1 to 128 bytes) a repeated append gets the first answer, so it can be repeated safely when its
+        outcome is unknown. `cause` is the id of the record's cause, if it is known. While too many runs are pending, `patience` is how
+        many seconds to wait for room before `Busy` is raised.
         """
 
     @abstractmethod
@@ -167,11 +167,11 @@ class Namespace(ABC):
 
     @abstractmethod
     def ask_repair(self, request: str) -> str:
-        """What `repair` is made of: a request as JSON, and the repair as it is then."""
+        """The basis of `repair`: takes a request as JSON, and returns the state of the repair."""
 
     @abstractmethod
     def repair_code(self, function: str, source: str, since: Optional[str], reason: str, append_new: bool) -> str:
-        """What `repair` is made of: gives a function other code."""
+        """The basis of `repair`: replaces a function's code."""
 
     @abstractmethod
     def repair_here(self) -> None:
@@ -181,7 +181,7 @@ class Namespace(ABC):
     def close(self) -> None:
         """Closes it; closing twice is fine."""
 
-    # What follows from it.
+    # Methods based on the above.
 
     def append_many(
         self,
@@ -225,10 +225,10 @@ class Namespace(ABC):
     def tail(
         self, log: str, start: Optional[int] = None, *, timeout: Optional[float] = None, incarnation: int = 0
     ) -> Records:
-        """The records from `start` on, and then each that comes; by default only those to come.
+        """The records from `start` on, and then each new one; by default only new ones.
 
-        It ends when nothing came for `timeout` seconds; without one it never ends, until Ctrl-C. To go on later where a
-        tail stood, give its `next` and its `incarnation`: then a log that was recreated meanwhile raises `Gone`.
+        It ends after `timeout` seconds without a record; without `timeout` it ends only with Ctrl-C. To resume a tail later,
+        pass its `next` and its `incarnation`: then a log that was recreated meanwhile raises `Gone`.
         """
         return self.records(log, self.latest(log) + 1 if start is None else start, None, timeout, incarnation)
 
@@ -241,7 +241,7 @@ class Namespace(ABC):
 
     def logs(self) -> list[LogStat]:
         """Every log, by name."""
-        return [_views.log_stat(told) for told in self._list("logs")]
+        return [_views.log_stat(document) for document in self._list("logs")]
 
     @overload
     def log(self, name: str) -> Log[bytes]: ...
@@ -257,7 +257,7 @@ class Namespace(ABC):
 
     def functions(self) -> list[FunctionStat]:
         """Every function, by name."""
-        return [_views.function_stat(told) for told in self._list("functions")]
+        return [_views.function_stat(document) for document in self._list("functions")]
 
     def function(self, name: str) -> FunctionStat:
         """One function."""
@@ -280,12 +280,12 @@ class Namespace(ABC):
         options = {"function": function, "log": log, "state": state, "limit": str(limit)}
         runs: list[Run] = []
         while True:
-            told = self._ask("runs", options)
-            runs += map(_views.run, told["runs"])
-            # A host looks at so many runs for one answer, and says where to go on.
-            if len(runs) >= limit or not told.get("next"):
+            document = self._ask("runs", options)
+            runs += map(_views.run, document["runs"])
+            # A host examines a limited number of runs for one answer, and returns where to continue.
+            if len(runs) >= limit or not document.get("next"):
                 return runs
-            options |= {"before": told["next"], "limit": str(limit - len(runs))}
+            options |= {"before": document["next"], "limit": str(limit - len(runs))}
 
     def run(self, id: str) -> Run:
         """One run: what caused it, what it read and appended, how it ended."""
@@ -296,9 +296,9 @@ class Namespace(ABC):
         return _views.why(self._ask("why", {"target": target}))
 
     def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:
-        """Deploys a function that `@millrace.function` decorates; `settings` go before what the decorator says.
+        """Deploys a function that `@millrace.function` decorates; `settings` take precedence over those of the decorator.
 
-        Its code is the file that it stands in, or the directory `source`. It runs when a host does: `millrace serve`.
+        Its code is the file that defines it, or the directory `source`. A host runs it: `millrace serve`.
         """
         from millrace._deploy import deploy
 
@@ -336,7 +336,7 @@ class Namespace(ABC):
         """Amends records of a log that is declared amendable; returns how many amendments of the log wait.
 
         `values` is `{seqno: value}`, or a data frame with the columns `seqno` and `value`; None as a value takes the record away.
-        The host repairs the log when the log's policy says so (`amend_count` and `amend_age` in millrace.toml).
+        The host repairs the log by the log's policy (`amend_count` and `amend_age` in millrace.toml).
         """
         from millrace.repairs import amend
 
@@ -347,12 +347,12 @@ class Namespace(ABC):
         return json.loads(self.show(what, **given))
 
     def _list(self, what: str) -> list[Any]:
-        """All items of a list that a host tells in parts."""
-        told = self._ask(what)
-        items: list[Any] = list(told[what])
-        while told.get("next"):
-            told = self._ask(what, {"after": told["next"]})
-            items += told[what]
+        """All items of a list that a host returns in parts."""
+        document = self._ask(what)
+        items: list[Any] = list(document[what])
+        while document.get("next"):
+            document = self._ask(what, {"after": document["next"]})
+            items += document[what]
         return items
 
     def __enter__(self: N) -> N:

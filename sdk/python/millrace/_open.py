@@ -45,7 +45,7 @@ def create(
 ) -> Namespace:
     """Makes a namespace in a new or empty directory, and opens it.
 
-    What it is made with holds for its life: what an append waits for by default, the size of a journal segment (a power
+    These settings are fixed: the default durability of appends, the size of a journal segment (a power
     of two from 1 MiB), how many bytes of segments are kept even if nothing needs them, and for how many seconds.
     """
     text = os.fspath(path)

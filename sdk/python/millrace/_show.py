@@ -50,7 +50,7 @@ def log(log: Log[Any]) -> str:
         try:
             value: object = log.codec.decode(record.data)
         except Exception:
-            # Somebody else may have appended it; the bytes are shown instead.
+            # Another program may have appended it; the bytes are shown instead.
             value = record.data
         rows.append((record.seqno, record.time.isoformat(" ", "milliseconds"), value))
     return _table(f"log {log.name}: {len(log)} records", ("seqno", "time", "value"), rows)

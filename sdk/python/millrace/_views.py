@@ -79,7 +79,7 @@ class Run:
     attempts: tuple[Attempt, ...] = ()
     reads: tuple[RecordRef, ...] = ()
     appends: tuple[RecordRef, ...] = ()
-    #: What it printed.
+    #: Its output.
     output: str = ""
     #: Why it failed for good, if it did: a code, and what was wrong.
     error: Optional[tuple[str, str]] = None
@@ -131,55 +131,55 @@ def _refs(refs: list[dict[str, Any]]) -> tuple[RecordRef, ...]:
     return tuple(RecordRef(ref["log"], ref["seqno"]) for ref in refs)
 
 
-def log_stat(told: dict[str, Any]) -> LogStat:
-    functions = tuple(told.get("functions") or ())
-    return LogStat(told["name"], told["history"], told["earliest"], told["latest"], functions)
+def log_stat(document: dict[str, Any]) -> LogStat:
+    functions = tuple(document.get("functions") or ())
+    return LogStat(document["name"], document["history"], document["earliest"], document["latest"], functions)
 
 
-def function_stat(told: dict[str, Any]) -> FunctionStat:
+def function_stat(document: dict[str, Any]) -> FunctionStat:
     return FunctionStat(
-        told["name"],
-        told["triggered"],
-        told["done"],
-        told["pending"],
-        told.get("runtime"),
-        tuple(told.get("on") or ()),
-        told.get("code"),
-        _error(told),
+        document["name"],
+        document["triggered"],
+        document["done"],
+        document["pending"],
+        document.get("runtime"),
+        tuple(document.get("on") or ()),
+        document.get("code"),
+        _error(document),
     )
 
 
-def run(told: dict[str, Any]) -> Run:
-    ended = told.get("ended")
+def run(document: dict[str, Any]) -> Run:
+    ended = document.get("ended")
     return Run(
-        id=told["id"],
-        function=told["function"],
-        state=told["state"],
-        record=RecordRef(told["log"], told["seqno"]),
-        caused_by=told.get("caused_by"),
-        triggered=moment(told["triggered"]),
+        id=document["id"],
+        function=document["function"],
+        state=document["state"],
+        record=RecordRef(document["log"], document["seqno"]),
+        caused_by=document.get("caused_by"),
+        triggered=moment(document["triggered"]),
         ended=moment(ended) if ended else None,
-        attempts=tuple(Attempt(attempt["attempt"], moment(attempt["time"])) for attempt in told["attempts"]),
-        reads=_refs(told["reads"]),
-        appends=_refs(told["appends"]),
-        output=told.get("output") or "",
-        error=_error(told),
+        attempts=tuple(Attempt(attempt["attempt"], moment(attempt["time"])) for attempt in document["attempts"]),
+        reads=_refs(document["reads"]),
+        appends=_refs(document["appends"]),
+        output=document.get("output") or "",
+        error=_error(document),
     )
 
 
-def _error(told: dict[str, Any]) -> Optional[tuple[str, str]]:
-    error = told.get("error")
+def _error(document: dict[str, Any]) -> Optional[tuple[str, str]]:
+    error = document.get("error")
     return (error["code"], error["detail"]) if error else None
 
 
-def why(told: dict[str, Any]) -> Why:
+def why(document: dict[str, Any]) -> Why:
     def reason(one: dict[str, Any]) -> Reason:
         details = {key: value for key, value in one.items() if key not in ("reason", "text")}
         return Reason(one["reason"], one["text"], details)
 
-    return Why(told["target"], tuple(reason(one) for one in told["reasons"]))
+    return Why(document["target"], tuple(reason(one) for one in document["reasons"]))
 
 
 def deployed(text: str) -> Deployed:
-    told = json.loads(text)
-    return Deployed(told["name"], told["code"], told["change"])
+    document = json.loads(text)
+    return Deployed(document["name"], document["code"], document["change"])

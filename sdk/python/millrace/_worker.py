@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _CHANNEL = 3
 _WINDOW_BYTES = 256 << 10
-# Small, since `os.read` allocates it anew each time, and beyond 128 KiB that is a system call.
+# Small, because `os.read` allocates it each time, and beyond 128 KiB that is a system call.
 _RECEIVE_BYTES = 16 << 10
 _PROTOCOL_VERSION = 3
 
@@ -149,8 +149,7 @@ class Missing(Error, ImportError):
     """A part of this package, or a package it can use, is not installed."""
 
 
-# What a code of spec/errors.toml is in the tree, by its number.
-# fmt: off
+# The class of each code of spec/errors.toml, by its number. fmt: off
 _KINDS = {
     **dict.fromkeys((
         2007, 2019, 2108, 3011, 6009, 6050, 6061, 6062, 6134, 6175, 6190, 7012, 7016, 7109, 7204, 7207,
@@ -213,7 +212,7 @@ def error_of(
 
 
 class Settings:
-    """How a function is to run, as its decorator says; what is None is as millrace.toml has it by default."""
+    """The settings of a function's decorator; None means the default of millrace.toml."""
 
     __slots__ = ("name", "on", "options")
 
@@ -250,7 +249,7 @@ def function(
     sends: Sequence[str] = (),
     secrets: Sequence[str] = (),
 ) -> Callable[[H], H]:
-    """Says how a function is to be deployed, and leaves it the plain function that it is.
+    """Sets how a function is deployed, and returns the function unchanged.
 
         @millrace.function(on="raw", retries=5)
         def smooth(record: millrace.Record, ctx: millrace.Context) -> None:
@@ -288,7 +287,7 @@ def function(
     return decorate
 
 
-# What `import millrace` offers in a worker, installed or not.
+# The names that `import millrace` has in a worker, even if the package is not installed.
 OFFERED = (
     "Busy",
     "Conflict",

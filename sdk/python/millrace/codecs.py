@@ -176,7 +176,7 @@ class Custom(Generic[T]):
 
 
 def package(name: str) -> Any:
-    """An optional package, or an error that says how to get it."""
+    """Imports an optional package, or raises an error that names the command to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as why:

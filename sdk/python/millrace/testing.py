@@ -8,7 +8,7 @@
         run = logs.run(total, "orders", {"price": 2, "count": 1})
         assert [record.json() for record in run.appended] == [{"order": 2, "sum": 17}]
 
-What holds of a run in a host holds here: it reads logs as of its beginning, what it appends is there when it has succeeded or not
+A run follows the same rules as in a host: it reads logs as of its beginning, its appends become visible when it succeeds or not
 at all, and an append to a log that does not exist fails it.
 """
 
@@ -33,11 +33,11 @@ class Run:
 
     #: The record that it ran for.
     record: Record
-    #: What it appended to logs here, in order.
+    #: Its appends to logs here, in order.
     appended: list[Record] = field(default_factory=list)
-    #: What it appended to logs elsewhere: addresses and bytes.
+    #: Its appends to logs of other namespaces: addresses and bytes.
     sent: list[tuple[str, bytes]] = field(default_factory=list)
-    #: What it returned, of which a host takes no notice.
+    #: Its return value, which a host ignores.
     returned: object = None
 
 
@@ -127,7 +127,7 @@ class Logs:
         now: float = 1_700_000_000.0,
         secrets: Optional[Mapping[str, str]] = None,
     ) -> Run:
-        """Appends a record to a log and runs a function for it. What the function raises is raised, and nothing is appended but
+        """Appends a record to a log and runs a function for it. An exception of the function is raised here, and nothing is appended but
         the record."""
         return self.run_for(function, self.append(log, data), attempt=attempt, now=now, secrets=secrets)
 

@@ -1,4 +1,4 @@
-//! What methods are given: data, sequence numbers, times and words, and how long to try.
+//! Arguments of methods: data, sequence numbers, times, words and timeouts.
 
 use crate::errors::{OrRaise, refuse};
 use millrace_wire::{Code, Durability, EventId};

@@ -1,4 +1,4 @@
-//! `millrace._native`: what the Python package cannot do in Python.
+//! `millrace._native`: the native part of the Python package.
 //!
 //! ```text
 //! millrace (Python)  -- one API, codecs, async, reprs

@@ -1,7 +1,7 @@
 //! A namespace on this machine, by its mapped files: no host, no copy on the way, no other process.
 //!
-//! Whatever may wait for the disk, for room or for records lets other Python threads run meanwhile; what cannot wait
-//! keeps the interpreter, since giving it away costs as much as the append itself.
+//! Calls that may wait for the disk, for space or for records release the interpreter, so that other Python threads run meanwhile. Other
+//! calls keep it, because releasing it costs as much as the append itself.
 
 use crate::{
     arguments::{self, SLICE, Seqno, bytes_of, event, patiently, seconds, text},

@@ -5,7 +5,7 @@
 //!             drain() <-- eventfd <-- finished futures and their answers
 //! ```
 //!
-//! The tokio thread never needs the interpreter: a busy program would hold up every answer behind the one it waits for.
+//! The tokio thread never needs the interpreter; otherwise a busy program would delay all answers.
 
 use crate::{
     arguments::{self, Seqno, bytes_of, event, seconds, text},

@@ -1,4 +1,4 @@
-//! Records of a log one after the other: those that are there, or those that come, too.
+//! Iterates over the records of a log: the existing ones, or future ones as well.
 
 use crate::{
     arguments::{SLICE, text},

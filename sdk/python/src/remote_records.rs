@@ -1,4 +1,4 @@
-//! Records of a log on a host, one after the other: in pages those that are there, by a tail those that come.
+//! Iterates over the records of a log on a host: existing ones in pages, future ones with a tail.
 
 use crate::{
     arguments::text,

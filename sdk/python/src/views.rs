@@ -1,4 +1,4 @@
-//! What a namespace tells about itself, as JSON that `millrace._views` reads.
+//! Information about a namespace, as JSON that `millrace._views` reads.
 
 use millrace_node::{
     Attempt, Deployed, FunctionSpec, FunctionStat, Name, Namespace, RunFilter, RunView, Runtime, functions, pools,

@@ -89,7 +89,7 @@ def test_numbers_that_are_none_are_refused(ns: millrace.Namespace, seqno: int) -
         ns.get("raw", seqno)
 
 
-def test_a_batch_that_fails_tells_what_was_appended(ns: millrace.Namespace) -> None:
+def test_a_batch_that_fails_reports_what_was_appended(ns: millrace.Namespace) -> None:
     pairs = [("raw", b"1"), ("raw", b"2"), ("missing", b"3")]
     with pytest.raises(millrace.NotFound) as refused:
         ns.append_many([*[("raw", b"x")] * 1024, *pairs])

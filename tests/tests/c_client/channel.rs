@@ -122,7 +122,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, flip: Option<usize>) {
 }
 
 #[test]
-fn whoever_changes_a_byte_on_the_way_is_found_out() {
+fn a_byte_changed_in_transit_is_detected() {
     let (place, _host, port) = hub();
     let capability = issue(&place, "device.cap", &["--append", "raw"]);
     let listener = TcpListener::bind("127.0.0.2:0").unwrap();

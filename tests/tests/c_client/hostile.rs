@@ -418,7 +418,7 @@ fn appends_are_answered_in_any_order_and_each_is_told_once() {
 }
 
 #[test]
-fn a_host_that_dies_leaves_no_append_untold() {
+fn the_outcome_of_every_append_is_reported_when_the_host_dies() {
     let host = |listener: TcpListener| {
         let mut host = Host::greet(&listener);
         for _ in 0..10 {

@@ -81,10 +81,10 @@ fn quoted(text: &str) -> String {
 #[test]
 fn the_errors_in_c_are_the_catalogue() {
     let mut header = String::from(
-        "/* errors.h - every error code as a refusal. Made from spec/errors.toml: MILLRACE_BLESS=1 cargo test -p\n \
+        "/* errors.h - every error code as a refusal. Generated from spec/errors.toml: MILLRACE_BLESS=1 cargo test -p\n \
          * millrace-tests --test c_client */\n#ifndef MILLRACE_ERRORS_H\n#define MILLRACE_ERRORS_H\n\n",
     );
-    let mut table = String::from("/* Made from spec/errors.toml, as errors.h is. */\n");
+    let mut table = String::from("/* Generated from spec/errors.toml, as errors.h is. */\n");
     for (number, name, cause, remedy) in catalogue() {
         writeln!(header, "#define MRC_{} (-{number})", constant(&name)).expect("text can be written");
         writeln!(table, "    {{{number},\n{},\n{}}},", quoted(&cause), quoted(&remedy)).expect("text can be written");

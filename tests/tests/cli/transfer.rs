@@ -67,7 +67,7 @@ fn objects_become_columns_and_columns_objects() {
 }
 
 #[test]
-fn an_import_that_stops_says_how_to_go_on() {
+fn an_import_that_stops_reports_how_to_continue() {
     let place = place_with(&[]);
     place.write("x.ndjson", "{\"data\":1}\n\n{\"data\":2}\n{\"oops\":3}\n{\"data\":4}\n");
     let stopped = place.run(["log", "import", "to", "x.ndjson"]).fails("MR4011", 1);

@@ -109,7 +109,7 @@ fn leader(sites: &[Site]) -> usize {
 }
 
 #[test]
-fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost() {
+fn publishing_continues_when_the_leader_is_killed_and_nothing_acknowledged_is_lost() {
     let mut sites = three();
     let mut reported = BTreeMap::new();
     sites[1].topic(&["create", "env/raw", "--history", "1000"]).ok();

@@ -35,7 +35,7 @@ fn patient() -> Options {
 
 /// With `memory`, the end is what flushes.
 #[test]
-fn a_clean_end_waits_for_the_flush_of_what_was_only_in_memory() {
+fn a_clean_shutdown_flushes_everything_in_memory() {
     let place = Place::empty();
     application(&place, "memory", None);
     let farm = Watched::start(&place, &place.path().join("stderr"));

@@ -192,7 +192,7 @@ fn a_failed_flush_ends_the_host_and_the_next_one_has_all_that_was_acknowledged()
 
 /// While one flush lasts as long as the test wants, whoever does not wait for it goes on, and memory does not grow.
 #[test]
-fn a_slow_disk_holds_up_only_who_waits_for_it() {
+fn a_slow_disk_delays_only_requests_that_wait_for_it() {
     let place = Place::empty();
     application(&place, "disk", None);
     let farm = Watched::start(&place, &place.path().join("stderr"));

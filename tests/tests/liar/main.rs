@@ -39,7 +39,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn nothing_that_was_told_is_ever_missing() {
+fn nothing_that_was_sent_is_ever_missing() {
     let seconds = variable("MILLRACE_LIAR_SECONDS").unwrap_or(5);
     let first = variable("MILLRACE_SEED").unwrap_or_else(|| {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -66,7 +66,7 @@ fn nothing_that_was_told_is_ever_missing() {
 }
 
 #[test]
-fn a_place_at_the_gate_that_is_taken_out_is_caught() {
+fn a_place_at_the_gate_that_is_removed_is_detected() {
     let seed = variable("MILLRACE_SEED").unwrap_or(1);
     let only = std::env::var("MILLRACE_LIAR_SITE").unwrap_or_default();
     let sites = Site::ALL.into_iter().filter(|site| only.is_empty() || format!("{site:?}") == only);
@@ -76,7 +76,7 @@ fn a_place_at_the_gate_that_is_taken_out_is_caught() {
 
 /// What a streamed run publishes leaves by the same places as everything else; here it alone counts.
 #[test]
-fn what_streamed_runs_publish_is_missed_where_it_leaves() {
+fn removing_the_gate_for_streamed_appends_is_detected() {
     let seed = variable("MILLRACE_SEED").unwrap_or(1);
     let sites = [Site::Get, Site::Range, Site::Latest, Site::Inspect, Site::Send];
     let missed = missed(seed, sites.into_iter(), |lie| lie.contains("\"parts\"") || lie.contains("of streamed runs"));

@@ -79,7 +79,7 @@ fn open_connections(port: u16) -> usize {
 }
 
 #[test]
-fn floods_of_connections_keep_nobody_out_who_has_something_to_say() {
+fn floods_of_connections_do_not_keep_out_clients_with_requests() {
     const MOST: usize = 100;
     let place = place();
     let host = place.serve_tcp(["--connections-max", "100", "--patience", "9s"]);
@@ -112,7 +112,7 @@ fn floods_of_connections_keep_nobody_out_who_has_something_to_say() {
 }
 
 #[test]
-fn who_sends_or_takes_a_byte_a_second_is_given_up_and_harms_nobody() {
+fn clients_with_a_byte_per_second_are_disconnected_and_do_not_disturb_others() {
     let place = place();
     // The large record is taken by a host that has the usual patience with it.
     let patient = place.serve_tcp([] as [&str; 0]);

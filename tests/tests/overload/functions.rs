@@ -55,7 +55,7 @@ def quick(record, ctx):
 ";
 
 #[test]
-fn producers_far_beyond_a_function_are_told_busy_and_the_others_go_on() {
+fn producers_far_beyond_a_function_get_busy_and_others_continue() {
     let gate = tempfile::tempdir().unwrap();
     let go = gate.path().join("go");
     fs::write(&go, "").unwrap();
@@ -174,7 +174,7 @@ def quick(record, ctx): ctx.append('echoed', record.data)
 ";
 
 #[test]
-fn a_thousandfold_and_one_that_feeds_itself_are_bounded_and_harm_nobody() {
+fn multiplying_and_self_feeding_functions_are_bounded_and_do_not_disturb_others() {
     let logs = "[logs.in]\n[logs.wide]\n[logs.wide2]\n[logs.out]\n[logs.loop]\n[logs.other]\n[logs.echoed]";
     let retries = "retries = 1\nbackoff = \"1ms\"\n";
     let functions = [
@@ -266,7 +266,7 @@ def two(record, ctx): ctx.append('seen', b'2')
 }
 
 #[test]
-fn a_full_outbox_refuses_more_and_the_rest_goes_on() {
+fn a_full_outbox_refuses_messages_and_other_work_continues() {
     let logs = "[logs.in]\n[logs.other]\n[logs.echoed]";
     let to = "mr://127.0.0.1:9/nobody/there";
     let code = format!(

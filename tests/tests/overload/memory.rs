@@ -40,7 +40,7 @@ fn append_large(client: &mut Client, bytes: usize) -> u64 {
 }
 
 #[test]
-fn clients_that_never_read_large_answers_share_one_bound_and_the_others_go_on() {
+fn clients_that_never_read_large_answers_share_one_limit_and_others_continue() {
     const DEAF: usize = 90;
     let place = place(1000);
     // Anyone who waits for memory has it once others were given up.
@@ -130,7 +130,7 @@ fn web_clients_that_never_take_large_answers_share_the_same_bound() {
 }
 
 #[test]
-fn a_flood_of_large_records_is_taken_piece_by_piece_and_all_of_it() {
+fn a_flood_of_large_records_is_accepted_piece_by_piece_and_completely() {
     const MANY: usize = 48;
     const BYTES: usize = 14_000_000;
     let place = place(1000);

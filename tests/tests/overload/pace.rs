@@ -48,7 +48,7 @@ fn neighbour(client: &Client, over: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn twice_what_a_function_does_is_all_done_once_and_neighbours_notice_nothing() {
+fn twice_the_rate_of_a_function_is_processed_once_and_others_are_not_disturbed() {
     let gate = tempfile::tempdir().unwrap();
     let go = gate.path().join("go");
     let env = format!("pending_max = {PENDING_MAX}\n[functions.work.env]\nGO = {:?}", go.to_str().unwrap());

@@ -118,7 +118,7 @@ fn every_append_happens_once_however_often_the_host_dies() {
 }
 
 #[test]
-fn a_blocking_tail_goes_on_where_it_was_when_the_host_comes_back() {
+fn a_blocking_tail_resumes_when_the_host_comes_back() {
     const RECORDS: u64 = 600;
     let mut mortal = Mortal::new();
     let client = blocking::Client::connect(&farm(mortal.port.number), &patient()).unwrap();

@@ -59,7 +59,7 @@ fn code<T: std::fmt::Debug>(result: millrace_wire::Result<T>) -> Code {
 }
 
 #[test]
-fn files_arrive_whole_and_are_what_was_announced_or_nothing_is_deployed() {
+fn files_arrive_complete_and_as_announced_or_nothing_is_deployed() {
     let (place, _host, address) = start();
     let client = Client::connect(&address, &Options::default()).unwrap();
     assert_eq!(code(client.upload(&hash(CODE), 0, CODE)), Code::UploadUnexpected, "nothing was announced");
@@ -120,7 +120,7 @@ fn paths_that_lead_out_of_the_code_are_refused() {
 }
 
 #[test]
-fn what_was_sent_goes_with_its_connection() {
+fn uploaded_files_are_removed_with_their_connection() {
     let (place, _host, address) = start();
     let client = Client::connect(&address, &Options::default()).unwrap();
     client.manage(&up()).unwrap();

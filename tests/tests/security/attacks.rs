@@ -67,7 +67,7 @@ pub fn private(file: &Path) {
 }
 
 #[test]
-fn what_was_joined_with_is_of_no_use_without_the_key_of_who_joined() {
+fn a_joined_capability_is_useless_without_the_key_of_its_user() {
     let (hub, edge, thief) = (Hub::new(), Place::empty(), Place::empty());
     edge.run(["join", &hub.invite("edge", &["--append", "raw"])]).ok();
     let peer = |place: &Place| place.path().join("state/millrace/peers").join(hub.authority()).join("hub");
@@ -137,7 +137,7 @@ fn capabilities_that_are_forged_cut_extended_foreign_expired_or_revoked_are_refu
 }
 
 #[test]
-fn nothing_is_spoken_in_clear_beyond_this_machine() {
+fn nothing_is_sent_unencrypted_beyond_this_machine() {
     let hub = Hub::new();
     let stream = || TcpStream::connect(("127.0.0.1", hub.port.number)).unwrap();
     // TLS without a capability gets nowhere.
@@ -166,7 +166,7 @@ fn nothing_is_spoken_in_clear_beyond_this_machine() {
 }
 
 #[test]
-fn a_host_with_another_key_is_not_spoken_to() {
+fn a_host_with_another_key_gets_no_request() {
     let (hub, edge) = (Hub::new(), Place::empty());
     edge.run(["join", &hub.invite("edge", &["--append", "raw"])]).ok();
     let namespace = format!("mr://{}/hub", hub.authority());
@@ -209,7 +209,7 @@ fn a_proof_of_another_connection_is_refused() {
 }
 
 #[test]
-fn nobody_meets_the_keys_of_another() {
+fn callers_cannot_reach_the_keys_of_others() {
     let (hub, edge) = (Hub::new(), Place::empty());
     let namespace = format!("mr://{}/hub", hub.authority());
     let append = |capability: &str, data: &str| {
@@ -256,7 +256,7 @@ fn a_token_is_in_no_log_journal_or_backup() {
 }
 
 #[test]
-fn messages_that_are_refused_for_want_of_a_right_wait_and_are_no_dead_letters() {
+fn messages_that_lack_a_right_wait_and_do_not_become_dead_letters() {
     let (hub, edge) = (Hub::new(), Place::new());
     edge.run(["join", &hub.invite("edge", &["--append", "other"])]).ok();
     let lasting = hub.issue("lasting.cap", &["--allow", "link=namespace", "--append", "raw"]);

@@ -14,7 +14,7 @@ fn acts(hub: &Hub) -> Vec<String> {
 }
 
 #[test]
-fn whoever_gives_rights_or_ends_them_is_written_down() {
+fn grants_and_revocations_are_audited() {
     let (hub, edge) = (Hub::new(), Place::empty());
     assert!(hub.place.run(["cap", "audit"]).ok().text().contains("nothing was issued"));
     let issued = hub.issue("one.cap", &["--append", "raw", "--label", "kitchen"]);

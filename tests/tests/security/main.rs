@@ -94,7 +94,7 @@ fn two_hosts_go_from_nothing_to_a_relayed_record() {
 }
 
 #[test]
-fn whoever_joined_has_what_the_invitation_says_and_nothing_more() {
+fn a_joined_user_has_exactly_the_rights_of_the_invitation() {
     let (hub, edge) = (Hub::new(), Place::new());
     let line = hub.invite("edge", &["--append", "raw"]);
     edge.run(["join", &line]).ok();

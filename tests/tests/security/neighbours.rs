@@ -228,7 +228,7 @@ fn a_host_of_another_user_knows_no_root_and_gets_no_record() {
 }
 
 #[test]
-fn a_function_with_the_network_is_not_taken_for_the_user_whose_host_runs_it() {
+fn a_function_with_the_network_does_not_get_the_rights_of_the_hosts_user() {
     if !is_root() {
         return;
     }
@@ -291,7 +291,7 @@ fn told_by(user: &str, command: impl FnOnce(&str) -> Command) -> (Vec<u8>, Ended
 }
 
 #[test]
-fn whoever_took_the_port_before_the_host_gets_no_record() {
+fn a_process_that_took_the_hosts_port_gets_no_record() {
     if !is_root() {
         return;
     }

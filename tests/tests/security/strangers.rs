@@ -214,7 +214,7 @@ fn a_tail_ends_with_the_capability_that_it_was_opened_with() {
 }
 
 #[test]
-fn an_older_tls_is_not_spoken() {
+fn an_older_version_of_tls_is_refused() {
     let hub = Hub::new();
     let url = format!("https://127.0.0.1:{}/healthz", hub.port);
     let asked = |most: &str| curl(Command::new("curl"), &["-k", "--tls-max", most], &url);

@@ -108,7 +108,7 @@ fn browse(home: &Place, more: &[&str], url: &str) -> String {
 }
 
 #[test]
-fn a_browser_gives_a_page_what_its_origin_may_have() {
+fn a_page_in_a_browser_gets_what_its_origin_may_read() {
     if Command::new("chromium").arg("--version").output().is_err() {
         println!("not made: there is no chromium");
         return;

@@ -98,7 +98,7 @@ fn plays_a_client() {
 }
 
 #[test]
-fn whatever_is_killed_nothing_is_lost_and_nothing_happens_twice() {
+fn nothing_is_lost_or_repeated_when_any_process_is_killed() {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")));
     let seed = number("MILLRACE_SEED")
         .unwrap_or_else(|| u64::from(std::process::id()) ^ Instant::now().elapsed().as_nanos() as u64);

@@ -128,7 +128,7 @@ fn seeded() -> impl FnMut(u64) -> u64 {
 }
 
 #[test]
-fn what_streamed_functions_append_is_there_once_and_in_order_however_often_their_host_is_killed() {
+fn appends_of_streamed_functions_occur_once_and_in_order_however_often_their_host_is_killed() {
     let place = place(PYTHON, C, SHELL, &["all"]);
     let lines: String = (1..=RECORDS).map(|n| format!("record {n}\n")).collect();
     for runtime in RUNTIMES {

@@ -22,7 +22,7 @@ fn object(place: &Place, args: &[&str]) -> Value {
 }
 
 #[test]
-fn a_backup_of_a_busy_namespace_is_a_prefix_that_goes_on_as_another_namespace() {
+fn a_backup_of_a_busy_namespace_is_a_prefix_and_restores_as_another_namespace() {
     let place = copying();
     let host = place.serve();
     let lines: String = (1..=3000).map(|n| format!("{n}\n")).collect();
@@ -79,7 +79,7 @@ fn a_backup_of_a_busy_namespace_is_a_prefix_that_goes_on_as_another_namespace() 
 }
 
 #[test]
-fn what_was_pending_in_a_backup_runs_before_what_came_after_it() {
+fn pending_runs_of_a_backup_run_before_later_ones() {
     let place = copying_as_larger();
     let append = |place: &Place, n: usize| drop(place.run(["log", "append", "in", &n.to_string()]).ok());
     (1..=5).for_each(|n| append(&place, n));
@@ -189,7 +189,7 @@ fn list(dir: PathBuf, files: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn streams_of_a_restored_namespace_stand_still_until_somebody_decides() {
+fn streams_of_a_restored_namespace_stay_stopped_until_the_operator_decides() {
     let place = Place::new();
     for n in 1..=3 {
         place.run(["log", "append", "mr://127.0.0.1:9/edge/raw", &n.to_string()]).ok();
@@ -215,7 +215,7 @@ fn streams_of_a_restored_namespace_stand_still_until_somebody_decides() {
 }
 
 #[test]
-fn damage_is_told_the_rest_is_saved_and_the_original_left() {
+fn damage_is_reported_the_rest_salvaged_and_the_original_unchanged() {
     let place = copying();
     place.run(["log", "create", "plain"]).ok();
     for n in 1..=5 {
@@ -270,7 +270,7 @@ fn damage_is_told_the_rest_is_saved_and_the_original_left() {
 
 /// A key that may have been used is never taken for a new one, until somebody goes on without what is lost.
 #[test]
-fn appends_with_keys_go_on_in_what_was_saved_of_a_namespace_that_lost_keys() {
+fn keyed_appends_continue_in_a_salvaged_namespace_that_lost_keys() {
     let place = copying();
     place.run(["log", "create", "plain"]).ok();
     let append = |host: &Host, key: &str| -> Result<u64, String> {
@@ -308,7 +308,7 @@ fn appends_with_keys_go_on_in_what_was_saved_of_a_namespace_that_lost_keys() {
 }
 
 #[test]
-fn what_a_salvaged_copy_lacks_is_told_from_what_it_loses_later() {
+fn a_salvaged_copy_distinguishes_missing_records_from_later_losses() {
     let place = Place::new();
     place.run(["log", "create", "plain"]).ok();
     for n in 1..=9 {
@@ -395,7 +395,7 @@ fn a_namespace_without_its_manifest_is_saved_with_all_that_the_segments_know() {
 }
 
 #[test]
-fn code_that_has_changed_is_told() {
+fn changed_code_is_reported() {
     let place = copying();
     object(&place, &["namespace", "check"]);
     let mut files = Vec::new();

@@ -98,7 +98,7 @@ fn a_drain_time_that_passes_ends_the_host_all_the_same() {
 
 /// Everybody who is connected hears why the connection ends, however it was used.
 #[test]
-fn clients_are_told_that_the_host_stops() {
+fn clients_are_informed_that_the_host_stops() {
     let place = copying();
     let (served, _) = host(&place);
     let port = served.port();
@@ -123,7 +123,7 @@ fn clients_are_told_that_the_host_stops() {
 
 /// What a client that uses the library sees of a host that is stopped and started again.
 #[test]
-fn clients_go_on_at_the_next_host_when_one_stops_cleanly() {
+fn clients_continue_at_the_next_host_after_a_clean_stop() {
     let place = copying();
     let port = Port::reserve();
     let (served, _) = host_at(&place, &format!("127.0.0.1:{port}"));

@@ -69,7 +69,7 @@ fn verify(format: u32) {
 }
 
 #[test]
-fn format_3_goes_on() {
+fn a_namespace_of_format_3_can_be_used() {
     verify(3);
 }
 
@@ -85,7 +85,7 @@ fn a_format_from_before_the_first_release_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_newer_format_is_refused_with_what_to_do() {
+fn a_newer_format_is_refused_with_a_remedy() {
     let place = Place::new();
     let path = place.namespace().join("manifest");
     let text = fs::read_to_string(&path).unwrap().replacen("millrace-manifest 3", "millrace-manifest 4", 1);

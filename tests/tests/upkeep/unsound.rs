@@ -50,7 +50,7 @@ fn holds_all_but(place: &Place, dir: &str, n: u64) {
 }
 
 #[test]
-fn a_backup_of_a_damaged_namespace_says_so_and_gives_back_what_is_whole() {
+fn a_backup_of_a_damaged_namespace_reports_it_and_restores_what_is_intact() {
     let place = plain();
     let good = object(&place, &["namespace", "backup", "good"]);
     assert_eq!((&good["sound"], &good["faults"], &good["lost"]), (&json!(true), &json!([]), &json!([])), "{good}");
@@ -93,7 +93,7 @@ fn a_backup_of_a_damaged_namespace_says_so_and_gives_back_what_is_whole() {
 }
 
 #[test]
-fn a_backup_is_verified_and_saved_whatever_of_it_is_damaged() {
+fn a_backup_is_verified_and_its_intact_part_salvaged() {
     let place = plain();
     object(&place, &["namespace", "backup", "b"]);
     let found = object(&place, &["namespace", "check", "b"]);
@@ -302,7 +302,7 @@ fn a_run_whose_end_is_damaged_has_ended_all_the_same() {
 }
 
 #[test]
-fn what_copies_left_that_were_killed_is_removed_by_the_next_and_not_under_its_maker() {
+fn leftovers_of_killed_copies_are_removed_by_the_next_copy_but_not_while_in_use() {
     let place = plain();
     let parts = || -> Vec<String> {
         let names = fs::read_dir(place.path()).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into());

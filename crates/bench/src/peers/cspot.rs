@@ -1,8 +1,8 @@
-//! CSPOT, the system that comes nearest. Its figures are constants, measured once by us and not in the same run: it needs
-//! a tree of its own to build and run.
+//! CSPOT, the most similar system. Its figures are constants that we measured once, not in the same run: it needs its own source tree to
+//! build and run.
 
 /// Where they come from; goes into the note of every row that shows one.
-pub const SOURCE: &str = "CSPOT's figures are not of this run: its master of 2025-04, built natively and measured on the \
+pub const SOURCE: &str = "CSPOT's figures are from another run: its master of 2025-04, built natively and measured on the \
     same kind of machine in 2026-11, 1 KiB elements, medians.";
 
 /// One put over the public interface, in µs: with the address set by hand, and as it comes.

@@ -1,4 +1,4 @@
-//! A bare echo over TCP: what the network stack and two wake-ups cost, whoever uses them.
+//! A bare echo over TCP: the cost of the network stack and of two wake-ups, which every server has.
 
 use crate::{Outcome, children::Helper, measure::Samples};
 use std::{

@@ -1,4 +1,4 @@
-//! What our figures are held against: the machine's own limits, and systems that do something comparable.
+//! The figures that ours are compared with: limits of the machine, and comparable systems.
 
 pub mod cspot;
 pub mod echo;

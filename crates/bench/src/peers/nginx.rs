@@ -1,4 +1,4 @@
-//! nginx, serving a file: what a host of HTTP can do that does nothing else.
+//! nginx, serving a file: an upper bound for an HTTP server.
 
 use super::{Server, patiently};
 use crate::Outcome;

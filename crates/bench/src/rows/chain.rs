@@ -44,7 +44,7 @@ pub fn durable(context: &Context) -> Outcome<Measured> {
         .also("until the result is there, before the flush, p50", inner.p50_us(), "µs")
         .peer("6 synchronous flushes, p50", flushes.p50_us())
         .note(format!(
-            "1 KiB appended to c0; five Wasm functions hand it on to c5; the result is read through the gate, which flushes the \
+            "1 KiB appended to c0; five Wasm functions pass it on to c5; the result is read through the gate, which flushes the \
              journal once for the whole chain. The host is a process of its own and sleeps; the client sleeps until the result is \
              there, then 1 ms; not pinned, {}. Six flushes: prewritten 4 KiB + fdatasync, as a system would need that makes each \
              step durable before the next.",

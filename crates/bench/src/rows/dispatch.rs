@@ -168,7 +168,7 @@ fn measured(context: &Context, spec: &FunctionSpec, code: &Path, p50_max: f64) -
         .also("append to result, p50", awaits.results.p50_us(), "µs")
         .also("append to result, p99", awaits.results.p99_us(), "µs")
         .note(format!(
-            "The host is a process of its own and sleeps; nothing is pinned, nobody spins. Value: the appender sleeps 500 µs \
+            "The host is a separate process and sleeps; nothing is pinned, and no thread spins. Value: the appender sleeps 500 µs \
              after each append, {}. Result awaited: it sleeps until the function's own record is there, then 500 µs, {}. Both \
              must reach the target. From before the append to the function's own reading of the clock, its first instruction.",
             sleeps.p50s.spread(),
@@ -218,9 +218,9 @@ pub fn idle(context: &Context) -> Outcome<Measured> {
         .peer("futex wake alone, p99", wakes.p99_us())
         .note(format!(
             "The appender awaits the function's own record, then sleeps 5 ms, so that host and processor are idle at each append; the \
-             host is a process of its own, durability memory, nothing is pinned, nobody spins. From before the append to when the \
-             appender runs again: two wake-ups across processes lie on the way, that of the host and that of the appender, and between \
-             them the claim and the publication, which are a commit each, and a fresh instance, with caches that others had for 5 ms. Half \
+             host is a process of its own, durability memory, nothing is pinned, and no thread spins. From before the append to when the \
+             appender runs again: this includes two wake-ups across processes, of the host and of the appender, and between \
+             them two commits (claim and publication) and a fresh instance, with cold caches after 5 ms. Half \
              of the time is over at the function's first instruction. Futex \
              wake: one thread wakes another, at the same pace, alternating with the appends. Ratio in the same repetition, {}.",
             ratio.spread()
@@ -264,7 +264,7 @@ fn beside_a_socket(measured: Measured) -> Outcome<Measured> {
         .peer("socketpair one way, p50", there.p50_us())
         .peer("futex wake alone, p50", wake.p50_us())
         .note(
-            "Two wakes lie on the way: the host, then the function's process. Socket pair: 128 bytes to a waiting process and \
+            "This includes two wake-ups: the host, then the function's process. Socket pair: 128 bytes to a waiting process and \
              back, at the same pace; futex wake: to a sleeping thread, at the same pace.",
         ))
 }

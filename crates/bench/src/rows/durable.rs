@@ -91,7 +91,7 @@ pub fn one(context: &Context) -> Outcome<Measured> {
         ));
     }
     let note = format!(
-        "One thread, each append after the one before is on disk; the calling thread flushes, nobody else appends; not pinned. \
+        "One thread, each append after the one before is on disk; the calling thread flushes, and no other thread appends; not pinned. \
          {}; ratio to raw in the same repetition, {}. Repetitions of {count} appends alternate with {count} raw writes and the \
          peers' puts.",
         p50s.spread(),
@@ -170,10 +170,10 @@ pub fn many(context: &Context) -> Outcome<Measured> {
     }
     let note = format!(
         "{THREADS} threads of one process on 2 cores, each append after its own one before is on disk, back to back; p50 and p99 \
-         in µs. One flush serves all who wait. Rate, {}. The bare writer: as many threads, whose records (no header, checksum, \
+         in µs. One flush serves all waiters. Rate, {}. The bare writer: as many threads, whose records (no header, checksum, \
          index or log) one of them writes with one call and flushes, each waiting for its own; {}; ratio in the same repetition, \
          {}. The peers have {THREADS} connections, likewise. If each of {THREADS} threads were to wait for 3 raw flushes on average, \
-         there would be {} appends in a second, whoever makes them durable: on 2 cores it is the wake-ups of {THREADS} threads that \
+         there would be {} appends in a second: on 2 cores it is the wake-ups of {THREADS} threads that \
          set the pace.",
         rates[0].spread(),
         rates[4].spread(),

@@ -1,4 +1,4 @@
-//! log.get: reading one record, while nobody writes and while somebody does.
+//! log.get: reading one record, without and with a concurrent writer.
 
 use super::{Measured, fill, journal_with_log, text};
 use crate::{
@@ -86,10 +86,10 @@ pub fn get(context: &Context) -> Outcome<Measured> {
         .note(format!(
             "Back to back, one thread, not pinned; every byte's checksum verified. Value: the same record again and again, mean \
              of {COUNT}, {}. Random over 70 MB: {}. Under a writer: another process appends 1 KiB to the same log back to back, \
-             on the other core, and gives segments back; the newest record, {}; random, {}. Reading the newest record there \
-             means fetching lines that the other core has just written. The copies of random places need not wait for \
-             one another, the gets verify each record before \
-             they return. p50 and p99 include {} µs for the clock.",
+             on the other core, and drops segments; the newest record, {}; random, {}. Reading the newest record there \
+             means fetching lines that the other core has just written. The copies of random places \
+             can overlap; a get verifies \
+             its record before it returns. p50 and p99 include {} µs for the clock.",
             hot.spread(),
             random.spread(),
             newest_written.spread(),

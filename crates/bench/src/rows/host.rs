@@ -141,7 +141,7 @@ pub fn rss(context: &Context) -> Outcome<Measured> {
     }
     Ok(Measured::new(all.median(), context.repetitions(5) as u64)
         .target("≤ 40 MB", all.median() <= 40.0)
-        .also("of it anonymous, its very own", own.median(), "MB")
+        .also("of it anonymous", own.median(), "MB")
         .note(format!(
             "VmRSS of `millrace serve` with one Wasm function, one second after its first run: program, code, and the pages of \
              the namespace it has mapped, {}.",

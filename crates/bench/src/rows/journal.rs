@@ -107,9 +107,10 @@ pub fn append(context: &Context) -> Outcome<Measured> {
         .note(format!(
             "{STEADY} appends without a pause (2.2 GB) into a new namespace that retains 1 GiB: the first half on fresh segments, \
              the second on recycled ones; retention runs beside them every 100 ms, as a host's does every second; one thread, \
-             not pinned, nobody waiting; a batch of one record each, indexed, with checksum, under the crash-safe lock; each \
-             timed by itself. Mean, {}; longest of {STEADY}, {}. All include {} µs for the clock. \
-             In bursts: {BURST} appends back to back (11 MB), then 60 ms in which the journal's own thread makes room; mean of \
+             not pinned, without waiters; a batch of one record each, \
+             indexed, with checksum, under the crash-safe lock; each append timed separately. Mean, {}; longest of {STEADY}, {}. \
+             All include {} µs for the clock. \
+             In bursts: {BURST} appends back to back (11 MB), then 60 ms in which the journal's own thread prepares space; mean of \
              {BURSTS} bursts, {}. Two processes: bursts of half as many each, to one log, both spinning \
              until the same moment to start, from the first to start to the last to end, {}.",
             steady.means.spread(),
@@ -216,8 +217,9 @@ pub fn cold(context: &Context) -> Outcome<Measured> {
         .peer("first-touch fault, mean", touch)
         .note(format!(
             "A new namespace each time, {ROUND} appends of 1 KiB, one thread, not pinned: nothing recycled, nothing touched \
-             before. Value: p99 back to back, {}; there the appender outruns the thread that makes room ahead and now and then \
-             makes room itself. Paced: one append every 5 µs (220 MB/s), spinning in between. Timed one by one, including {} µs \
+             before. Value: p99 back to back, {}; there the appender outruns the thread that \
+             prepares space, and sometimes prepares space itself. Paced: one append every 5 µs (220 MB/s), spinning in between. \
+             Timed one by one, including {} µs \
              for the clock. First touch: one write to each page of a fresh mapping of a file in the page cache.",
             p99s.spread(),
             figure(clock_us())

@@ -1,4 +1,4 @@
-//! One figure each: what it is, how it is measured, what it must reach.
+//! One module for each figure: its definition, its measurement, and its target.
 
 mod capability;
 mod chain;
@@ -134,7 +134,7 @@ pub const ALL: &[Spec] = &[
     Spec { id: "outbox.rate", what: "appends to another host", unit: "/s", run: remote::links::outbox },
     Spec {
         id: "relay.catchup",
-        what: "a log's way to another host after an outage",
+        what: "transfer of a log to another host after an outage",
         unit: "MB/s",
         run: remote::links::catchup,
     },
@@ -146,7 +146,7 @@ pub const ALL: &[Spec] = &[
     },
     Spec {
         id: "storm.rate",
-        what: "three functions under a kill of the host every 300 ms",
+        what: "three functions, host killed every 300 ms",
         unit: "/s",
         run: storm::rate,
     },
@@ -158,7 +158,7 @@ pub const ALL: &[Spec] = &[
     },
     Spec {
         id: "held.load",
-        what: "appends held for 60 s with p99 ≤ 10 ms, disk, 3 functions",
+        what: "appends sustained for 60 s with p99 ≤ 10 ms, disk, 3 functions",
         unit: "/s",
         run: remote::load::held,
     },

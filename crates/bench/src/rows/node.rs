@@ -52,9 +52,9 @@ pub fn append(context: &Context) -> Outcome<Measured> {
         .peer("journal.append", alone.median())
         .note(format!(
             "Namespace::append by names, {} without a pause into a new namespace that retains 1 GiB, as in journal.append: APPEND and \
-             TRIGGER in one batch, admission checked; one thread, not pinned, memory, no host running and nobody waiting; retention \
-             runs beside them and gives segments back as if no run needed them any more. Mean, {}; longest, {}; in bursts, {}; the \
-             journal's append alone, as long and as steady, {}. All include {} µs for the clock. What it takes (`perf`): a third is the \
+             TRIGGER in one batch, admission checked; one thread, not pinned, durability memory, without a host and without waiters; retention runs \
+             concurrently and drops segments as if no run needed them. Mean, {}; longest, {}; in bursts, {}; the journal's append alone, for \
+             as long and without pauses, {}. All include {} µs for the clock. What it takes (`perf`): a third is the \
              record's entry, a fifth TRIGGER with its place in the index, a fifth the publication of the batch; \
              the rest are the name, admission and the lock. So it cannot be much less than \
              two of journal.append's entries without their payloads.",

@@ -33,7 +33,7 @@ fn row(context: &Context, id: &str) -> Outcome<Measured> {
         .also("most of the rounds", figure(id, "most_ns")?, "ns")
         .note(
             "Mean of a round, median of the rounds, by `sdk/python/bench.py` with the wheel as it is shipped: durability memory, \
-             in bursts with pauses in which the namespace's own thread makes room. Gets read the same record again.",
+             in bursts with pauses in which the namespace's own thread prepares space. Gets read the same record again.",
         ))
 }
 

@@ -1,4 +1,4 @@
-//! runs.*: how many runs a second a host gets done, one after another without end; and what it costs to look at them.
+//! runs.*: the sustained number of runs per second of a host, and the cost of listing runs.
 
 pub mod list;
 

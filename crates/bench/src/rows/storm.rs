@@ -139,8 +139,8 @@ pub fn resume(context: &Context) -> Outcome<Measured> {
         .target("≤ 300 ms", values.median() <= 300.0)
         .note(format!(
             "The host of the pipeline of storm.rate is killed (SIGKILL) after {} ms of work on 50 000 waiting records, and another \
-             is started at once; from then until the first DONE of a run that was pending, by the journal's clock, {}. Nobody \
-             else has the namespace open, so the new host recovers it.",
+             is started at once; from then until the first DONE of a run that was pending, by the journal's clock, {}. No other process has the namespace \
+             open, so the new host recovers it.",
             LIFE.as_millis(),
             values.spread()
         )))

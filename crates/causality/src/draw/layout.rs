@@ -1,7 +1,7 @@
-//! Where the nodes of a graph stand: in columns, so that records flow from left to right, and one namespace above the other.
+//! The layout of a graph: nodes in columns, so that records flow from left to right, and one namespace above the other.
 //!
-//! Sugiyama's method: break circles, put every node behind all that lead to it, give each long edge a place in every column that it
-//! crosses, and order each column by what its members are joined to.
+//! Sugiyama's method: break cycles, place every node after all its predecessors, give each long edge a place in every column that it
+//! crosses, and order each column by the neighbours of its nodes.
 
 use crate::graph::{Flow, Graph, NodeKind};
 
@@ -119,7 +119,7 @@ fn columns(count: usize, graph: &Graph, forward: &[bool]) -> Vec<usize> {
             break;
         }
     }
-    // What nothing leads to stands right before what it leads to.
+    // A node without predecessors is placed right before its successors.
     for at in 0..count {
         let edges = || graph.edges.iter().zip(forward).filter(|(_, forward)| **forward).map(|(edge, _)| edge);
         if !edges().any(|edge| edge.to == at)

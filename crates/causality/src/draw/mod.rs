@@ -10,7 +10,7 @@ pub use svg::svg;
 use crate::graph::{Graph, Node, NodeKind};
 use std::time::Duration;
 
-/// What is drawn: a graph, and how its namespaces are called.
+/// The input: a graph, and the names of its namespaces.
 #[derive(Clone, Copy, Debug)]
 pub struct Drawing<'g> {
     /// The graph.
@@ -24,7 +24,7 @@ impl Drawing<'_> {
         self.namespaces.get(node.table as usize).map_or("", String::as_str)
     }
 
-    /// What a node shows below its name.
+    /// The text below a node's name.
     fn figures(&self, node: &Node) -> String {
         match node.kind {
             NodeKind::Outside | NodeKind::Elsewhere => String::new(),
@@ -37,7 +37,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What of a node has failed or waits.
+    /// The failed and waiting runs of a node.
     fn trouble(node: &Node) -> Option<String> {
         match (node.dead, node.pending()) {
             (0, 0) => None,

@@ -229,7 +229,7 @@ fn draw_node(out: &mut String, drawing: &Drawing<'_>, node: &Node, (x, y): (f64,
     out.push_str("</g>\n");
 }
 
-/// The end of a name tells most.
+/// The end of a name is the most informative part.
 fn cut(name: &str) -> String {
     let count = name.chars().count();
     if count <= NAME_CHARS_MAX {

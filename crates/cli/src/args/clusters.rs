@@ -91,7 +91,7 @@ Examples:
   millrace cluster group rm farm"
     )]
     Group(GroupCommand),
-    /// List the groups: the leader, the voters, how much the slowest host lacks
+    /// List the groups: the leader, the voters, how many entries the slowest host lacks
     #[command(after_help = "\
 A leader knows how many entries the other hosts lack; of groups that another host leads, the list does not show it. A group in which nothing \
 happens rests, and costs almost nothing.

@@ -26,7 +26,7 @@ Examples:
     Ls,
     /// Select the default context
     #[command(after_help = "\
-A directory with a millrace.toml or a .millrace keeps to its own namespace; --namespace goes before everything.
+In a directory with a millrace.toml or a .millrace, commands use the namespace of that directory; --namespace overrides it.
 
 Examples:
   millrace context use edge
@@ -40,7 +40,7 @@ Examples:
     /// Show which namespace is selected and where that choice comes from; or show one context
     #[command(after_help = "\
 Examples:
-  millrace context show             what `millrace log ls` would list, here
+  millrace context show             the namespace that commands use here
   millrace context show edge
   millrace -n edge context show --json")]
     Show(ShowContextArgs),

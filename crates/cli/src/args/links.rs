@@ -43,8 +43,8 @@ A relay stops when it could only continue by losing or repeating records; `millr
 
 Examples:
   millrace relay resume raw.kitchen
-  millrace relay resume raw.kitchen --skip          pass over the record that was refused
-  millrace relay resume raw.kitchen --start 1       the other side was wiped: send all that is left")]
+  millrace relay resume raw.kitchen --skip          skip the record that was refused
+  millrace relay resume raw.kitchen --start 1       the other side was emptied: send all records that are kept")]
     Resume(ResumeArgs),
 }
 
@@ -126,8 +126,8 @@ Needed when a peer was wiped or restored from a copy: only you can find out whet
 peer acknowledged are no longer here.
 
 Examples:
-  millrace outbox reset 127.0.0.1_7071_edge --resend     send what waits
-  millrace outbox reset mr://127.0.0.1:7071/edge --skip  drop what waits")]
+  millrace outbox reset 127.0.0.1_7071_edge --resend     send the waiting messages
+  millrace outbox reset mr://127.0.0.1:7071/edge --skip  drop the waiting messages")]
     Reset(ResetArgs),
     /// Remove a peer that is no longer used
     #[command(after_help = "\
@@ -135,7 +135,7 @@ A later append to its address adds it again.
 
 Examples:
   millrace outbox rm 127.0.0.1_7071_edge
-  millrace outbox rm mr://127.0.0.1:7071/edge --force    drop what waits for it, too")]
+  millrace outbox rm mr://127.0.0.1:7071/edge --force    drop the messages that wait for it, too")]
     Rm(RmPeerArgs),
 }
 

@@ -11,7 +11,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 pub enum LogCommand {
     /// Create a log
     #[command(after_help = "\
-A name is up to 8 segments of letters, digits, '_', '.' and '-', joined by '/'. Making the same log again is fine.
+A name is up to 8 segments of letters, digits, '_', '.' and '-', joined by '/'. If the log exists with the same \
+attributes, the command changes nothing.
 
 Examples:
   millrace log create raw/kitchen
@@ -22,8 +23,8 @@ Examples:
     #[command(after_help = "\
 Without DATA, standard input is one record. With --lines each of its lines is one, and with --ndjson each line is an \
 object {\"log\": …, \"data\": …}: a text is appended as it is, any other JSON value as compact JSON, and {\"base64\": …} \
-in place of \"data\" carries bytes. Streams are committed in batches; a record is acknowledged once it is as durable as \
-asked.
+in place of \"data\" carries bytes. Streams are committed in batches; a record is acknowledged once it has the requested \
+durability.
 
 Examples:
   millrace log append raw/kitchen 21.5
@@ -52,32 +53,32 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace log tail outbox
-  millrace log tail outbox -l 100 --no-follow    the last hundred, then end
-  millrace log tail outbox --from 1 --json       everything still there, then what comes
-  millrace log tail outbox --until-idle 2s       end when nothing came for two seconds")]
+  millrace log tail outbox -l 100 --no-follow    print the last hundred and exit
+  millrace log tail outbox --from 1 --json       print all records, then wait for more
+  millrace log tail outbox --until-idle 2s       exit after two seconds without a record")]
     Tail(TailArgs),
     /// Write records to a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
 NDJSON holds a record per line, as `log get --json` prints it. CSV has a column for each field if every record is a \
 JSON object, else the columns seqno, time, data (text) and base64 (bytes that are not text). Parquet has the columns \
-seqno, time, id, cause and data. FILE is replaced only when the export is complete. `log import` takes all of it back.
+seqno, time, id, cause and data. FILE is replaced only when the export is complete. `log import` reads all three formats.
 
 Examples:
   millrace log export raw/kitchen                          NDJSON on standard output
-  millrace log export raw/kitchen -o kitchen.csv           the name tells the format
+  millrace log export raw/kitchen -o kitchen.csv           the extension selects the format
   millrace log export raw/kitchen --from 1000 -o kitchen.parquet
   millrace log export raw/kitchen --format csv --whole     never a column per field")]
     Export(ExportArgs),
     /// Append the records of a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
-Takes what `log export` wrote, whatever log it came from, and files like it: NDJSON objects with \"data\" or \"base64\", \
+Reads the files that `log export` writes, and files of the same form: NDJSON objects with \"data\" or \"base64\", \
 CSV with a header (a row becomes a JSON object, unless there are columns data or base64), Parquet with a column data. \
 Records get new sequence numbers, ids and times. If it stops, it says how to continue.
 
 Examples:
   millrace log import raw/kitchen kitchen.ndjson
   millrace log import raw/kitchen kitchen.csv --skip 5000  continue after the first 5000 records
-  millrace log export a | millrace log import b -          from log to log")]
+  millrace log export a | millrace log import b -          copy a log")]
     Import(ImportArgs),
     /// List the logs
     #[command(after_help = "\

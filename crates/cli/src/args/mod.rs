@@ -1,4 +1,4 @@
-//! The command line, as clap sees it. Every command teaches by an example (a test insists on it).
+//! The command line, declared with clap. The help of every command has an example; a test checks this.
 
 mod access;
 mod clusters;
@@ -121,7 +121,7 @@ Examples:
     Dev(DevArgs),
     /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
     #[command(after_help = "\
-Works whether or not a host is running; a running host applies the changes at once. Running the command twice changes nothing more. \
+Works whether or not a host is running; a running host applies the changes at once. Running the command again changes nothing. \
 Everything is checked first: as long as anything is wrong, nothing is changed.
 
 A function that `up` or `dev` deployed from this file, and that the file no longer names, is removed. If it has pending runs, \
@@ -150,7 +150,7 @@ Examples:
     /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
     #[command(after_help = "\
 Programs reach it with the wire protocol and HTTP under one address, and over the socket in its directory. Beyond loopback \
-addresses it speaks TLS, and everybody needs a capability: `millrace invite` makes one for another machine.
+addresses it speaks TLS, and every client needs a capability: `millrace invite` makes one for another machine.
 
 The first signal lets running functions finish (see --drain); a second one stops at once. Either way nothing is lost: \
 a run that was cut short runs again at the next start.
@@ -199,7 +199,7 @@ Examples:
   millrace function rm shout"
     )]
     Function(FunctionCommand),
-    /// Runs: list, show, wait
+    /// Runs: list, show, wait, cancel, retry
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -260,14 +260,14 @@ such as a copy from a dead machine or a backup, is read and not changed.
 Examples:
   millrace trace raw/kitchen@17
   millrace trace raw/kitchen              the newest record
-  millrace trace --up prediction@289      what it was made from
+  millrace trace --up prediction@289      the records and runs that led to it
   millrace trace 5f3a9c0d1e2b-0-1c        a run
   millrace trace raw/kitchen@17 --with mr://127.0.0.1:7071/edge --json")]
     Trace(TraceArgs),
     /// Draw the logs, the functions and the flow of records between them
     #[command(after_help = "\
 Counts all that the journal still has: records, runs, rates, times, failures. Waits are from a run's trigger to its first attempt; \
-a run takes what its last attempt took.
+the duration of a run is that of its last attempt.
 
 Examples:
   millrace graph
@@ -313,8 +313,8 @@ Examples:
         arg_required_else_help = true,
         after_help = "\
 A context's name can be given wherever --namespace is accepted. The namespace of a command is the first of these: \
---namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, millrace.toml in a directory above, the context in use. A context goes before a directory of \
-the same name; write ./NAME for the directory. Contexts are kept in $XDG_CONFIG_HOME/millrace/contexts.toml, or \
+--namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, millrace.toml in a directory above, the context in use. \
+A context takes precedence over a directory of the same name; write ./NAME for the directory. Contexts are kept in $XDG_CONFIG_HOME/millrace/contexts.toml, or \
 ~/.config/millrace/contexts.toml.
 
 Examples:

@@ -1,4 +1,4 @@
-//! Arguments of the commands that look after whole namespaces.
+//! Arguments of the commands for whole namespaces: check, backup, restore.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;

@@ -56,6 +56,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
     /// Appends per second of all connections together, evenly spaced [default: as many as possible]
-    #[arg(long, value_name = "PER-SECOND")]
+    #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
     pub rate: Option<f64>,
+}
+
+/// A rate as typed.
+fn rate(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| format!("'{text}' is not a number"))
 }

@@ -1,4 +1,4 @@
-//! `millrace dev`: the application runs here, follows every save, and shows what it does.
+//! `millrace dev`: runs the application here, applies each saved change, and prints runs and records.
 
 use super::{
     host_problem::{HostProblems, Refusals, observe},
@@ -28,7 +28,7 @@ use std::{
 
 /// How often files are looked at; a save is applied once two looks agree, so that no half-written file is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Pause between two tellings of what happened, so that a busy journal is told in batches.
+/// Pause between two reports, so that a busy journal is reported in batches.
 const TELL_EVERY: Duration = Duration::from_millis(50);
 /// How long runs in progress may take to end.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -44,8 +44,8 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let dir = place::application_dir(global, &application);
     let opened = super::up::open(&application, &dir, out)?;
     let namespace = opened.namespace.clone();
-    // The host comes first: if another one holds the namespace, nothing is changed under it.
-    // Runs that are given up are told by the journal, with all others.
+    // The host starts first: if another one serves the namespace, nothing is changed. Runs that are given up are reported from the journal,
+    // like all others.
     let (observers, host_problems) = observe(false);
     let (cluster, ca) = (ClusterArgs::default(), global.ca.as_deref());
     let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &cluster, ca, &observers)?;
@@ -61,11 +61,11 @@ struct Dev {
     application: Application,
     looked: Looked,
     live: Live,
-    /// What the journal does not tell: attempts that will be repeated, and functions that cannot be started.
+    /// Events that are not in the journal: attempts that will be repeated, and functions that cannot be started.
     host_problems: HostProblems,
 }
 
-/// What the files looked like: the application file and all that it names, there or not.
+/// The metadata of the files: the application file and all files that it names, existing or not.
 struct Looked {
     path: PathBuf,
     applied: Fingerprint,
@@ -119,7 +119,7 @@ impl Dev {
         Ok(out.flush()?)
     }
 
-    /// Until a signal: tells what happens, and applies what is saved.
+    /// Until a signal: reports events, and applies saved changes.
     fn follow(&mut self, serving: &Serving, stop: &Receiver<()>, out: &mut Out) -> Outcome {
         let mut refusals = Refusals::default();
         let namespaces = [(None, self.opened.namespace.clone())];
@@ -146,7 +146,7 @@ impl Dev {
         }
     }
 
-    /// Takes up what was saved; a mistake in it is told, and what ran before runs on.
+    /// Applies a saved change; a mistake is reported, and the last valid version keeps running.
     fn reload(&mut self, out: &mut Out) -> Outcome {
         let new = match Application::load(&self.application.path) {
             Ok(new) => new,

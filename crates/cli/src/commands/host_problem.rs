@@ -24,9 +24,9 @@ use std::{
     time::Duration,
 };
 
-/// Troubles kept until they are told; more at once are counted only.
+/// The maximum number of problems kept until they are reported; more are only counted.
 const KEPT_MAX: usize = 200;
-/// Lines of output told with a failed attempt.
+/// Lines of output reported with a failed attempt.
 const OUTPUT_LINES_MAX: usize = 20;
 
 /// One thing that went wrong.
@@ -39,26 +39,26 @@ struct HostProblem {
     output: String,
 }
 
-/// What is heard of a host.
+/// A problem of a host.
 enum Heard {
     HostProblem(HostProblem),
     Link(LinkNews),
 }
 
-/// Troubles of a host that have not been told yet.
+/// Problems of a host that have not been reported yet.
 pub struct HostProblems {
     receiver: Receiver<Heard>,
     lost: Arc<AtomicU64>,
-    /// Whether a run that is given up is told as well; the journal tells it too.
+    /// Whether a run that is given up is reported as well; the journal has it too.
     with_dead: bool,
 }
 
-/// Where observers leave what they hear.
+/// The queue that observers fill.
 #[derive(Clone)]
 struct EventSender {
     sender: SyncSender<Heard>,
     lost: Arc<AtomicU64>,
-    /// Who tells it, asleep until there is something.
+    /// The reporting thread, which sleeps until there is a problem.
     reader: Thread,
 }
 
@@ -134,7 +134,7 @@ impl HostProblems {
     }
 }
 
-/// Disks that take no appends, as they were last told.
+/// Disks that refuse appends, as of the last report.
 #[derive(Default)]
 pub struct Refusals {
     reported: HashMap<PathBuf, Code>,

@@ -27,12 +27,12 @@ pub fn run(args: &InitArgs, global: &Global, out: &mut Out) -> Outcome {
     report(args, &dir, created, &written, out)
 }
 
-/// What was made so far, the newest last.
+/// The files created so far, the newest last.
 #[derive(Default)]
 struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// Takes back what was made: half an application helps nobody. Directories that somebody else uses stay.
+    /// Removes the created files, because half an application is useless. Directories with other files stay.
     fn undo(&self) {
         for path in self.0.iter().rev() {
             let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
@@ -53,7 +53,7 @@ fn make(args: &InitArgs, global: &Global, made: &mut Made) -> Result<(PathBuf, b
             written.push(function);
         }
     }
-    // A file that is there already decides where the namespace is and how it is made, but need not be right for that.
+    // An existing file determines the place and the settings of the namespace, even if it has other errors.
     let declared = Application::load(&file).ok();
     let mut settings = declared.map(|application| application.settings).unwrap_or_default();
     adjust(&mut settings, args)?;
@@ -81,7 +81,7 @@ fn adjust(settings: &mut Settings, args: &InitArgs) -> Result<()> {
     Ok(())
 }
 
-/// Makes the namespace unless there is one, made as it is said to be; says whether it did.
+/// Creates the namespace with the given settings unless it exists; returns whether it did.
 pub fn ensure_namespace(dir: &Path, settings: &Settings) -> Result<bool> {
     match Namespace::open(dir) {
         Ok(namespace) => settings.check(&namespace).map(|()| false),
@@ -108,7 +108,7 @@ fn make_dir(path: &Path, made: &mut Made) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file unless there is one; says whether it did.
+/// Writes a file unless it exists; returns whether it did.
 fn write_new(path: &Path, text: &str, made: &mut Made) -> Result<bool> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(mut file) => {

@@ -1,7 +1,7 @@
 //! Live output of a namespace: new records, ended runs, their appends and output.
 //!
-//! It is read from the journal, so it shows what other processes append as well. When more happens than can be read, the
-//! uneventful is counted and only failures are shown one by one.
+//! It is read from the journal, so it shows what other processes append as well. If there is more output than anyone can read, only
+//! failures are shown one by one, and everything else is counted.
 
 use crate::{
     out::{Out, Style},
@@ -13,13 +13,13 @@ use millrace_node::{Ending, EventId, Hlc};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
-/// Lines told per look; a screen has not many more.
+/// Maximum number of lines per report, about a screenful.
 const LINES_MAX: usize = 40;
-/// Runs remembered between their trigger and their end; of others the record and the time taken are not told.
+/// Maximum number of runs remembered between their trigger and their end; for others, the record and the duration are not printed.
 const RUNS_MAX: usize = 100_000;
 /// Characters of a record in a line.
 const RECORD_CHARS_MAX: usize = 80;
-/// Lines of a run's output that are told; `run show` has all of it.
+/// Maximum number of printed lines of a run's output; `run show` has all of it.
 const OUTPUT_LINES_MAX: usize = 20;
 
 /// A run that has not ended yet.
@@ -33,7 +33,7 @@ struct Pending {
 struct Event {
     text: Vec<(Style, String)>,
     object: Value,
-    /// What is said of many of its kind behind their number: "runs of f done".
+    /// The text after the number of a group of lines: "runs of f done".
     kind: String,
     failure: bool,
 }
@@ -47,13 +47,13 @@ pub struct Live {
 }
 
 impl Live {
-    /// Tells what happens from now on; `quiet` tells failures only.
+    /// Prints events from now on; with `quiet`, failures only.
     pub fn new(journal: &Journal, quiet: bool) -> Self {
         let scan = journal.scan(journal.tail());
         Self { journal: journal.clone(), scan, quiet, pending: HashMap::new() }
     }
 
-    /// Tells what has happened since the last time; says whether anything had.
+    /// Prints the events since the last call; returns whether there were any.
     pub fn tell(&mut self, out: &mut Out) -> Outcome<bool> {
         let tail = self.journal.tail();
         if self.scan.position() >= tail {

@@ -1,4 +1,4 @@
-//! `millrace secret …`: what functions are shown besides records, and nobody else.
+//! `millrace secret …`: values that only the functions that name them can read.
 
 use crate::{
     args::{Global, SecretCommand, SetSecretArgs},

@@ -1,4 +1,4 @@
-//! `millrace serve`: a host, until it is told to stop.
+//! `millrace serve`: runs a host until a signal stops it.
 
 use super::{
     host_problem::{Refusals, observe},
@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-/// How often a host that nobody stops is asked whether it still runs. Signals and troubles wake who asks.
+/// How often the state of a running host is checked. Signals and problems wake the checking thread.
 const HEALTH_EVERY: Duration = Duration::from_secs(2);
 /// How long a host that finds no room waits before it tries again, at first and at most: each attempt may begin an epoch.
 const ROOM_FIRST: Duration = Duration::from_millis(200);
@@ -52,7 +52,7 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
                 serving.refresh_certificate(out.json());
                 thread::park_timeout(HEALTH_EVERY);
             }
-            // A signal, or the thread that waits for them is gone and nobody could stop us any more.
+            // A signal, or the end of the thread that waits for signals, without which the host could not be stopped.
             Ok(()) | Err(mpsc::TryRecvError::Disconnected) => break,
         }
     }
@@ -61,8 +61,8 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     stopped
 }
 
-/// Opens the namespaces and serves them. A disk without room for that is waited for, since whoever supervises a host gives up
-/// one that ends again and again; `None` if a signal comes first.
+/// Opens the namespaces and serves them. If the disk has no room for that, it waits, because a supervisor gives up a host that ends
+/// repeatedly; `None` if a signal arrives first.
 fn start(
     args: &ServeArgs,
     global: &Global,
@@ -129,12 +129,11 @@ fn announce(namespaces: &[Named], serving: &Serving, out: &mut Out) -> Outcome {
     Ok(out.flush()?)
 }
 
-/// Hears of the first signal that asks to stop; the second ends the process at once.
+/// Handles the first signal to stop; the second ends the process at once.
 ///
-/// Runs that are cut short leave nothing behind, and run again at the next start.
+/// Interrupted runs publish nothing, and run again at the next start.
 ///
-/// A host, which has something to `drain`, says on standard error what it does then, whatever it is waiting for. The calling
-/// thread is unparked.
+/// A host with something to `drain` reports on standard error what it waits for. The calling thread is unparked.
 pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
     let refused = |error: std::io::Error| Code::HostStart.error(format!("signals cannot be received: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(refused)?;

@@ -26,11 +26,11 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// What ends by itself once the time to drain is over has this time more.
+/// Additional time for threads that end by themselves after the time to drain.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Ends the process when `patience` is over and something still waits: for a disk that does not answer, or for a lock that
-/// nobody gives back. Whatever was acknowledged stays; the next start recovers the journal.
+/// Ends the process after `patience` if something still waits: for a disk that does not answer, or for a lock that is not released. All
+/// acknowledged records stay; the next start recovers the journal.
 fn end_in_time(served: &[Served], patience: Duration, json: bool) -> Result<()> {
     let named = |served: &Served| (served.namespace().dir().display().to_string(), served.when_blocked());
     let served: Vec<_> = served.iter().map(named).collect();
@@ -63,7 +63,7 @@ pub struct Serving {
 /// How functions are kept apart: as well as this machine gives, unless less was asked for, and no less than was required.
 fn isolation(args: &ListenArgs) -> Result<Isolation> {
     let required = args.require_sandbox.unwrap_or(Level::None);
-    // This program, whatever stands under its name by now.
+    // The path of this running program, even if its file was replaced.
     let isolation = Isolation::at_most(args.sandbox.max(required), Path::new("/proc/self/exe"));
     if isolation.level() < required {
         let found = isolation.summary();
@@ -77,7 +77,7 @@ fn isolation(args: &ListenArgs) -> Result<Isolation> {
     Ok(isolation)
 }
 
-/// The key with which TLS is spoken: made where others can come, and used wherever there is one.
+/// The host's TLS key: created if the host listens beyond loopback, and used whenever it exists.
 fn host_key(served: &[Served], listen: &Listen, certificate: bool) -> Result<Option<HostKey>> {
     let Some(first) = served.first() else { return Ok(None) };
     let dir = first.namespace().dir();
@@ -90,7 +90,7 @@ struct Tokens {
 }
 
 impl Tokens {
-    /// Leaves a token for each address where programs of this machine come. Without a place for it there is none.
+    /// Writes a token for each address that programs of this machine use. Without a directory for it, there is none.
     fn leave(served: &[Served], bound: &Bound) -> Self {
         let line = |served: &Served| {
             let token = served.keys().of_machine().ok()?;
@@ -112,7 +112,7 @@ impl Tokens {
 /// A namespace, and the name under which it is to be served, if one was given.
 pub type Named = (Option<Name>, Namespace);
 
-/// Who hears of what a host does.
+/// The observer of a host.
 pub struct Observers {
     /// Of runs.
     pub runs: Observer,
@@ -200,7 +200,7 @@ impl Serving {
         }
     }
 
-    /// Why this cannot go on: a journal takes nothing any more, or a host stopped running functions.
+    /// Why the process must end: a journal is closed to writes, or a host stopped running functions.
     pub fn failure(&self) -> Option<Error> {
         let closed = |served: &Served| {
             let error = served.namespace().journal().check_health().err()?;
@@ -248,7 +248,7 @@ impl Serving {
         })
     }
 
-    /// Answers what was asked, lets runs in progress end, and tells how that went.
+    /// Answers open requests, lets runs in progress end, and reports the outcome.
     pub fn finish(self, drain: Duration, out: &mut Out) -> Outcome {
         end_in_time(&self.served, drain + GRACE, out.json())?;
         // Before anything is waited for: a run that is started while connections are drained would have what is left of the time.

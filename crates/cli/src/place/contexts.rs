@@ -51,7 +51,7 @@ fn unusable(path: &Path, what: &str, why: impl std::fmt::Display) -> Error {
 }
 
 impl Contexts {
-    /// Reads the file; where there is none, there are no contexts.
+    /// Reads the file; without a file there are no contexts.
     pub fn load() -> Result<Self> {
         path().map_or_else(|| Ok(Self::default()), |path| Self::read(&path))
     }
@@ -89,7 +89,7 @@ impl Contexts {
             .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
             .and_then(|()| fs::rename(&next, path));
         written.map_err(|error| {
-            // Nothing depends on it, and the first error is the one to tell.
+            // Nothing depends on it, and the first error is the one to report.
             let _ = fs::remove_file(&next);
             refused(error)
         })
@@ -103,7 +103,7 @@ impl Contexts {
         })
     }
 
-    /// The context in use, if there is one.
+    /// The selected context, if any.
     pub fn in_use(&self) -> Option<(&Name, &Context)> {
         self.contexts.get_key_value(self.current.as_ref()?)
     }

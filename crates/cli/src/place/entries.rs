@@ -1,4 +1,4 @@
-//! Entries of the journal, as documents tell them.
+//! Entries of the journal, as documents represent them.
 
 use super::docs::EntriesDoc;
 use crate::{report, show};

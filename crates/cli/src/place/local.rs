@@ -1,4 +1,4 @@
-//! A namespace by its files.
+//! A namespace that is reached through its files.
 
 use super::{Found, Receipt, check_incarnation, docs};
 use crate::report::Outcome;
@@ -13,7 +13,7 @@ fn document(namespace: &Namespace, log: &LogStat) -> LogDoc {
     // It may be overtaken while we look; then nothing is said of it.
     let newest = (log.latest > 0).then(|| namespace.get(&log.name, log.latest).ok()).flatten();
     let incarnation = namespace.log(&log.name).map_or(0, |log| log.id());
-    LogDoc::of(log, newest.as_ref(), incarnation)
+    LogDoc::of(log, newest.map(|record| record.hlc), incarnation)
 }
 
 pub fn logs(namespace: &Namespace) -> Result<Vec<LogDoc>> {
@@ -22,7 +22,7 @@ pub fn logs(namespace: &Namespace) -> Result<Vec<LogDoc>> {
 
 pub fn log(namespace: &Namespace, name: &str) -> Result<LogDoc> {
     namespace.inspect(|namespace| {
-        // Looked up by name first, so that a name that cannot be one says so.
+        // Looked up by name first, so that an invalid name is reported as such.
         let name = namespace.log(name)?.name().clone();
         let log = namespace.logs()?.into_iter().find(|log| log.name == name);
         Ok(document(namespace, &log.ok_or_else(|| no_log(&name))?))
@@ -82,7 +82,7 @@ pub fn read(
         }
         match read {
             Ok(record) => visit(next, Found::Record(record))?,
-            // What was appended meanwhile pushed it out of the history.
+            // Records that were appended meanwhile pushed it out of the history.
             Err(error) if error.code() == Code::BelowHistory => {
                 let earliest = bounds(namespace, log)?.0;
                 let missed = earliest.clamp(next + 1, to.saturating_add(1).max(next + 1)) - next;

@@ -56,13 +56,13 @@ fn reported(doc: &RetriedDoc) -> Retried {
     Retried { dead, run, function, log, seqno, before }
 }
 
-/// A link as the host would tell of it.
+/// A link, in the form of the host's document.
 fn link_doc(view: &millrace_node::links::LinkView) -> Result<LinkDoc> {
     let document = serde_json::to_value(view).and_then(serde_json::from_value);
     document.map_err(|error| Code::DocumentUnknown.error(format!("a link: {error}")))
 }
 
-/// Waits until what a host could not go on with may be tried again; its error once patience is over.
+/// Waits until a refused request may be retried; returns its error once the patience is over.
 fn pause(stopped: &Stopped, began: Instant, patience: Duration) -> Result<()> {
     if began.elapsed() >= patience {
         let code = Code::from_id(&stopped.code).unwrap_or(Code::Busy);
@@ -122,7 +122,7 @@ impl Place {
         }
     }
 
-    /// The same for all dead letters of a function; `progress` hears of each.
+    /// The same for all dead letters of a function; `progress` is called for each.
     pub fn retry_function(
         &self,
         function: &Name,
@@ -141,7 +141,7 @@ impl Place {
                     progress(&run);
                 }
             }
-            // What an earlier part of this retried is not what was retried before it.
+            // Dead letters that an earlier part of this command retried do not count as retried before.
             let before = *first_before.get_or_insert(doc.before);
             match &doc.stopped {
                 None => return Ok(RetriedAll { retried: doc.retried, before, lost: doc.lost, refused: doc.refused }),
@@ -150,7 +150,7 @@ impl Place {
         }
     }
 
-    /// Runs a function for records that exist, and says of which log; `progress` hears how far it is.
+    /// Runs a function for existing records, and returns their log; `progress` gets the progress.
     pub fn backfill(
         &self,
         function: &Name,
@@ -296,7 +296,7 @@ impl Place {
     }
 }
 
-/// Links by a namespace's files, as the host would tell of them.
+/// Links from a namespace's files, in the form of the host's documents.
 pub fn local_links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
     namespace.inspect(|namespace| Links::of(namespace).view())?.iter().map(link_doc).collect()
 }

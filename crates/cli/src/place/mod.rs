@@ -1,4 +1,4 @@
-//! Which namespace a command is about, and what may be done with it: the same on this machine and on another.
+//! The namespace of a command, and the operations on it: the same on this machine and on another.
 //!
 //! ```text
 //!  --namespace, environment, millrace.toml, context        target
@@ -44,7 +44,7 @@ pub enum Place {
     Remote(Remote, Target),
 }
 
-/// What an append returns.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// The record's sequence number in its log.
@@ -53,12 +53,12 @@ pub struct Receipt {
     pub id: EventId,
 }
 
-/// What is at a place of a log.
+/// The content of a place of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A record.
     Record(Record),
-    /// Nothing any more: so many records have left the log's history.
+    /// Nothing: this many records have left the log's history.
     Missed(u64),
     /// A record that cannot be read.
     Damaged(Error),
@@ -141,7 +141,7 @@ impl Place {
         }
     }
 
-    /// Makes a log; says whether it was there already.
+    /// Creates a log; returns whether it existed already.
     pub fn create_log(&self, name: &LogName, history: u64) -> Result<bool> {
         match self {
             Place::Local(namespace) => local::create_log(namespace, name, history),
@@ -178,7 +178,7 @@ impl Place {
         }
     }
 
-    /// Appends records, many to a commit; `progress` is called for each batch once it is as durable as asked.
+    /// Appends records, many to a commit; `progress` is called for each batch once it has the requested durability.
     ///
     /// When it returns an error, the records whose receipts `progress` was given are appended, and no others.
     pub fn append_many(
@@ -200,7 +200,7 @@ impl Place {
         }
     }
 
-    /// Reads `from` to `to`, in order; `visit` hears what is at each place.
+    /// Reads `from` to `to`, in order, and passes each place to `visit`.
     pub fn read(&self, log: &str, from: u64, to: u64, visit: &mut dyn FnMut(u64, Found) -> Outcome) -> Outcome {
         self.read_of(log, None, (from, to), visit)
     }
@@ -249,7 +249,7 @@ impl Place {
         }
     }
 
-    /// The runs of [`Place::runs`] among those that one look reaches, and where to go on.
+    /// A page of [`Place::runs`], and where to continue.
     pub fn runs_page(&self, filter: &RunFilter) -> Result<RunPageDoc> {
         match self {
             Place::Local(namespace) => local::runs_page(namespace, filter),
@@ -280,7 +280,7 @@ impl Place {
         }
     }
 
-    /// What the namespace's host is doing, if there is one.
+    /// The activity of the namespace's host, if there is one.
     pub fn host(&self) -> Result<Option<HostStatus>> {
         match self {
             Place::Local(namespace) => HostStatus::of(namespace),
@@ -327,7 +327,7 @@ impl Place {
         }
     }
 
-    /// Amends records of a log; what waits then.
+    /// Amends records of a log; returns the waiting amendments.
     pub fn amend(&self, amendments: Amendments) -> Result<AmendmentsDoc> {
         let ask = Ask::Amend(amendments);
         match self {
@@ -336,7 +336,7 @@ impl Place {
         }
     }
 
-    /// The amendable logs, and what waits for a repair.
+    /// The amendable logs, and their waiting amendments.
     pub fn amendments(&self) -> Result<Vec<AmendmentsDoc>> {
         match self {
             Place::Local(namespace) => local::amendments(namespace),

@@ -1,6 +1,6 @@
-//! A namespace by the host that serves it.
+//! A namespace that is reached through its host.
 //!
-//! One command asks one thing after the other, so its own thread writes and reads the socket.
+//! A command sends one request after the other, so its own thread writes and reads the socket.
 
 use super::{
     Found, Receipt, check_incarnation,
@@ -31,7 +31,7 @@ const BATCH_RECORDS_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Most runs that a host lists at once.
 const RUNS_MAX: usize = 1000;
-/// How often it is asked whether something has happened that the host does not tell by itself.
+/// The interval for polling events that the host does not push.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// A connection.
@@ -393,7 +393,7 @@ impl Remote {
         self.document::<Status>("status").map(|status| status.host)
     }
 
-    /// Outboxes and relays; none where the host does not tell of them.
+    /// Outboxes and relays; none if the host does not report them.
     pub fn links(&self) -> Result<Vec<LinkDoc>> {
         match self.list("links", |list: Links| (list.links, list.next)) {
             Ok(links) => Ok(links),
@@ -425,7 +425,7 @@ impl Remote {
         self.document(&format!("journal?{part}{shadows}"))
     }
 
-    /// Returns after the time, or a little: the host does not tell of entries by itself.
+    /// Returns after the time, or a short pause, because the host does not push entries.
     pub fn pause(&self, timeout: Duration) {
         thread::sleep(timeout.min(ASK_EVERY));
     }

@@ -1,4 +1,4 @@
-//! What the user named: a directory, an address or a context, and where they named it.
+//! What the user named (a directory, an address or a context), and where: option, environment or file.
 
 use super::contexts::{Context, Contexts};
 use crate::args::Global;
@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a namespace at a Unix socket starts with.
+/// The prefix of a namespace at a Unix socket.
 const SOCKET: &str = "unix:";
 
 /// A namespace, as it is reached.
@@ -26,7 +26,7 @@ pub enum Target {
     Socket(PathBuf),
 }
 
-/// Who said so: those further up go first.
+/// The source of the choice; earlier ones take precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The option `--namespace`.
@@ -76,7 +76,7 @@ pub fn application_file() -> PathBuf {
 }
 
 impl Target {
-    /// What an address means: `mr://…`, `unix:…`, or else a directory.
+    /// The kind of an address: `mr://…`, `unix:…`, or else a directory.
     pub fn parse(text: &Path) -> Result<Self> {
         let Some(typed) = text.to_str() else { return Ok(Target::Directory(text.into())) };
         if let Some(path) = typed.strip_prefix(SOCKET) {
@@ -109,7 +109,7 @@ impl Target {
         Ok(Self::parse(Path::new(&context.address))?.trusting(ca))
     }
 
-    /// What the user named: a context's name goes before a directory's, which `./` tells apart.
+    /// The user's choice: a context takes precedence over a directory, which is written `./NAME`.
     pub fn named(text: &Path, global: &Global) -> Result<Self> {
         let plain = text.to_str().filter(|text| !text.contains(['/', ':']) && !text.starts_with('.'));
         match plain {
@@ -121,7 +121,7 @@ impl Target {
         }
     }
 
-    /// What the option or the environment chose; an empty variable is no choice.
+    /// The choice of the option or the environment; an empty variable is no choice.
     pub fn chosen(global: &Global) -> Result<Option<(Self, Origin)>> {
         let variable = || std::env::var_os("MILLRACE_NAMESPACE").filter(|text| !text.is_empty()).map(PathBuf::from);
         Ok(match &global.namespace {
@@ -138,7 +138,7 @@ impl Target {
         if let Some(chosen) = Self::chosen(global)? {
             return Ok(chosen);
         }
-        // What is in this directory goes before the context in use: a user in an application's directory means that one.
+        // The namespace of this directory takes precedence over the selected context: a user in an application's directory means that application.
         let here = Path::new(NAMESPACE_DIR);
         if here.is_dir() && !Path::new(FILE_NAME).exists() {
             return Ok((Target::Directory(here.into()), Origin::Here));

@@ -11,7 +11,7 @@ use millrace_wire::{
 const MANAGE_MAX_MS: u32 = 600_000;
 
 impl Client {
-    /// Asks for a change, as JSON text; the JSON text of what came of it.
+    /// Requests a change, as JSON text, and returns its result as JSON text.
     pub fn manage(&self, json: &str) -> Result<String> {
         let take = |frame: &Frame<'_>| Ok(ask::answer::<Document<'_>>(frame)?.json.to_owned());
         self.ask(&Manage { json }, (json.len(), MANAGE_MAX_MS, EventId::NONE), Again::MayNot, take)

@@ -72,7 +72,7 @@ impl Client {
         Ok(Client { inner: Arc::new(inner), cause: EventId::NONE })
     }
 
-    /// What the host said of itself and of the namespace when this client first connected.
+    /// The properties of the host and of the namespace, as of the first connection of this client.
     pub fn host(&self) -> &Host {
         &self.inner.host
     }
@@ -186,7 +186,7 @@ impl Client {
         self.ask(&SetLog { log, history }, (0, 0, EventId::NONE), Again::May, done)
     }
 
-    /// Cancels a run that has not ended: it publishes nothing any more, and its process is stopped if it is at work.
+    /// Cancels a run that has not ended: it publishes nothing more, and its process is stopped if it is running.
     pub fn cancel_run(&self, run: EventId) -> Result<()> {
         self.ask(&CancelRun { run }, (0, 0, EventId::NONE), Again::MayNot, done)
     }
@@ -224,8 +224,7 @@ impl Client {
         Ok(Pipeline::new(Socket::connect(&self.inner.place, &self.inner.options)?, window, self.cause))
     }
 
-    /// Follows a log from a record on, 0 for those appended from now on. A lost connection is replaced, and the tail goes
-    /// on where it was.
+    /// Follows a log from a record on, 0 for those appended from now on. After a lost connection the tail reconnects and resumes.
     pub fn tail(&self, log: &str, from: u64, options: TailOptions) -> Result<Tail> {
         let from = if from == 0 { self.latest(log, 0, Wait::default())? + 1 } else { from };
         Tail::start(self.clone(), log, from, options)

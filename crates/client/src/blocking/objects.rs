@@ -1,7 +1,7 @@
 //! Shared objects and tasks through the blocking client.
 //!
-//! A call has a number in its session, so it may be asked again over another connection and counts once: a lost connection is
-//! replaced here, for as long as the options say.
+//! A call has a number in its session, so it may be sent again over another connection and counts once. This client replaces a lost
+//! connection, for as long as the options say.
 
 use super::{Again, Client};
 use crate::{
@@ -19,7 +19,7 @@ use std::thread;
 /// A call of a shared object.
 pub type Asked<'a> = Call<'a>;
 
-/// What a call came to.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It returned this value, in MessagePack.

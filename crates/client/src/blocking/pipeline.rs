@@ -64,12 +64,12 @@ impl Pipeline {
         self.flying.len()
     }
 
-    /// Whether the outcome of every append was taken.
+    /// Whether the caller has received the outcome of every append.
     pub fn is_empty(&self) -> bool {
         self.flying.is_empty()
     }
 
-    /// The outcome of the oldest append, if it is there already.
+    /// The outcome of the oldest append, if it has arrived.
     pub fn ready(&mut self) -> Option<Result<Receipt>> {
         self.flying.front()?.outcome.as_ref()?;
         self.flying.pop_front()?.outcome
@@ -79,8 +79,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// The outer one is the connection's: what has no outcome by then may or may not have happened. The inner one is the
-    /// append's.
+    /// The outer error is the connection's: appends without an outcome may or may not have happened. The inner error is the append's.
     #[allow(clippy::should_implement_trait, reason = "a for loop would end at the first lull")]
     pub fn next(&mut self) -> Result<Option<Result<Receipt>>> {
         while !self.flying.is_empty() {

@@ -42,7 +42,7 @@ impl Dialled {
     ///
     /// # Errors
     ///
-    /// Its name is not found, no address answers in time, or [`Options::interrupted`] says that nobody waits any more.
+    /// Its name is not found, no address answers in time, or [`Options::interrupted`] returns that the caller no longer waits.
     pub fn dial(place: &Place, options: &Options) -> Result<Dialled> {
         let stream = open(place, options)?;
         let slice = Some(options.tick());
@@ -50,7 +50,7 @@ impl Dialled {
         Ok(Dialled { stream, place: place.clone(), options: options.clone() })
     }
 
-    /// What cuts the connection from elsewhere, also while the handshake waits.
+    /// Cuts the connection from another thread, even during the handshake.
     pub fn hang_up(&self) -> io::Result<HangUp> {
         self.stream.hang_up()
     }
@@ -103,7 +103,7 @@ impl Dialled {
 /// One connection, used by one thread at a time.
 pub struct Socket {
     stream: Stream,
-    /// What the host said of itself.
+    /// The properties of the host.
     pub host: Host,
     /// How it is used.
     pub options: Options,
@@ -111,7 +111,7 @@ pub struct Socket {
     last_request: u64,
     /// Frames to be sent.
     out: Vec<u8>,
-    /// What was received: `received[read..filled]` was not looked at yet.
+    /// Received bytes; `received[read..filled]` are not processed yet.
     received: Vec<u8>,
     read: usize,
     filled: usize,
@@ -210,7 +210,7 @@ impl Socket {
         let mut flushed = false;
         while !flushed {
             let wrote = match &self.out[sent..] {
-                // What was sealed or encrypted is sent as well.
+                // Buffered encrypted bytes are sent as well.
                 [] => self.stream.flush().map(|()| {
                     flushed = true;
                     0
@@ -260,7 +260,7 @@ impl Socket {
         }
     }
 
-    /// Waits for an answer, and hands all that came with it to `take`, which says whether it knows them.
+    /// Waits for an answer, and passes everything that arrived with it to `take`, which returns whether it expected it.
     pub fn answers(&mut self, until: Option<Instant>, mut take: impl FnMut(&Frame<'_>) -> Result<bool>) -> Result<()> {
         loop {
             let mut any = false;

@@ -56,8 +56,8 @@ impl Raw {
         both!(self, stream => stream.set_read_timeout(time).and(stream.set_write_timeout(time)))
     }
 
-    /// Makes a connection safe that leads to a port, with what this user has for it, before `until`; `check` is asked now and then
-    /// whether anybody still waits.
+    /// Secures a connection to a port with this user's credentials, before `until`; calls `check` now and then to learn whether the caller
+    /// still waits.
     pub fn secure(
         self,
         place: &Place,
@@ -152,7 +152,7 @@ pub struct Safe {
     pub has_token: bool,
 }
 
-/// A connection over which one may speak. What was written is sent by the time a flush is over.
+/// A connection that is ready for use. Written bytes are sent when a flush returns.
 pub struct Stream {
     raw: Raw,
     layer: Layer,
@@ -164,7 +164,7 @@ impl Stream {
         matches!(self.layer, Layer::Channel(_))
     }
 
-    /// Checks who is at the other end, where nothing but the kernel tells.
+    /// Checks the user at the other end, where only the kernel knows it.
     pub fn check(&self) -> Result<()> {
         match (&self.raw, &self.layer) {
             (Raw::Tcp(stream), Layer::None) => loopback::check(|| Ok((stream.peer_addr()?, stream.local_addr()?))),

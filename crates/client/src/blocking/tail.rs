@@ -1,4 +1,4 @@
-//! Following a log from one thread, over however many connections it takes.
+//! Follows a log from one thread, and reconnects when a connection is lost.
 
 use super::{Client, socket::Socket};
 use crate::{
@@ -143,7 +143,7 @@ impl Tail {
             held.extend(batch.records);
             Ok(true)
         })?;
-        // What was taken in before is gone by now, so only what this call brought is held.
+        // The records of the previous call are gone by now, so only those of this call are kept.
         let more = goal.saturating_sub(*credit);
         if more > goal / 2 {
             *credit += more;

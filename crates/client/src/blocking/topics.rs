@@ -41,7 +41,7 @@ impl Client {
         self.ask(&message, (0, wait_ms, EventId::NONE), Again::May, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
     }
 
-    /// Has a function of the host that is asked run for every record of a topic from now on.
+    /// Runs a function of this host for every record that is published to a topic from now on.
     pub fn subscribe_topic(&self, topic: &str, function: &str) -> Result<()> {
         self.ask(&SubscribeTopic { topic, function }, (0, 0, EventId::NONE), Again::May, done)
     }

@@ -1,7 +1,7 @@
 //! Secure connections: the channel, whose key is a capability, or TLS with a host whose public key is known.
 //!
 //! ```text
-//!  Unix socket         the kernel says who asks                      nothing here
+//!  Unix socket         the kernel reports the user                   nothing here
 //!  TCP, key known      TLS 1.3, proof of the capability in HELLO     tls
 //!  TCP, a capability   the channel                                   records
 //! ```
@@ -35,7 +35,7 @@ pub(crate) fn failed(error: &std::io::Error) -> Error {
     Code::ConnectionLost.error(format!("the connection broke: {error}"))
 }
 
-/// What a client shows of its capability on a connection with this binding.
+/// The proof of a client's capability on a connection with this binding.
 pub(crate) fn proof(credentials: &Credentials, binding: Option<&Binding>) -> Option<[u8; 32]> {
     credentials.capability.as_ref().zip(binding).map(|(token, binding)| token.proof(binding))
 }

@@ -13,7 +13,7 @@ use rustls::{
 use sha2::{Digest, Sha256};
 use std::{path::Path, sync::Arc};
 
-/// What the protocol is called in TLS.
+/// The name of the protocol in TLS.
 pub const ALPN: &[u8] = b"millrace/2";
 /// Where systems keep the certificates of authorities, all in one file.
 const SYSTEM_AUTHORITIES: [&str; 4] = [
@@ -119,7 +119,7 @@ pub(crate) fn authorities(named: &Path) -> Result<Arc<RootCertStore>> {
     let mut authorities = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&text) {
         let certificate = certificate.map_err(|error| unusable(path, &error))?;
-        // A system has some of forms that nobody uses; what nothing can be made of vouches for nobody.
+        // A system's store may contain unusable certificates; they are skipped.
         let _ = authorities.add(certificate);
     }
     if authorities.is_empty() {

@@ -91,7 +91,7 @@ impl Driver {
                 let mut state = self.shared.state();
                 if state.out.is_empty() {
                     drop(state);
-                    // What was sealed or encrypted may not be sent yet. Anyone who has to wait is woken.
+                    // Encrypted bytes may not be sent yet. A task that has to wait is woken.
                     return match Pin::new(&mut self.stream).poll_flush(cx) {
                         Poll::Ready(Err(error)) => Err(self.last_words(cx).unwrap_or_else(|| broken(&error))),
                         _ => Ok(()),
@@ -237,7 +237,7 @@ impl Future for Driver {
 }
 
 impl Drop for Driver {
-    /// However it ends, also by a panic or with its runtime: nobody waits for what nobody brings any more.
+    /// However the driver ends, even by a panic or with its runtime, no request keeps waiting for it.
     fn drop(&mut self) {
         self.shared.close(&Code::ConnectionLost.error("the task that serves the connection has ended"));
     }

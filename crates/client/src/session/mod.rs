@@ -1,4 +1,4 @@
-//! The async client: one connection, used by as many tasks as like to.
+//! The async client: one connection, shared by any number of tasks.
 
 mod driver;
 mod state;
@@ -28,7 +28,7 @@ pub(crate) use stream::{broken, closed, refused};
 pub use tail::Tail;
 pub(crate) use tail::{first_credit, target};
 
-/// Keeps a connection open. The driver ends when nobody holds one any more.
+/// Keeps a connection open. The driver ends with the last handle.
 pub(super) struct Handle {
     shared: Arc<Shared>,
 }
@@ -58,7 +58,7 @@ impl Client {
         Ok(Client { handle: Arc::new(Handle { shared }), cause: EventId::NONE })
     }
 
-    /// What the host said of itself and of the namespace.
+    /// The properties of the host and of the namespace.
     pub fn host(&self) -> &Host {
         &self.handle.shared.host
     }
@@ -142,7 +142,7 @@ impl Client {
         self.send(&SetLog { log, history }, 0, 0).await?.await?.message::<Done>().map(drop)
     }
 
-    /// Cancels a run that has not ended: it publishes nothing any more, and its process is stopped if it is at work.
+    /// Cancels a run that has not ended: it publishes nothing more, and its process is stopped if it is running.
     pub async fn cancel_run(&self, run: EventId) -> Result<()> {
         self.send(&CancelRun { run }, 0, 0).await?.await?.message::<Done>().map(drop)
     }

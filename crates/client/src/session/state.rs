@@ -24,11 +24,11 @@ pub type Arrival = Result<Bytes>;
 
 /// The waiter for the answers to a request.
 pub enum Waiting {
-    /// Somebody, for one answer.
+    /// A task, for one answer.
     One { sender: oneshot::Sender<Arrival>, due: Option<Instant>, bytes: usize },
     /// A tail.
     Tail(Queue),
-    /// Nobody any more; the answer is passed over.
+    /// No task any longer; the answer is discarded.
     Nobody { bytes: usize },
 }
 
@@ -59,7 +59,7 @@ pub struct State {
     pub out: Vec<u8>,
     /// By request number.
     pub waiting: HashMap<u64, Waiting>,
-    /// Why nothing can be asked any more.
+    /// The reason why the connection accepts no more requests.
     pub closed: Option<Error>,
     /// How many users there are; without any the driver ends.
     pub users: usize,
@@ -159,7 +159,7 @@ impl Shared {
         Some(waiting)
     }
 
-    /// Nobody waits for this request any more; if the host may be waiting too, it is notified.
+    /// No task waits for this request any longer; if the host may be waiting for it too, it is notified.
     pub fn abandon(&self, request: u64, cancel: bool) {
         let mut state = self.state();
         let Some(waiting) = state.waiting.get_mut(&request) else { return };
@@ -172,7 +172,7 @@ impl Shared {
         }
     }
 
-    /// A tail that nobody reads any more: the host is notified, unless the tail has ended.
+    /// A tail that is no longer read: the host is notified, unless the tail has ended.
     pub fn forget_tail(&self, request: u64) {
         let mut state = self.state();
         let Some(Waiting::Tail(queue)) = state.waiting.get(&request) else { return };
@@ -200,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// Ends the connection for everybody; the first reason counts.
+    /// Ends the connection for all its users; the first reason is kept.
     pub fn close(&self, error: &Error) {
         let mut state = self.state();
         if state.closed.is_some() {

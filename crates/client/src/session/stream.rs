@@ -1,4 +1,4 @@
-//! A connection's byte stream: TCP or a Unix socket, connected, made safe and greeted.
+//! A connection's byte stream: TCP or a Unix socket, connected, encrypted if necessary, after the handshake.
 
 use crate::{
     Credentials, Host, Options, Place,
@@ -35,7 +35,7 @@ pub struct Greeted {
     pub host: Host,
     /// The host's clock.
     pub hlc: Hlc,
-    /// What was received behind the greeting.
+    /// Bytes that were received after the handshake.
     pub received: BytesMut,
 }
 

@@ -18,10 +18,10 @@ use std::{
 
 /// The first credit; how much more there can be is known when records have shown their size.
 const FIRST_CREDIT: u32 = 64;
-/// What a record costs besides its bytes.
+/// The memory of a record besides its bytes.
 const RECORD_BYTES: usize = 64;
 
-/// What has come for a tail and was not taken yet.
+/// Received records of a tail that its reader has not taken yet.
 pub struct Queue {
     batches: VecDeque<Batch>,
     /// Records that were sent or may be sent still, and were not taken.
@@ -83,7 +83,7 @@ fn bytes_of(batch: &Batch) -> usize {
     batch.records.iter().map(|record| record.data.len() + RECORD_BYTES).sum()
 }
 
-/// How many records may be held if they go on being as long as these.
+/// How many records may be kept, if the next ones are as long as these.
 pub fn target(batch: &Batch, options: &TailOptions) -> u32 {
     let mean = bytes_of(batch) / batch.records.len().max(1);
     ((options.bytes_max / mean.max(1)) as u32).clamp(1, options.records_max.max(1))

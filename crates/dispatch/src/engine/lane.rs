@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// its number, for it may have had effects outside, but it is no failure.
 pub(super) const INTERRUPTIONS_MAX: u32 = 8;
 
-/// So many times in a row a function may fail to start before the others of its monitor go on past it.
+/// How many times in a row a function may fail to start before the other functions of its monitor continue without it.
 pub(super) const START_FAILURES_PATIENT: u32 = 3;
 
 /// First pause of a run whose publication was refused by something that may go away; it doubles up to [`POSTPONE_MAX_MS`].
@@ -117,10 +117,10 @@ impl Lane {
         self.started.contains_key(&run) || self.fresh_place(run).is_some()
     }
 
-    /// Whether this FIRED of a pending run still tells something: it began the newest attempt known, or came after that.
+    /// Whether this FIRED of a pending run is still needed: it began the newest known attempt, or came after it.
     pub fn needs(&self, run: EventId, fired: EventId) -> bool {
         match self.started.get(&run) {
-            // Sequences grow. A copy of the namespace may number anew: then more is kept than tells something.
+            // Sequences grow. A copy of the namespace may restart its numbers; then more is kept than necessary.
             Some(started) => started.attempted <= Some(fired.sequence()),
             None => self.contains(run),
         }
@@ -216,8 +216,8 @@ impl Lane {
         self.policy.is_none() || self.standing.stop.as_ref().is_some_and(|stop| now < stop.until)
     }
 
-    /// Whether the other functions of its monitor go on past its runs: it is not defined, or cannot be started, and not for
-    /// the first time. A worker that was killed while it started is no reason to leave the order of records.
+    /// Whether the other functions of its monitor continue without its runs: it is not defined, or repeatedly failed to start. A worker
+    /// that was killed while it started is no reason to leave the order of records.
     pub fn passed_over(&self, now: Millis) -> bool {
         self.policy.is_none() || (self.held(now) && self.standing.failures >= START_FAILURES_PATIENT)
     }
@@ -261,7 +261,7 @@ impl Lane {
         let Some(policy) = &self.policy else { return Vec::new() };
         let (serial, attempts_max) = (policy.serial, policy.attempts_max);
         let slots_free = policy.slots.saturating_sub(self.batches).max(1) as usize;
-        // What waits is shared among the free slots, so that concurrency is real.
+        // Waiting runs are divided among the free slots, so that they run concurrently.
         let most = if serial { most } else { most.min(self.fresh.len().div_ceil(slots_free)).max(1) };
         let mut claimed: Vec<Claimed> = Vec::with_capacity(most.min(self.fresh.len() + 1));
         while claimed.len() < most {
@@ -285,7 +285,7 @@ impl Lane {
         self.batches
     }
 
-    /// A batch is over, whatever became of its runs.
+    /// A batch is over, whatever the outcomes of its runs.
     pub fn ended(&mut self) {
         self.batches -= 1;
     }
@@ -313,7 +313,7 @@ impl Lane {
         Claimed { trigger, attempt, excused, before, exhausted }
     }
 
-    // ---- what becomes of a claim
+    // ---- outcomes of a claim
 
     pub fn confirm(&mut self, run: EventId, fired: EventId, now: Millis) {
         if let Some(started) = self.started.get_mut(&run)
@@ -382,7 +382,7 @@ impl Lane {
     pub fn untold(&self, run: EventId, fired: EventId) -> Option<Attempt> {
         let started = self.started.get(&run).filter(|started| started.newest == Some(fired))?;
         let waits = !matches!(started.state, State::Running { .. });
-        // What is to be given up counts the attempt that it was given up for.
+        // A run that is to be given up counts its last attempt.
         let begun = if started.begun > started.attempts { started.begun } else { 0 };
         (waits && started.dead.is_none()).then(|| Attempt {
             attempt: started.attempts,

@@ -9,9 +9,8 @@
 //!                                              ready or backing off <-- failed; interrupted by the host's end
 //! ```
 //!
-//! A run is known by the id of its TRIGGER. Ids grow in journal order, also from a namespace to its copy, so "in trigger order" is
-//! "by id". Every claim is journaled as a FIRED entry whose id is the claim's fence: who no longer holds the newest FIRED may not
-//! publish.
+//! A run is known by the id of its TRIGGER. Ids grow in journal order, also from a namespace to its copy, so "in trigger order" is "by id".
+//! Every claim is journaled as a FIRED entry whose id is the claim's fence: only the dispatcher with the newest FIRED may publish.
 //!
 //! Memory is bounded by admission, which bounds the pending runs.
 
@@ -39,7 +38,7 @@ const START_PAUSE_MAX_MS: Millis = 30_000;
 const CROWDED: u32 = 768;
 const _: () = assert!(CROWDED as usize <= super::pool::THREADS_MAX / 4 * 3);
 
-/// What the engine must know of a function's definition.
+/// The parts of a function's definition that the engine needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
     /// Most batches in progress at once.
@@ -86,14 +85,14 @@ pub(crate) struct Claimed {
     pub exhausted: bool,
 }
 
-/// What became of a failed attempt.
+/// The outcome of a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It will be tried again after this time.
     Retry { delay_ms: Millis },
     /// That was the last attempt.
     Exhausted,
-    /// The run was not held by this claim any more: nothing is to be done.
+    /// The run no longer belongs to this claim: nothing to do.
     Stale,
 }
 
@@ -130,8 +129,8 @@ impl Engine {
         self.lanes.entry(function).or_default().push(trigger);
     }
 
-    /// A FIRED was read: somebody claimed the run, or says that its attempt is over and it waits. One that is older than what is
-    /// known, because it was carried forward, changes nothing.
+    /// A FIRED was read: a dispatcher claimed the run, or recorded that its attempt is over and it waits. A FIRED older than the known one,
+    /// because it was carried forward, changes nothing.
     pub fn fired(&mut self, function: u32, run: EventId, fired: EventId, reported: Attempt) {
         if let Some(lane) = self.lanes.get_mut(&function) {
             lane.fired(run, fired, reported);
@@ -145,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// What is pending where this host begins was told: whatever is fired and not done, its host did not survive.
+    /// All runs that are pending at the start of this host were passed in: the hosts of fired runs have ended.
     pub fn recovered(&mut self) {
         for lane in self.lanes.values_mut() {
             lane.interrupt();
@@ -204,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// Whether the claim that this FIRED stands for may still publish; `None` is a claim that is not journaled yet.
+    /// Whether the claim of this FIRED may still publish; `None` is a claim that is not journaled yet.
     pub fn holds(&self, function: u32, run: EventId, fired: Option<EventId>) -> bool {
         self.lanes.get(&function).is_some_and(|lane| lane.holds(run, fired))
     }
@@ -221,9 +220,8 @@ impl Engine {
         self.lanes.get_mut(&function).map_or(Verdict::Stale, |lane| lane.failed(run, fired, error, now))
     }
 
-    /// Backs a run off whatever its attempts, because something outside it refused: longer each time in a row. One that is
-    /// to be given up for `dead` is not run again for that.
-    /// Returns for how long; none if the run was not held by this claim any more.
+    /// Delays a run, whatever its attempts, because of a refusal outside the run: longer each time in a row. A run that is to be given up
+    /// for `dead` is not executed again for that. Returns the delay; none if the run no longer belongs to this claim.
     pub fn postpone(
         &mut self,
         function: u32,
@@ -240,12 +238,12 @@ impl Engine {
         self.lanes.get(&function)?.dead(run)
     }
 
-    /// What the journal is to be told of a run that waits, if it has it still in progress.
+    /// The entry that records that a run waits, if the journal still has it as in progress.
     pub fn untold(&self, function: u32, run: EventId, fired: EventId) -> Option<Attempt> {
         self.lanes.get(&function)?.untold(run, fired)
     }
 
-    /// The batch that a claim made is over, whatever became of its runs.
+    /// The batch of a claim is over, whatever the outcomes of its runs.
     pub fn ended(&mut self, function: u32) {
         if let Some(lane) = self.lanes.get_mut(&function) {
             lane.ended();
@@ -262,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// The function ran: whatever kept it from starting is over.
+    /// The function ran, so it can be started again.
     pub fn started(&mut self, function: u32) {
         if let Some(lane) = self.lanes.get_mut(&function) {
             lane.standing = Standing::default();
@@ -279,18 +277,18 @@ impl Engine {
         self.lanes.get(&function).is_some_and(|lane| lane.contains(run))
     }
 
-    /// Whether the run is pending and this FIRED of it still counts: attempts before the newest tell nothing that it does not.
+    /// Whether the run is pending and this FIRED of it is still needed; the newest attempt supersedes earlier ones.
     pub fn needs(&self, function: u32, run: EventId, fired: EventId) -> bool {
         self.lanes.get(&function).is_some_and(|lane| lane.needs(run, fired))
     }
 
-    /// What one function is doing, for those who ask.
+    /// The activity of one function, for reports.
     pub fn view(&self, function: u32) -> Option<LaneView<'_>> {
         self.lanes.get(&function).map(Lane::view)
     }
 }
 
-/// What a function is doing.
+/// The activity of a function.
 pub(crate) struct LaneView<'a> {
     pub pending: usize,
     pub stop: Option<&'a Stop>,

@@ -65,7 +65,7 @@ fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
 
 /// A journal that was restored under a smaller identity: what it has of its ancestor is older all the same.
 #[test]
-fn a_copy_of_a_namespace_goes_on_where_its_ancestor_was() {
+fn a_copy_of_a_namespace_continues_its_history() {
     let copied = |sequence| EventId::new(NamespaceId::new(3).unwrap(), 2, sequence);
     let mut engine = Engine::default();
     engine.define(0, Some(policy(1, true, None)));

@@ -1,4 +1,4 @@
-//! Cancelling one run: it ends for good, as if its function had never been asked.
+//! Cancels one run: it ends for good, and publishes nothing.
 
 use super::tasks;
 use millrace_journal::{End, Outcome, Position};
@@ -15,10 +15,9 @@ pub fn cancel(namespace: &Namespace, id: EventId) -> Result<()> {
     namespace.settle(Site::GiveUpFunction, end, None)
 }
 
-/// Ends a run that is pending or in progress with a DONE that says it was cancelled. Nothing that an attempt in progress stages is
-/// published any more, and its process is stopped soon; what a streamed run has published stays. There is no dead letter, unless
-/// somebody waits for the run as a task: then its result says so. Returns the place in the journal that says it, which nobody has
-/// waited for.
+/// Ends a run that is pending or in progress with a DONE of the kind cancelled. An attempt in progress publishes nothing more, and its
+/// process is stopped soon; appends that a streamed run has published stay. There is no dead letter; the result of a task is that it was
+/// cancelled. Returns the position of the DONE, which is not durable yet.
 ///
 /// # Errors
 ///
@@ -33,7 +32,7 @@ pub fn cancel_gated(namespace: &Namespace, id: EventId) -> Result<Position> {
     let error = Code::RunCancelled.error("it was cancelled");
     let committed = journal.commit(|tx| {
         let function = tx.catalog().function_by_id(fold.function).cloned().ok_or_else(over)?;
-        // Under the lock: from here on nobody else ends it.
+        // Under the lock, so no other process can end it from here on.
         if function.run(fold.run.number).is_none_or(|item| item.opened == 0 || item.closed != 0) {
             return Err(over());
         }

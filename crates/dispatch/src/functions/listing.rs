@@ -15,7 +15,7 @@ const READ_BYTES: usize = 256 << 10;
 /// A function's code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeListing {
-    /// What [`millrace_namespace::Definition::code`] is once it is deployed.
+    /// The value of [`millrace_namespace::Definition::code`] once it is deployed.
     pub code: String,
     /// The name of the file, if the code is a single one.
     pub file: Option<String>,

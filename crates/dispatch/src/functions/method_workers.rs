@@ -1,5 +1,5 @@
-//! Workers for the methods of shared objects of user classes: those of a pool, with its code, its limits and a sandbox like its tasks'.
-//! What they run is no run: it is journaled nowhere.
+//! Workers for the methods of shared objects of user classes: those of a pool, with its code, its limits and a sandbox like its tasks'. A
+//! method call is not a run, and is not journaled.
 
 use crate::starter::{Environment, Starter};
 use millrace_namespace::{Definition, Namespace, no_function, tasks};
@@ -23,19 +23,19 @@ type ByPool = HashMap<Box<str>, (Arc<Definition>, Arc<Starter>)>;
 pub struct MethodWorkers {
     namespace: Namespace,
     environment: Environment,
-    /// By pool: its function as it is defined, and the starter made of it.
+    /// By pool: the definition of its function, and its starter.
     starters: Mutex<ByPool>,
 }
 
-/// A step: what the worker is told, under which names, and how long it may take.
+/// A step: the input of the worker, its names, and its timeout.
 pub struct Step<'a> {
     /// The pool.
     pub pool: &'a str,
-    /// What stands for the name of a log.
+    /// Takes the place of the name of a log.
     pub log: &'a str,
-    /// What stands for the id of a run.
+    /// Takes the place of the id of a run.
     pub id: EventId,
-    /// What the worker is told.
+    /// The input of the worker.
     pub request: &'a [u8],
     /// How long it may take, once there is a worker, before that is ended.
     pub within: Duration,
@@ -86,7 +86,7 @@ impl MethodWorkers {
         Ok(starter)
     }
 
-    /// Has a worker run a step; it is ended early if `is_over` says so.
+    /// Runs a step in a worker; ends it early if `is_over` returns true.
     pub fn run(
         &self,
         worker: &mut MethodWorker,

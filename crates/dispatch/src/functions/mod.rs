@@ -1,8 +1,8 @@
 //! Deployment: a function's code is copied into the namespace under the hash of its content, checked, then defined.
 //!
-//! The copy never changes, so a run in progress keeps its code while a newer version is deployed, and the same code is
-//! stored once. A definition appears only after its code is complete on disk. The code is verified when it is loaded; workers
-//! run in directories of their own. What no definition names any more is removed after a while.
+//! The copy never changes, so a run in progress keeps its code while a newer version is deployed, and the same code is stored once. A
+//! definition appears only after its code is complete on disk. The code is verified when it is loaded; workers run in directories of their
+//! own. Code that no definition names is removed after a day.
 
 pub(crate) mod cancel;
 mod listing;
@@ -48,7 +48,7 @@ const DROP_MAX: usize = 1000;
 /// About how many bytes of dead letters go with them.
 const GIVE_UP_BYTES_MAX: usize = 128 << 10;
 
-/// What a deployment did.
+/// The result of a deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
@@ -67,7 +67,7 @@ pub struct Deployed {
     pub name: Name,
     /// SHA-256 of its code.
     pub code: String,
-    /// What changed.
+    /// The changes.
     pub change: Change,
 }
 
@@ -124,7 +124,7 @@ impl Launch {
     }
 }
 
-/// What one run of this function may use.
+/// The limits of one run of this function.
 pub(crate) fn limits(spec: &FunctionSpec) -> Limits {
     Limits {
         timeout: spec.timeout,
@@ -134,7 +134,7 @@ pub(crate) fn limits(spec: &FunctionSpec) -> Limits {
     }
 }
 
-/// What [`Definition::code`] would be if this source were deployed.
+/// The value of [`Definition::code`] if this source were deployed.
 pub fn code_hash(source: &Path) -> Result<String> {
     tree::hash(source)
 }
@@ -148,8 +148,8 @@ pub fn check_code(namespace_dir: &Path, code: &str) -> Result<()> {
     }
 }
 
-/// Verifies that the code with this hash is in the namespace, and is what was deployed, without reading it if it looks as it
-/// did `before`. What is never a part of a function, such as a cache, is removed.
+/// Verifies that the code with this hash is in the namespace and unchanged, without reading it if its metadata are those of `before`. Files
+/// that are never part of a function, such as caches, are removed.
 pub(crate) fn verify_code(namespace_dir: &Path, code: &str, before: Option<Sighting>) -> Result<Sighting> {
     tree::verify(&namespace_dir.join(FUNCTIONS).join(code), code, before)
 }
@@ -171,8 +171,8 @@ pub fn stored_codes(namespace_dir: &Path) -> Result<Vec<String>> {
 
 /// Copies a function's code into a namespace's directory and checks that it can be started. Nothing is defined.
 ///
-/// What is in `checked` with the same code and declaration was checked already. With `isolation` the code of the function is started in
-/// a sandbox only, as a host does it for code that somebody has sent. `slow` hears of a check that takes long.
+/// Functions in `checked` with the same code and declaration were checked already. With `isolation` the code of the function is started in
+/// a sandbox only, as a host does for uploaded code. `slow` is called if a check takes long.
 pub fn prepare(
     dir: &Path,
     spec: &FunctionSpec,
@@ -213,14 +213,14 @@ pub fn deploy(namespace: &Namespace, spec: &FunctionSpec, source: &Path) -> Resu
     deploy_with(namespace, spec, source, &mut |_| ())
 }
 
-/// [`deploy`]; `slow` hears of a check that takes long.
+/// [`deploy`]; `slow` is called if a check takes long.
 pub fn deploy_with(
     namespace: &Namespace,
     spec: &FunctionSpec,
     source: &Path,
     slow: &mut dyn FnMut(&str),
 ) -> Result<Deployed> {
-    // Until it is defined nothing else says that the code is needed.
+    // Until the function is defined, only this keeps the code from being removed.
     let _lock = StoreLock::shared(namespace.dir())?;
     let definition = prepare(namespace.dir(), spec, source, &[], None, slow)?;
     let committed = namespace.journal().commit(|tx| define(tx, &definition))?;
@@ -228,9 +228,9 @@ pub fn deploy_with(
     Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
 }
 
-/// Defines functions and removes others in one commit, and says what changed. Of those that are `gone` the ones that have
-/// pending runs stop taking new runs and are left to [`give_up`]; without `force` they are an error. `check` may refuse it, with what is
-/// defined then; `note` writes what is to be said of it in the same batch, if anything changes.
+/// Defines functions and removes others in one commit, and returns the changes. Functions of `gone` with pending runs accept no new runs
+/// and are left to [`give_up`]; without `force` they are an error. `check` may refuse the change, given the current definitions; `note`
+/// writes further entries in the same batch, if anything changes.
 pub fn redefine<'a>(
     namespace: &Namespace,
     definitions: &[Definition],
@@ -293,7 +293,7 @@ pub fn give_up(namespace: &Namespace, name: &Name) -> Result<u64> {
     }
 }
 
-/// Gives up some pending runs of the function, and says how many; or removes it once there are none.
+/// Gives up some pending runs of the function and returns their number; or removes the function once there are none.
 fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name) -> Result<u64> {
     let Some(function) = tx.catalog().function(name).cloned() else { return Ok(0) };
     let runs = pending(namespace.journal(), &function, 1).filter_map(|run| run.map(Pending::found).transpose());
@@ -317,7 +317,7 @@ fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name) ->
         if given_up > 0 && bytes > GIVE_UP_BYTES_MAX {
             break;
         }
-        // Of a definition that cannot be read, nobody knows where its letters go.
+        // The dead-letter log of an unreadable definition is unknown.
         if let Ok(definition) = &definition {
             let (cause, ending) = (run.run.id, Some(function.id()));
             let stage = |ordinal| Stage { cause, ordinal, room: Room::DeadLetter, named: None, ending };

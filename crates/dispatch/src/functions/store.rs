@@ -1,4 +1,4 @@
-//! Removes stored code that no definition names any more, and other leftovers beside it.
+//! Removes stored code that no definition names, and other leftover files beside it.
 
 use super::{FUNCTIONS, SCRATCH};
 use millrace_namespace::Namespace;
@@ -29,7 +29,7 @@ impl StoreLock {
         Ok(lock)
     }
 
-    /// Nobody else holds it; `None` if somebody does, or nothing was ever deployed.
+    /// Locked; `None` if another process has the lock, or nothing was ever deployed.
     fn alone(namespace_dir: &Path) -> Result<Option<Self>> {
         let lock = match Self::open(namespace_dir, false) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -59,8 +59,8 @@ fn failed(namespace_dir: &Path, error: &io::Error) -> Error {
     Code::Io.error(format!("cannot lock '{}': {error}", namespace_dir.join(LOCK).display()))
 }
 
-/// Removes what the host needs no more: code that neither a definition nor `in_use` names, compiled modules that were not loaded
-/// for long, and working directories whose host is gone. What cannot be removed stays until the next time.
+/// Removes files that the host no longer needs: code that neither a definition nor `in_use` names, compiled modules that were not loaded
+/// for long, and working directories of ended hosts. Files that cannot be removed stay until the next time.
 pub(crate) fn sweep(namespace: &Namespace, cache: &str, in_use: impl FnOnce() -> BTreeSet<String>) -> Result<()> {
     let (dir, now) = (namespace.dir(), SystemTime::now());
     remove_older(&dir.join(cache), now, CACHE_KEPT, |_| true);
@@ -85,7 +85,7 @@ pub fn sweep_scratch(namespace_dir: &Path) {
     each(&namespace_dir.join(SCRATCH), |name, path| {
         let pid = name.split('-').next().unwrap_or_default();
         if pid != own && !Path::new("/proc").join(pid).exists() {
-            // What cannot be removed is tried again when the next host starts.
+            // Files that cannot be removed are removed when the next host starts.
             let _ = fs::remove_dir_all(path);
         }
     });
@@ -95,7 +95,7 @@ fn remove_older(dir: &Path, now: SystemTime, kept: Duration, may_go: impl Fn(&st
     each(dir, |name, path| {
         let age = fs::symlink_metadata(path).and_then(|meta| meta.modified()).map(|at| now.duration_since(at));
         if may_go(name) && matches!(age, Ok(Ok(age)) if age > kept) {
-            // What cannot be removed is tried again.
+            // Files that cannot be removed are tried again later.
             let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
     });

@@ -1,4 +1,4 @@
-//! Tasks: runs of a pool's function. Each leaves its result in a log of the pool, in the batch that ends it, however it ends.
+//! Tasks: runs of a pool's function. Each appends its result to a log of the pool, in the batch that ends it, whether it succeeded or not.
 //!
 //! ```text
 //!  _bodies/POOL   what tasks name: functions that clients have pickled
@@ -6,7 +6,7 @@
 //!  _results/POOL  [ kind ][ id: 24 bytes ][ what came of it ]
 //! ```
 //!
-//! The id is its client's: with it, clients of one pool know their own results.
+//! The client chooses the id; by it, the clients of a pool recognize their own results.
 
 use millrace_journal::{End, Position, Transaction};
 use millrace_namespace::{
@@ -21,7 +21,7 @@ use millrace_wire::{Code, Error, Name, Result};
 /// How long the description of an error in a result may be.
 const ERROR_MAX_BYTES: usize = 16 << 10;
 
-/// What a run of a record of this log may use of its pool.
+/// The logs of its pool that a run for a record of this log may use.
 pub(crate) struct Pool {
     pub name: String,
     bodies: String,

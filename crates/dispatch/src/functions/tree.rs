@@ -22,7 +22,7 @@ const ENTRIES_MAX: usize = 10_000;
 const BYTES_MAX: u64 = 256 << 20;
 /// Deepest directory below the function's own.
 const DEPTH_MAX: usize = 32;
-/// What is never a part of a function: caches, repositories, environments, and namespaces.
+/// Files that are never part of a function: caches, repositories, environments, and namespaces.
 const SKIPPED: [&str; 7] = ["__pycache__", ".git", ".venv", "venv", "node_modules", ".millrace", CHECKED];
 
 /// Where code was stored.
@@ -40,7 +40,7 @@ pub(super) struct Item {
     pub executable: bool,
 }
 
-/// What a source consists of.
+/// The items of a source.
 pub(super) struct Listing {
     pub root: PathBuf,
     pub items: Vec<Item>,
@@ -77,7 +77,7 @@ pub(super) fn store(source: &Path, store: &Path) -> Result<Stored> {
     let target = store.join(&hash);
     match fs::rename(&staged.0, &target) {
         Ok(()) => sync_dir(store)?,
-        // The same code is there, complete, because it came there by the same rename; unless somebody has changed it since.
+        // The same code is already there and complete, because it was renamed into place; it may have been changed since.
         Err(_) if target.is_dir() => match verify(&target, &hash, None) {
             Ok(_) => touch(&target)?,
             Err(_) => replace(&target, &staged.0)?,
@@ -100,12 +100,12 @@ fn replace(target: &Path, fresh: &Path) -> Result<()> {
     target.parent().map_or(Ok(()), sync_dir)
 }
 
-/// How stored code looks from outside: as long as that does not change, nobody has written to it.
+/// The metadata of stored code: as long as they are unchanged, the code is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting(u64);
 
 impl Sighting {
-    /// The kernel sets the time of a change; nobody else can.
+    /// Only the kernel can set the time of a change.
     fn of(stored: &Path) -> Result<Self> {
         let (mut seen, mut open) = (DefaultHasher::new(), vec![stored.to_owned()]);
         while let Some(dir) = open.pop() {
@@ -128,8 +128,8 @@ impl Sighting {
     }
 }
 
-/// Checks that stored code has this hash, without reading it if it looks as it did before. What is never a part of a function
-/// is removed: it came there since.
+/// Checks that stored code has this hash, without reading it if its metadata are unchanged. Files that are never part of a function are
+/// removed.
 pub(super) fn verify(stored: &Path, hash: &str, before: Option<Sighting>) -> Result<Sighting> {
     if !stored.is_dir() {
         return Err(Code::CodeMissing.error(format!("deployed code '{}' is gone", stored.display())));
@@ -271,7 +271,7 @@ fn read(root: &Path, items: &[Item], target: Option<&Path>) -> Result<String> {
         hash.update((content.len() as u64).to_le_bytes());
         hash.update(&content);
         if let Some(to) = to {
-            // Others may read it, such as the user that a function has in its sandbox; the store keeps everybody else out.
+            // Other users may read it, such as the user of a function in its sandbox; the permissions of the store keep out all others.
             let mode = if item.executable { 0o555 } else { 0o444 };
             let mut options = File::options();
             let mut file =
@@ -301,7 +301,7 @@ fn private_dir(path: &Path) -> Result<()> {
 
 fn make_dir(path: &Path, mode: u32) -> Result<()> {
     let made = fs::DirBuilder::new().mode(mode).recursive(true).create(path);
-    // Whatever this process's umask is.
+    // Independent of this process's umask.
     made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode))).map_err(|e| unwritable(path, &e))
 }
 

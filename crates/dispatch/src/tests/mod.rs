@@ -254,7 +254,7 @@ fn retention_between_claim_and_attempt_takes_no_record_away() {
 
 /// Of a run that is put off again and again the journal keeps the newest attempt, and that it waits: the next host counts as before.
 #[test]
-fn retention_goes_on_behind_a_run_that_waits_for_long() {
+fn retention_continues_after_a_run_that_waits_for_long() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = small_namespace(dir.path(), &[("in", 10), ("out", 10)]);
     deploy(&namespace, "ctx.append('out', str(ctx.attempt))", |spec| spec.retries = 5);
@@ -308,7 +308,7 @@ fn dead(namespace: &Namespace) -> usize {
 }
 
 #[test]
-fn however_often_hosts_end_what_waits_is_not_given_up() {
+fn waiting_runs_are_not_given_up_however_often_hosts_end() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = namespace(dir.path());
     let broken = dir.path().join("broken");
@@ -376,7 +376,7 @@ fn a_dead_letter_that_is_refused_is_tried_again_and_not_its_run() {
 }
 
 #[test]
-fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
+fn damage_in_an_outbox_delays_only_runs_that_send_to_its_peer() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = namespace(dir.path());
     deploy(&namespace, "ctx.append('mr://127.0.0.1:9/x/y', b'message-' + record.data)", |spec| {

@@ -1,12 +1,12 @@
-//! What persistent entities leave for a journal, and how they come back from it.
+//! How persistent entities are written to a journal, and restored from it.
 //!
 //! ```text
 //!  step ── effects, answers ──> a record      one log for all entities of a space, in the order of their steps
 //!  records from the log's beginning on ──> restore ──> entities, waiters, sessions and the answers that were not acknowledged
 //! ```
 //!
-//! A record names what a step leaves, so nothing is executed again. A snapshot is a series of records, too: each has effects that make one
-//! entity from nothing. Steps of entities that a snapshot has not reached yet come in front of it, and are of no use any more.
+//! A record contains the effects of a step, so nothing is executed again. A snapshot is a series of records, too: the effects of each
+//! create one entity. The records of steps that precede a complete snapshot are no longer needed.
 
 use super::{Application, Asked, Call, Client, Entity, Session, Space, busy};
 use crate::{
@@ -71,7 +71,7 @@ impl Records {
     }
 }
 
-/// What a snapshot still has to write of the entities and sessions that were there when it began.
+/// The entities and sessions that a snapshot still has to write, of those that existed when it began.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     keys: Vec<Box<str>>,
@@ -310,7 +310,7 @@ impl Space {
         self.entities.values().filter(|entity| entity.persistent).map(|entity| entity.state.bytes()).sum()
     }
 
-    /// Begins a snapshot. What comes into being from now on has its records behind this.
+    /// Begins a snapshot. Records of entities that are created from now on follow it.
     pub fn begin_snapshot(&mut self) -> Cursor {
         self.records.push(list(&[value::int(BEGIN)]));
         let keys = self.entities.iter().filter(|(_, entity)| entity.persistent).map(|(key, _)| key.clone()).collect();
@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_any_calls_restores_what_was_there() {
+    fn the_log_of_any_calls_restores_their_state() {
         for seed in 0..60 {
             let mut world = World::new(seed);
             for _ in 0..120 {
@@ -709,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_between_other_steps_stands_for_all_that_is_in_front_of_it() {
+    fn a_snapshot_between_other_steps_replaces_everything_before_it() {
         for seed in 0..60 {
             let mut world = World::new(seed);
             // So that most entities have several parts.

@@ -1,12 +1,12 @@
-//! The steps of objects of user classes: which call is next, what a worker is told of it, and what it leaves.
+//! The steps of objects of user classes: which call is next, what a worker receives, and what the step changes.
 //!
 //! ```text
 //!  CALL ── a waiter of the object ── begin ──> worker: fields, method, arguments
 //!                 answer <── finish <── what it returned or raised, and the fields that changed
 //! ```
 //!
-//! The fields stand in the object's state and not with the worker. So a step of a worker that ends has no effect, and any worker of the
-//! pool runs the next one.
+//! The fields are in the object's state, not in the worker. So a step whose worker ends has no effect, and any worker of the pool can run
+//! the next one.
 
 use super::{Application, Entity, Space, lost};
 use crate::{
@@ -34,7 +34,7 @@ pub struct Job {
     pub application: Application,
     /// How long the method may take.
     pub timeout_ms: u64,
-    /// What the worker is told.
+    /// The input of the worker.
     pub request: Vec<u8>,
     /// The number that marks the fields if it changes any.
     number: u64,
@@ -51,7 +51,7 @@ pub struct Job {
     constructs: bool,
 }
 
-/// What a step leaves.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub enum Finished {
     /// The method ran: the answer of the call, and the fields that changed; none for one that is gone.
@@ -62,7 +62,7 @@ pub enum Finished {
     Failed(String),
 }
 
-/// What the class of the caller is to that of the object.
+/// The relation of the caller's class to the object's.
 enum Fit {
     Same,
     Newer,
@@ -146,7 +146,7 @@ impl Space {
         Ok(value::array(flat.into_iter()))
     }
 
-    /// A step is over. What it changed counts from now on, and its caller has its answer.
+    /// Ends a step: its changes take effect, and its caller gets the answer.
     pub fn finish(&mut self, job: &Job, finished: Finished, moment: Moment) {
         let Some(entity) = self.entities.get_mut(&job.key) else { return };
         if entity.incarnation != job.incarnation || user::running(&entity.state) != Some(job.ticket) {
@@ -173,7 +173,7 @@ impl Space {
             turn.undo();
             reply = Err(Raised::new("millrace.TooLarge", error.detail()));
         }
-        // The answer stands in one record with the changes.
+        // The answer is in one record with the changes.
         let waiter = turn.state.waiters().get(&job.ticket).cloned();
         turn.apply(Effect::Leave(job.ticket));
         let (changes, mut back) = (mem::take(&mut turn.done), mem::take(&mut turn.back));
@@ -191,7 +191,7 @@ impl Space {
         if !is_last {
             self.work.push(job.key.clone());
         } else if unmade {
-            // Nobody waits for it, and nobody has seen it: its caller's reference is to the next one of the key.
+            // There are no waiters, and no caller has seen it: the caller's reference is to the next object of the key.
             for (session, number, _) in &released {
                 let asked = self.sessions.get_mut(session).and_then(|client| client.calls.get_mut(number));
                 asked.into_iter().for_each(|asked| asked.incarnation = 0);

@@ -362,7 +362,7 @@ fn sessions_are_counted_by_what_their_ids_begin_with() {
 }
 
 #[test]
-fn a_result_that_many_wait_for_is_there_once_and_what_is_kept_of_all_sessions_is_bounded() {
+fn a_result_with_many_waiters_is_stored_once_and_the_answers_of_all_sessions_are_bounded() {
     let mut world = World::new(&[1, 2, 3, 4]);
     let future = (Type::Future, "it");
     let waiting: Vec<(u8, u64)> = [1, 2, 3].map(|client| (client, world.waits(client, future, "result", &[]))).into();

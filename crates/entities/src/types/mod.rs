@@ -149,7 +149,7 @@ impl Type {
         self.runner()(turn, method, args)
     }
 
-    /// A waiter's time is over: its answer, or it waits on for what it has to have whatever the time.
+    /// A waiter's timeout: its answer, or nothing if it must continue to wait, as for the lock of a condition.
     pub(crate) fn give_up(self, turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter) -> Option<Outcome> {
         match self {
             Type::Condition => sync::condition_gives_up(turn, ticket, waiter),
@@ -208,7 +208,7 @@ pub(crate) fn raised_class(name: &str) -> &'static str {
     RAISED.into_iter().find(|class| *class == name).unwrap_or("RuntimeError")
 }
 
-/// What a turn comes to.
+/// The result of a step.
 pub(crate) enum Flow {
     /// The call's answer.
     Reply(Vec<u8>),
@@ -222,7 +222,7 @@ pub(crate) struct Turn<'t> {
     pub moment: Moment,
     pub session: Session,
     pub call: u64,
-    /// What takes the changes back, the last one first.
+    /// The effects that undo the changes, the last one first.
     pub back: Vec<Effect>,
     /// Whether the changes are recorded.
     pub keeps: bool,
@@ -368,7 +368,7 @@ fn done() -> std::result::Result<Flow, Raised> {
     reply(value::nil())
 }
 
-/// Its method table has no such name: the door asks that before.
+/// The method table has no such name; callers check this first.
 fn unknown(method: &str) -> std::result::Result<Flow, Raised> {
     Err(Raised::new("AttributeError", method))
 }

@@ -48,7 +48,7 @@ pub(super) fn truth(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resul
     any(turn, method, args, value::boolean(false))
 }
 
-/// `AtomicBytes`: whatever a client puts there.
+/// `AtomicBytes`: any bytes.
 pub(super) fn reference(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
     any(turn, method, args, value::bytes(b""))
 }

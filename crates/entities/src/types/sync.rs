@@ -1,4 +1,4 @@
-//! Types with a holder: locks, semaphores, conditions. They are released when the holder's session ends.
+//! Types with an owner: locks, semaphores, conditions. They are released when the owner's session ends.
 
 use super::{Args, Flow, Turn, Type, done, reply, unknown};
 use crate::{
@@ -125,7 +125,7 @@ pub(super) fn condition_gives_up(turn: &mut Turn<'_>, ticket: Ticket, waiter: &W
     }
 }
 
-/// `Semaphore`. Its map says how many permits each session has taken.
+/// `Semaphore`. Its map has the number of permits of each session.
 pub(super) fn semaphore(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
     let free = turn.state.number(FREE);
     match method {

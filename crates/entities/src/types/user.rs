@@ -1,11 +1,11 @@
-//! Objects of user classes: the state has their fields, and their calls in order. Workers run the methods; `space::steps` says when.
+//! Objects of user classes: the state contains their fields, and their calls in order. Workers run the methods; `space::steps` decides when.
 
 use super::{Args, Flow, Turn, done, reply, unknown};
 use millrace_wire::{Code, Error};
 
 use crate::{Outcome, Raised, State, state::Effect, state::Ticket, value};
 
-// What the constructor of an object was given, in this order.
+// The arguments of an object's constructor, in this order.
 /// The class's name.
 pub(crate) const CLASS: u8 = 0;
 /// The pool whose workers run its methods.
@@ -80,7 +80,7 @@ fn check(args: &Args<'_>) -> Result<(), Raised> {
     numbered.then_some(()).ok_or_else(|| Raised::new("ValueError", "a version is 0 or more, and a body has a number"))
 }
 
-/// A caller's time is over. A step that has begun goes on, and the caller gets its answer.
+/// A caller's timeout. A step that has begun continues, and the caller gets its answer.
 pub(super) fn gives_up(turn: &mut Turn<'_>, ticket: Ticket) -> Option<Outcome> {
     if running(turn.state) == Some(ticket) {
         return None;

@@ -1,4 +1,4 @@
-//! Types to wait for, without a holder: queues, events, barriers, latches, futures.
+//! Types that calls wait for and that have no owner: queues, events, barriers, latches, futures.
 
 use super::{Args, Flow, Turn, Type, done, reply, unknown};
 use crate::{
@@ -72,7 +72,7 @@ pub(super) fn queue(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resul
             }
             reply(item)
         }
-        // An item that was taken, and that nobody has seen.
+        // An item that was taken, but not delivered.
         "give_back" => {
             let item = args.raw(0)?.to_vec();
             match turn.first(&[GET]) {
@@ -178,7 +178,7 @@ fn broken() -> Raised {
     Raised::new("threading.BrokenBarrierError", "")
 }
 
-/// Somebody will not come: nobody passes any more until the barrier is reset.
+/// A party has left: the barrier is broken until it is reset.
 pub(super) fn break_barrier(turn: &mut Turn<'_>) {
     turn.apply(Effect::Field(ACTOR, None));
     turn.field(BROKEN, value::boolean(true));

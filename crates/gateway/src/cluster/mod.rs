@@ -1,7 +1,7 @@
 //! Sends the messages of groups to other hosts, and lets a host join.
 //!
-//! Each other host has a thread here with a connection and a bounded queue. What cannot be sent is dropped: groups send again whatever
-//! matters. Hosts know each other by the cluster's secret, which opens the channel.
+//! Each other host has a thread here with a connection and a bounded queue. Messages that cannot be sent are dropped: groups repeat the
+//! messages that they need. Hosts know each other by the cluster's secret, which opens the channel.
 
 use crate::wire::SOFTWARE;
 use millrace_client::{Credentials, Options, Place, blocking::Socket};
@@ -126,7 +126,7 @@ impl Post for Peers {
 
     fn members(&self, members: &[Member]) {
         for member in members.iter().filter(|member| member.id != self.shared.own) {
-            // Who says nothing sensible is not reached.
+            // A host with an invalid answer counts as unreachable.
             let Ok(address) = address_of(&member.address, &member.name) else { continue };
             let mut lines = locked(&self.shared.lines);
             if let Some(line) = lines.get(&member.id) {
@@ -192,7 +192,7 @@ impl Line {
         }
     }
 
-    /// What is to be sent next; nothing once this stops.
+    /// The next messages to send; nothing once this stops.
     fn next(&self, shared: &Shared) -> Option<Vec<(u32, Vec<u8>)>> {
         let mut queue = locked(&self.queue);
         while queue.messages.is_empty() {

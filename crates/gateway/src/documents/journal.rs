@@ -1,8 +1,7 @@
 //! Entries of the journal.
 
 use super::{
-    Bounded, Query,
-    functions::ErrorDoc,
+    Bounded, ErrorDoc, Query,
     query::invalid,
     text::{id_text, rfc3339},
 };
@@ -32,7 +31,7 @@ enum From {
 #[derive(Serialize)]
 pub(super) struct Entries {
     entries: Vec<EntryDoc>,
-    /// Where to go on.
+    /// Where the next page begins.
     next: u64,
     tail: u64,
 }
@@ -63,18 +62,18 @@ struct Whole {
     /// Of a shadow entry, the repair that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     repair: Option<u64>,
-    /// Whether it says that there is no record.
+    /// Whether it makes its slot void.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     void: bool,
     bytes: usize,
-    /// Of a long payload, `bytes` tells the length and the rest is its beginning.
+    /// For a long payload, `bytes` is the length, and the rest is its beginning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
     #[serde(flatten)]
     payload: Payload,
 }
 
-/// What is shown of a payload; nothing if nobody may read it.
+/// The shown part of a payload; nothing if no client may read it.
 enum Payload {
     Shown(Vec<u8>),
     Secret,
@@ -116,7 +115,7 @@ impl Part {
         Ok(Part { from, count: count as usize, shadows: query.flag("shadows")? })
     }
 
-    /// Reads the entries; `check` fails once nobody waits for them.
+    /// Reads the entries; `check` fails once the caller no longer waits.
     pub fn read(self, namespace: &Namespace, check: impl Fn() -> Result<()>) -> Result<Entries> {
         let journal = namespace.journal();
         let (tail, catalog) = (journal.tail(), journal.catalog()?);

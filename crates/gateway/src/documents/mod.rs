@@ -9,11 +9,12 @@ mod logs;
 mod objects;
 mod query;
 mod runs;
+mod shapes;
 mod status;
 mod text;
 
-pub(crate) use functions::ErrorDoc;
 pub(crate) use query::{Query, invalid, segment, shown, whole_number};
+pub use shapes::{AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, RunDoc, state_word};
 pub(crate) use status::host_of;
 pub(crate) use text::{RecordDoc, id_text, time_text};
 
@@ -44,8 +45,7 @@ const DOCUMENT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The document at `path_and_query`, such as `logs/raw%2Fkitchen` or `runs?state=dead`.
 ///
-/// Some are found by reading many entries: those are made by other threads, a few at a time, and given up when nobody
-/// waits for them any more.
+/// Some require reading many entries: other threads create those, a few at a time, and stop when the caller no longer waits.
 pub async fn show(hosted: &Arc<Hosted>, access: &Access, path_and_query: &str) -> Result<String> {
     let asked = match Asked::parse(path_and_query) {
         Ok(asked) => asked,
@@ -60,7 +60,7 @@ pub async fn show(hosted: &Arc<Hosted>, access: &Access, path_and_query: &str) -
         let patience = if is_status { STATUS_PATIENCE } else { DOCUMENT_PATIENCE };
         return match timeout(patience, held).await {
             Ok(document) => document,
-            // A disk that stalls must not keep anybody from hearing so.
+            // The report of a stalled disk must not wait for the disk.
             Err(_) if is_status => text(&status::Status::of_durable(hosted, access.served())),
             Err(_) => Err(access.blocked()),
         };
@@ -79,12 +79,12 @@ pub async fn show(hosted: &Arc<Hosted>, access: &Access, path_and_query: &str) -
     }
 }
 
-/// Whether somebody still waits for a document.
+/// Whether the caller still waits for a document.
 #[derive(Clone, Default)]
 struct Wanted(Arc<AtomicBool>);
 
 impl Wanted {
-    /// An error once nobody does.
+    /// An error once the caller no longer waits.
     fn check(&self) -> Result<()> {
         match self.0.load(Ordering::Relaxed) {
             false => Ok(()),
@@ -103,7 +103,7 @@ impl Wanted {
     }
 }
 
-/// What a path asks for.
+/// The document of a path.
 enum Asked {
     Summary,
     Status,
@@ -199,7 +199,7 @@ impl Asked {
                 let id = id.clone();
                 access.inspect_run(&id, |namespace| self.look(hosted, access, namespace, wanted))
             }
-            // These show what stands in records.
+            // These contain data of records.
             Asked::Journal(_) | Asked::Diff { .. } => {
                 access.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, access, namespace, wanted))
             }
@@ -252,7 +252,7 @@ pub(crate) async fn ask_repair(hosted: &Hosted, access: Access, json: &str) -> R
     text(&repair)
 }
 
-/// Does what is asked of functions, relays and logs, on a thread that may wait; what came of it as JSON text.
+/// Executes a change of functions, relays or logs, on a thread that may wait; returns the result as JSON text.
 pub(crate) async fn manage(
     hosted: &Hosted,
     access: Access,
@@ -297,7 +297,7 @@ impl Page {
         Ok(Page { after: query.take("after").unwrap_or_default(), limit })
     }
 
-    /// The part of a list, which is ordered by name, and the name to go on after if it is not the last part.
+    /// A part of a list, which is ordered by name, and the name after which the next part begins, if any.
     fn of_list<I, D: Serialize>(
         &self,
         items: impl IntoIterator<Item = I>,

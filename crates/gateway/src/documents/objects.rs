@@ -11,7 +11,7 @@ pub(super) struct Objects {
     objects: Vec<Object>,
     /// How many sessions are open.
     sessions: usize,
-    /// The key to go on after, if there are more.
+    /// The key after which the next page begins, if there are more.
     next: Option<String>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Object {
     waiting: usize,
     /// Whose calls, the one that came first in front; at most a hundred.
     waiters: Vec<Waiter>,
-    /// Whose the lock is, if it is one and somebody's.
+    /// The owner, if it is a lock and is taken.
     owner: Option<String>,
 }
 
@@ -43,7 +43,7 @@ struct Waiter {
     call: u64,
 }
 
-/// Waiters of one object that are told of.
+/// The maximum number of reported waiters of one object.
 const WAITERS_MAX: usize = 100;
 
 impl From<Shown> for Object {

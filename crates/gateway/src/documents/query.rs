@@ -1,4 +1,4 @@
-//! Paths and queries: decoded, and refused where they hold what nobody asked for.
+//! Decodes paths and queries, and refuses unknown parameters.
 
 use millrace_wire::{Code, Error, Result};
 use percent_encoding::percent_decode_str;
@@ -20,7 +20,7 @@ pub(crate) fn segment(text: &str) -> Result<Cow<'_, str>> {
     percent_decode_str(text).decode_utf8().map_err(|_| invalid(format!("'{}' does not decode to UTF-8", shown(text))))
 }
 
-/// The parameters of a query that nobody has taken yet.
+/// The parameters of a query that have not been used yet.
 #[derive(Debug)]
 pub(crate) struct Query {
     left: Vec<(String, String)>,
@@ -89,7 +89,7 @@ pub(crate) fn invalid(detail: impl Into<String>) -> Error {
     Code::HttpParameterInvalid.error(detail)
 }
 
-/// What somebody sent, as an error may show it.
+/// Text of a client in a form that an error may show.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_debug).collect()
 }

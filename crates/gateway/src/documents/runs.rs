@@ -1,11 +1,10 @@
-//! Runs, and why something is not running.
+//! Runs, and the reasons why functions and runs wait.
 
 use super::{
-    Bounded, Query,
+    Bounded, Query, RunDoc,
     query::{invalid, shown},
-    text::{id_text, rfc3339},
 };
-use millrace_node::{Namespace, Reason, RecordRef, RunFilter, RunState, RunView};
+use millrace_node::{Namespace, Reason, RunFilter, RunState};
 use millrace_wire::{Code, Result};
 use serde::Serialize;
 
@@ -16,80 +15,8 @@ const LIMIT: u64 = 100;
 #[derive(Serialize)]
 pub(super) struct Runs {
     runs: Vec<RunDoc>,
-    /// The run to go on before, if there may be older ones.
+    /// The run before which the next page begins, if there may be older ones.
     next: Option<String>,
-}
-
-#[derive(Serialize)]
-struct RecordRefDoc {
-    log: Option<String>,
-    seqno: u64,
-}
-
-#[derive(Serialize)]
-struct AttemptDoc {
-    attempt: u64,
-    time: String,
-}
-
-#[derive(Serialize)]
-struct RunErrorDoc {
-    code: String,
-    detail: String,
-}
-
-/// One run.
-#[derive(Serialize)]
-pub(super) struct RunDoc {
-    id: String,
-    function: Option<String>,
-    state: RunState,
-    #[serde(flatten)]
-    record: RecordRefDoc,
-    cause: Option<String>,
-    caused_by: Option<String>,
-    triggered: String,
-    ended: Option<String>,
-    attempts: Vec<AttemptDoc>,
-    reads: Vec<RecordRefDoc>,
-    appends: Vec<RecordRefDoc>,
-    output: Option<String>,
-    error: Option<RunErrorDoc>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retried_as: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    partial: bool,
-}
-
-impl From<&RecordRef> for RecordRefDoc {
-    fn from(record: &RecordRef) -> Self {
-        Self { log: record.log.as_ref().map(ToString::to_string), seqno: record.seqno }
-    }
-}
-
-impl From<&RunView> for RunDoc {
-    fn from(view: &RunView) -> Self {
-        let dead = view.ending.as_ref().and_then(|ending| ending.dead.as_ref());
-        let attempt =
-            |attempt: &millrace_node::Attempt| AttemptDoc { attempt: attempt.attempt, time: rfc3339(attempt.at) };
-        Self {
-            id: view.id.to_string(),
-            function: view.function.as_ref().map(ToString::to_string),
-            state: view.state,
-            record: (&view.record).into(),
-            cause: id_text(view.cause),
-            caused_by: id_text(view.caused_by),
-            triggered: rfc3339(view.triggered),
-            ended: view.ended.map(rfc3339),
-            attempts: view.attempts.iter().map(attempt).collect(),
-            reads: view.reads.iter().map(RecordRefDoc::from).collect(),
-            appends: view.appends.iter().map(RecordRefDoc::from).collect(),
-            output: view.ending.as_ref().map(|ending| ending.output.clone()),
-            error: dead.map(|death| RunErrorDoc { code: death.code.clone(), detail: death.error.clone() }),
-            retried_as: view.retried_as.and_then(id_text),
-            partial: view.partial,
-        }
-    }
 }
 
 /// The runs that a query asks for.

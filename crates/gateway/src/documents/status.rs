@@ -1,4 +1,4 @@
-//! How a namespace and its host are.
+//! The state of a namespace and of its host.
 
 use super::Page;
 use crate::Hosted;
@@ -10,7 +10,7 @@ use millrace_node::{
 use millrace_wire::Result;
 use serde::Serialize;
 
-/// What a namespace is.
+/// The properties of a namespace.
 #[derive(Serialize)]
 pub(super) struct Summary {
     name: String,
@@ -46,13 +46,13 @@ pub(super) struct Status {
     healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// What the journal waits for, if it cannot go on although nothing is broken.
+    /// What blocks the journal, if it is sound but blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked: Option<String>,
     first: u64,
     tail: u64,
     durable: u64,
-    /// What retention leaves alone, if there is anything.
+    /// Pins that protect entries from retention, if any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pins: Vec<PinDoc>,
     uptime_ms: u64,
@@ -113,7 +113,7 @@ impl Status {
 #[derive(Serialize)]
 pub(super) struct Links {
     links: Vec<LinkView>,
-    /// The link to go on after, as KIND/NAME, if there are more.
+    /// The link after which the next page begins, as KIND/NAME, if there are more.
     next: Option<String>,
 }
 
@@ -128,7 +128,7 @@ impl Links {
     }
 }
 
-/// What the host of this namespace is doing: the statuses are in the order of the namespaces.
+/// The activity of this namespace's host: the statuses are in the order of the namespaces.
 pub(crate) fn host_of(hosted: &Hosted, name: &Name) -> Option<HostStatus> {
     let served = hosted.served().iter().find(|served| served.name() == name)?;
     HostStatus::of(served.namespace()).ok()?
@@ -138,7 +138,7 @@ pub(crate) fn host_of(hosted: &Hosted, name: &Name) -> Option<HostStatus> {
 #[derive(Serialize)]
 pub(super) struct Topics {
     topics: Vec<TopicStat>,
-    /// The topic to go on after, if there are more.
+    /// The topic after which the next page begins, if there are more.
     next: Option<String>,
 }
 

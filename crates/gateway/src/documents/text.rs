@@ -1,4 +1,4 @@
-//! Moments, ids and bytes as they are in documents.
+//! Times, ids and bytes as documents represent them.
 
 use jiff::Timestamp;
 use millrace_node::Record;

@@ -1,9 +1,9 @@
-//! HTTP/JSON: what the wire protocol can do, for everything that speaks HTTP.
+//! HTTP/JSON: the operations of the wire protocol, for HTTP clients.
 //!
 //! ```text
 //!  bytes --> watched --> hyper --> session --> guard, route --> records, tail, logs, documents, metrics
 //!              |                      |                              |
-//!        slow? stuck?            every refusal is                  Door: held at the gate
+//!        slow? stuck?            every refusal is                  Access: waits at the gate
 //!                                the same JSON body
 //! ```
 //!
@@ -39,13 +39,13 @@ use tokio::{
 const HEAD_MAX_BYTES: usize = 16 << 10;
 /// Most headers.
 const HEADERS_MAX: usize = 64;
-/// What hyper may hold of a connection's input and output.
+/// The maximum size of hyper's buffers for a connection's input and output.
 const BUFFER_MAX_BYTES: usize = 64 << 10;
 /// How often a connection is looked at.
 const LOOK: Duration = Duration::from_secs(2);
 /// A connection without requests is kept for so long.
 const IDLE_PATIENCE: Duration = Duration::from_secs(75);
-/// How long, and how much of, a body that nobody wants is read.
+/// How long, and how much of, an unwanted body is read.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_MAX_BYTES: usize = 32 << 20;
 /// For the last words to a client that was too slow.
@@ -151,8 +151,8 @@ where
     None
 }
 
-/// Closes a connection. While the client is still sending a body that nobody wants, closing at once would reset the
-/// connection, and the client might not see why it was refused: so that is read, for a while.
+/// Closes a connection. If the client is still sending an unwanted body, closing at once would reset the connection, and the client might
+/// not see the refusal. So the body is read for a while.
 async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, lingers: bool) -> io::Result<()> {
     stream.shutdown().await?;
     let (mut unwanted, mut left) = (vec![0; if lingers { BUFFER_MAX_BYTES } else { 0 }], LINGER_MAX_BYTES);

@@ -1,4 +1,4 @@
-//! Answers: their bodies, and what errors look like.
+//! Answers: their bodies, and the form of errors.
 
 use super::connection::watched::Exchange;
 use crate::{documents::ErrorDoc, memory::Reservation};
@@ -43,7 +43,7 @@ impl Content {
         Self { source: Source::Stream(Box::pin(stream)), exchange: None }
     }
 
-    /// The same body; a large one takes of the memory for what is large, and is refused if there is none.
+    /// The same body; a large one is counted in the memory for large bodies, and is refused if there is none left.
     pub fn counted(mut self) -> Result<Self> {
         if let Source::Whole(bytes) = &mut self.source
             && let Some(reserved) = Reservation::of(bytes.len())?
@@ -145,7 +145,7 @@ struct ErrorObject<'e> {
 /// An error as JSON text.
 pub(super) fn failure_text(error: &Error) -> String {
     let reported = ErrorObject {
-        error: &ErrorDoc { remedy: error.code().remedy_http(), ..ErrorDoc::from(error) },
+        error: &ErrorDoc { remedy: Some(error.code().remedy_http().into()), ..ErrorDoc::from(error) },
         retry_after_ms: error.retry_after_ms(),
     };
     serde_json::to_string(&Failure { error: reported }).unwrap_or_default()
@@ -162,7 +162,7 @@ pub(super) fn failure(error: &Error) -> Response {
 
 /// The refusal of a method.
 pub(super) fn method_refused(allowed: &'static str) -> Response {
-    let mut response = failure(&Code::HttpMethodUnsupported.error(format!("this path takes {allowed}")));
+    let mut response = failure(&Code::HttpMethodUnsupported.error(format!("this path supports {allowed}")));
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }

@@ -20,7 +20,7 @@ fn log_name<'p>(segments: &[&'p str]) -> Result<Cow<'p, str>> {
     }
 }
 
-/// What is at a path.
+/// The handler of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place<'p> {
     Root,

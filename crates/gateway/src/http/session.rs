@@ -1,4 +1,4 @@
-//! One connection's requests: each is checked, routed and answered, whatever becomes of it.
+//! The requests of one connection: each is checked, routed and answered.
 
 use super::{
     api::{append, logs, manage, metrics, pages, range, record, repairs, runs, tail},
@@ -29,7 +29,7 @@ use tokio::sync::watch;
 #[derive(Clone)]
 pub(super) struct Session {
     identity: Identity,
-    /// What the request shows to be entitled by.
+    /// The capability in the request.
     bearer: Option<Token>,
     pub hosted: Arc<Hosted>,
     pub activity: Arc<Activity>,
@@ -37,7 +37,7 @@ pub(super) struct Session {
     pub stopped: watch::Receiver<bool>,
 }
 
-/// The capability that a request brings along, if it brings one. Nothing of a wrong one is told: it may be a secret of something else.
+/// The capability of a request, if it has one. An invalid one is not quoted, because it may be another secret.
 fn bearer(headers: &HeaderMap) -> Result<Option<Token>> {
     let wrong = || Code::CapabilityMalformed.error("the header 'authorization' is not 'Bearer' and a capability");
     let mut values = headers.get_all(AUTHORIZATION).iter();
@@ -196,7 +196,7 @@ impl Session {
     async fn namespaces(&self, query: &str) -> Result<Response> {
         documents::Query::parse(query)?.finish()?;
         let mut list = String::from("{\"namespaces\":[");
-        // Those that the caller may see, and none by which to tell that there are others.
+        // Only those that the caller may see, without a hint that there are others.
         let access = |served: &Served| self.access(served.name()).ok().filter(Access::sees_all);
         let accesses: Vec<Access> = self.hosted.served().iter().filter_map(access).collect();
         for (n, held) in documents::namespaces(&self.hosted, &accesses).into_iter().enumerate() {

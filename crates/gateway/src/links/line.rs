@@ -1,4 +1,4 @@
-//! A connection to another host, as a link uses it: the client's, with the errors of links and a bound on every wait.
+//! A link's connection to another host: a connection of the client crate, with the errors of links and a limit on every wait.
 
 use crate::{patience, wire::SOFTWARE};
 use millrace_client::{
@@ -19,17 +19,17 @@ use std::{
 /// To find a host, for each of its addresses, and for its first answer.
 const CONNECT_MS: u32 = 5_000;
 
-/// Whether nobody wants the connection any more.
+/// Whether the connection is no longer needed.
 pub(super) type IsStopping = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Who is at the other end.
+/// The host at the other end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Other {
     pub namespace: u64,
     pub epoch: u32,
 }
 
-/// What came over a connection.
+/// A message from a connection.
 pub(super) enum Answer<T> {
     /// A message.
     Taken(T),
@@ -44,7 +44,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Connects and shakes hands; gives up soon once `is_stopping` says so. `opened` gets what cuts the connection.
+    /// Connects and does the handshake; gives up soon once `is_stopping` returns true. `opened` gets a handle that cuts the connection.
     /// `ca` names the authorities that identify hosts whose key is not known.
     pub fn connect(
         peer: &Peer,
@@ -119,7 +119,7 @@ impl Line {
         patience: Duration,
         take: impl FnOnce(&Frame<'_>) -> Result<T>,
     ) -> Result<Option<Answer<T>>> {
-        // What `take` makes of a message is an error of the link's own; those of the connection are told apart from it.
+        // An error of `take` is the link's own, distinguished from errors of the connection.
         let answer = self.socket.next(patience, |frame| {
             Ok(match frame.kind {
                 Failure::TYPE => Ok(Answer::Failed(frame.heading.request, failure(frame)?)),
@@ -144,7 +144,7 @@ fn of_link(error: Error) -> Error {
     code.error(error.detail())
 }
 
-/// What a failure says; a code that is not known here is still shown.
+/// The error in a FAILURE; an unknown code is still shown.
 fn failure(frame: &Frame<'_>) -> Result<Error> {
     let failure: Failure<'_> = frame.message()?;
     Ok(match Code::from_id(failure.code) {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_service_that_hangs_holds_up_no_link_and_no_end() {
+    fn a_hanging_name_service_delays_no_link_and_no_shutdown() {
         let (open, closed) = mpsc::sync_channel::<()>(0);
         let closed = std::sync::Mutex::new(closed);
         // It answers only once the test has ended.

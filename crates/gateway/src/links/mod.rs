@@ -1,4 +1,4 @@
-//! Links: what carries outboxes and relays to other hosts.
+//! Links: send outboxes and relays to other hosts.
 //!
 //! ```text
 //!  Linker ── watches `_links` ── a thread per link ──┬─ push   Sender ══ Line ══> the other host
@@ -6,8 +6,8 @@
 //!     └── links.json                                 └─ local  Sender ──> Inbox of the same namespace
 //! ```
 //!
-//! `millrace_node::links` decides what is sent and what an answer means; here are connections, pauses and nothing that has
-//! to survive: a link may be cut, and this process may die, at any moment.
+//! `millrace_node::links` decides what is sent and what an answer means. This module has connections and pauses, and no state that has to
+//! survive: a link may break, and this process may die, at any moment.
 
 mod line;
 mod local;
@@ -38,13 +38,13 @@ use std::{
 
 /// How often at most the note of all links is looked at, however often it changes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often other processes are told what links are doing, if it changed.
+/// How often the activity of links is written for other processes, if it changed.
 const TELL_EVERY: Duration = Duration::from_millis(500);
-/// How long it is waited for the first link. Another process that makes it says so; this only bounds the cost of a mistake.
+/// The pause between checks for a first link. Another process that creates one notifies this host; this only limits the effect of a missed notification.
 const REST: Duration = Duration::from_secs(30);
-/// To this, the time of the last answer is told.
+/// The precision of the reported time of the last answer.
 const CONTACT_MS: u64 = 100;
-/// What a link's thread needs.
+/// The context of a link's thread.
 const STACK_BYTES: usize = 512 << 10;
 
 /// Drives the links of one namespace. Dropping it stops them.
@@ -84,7 +84,7 @@ impl Shared {
 }
 
 impl Linker {
-    /// Starts to drive the links of a namespace, which this process hosts; the observer hears of each change of one.
+    /// Starts the links of a namespace, which this process hosts; the observer gets each change of one.
     pub fn start(namespace: Namespace, observer: Option<LinkObserver>) -> Result<Linker> {
         Self::start_trusting(namespace, observer, None)
     }
@@ -144,7 +144,7 @@ impl Supervisor {
             let version = self.links.version().ok();
             let ended = self.running.values().any(|running| running.thread.is_finished());
             if version != seen || ended {
-                // What cannot be read now may be read later; the journal says elsewhere what is wrong with it.
+                // State that cannot be read now may be readable later; errors of the journal are reported elsewhere.
                 if self.reconcile().is_ok() {
                     seen = version;
                 }
@@ -169,7 +169,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts what should run and does not; what should not run ends by itself.
+    /// Starts links that should run and do not; links that should not run end by themselves.
     fn reconcile(&mut self) -> Result<()> {
         let ended: Vec<LinkKey> = self
             .running
@@ -195,10 +195,10 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Lets the observer hear what has changed.
+    /// Reports changes to the observer.
     fn say(&self, watch: &mut LinkWatch, live: &[LiveLink]) {
         if let Some(observer) = &self.observer {
-            // What cannot be read now may be read later.
+            // State that cannot be read now may be readable later.
             let news = watch.look(&self.links, live, Instant::now()).unwrap_or_default();
             news.iter().for_each(|news| observer(news));
         }
@@ -217,13 +217,13 @@ impl Supervisor {
 
 /// How an attempt ended that did not fail.
 enum End {
-    /// There is nothing to drive any more: the link has stopped, or was removed.
+    /// There is nothing left to do: the link has stopped, or was removed.
     Gone,
     /// Something changed: the next attempt begins at once.
     Again,
 }
 
-/// What the thread of a link and its supervisor share.
+/// The state that the thread of a link and its supervisor share.
 struct Link {
     key: LinkKey,
     links: Links,
@@ -313,7 +313,7 @@ impl Link {
         (live.connected, live.contact_ms) = (true, now_ms());
     }
 
-    /// There is nothing to carry: whatever was wrong is over.
+    /// There is nothing to send, so earlier errors are over.
     fn settled(&self) {
         self.live().error = None;
     }
@@ -323,7 +323,7 @@ impl Link {
         let contact_ms = now_ms().saturating_sub(heard.elapsed().as_millis() as u64);
         let mut live = self.live();
         live.error = None;
-        // Two clocks never agree to the millisecond, and what did not change is not told again.
+        // Two clocks never agree to the millisecond, and unchanged state is not reported again.
         if contact_ms.abs_diff(live.contact_ms) > CONTACT_MS {
             live.contact_ms = contact_ms;
         }

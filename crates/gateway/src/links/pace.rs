@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt: longer each time, and never all links of a host at once.
+//! The pause before the next attempt: longer each time, and randomized, so that the links of a host do not all reconnect at once.
 
 use std::time::Duration;
 

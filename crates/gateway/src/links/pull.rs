@@ -1,4 +1,4 @@
-//! Fetching: a relay from another host's log, by a cursor that is kept here.
+//! Fetches: a relay from another host's log, whose cursor is stored here.
 
 use super::{
     End, Link,
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often it is looked whether the relay is still wanted.
 const WANTED_EVERY: Duration = Duration::from_millis(200);
 
-/// One connection, from asking how things stand over there to whatever ends it.
+/// One connection, from the request for the state of the other side to its end.
 pub(super) fn run(link: &Link, mut puller: Puller, pace: &mut Pace) -> Result<End> {
     let peer = puller.address().peer.clone();
     let clock = || link.namespace.journal().clock();
@@ -44,7 +44,7 @@ pub(super) fn run(link: &Link, mut puller: Puller, pace: &mut Pace) -> Result<En
     follow(link, &mut puller, &mut line, tail, upstream.map_or(0, |(number, _)| number))
 }
 
-/// What comes over a line that follows a log.
+/// A message of a connection that follows a log.
 enum News {
     Taken { records: u64, bytes: u64, last: u64 },
     Refused(Duration, millrace_wire::Error),
@@ -145,7 +145,7 @@ fn newest(line: &mut Line, log: &str) -> Result<u64> {
     line.receive(Instant::now() + PATIENCE, |frame| Ok(line::expect::<Seqno>(frame)?.seqno))
 }
 
-/// By which logs records come to those over there: the number and the bytes of the note of it, if there is one.
+/// The logs through which records reach the source: the number and the bytes of that record, if there is one.
 fn upstream(line: &mut Line) -> Result<Option<(u64, Vec<u8>)>> {
     let get = Get { log: Puller::upstream_log(), seqno: 0, wait_ms: 0, durability: None };
     line.send(millrace_wire::Hlc::default(), &get)?;
@@ -161,7 +161,7 @@ fn upstream(line: &mut Line) -> Result<Option<(u64, Vec<u8>)>> {
     }
 }
 
-/// What is to be known of the log over there.
+/// The state of the source log.
 struct Source {
     /// The oldest record.
     earliest: Option<u64>,

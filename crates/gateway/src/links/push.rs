@@ -1,4 +1,4 @@
-//! Sending: an outbox, or a relay to another host.
+//! Sends: an outbox, or a relay to another host.
 
 use super::{
     End, Link,
@@ -24,7 +24,7 @@ const WINDOW_BYTES: usize = 4 << 20;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 /// For the answer that opens the stream: it waits for a flush over there.
 const OPEN_PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait for something to send before looking whether all is as it was.
+/// How long to wait for something to send before checking whether the link has changed.
 const IDLE: Duration = Duration::from_millis(200);
 /// The longest pause that the other side may ask for.
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ struct Flight {
     sent: Instant,
 }
 
-/// One connection, from opening the stream to whatever ends it.
+/// One connection, from opening the stream to its end.
 pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<End> {
     let peer = sender.address().expect("a sender that pushes has an address").peer.clone();
     if matches!(link.key, LinkKey::Outbox(_)) && sender.acked() == sender.newest() {
@@ -66,7 +66,7 @@ pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<En
     carry(link, &mut sender, &mut line, opening)
 }
 
-/// Sends and hears until something ends it.
+/// Sends and receives until the connection ends.
 fn carry(link: &Link, sender: &mut Sender, line: &mut Line, opening: u64) -> Result<End> {
     let mut flights: VecDeque<Flight> = VecDeque::new();
     let (mut flying, mut is_over) = (0, false);
@@ -118,7 +118,7 @@ fn idle(link: &Link, sender: &Sender, line: &mut Line) -> Result<()> {
     if sender.wait(IDLE)? {
         return Ok(());
     }
-    // Keeps the connection alive, and hears of its end.
+    // Keeps the connection alive, and detects its end.
     let heard = line.poll(Duration::ZERO, |_| Ok(()))?;
     if heard.is_some() {
         return Err(Code::MessageUnexpected.error("an answer without a request"));
@@ -140,7 +140,7 @@ fn wait(link: &Link, sender: &Sender) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a refusal to open the stream cannot pass by itself. A log that is not there yet may come.
+/// Whether a refusal to open the stream is permanent. A missing log may be created later.
 fn ends_link(error: &Error) -> bool {
     matches!(
         error.code(),

@@ -373,7 +373,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_is_decided_about_a_busy_link_happens_while_it_is_busy() {
+fn decisions_about_a_busy_link_take_effect_while_it_is_busy() {
     let (a, b) = (Place::new(Durability::Memory), Place::new(Durability::Memory));
     a.log("raw").log("copy");
     b.log("raw").log("in");
@@ -405,7 +405,7 @@ fn what_is_decided_about_a_busy_link_happens_while_it_is_busy() {
 }
 
 #[test]
-fn a_relay_that_fetches_stops_when_its_source_is_removed_or_made_anew() {
+fn a_fetching_relay_stops_when_its_source_is_removed_or_recreated() {
     let (a, b) = (Place::new(Durability::Memory), Place::new(Durability::Memory));
     a.log("raw");
     b.log("raw");

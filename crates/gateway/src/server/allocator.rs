@@ -1,4 +1,4 @@
-//! Memory that is free goes back to the system: a host that was flooded once is as small afterwards as it was before.
+//! Returns free memory to the system, so that a host is as small after a flood of requests as before it.
 
 /// From this size on a block is mapped by itself and unmapped when it is freed. Left alone, the C library's allocator raises
 /// this with every large block that is freed, until records of many MiB lie in heaps that hardly ever shrink.

@@ -18,7 +18,7 @@ use std::{
 
 /// No such file is longer.
 const FILE_MAX_BYTES: u64 = 1 << 20;
-/// Who may not have a key: everybody but its owner and, for reading, its group.
+/// The mode bits that a key must not have: all but the owner's, and read permission of the group.
 const KEY_MODE_FORBIDDEN: u32 = 0o037;
 
 /// How often files that were wrong are read again although they seem unchanged: a certificate becomes valid, a disk answers.
@@ -30,8 +30,7 @@ const WARN_MAX_S: i64 = 14 * 86_400;
 /// A warning is repeated after this.
 const WARN_EVERY_S: i64 = 86_400;
 
-/// What tells one state of a file from the next: device, number and length, the times at which its content and anything about it last
-/// changed, its owner and its mode.
+/// Identifies the state of a file: device, inode, length, times of modification and change, owner and mode.
 type Stamp = ([u64; 3], [i64; 4], [u32; 2]);
 
 /// A certificate and its key, from two files.
@@ -50,7 +49,7 @@ struct Current {
     /// When its end was last warned of.
     warned_s: Option<i64>,
     stamps: [Option<Stamp>; 2],
-    /// What was wrong when the files were last read.
+    /// The error of the last attempt to read the files.
     failed: Option<Failed>,
 }
 

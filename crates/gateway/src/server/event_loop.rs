@@ -52,7 +52,7 @@ const QUEUE_PATIENCE: Duration = Duration::from_secs(1);
 const ROOM_MAKING: usize = 128;
 /// After so many connections it is looked again how many there is room for.
 const LOOK_EVERY: u64 = 64;
-/// Anyone who is one too many is told so in its protocol: so many at once, each within this time.
+/// Connections beyond the limit are refused in their protocol: this many at once, each within this time.
 const REFUSING_MAX: usize = 256;
 const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
 /// A handshake of TLS or of the channel takes no longer.
@@ -69,16 +69,16 @@ thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
 
-/// What a loop shares with the others, its number, and how many connections it has.
+/// The state that a loop shares with the others, its number, and its number of connections.
 type Here = (Arc<Shared>, usize, Arc<AtomicUsize>);
 
-/// So often a loop looks whether it may commit by itself before it hands a commit over: for some microseconds.
+/// How often a loop checks whether it may commit by itself before it hands a commit over, which takes some microseconds.
 const CLAIM_TRIES: u32 = 400;
 
 /// Most loops of one server.
 pub(super) const LOOPS_MAX: usize = 63;
 
-/// What the loops of a server share.
+/// The state that the loops of a server share.
 pub(super) struct Shared {
     pub hosted: Arc<Hosted>,
     pub stopping: Notify,
@@ -94,7 +94,7 @@ pub(super) struct Shared {
     told_s: AtomicU64,
     /// Those who shake hands.
     pub shaking: Silence,
-    /// Those who are to be told that they are refused, and have not said in which protocol.
+    /// Connections that are to be refused and have not identified their protocol yet.
     refused: Silence,
     stopped: AtomicBool,
     /// The loops that may wait for the disk or for the journal now, one bit each. Never all of them: newcomers always find
@@ -114,8 +114,8 @@ impl Drop for MayWait {
     }
 }
 
-/// Whether the loop of this thread may wait now for what may take its time. One whose single connection asks for it holds up
-/// nobody else; with `others`, one that has more connections may as well. A thread that is no loop may always wait.
+/// Whether the loop of this thread may wait for a slow operation. A loop with a single connection delays no other client; with `others`, a
+/// loop with more connections may wait as well. A thread that is not a loop may always wait.
 pub(crate) fn may_wait(others: bool) -> Option<MayWait> {
     HERE.with_borrow(|here| match here {
         None => Some(MayWait(None)),
@@ -165,9 +165,9 @@ impl Shared {
         (others || load.load(Ordering::SeqCst) == 1).then_some(claim)
     }
 
-    /// What loop `number` does before it sleeps: flush for all that the gates hold.
+    /// The action of loop `number` before it sleeps: flushes for all values at the gates.
     ///
-    /// A loop with a single connection holds up nobody else and does it by itself, which spares its client two wake-ups.
+    /// A loop with a single connection delays no other client and flushes by itself, which saves two wake-ups.
     fn turn(self: &Arc<Self>, number: usize, load: &AtomicUsize) {
         match self.may_wait(number, load, false) {
             Some(_waiting) => self.hosted.turn_alone(),
@@ -195,7 +195,7 @@ impl Shared {
         }
     }
 
-    /// Resolves once the server stops, or if that has begun: whoever comes just then is not overlooked.
+    /// Resolves once the server stops, or at once if it is stopping already.
     async fn stopped(&self) {
         let stopping = self.stopping.notified();
         if !self.hosted.is_draining() {
@@ -214,7 +214,7 @@ enum Incoming {
 }
 
 impl Incoming {
-    /// Who came.
+    /// A new connection.
     fn identity(&mut self) -> &mut Identity {
         match self {
             Incoming::Tcp(_, identity) | Incoming::Unix(_, identity) => identity,
@@ -230,7 +230,7 @@ impl Incoming {
     }
 }
 
-/// Where a loop takes its connections from, and how many connections it has.
+/// The queue of new connections of a loop, and its number of connections.
 #[derive(Clone)]
 pub(super) struct Handle {
     incoming: mpsc::Sender<Incoming>,
@@ -280,11 +280,11 @@ impl EventLoop {
         self.handle.clone()
     }
 
-    /// Takes connections from these listeners from now on and gives them to the loops.
+    /// Accepts connections from these listeners from now on and passes them to the loops.
     ///
     /// # Errors
     ///
-    /// A listener cannot be listened to: nobody would ever come through it.
+    /// A listener cannot be registered.
     pub fn accept(
         &self,
         tcp: Vec<StdTcpListener>,
@@ -331,7 +331,7 @@ async fn run(
         tasks::of_connection(async move {
             let _guard = guard;
             if let Err(error) = serve(incoming, shared).await {
-                // Whose fault it was has been told to the other end; here it is only counted.
+                // The other end has got the error; here it is only counted.
                 drop(error);
             }
         });
@@ -390,7 +390,7 @@ async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec
     }
 }
 
-/// After an accept that failed: another may succeed. A listener that is none any more will never bring anybody again.
+/// After a failed accept, the next one may succeed. A listener that no longer exists never accepts a connection again.
 async fn pause(error: &io::Error) {
     use rustix::io::Errno;
     let lost = [Errno::BADF, Errno::INVAL, Errno::NOTSOCK, Errno::OPNOTSUPP];
@@ -470,8 +470,8 @@ impl Shared {
         self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says why there is no room, in the protocol of whoever came. Where so many are told already that this
-    /// would take memory of its own, it is said as far as that needs no waiting.
+    /// Refuses a connection in its protocol. If too many are being refused already, which would take memory, it sends only what needs no
+    /// waiting.
     fn refuse(self: &Arc<Self>, incoming: Incoming, error: Error) {
         use std::io::Write;
         self.count_dropped();
@@ -519,7 +519,7 @@ async fn tell(incoming: Incoming, error: &Error, shared: &Shared) -> io::Result<
     if first[0] == tls::FIRST_BYTE
         && let Some(config) = &shared.tls
     {
-        // Whoever speaks TLS understands nothing else.
+        // A TLS client understands nothing else.
         let shaking = tls::accept(config, Rewound::new(first, stream), identity);
         let Some(shaken) = shared.shaking.until_among(HANDSHAKES_MAX, shared.refused.until(shaking)).await.flatten()
         else {
@@ -550,9 +550,9 @@ fn open(incoming: Incoming) -> io::Result<(Stream, Identity)> {
     })
 }
 
-/// Serves one connection: the first bytes say whether it is encrypted, and then in which of the two protocols it speaks.
+/// Serves one connection: the first bytes show whether it is encrypted, and then which of the two protocols it uses.
 ///
-/// What only some connections need is boxed, so that the others do not take memory for it.
+/// State that only some connections need is boxed, so that it takes no memory of the others.
 async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     let (mut stream, mut identity) = open(incoming).map_err(broken)?;
     let Some(mut first) = shared.first(&mut stream, identity.unknown.clone()).await? else { return Ok(()) };
@@ -573,7 +573,7 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
         first = inner;
     }
     if !identity.is_private() {
-        // What anybody between here and there could read or change is not spoken.
+        // Unencrypted connections from other machines are refused.
         let error = Code::NotAdmitted.error("this address takes TLS, or the channel with a capability");
         let refusal = if first == PREFACE { wire::refusal(&error) } else { http::refusal(&error) };
         shared.count_dropped();

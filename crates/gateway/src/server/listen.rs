@@ -19,8 +19,8 @@ pub const SOCKET: &str = "socket";
 /// `sun_path` of unix(7), without the zero at its end.
 const SOCKET_PATH_MAX_BYTES: usize = 107;
 
-/// Connections that wait to be accepted. Of a shorter queue, a burst overflows it, and whoever is left out tries again only
-/// seconds later.
+/// The queue of connections that wait to be accepted. A burst overflows a shorter queue, and the clients that do not fit retry only seconds
+/// later.
 const BACKLOG: i32 = 4096;
 
 /// Where to listen with TCP.
@@ -33,7 +33,7 @@ pub enum Listen {
 }
 
 impl Listen {
-    /// Whether anybody can come from elsewhere.
+    /// Whether clients of other machines can connect.
     pub fn is_beyond_loopback(&self) -> bool {
         matches!(self, Listen::On(addresses) if addresses.iter().any(|address| !is_local(address.ip())))
     }
@@ -73,7 +73,7 @@ pub(super) fn tcp(address: SocketAddr) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// A Unix socket that only its owner may connect to. What a dead server left behind is replaced.
+/// A Unix socket that only its owner may connect to. A socket of a dead server is replaced.
 pub(super) fn unix(path: &Path) -> Result<UnixListener> {
     let failed = |error: std::io::Error| Code::ListenFailed.error(format!("{}: {error}", path.display()));
     let bytes = path.as_os_str().len();
@@ -87,7 +87,7 @@ pub(super) fn unix(path: &Path) -> Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {
         fs::remove_file(path).map_err(failed)?;
     }
-    // Nobody may connect between the socket's appearance and its mode: it is made under another name.
+    // The socket is created under another name, so that no other user can connect before its mode is set.
     let making = path.with_file_name(".new"); // Not longer than the socket's own name.
     let _ = fs::remove_file(&making);
     let listener = UnixListener::bind(&making).map_err(failed)?;

@@ -35,7 +35,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So many connections may be of somebody who is not known.
+/// The maximum number of unauthenticated connections.
 const UNKNOWN_MAX: usize = 1024;
 
 /// How a server listens.
@@ -47,13 +47,13 @@ pub struct ServerOptions {
     pub socket: Option<PathBuf>,
     /// The key with which TLS is spoken. Beyond loopback nothing is listened on without it.
     pub key: Option<Arc<HostKey>>,
-    /// What is shown to those who know the host by a name instead.
+    /// The certificate for clients that identify the host by a name instead.
     pub certificate: Option<Arc<Certificate>>,
     /// How many threads serve connections.
     pub loops: usize,
     /// How many connections may be open.
     pub connections_max: usize,
-    /// How many of them may be of somebody who is not known: neither the owner nor the holder of a capability.
+    /// How many of them may be unauthenticated: neither the owner's nor of a holder of a capability.
     pub unknown_max: usize,
 }
 
@@ -106,7 +106,7 @@ impl Server {
         let unix = options.socket.as_deref().map(listen::unix).transpose()?;
         bound.socket.clone_from(&options.socket);
         let shared = Arc::new(Shared::new(hosted, tls, options));
-        // Who accepts serves nobody: a loop with one connection may wait for the disk, and newcomers must not wait with it.
+        // The accepting loop serves no connection: a loop with one connection may wait for the disk, and new connections must not wait with it.
         let names = (0..options.loops.clamp(1, event_loop::LOOPS_MAX)).map(|number| format!("millrace-loop-{number}"));
         let loops = names
             .chain(["millrace-accept".to_owned()])

@@ -1,5 +1,5 @@
-//! Connections over which nothing is asked. They have their place as long as nobody else needs it: then the one that has
-//! been silent longest makes room, so that no flood of connections keeps out those who have something to say.
+//! Connections without requests. They stay open as long as no other connection needs their place; then the one that has been silent longest
+//! is closed, so that a flood of silent connections does not keep out clients with requests.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ impl Drop for Place<'_> {
 }
 
 impl Silence {
-    /// Waits until something is said; nothing if somebody else got the place meanwhile.
+    /// Waits for the first bytes; nothing if another connection took the place meanwhile.
     pub async fn until<T>(&self, said: impl Future<Output = T>) -> Option<T> {
         let (end, ended) = oneshot::channel();
         let place = self.enter(end);
@@ -56,7 +56,7 @@ impl Silence {
         self.until(said).await
     }
 
-    /// Ends the connection that has been silent longest; whether there is one.
+    /// Ends the connection that has been silent longest; returns whether there was one.
     pub fn make_room(&self) -> bool {
         let mut silent = self.silent();
         while let Some((_, end)) = silent.ends.pop_first() {

@@ -1,4 +1,4 @@
-//! A connection's bytes, whatever it runs over.
+//! The byte stream of a connection, over any transport.
 
 use millrace_client::secure::ChannelStream;
 use std::{

@@ -14,8 +14,8 @@ pub(super) fn vital(on: &Handle, name: &'static str, work: impl Future<Output = 
     });
 }
 
-/// Starts the task of one connection of this thread's loop. Whatever comes over it must not end the host: a panic is said
-/// on standard error, and costs this connection only.
+/// Starts the task of one connection of this thread's loop. Nothing that arrives over it may end the host: a panic is reported on standard
+/// error, and ends this connection only.
 pub(super) fn of_connection(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(wake_list::woken_together(work))
 }

@@ -70,7 +70,7 @@ fn a_panic_where_connections_are_accepted_ends_the_host_loudly() {
 
 /// As if it came between the look at who is there and the end of accepting.
 #[test]
-fn who_comes_just_when_the_host_stops_and_says_nothing_is_not_waited_for() {
+fn a_silent_connection_does_not_delay_a_stopping_host() {
     let (_dir, hosted) = hosted(Durability::Memory);
     let options = ServerOptions { listen: "127.0.0.1:0".parse().unwrap(), ..ServerOptions::default() };
     let server = Server::start(hosted.clone(), &options).unwrap();
@@ -95,7 +95,7 @@ fn rest(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
+fn the_longest_silent_connection_is_closed_and_active_ones_are_not() {
     const MOST: usize = 3;
     let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
     let options = ServerOptions { listen, loops: 2, connections_max: MOST, ..ServerOptions::default() };
@@ -161,7 +161,7 @@ fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
 }
 
 #[test]
-fn of_too_many_handshakes_the_one_that_has_taken_longest_ends() {
+fn at_the_limit_the_oldest_handshake_ends() {
     const MOST: usize = super::event_loop::HANDSHAKES_MAX;
     let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
     let options = ServerOptions { listen, loops: 2, ..ServerOptions::default() };
@@ -194,7 +194,7 @@ fn own_address() -> Option<IpAddr> {
 }
 
 #[test]
-fn of_too_many_who_show_nothing_the_longest_silent_makes_room_and_the_known_are_served_on() {
+fn at_the_limit_the_longest_silent_unauthenticated_connection_ends_and_others_are_served() {
     const MOST: usize = 3;
     let Some(own) = own_address() else { return };
     let (_dir, hosted) = hosted(Durability::Memory);

@@ -1,4 +1,4 @@
-//! TLS as a host speaks it: 1.3 only, with its own key. Clients may show a key; what it entitles to is for their capability to say.
+//! TLS as a host speaks it: 1.3 only, with its own key. Clients may present a key; their capability determines what it permits.
 
 use crate::admission::Identity;
 use millrace_client::secure::tls::{ALPN, NO_NAME, binding, certified, failed, key_hash, provider};
@@ -20,10 +20,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{certificate::Certificate, stream::Rewound};
 
-/// What a TLS connection begins with: a record of a handshake.
+/// The first byte of a TLS connection: a record of a handshake.
 pub(super) const FIRST_BYTE: u8 = 0x16;
 
-/// How a host with this key accepts. Those who know it by its key are shown that, and others the certificate, if there is one.
+/// The TLS configuration of a host with this key. Clients that have pinned the key get it, and others get the certificate, if there is one.
 pub(super) fn config(key: &HostKey, certificate: Option<Arc<Certificate>>) -> Result<Arc<ServerConfig>> {
     let provider = provider();
     let anybody = Anybody { algorithms: provider.signature_verification_algorithms };
@@ -42,7 +42,7 @@ pub(super) fn config(key: &HostKey, certificate: Option<Arc<Certificate>>) -> Re
     Ok(Arc::new(config))
 }
 
-/// What a host shows of itself.
+/// The certificates of a host.
 #[derive(Debug)]
 struct Shown {
     own: Arc<CertifiedKey>,
@@ -73,7 +73,7 @@ pub(super) async fn accept(
     Ok((stream, identity.over_tls(binding, key)))
 }
 
-/// Takes any key that the client shows in the handshake to have. Nobody vouches for it.
+/// Accepts any key that the client proves to have. It is not certified.
 #[derive(Debug)]
 struct Anybody {
     algorithms: WebPkiSupportedAlgorithms,

@@ -68,7 +68,7 @@ impl Wake for ListWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // On its own thread the task needs nobody else; a thread that ends has no loop any more.
+        // On its own thread the task is woken directly; an ending thread no longer has a loop.
         let is_here = OWN.try_with(|own| own.borrow().as_ref().is_some_and(|own| Arc::ptr_eq(own, &self.wake_list)));
         match is_here {
             Ok(true) => self.task.wake_by_ref(),

@@ -1,4 +1,4 @@
-//! Requests that commit: done at once where that holds up nobody else, and otherwise on the committing thread of the namespace.
+//! Requests that commit: executed at once if no other client has to wait for them, and otherwise on the committing thread of the namespace.
 
 use super::{
     connection::Connection,
@@ -26,7 +26,7 @@ pub(super) type Stream = Arc<OnceLock<(Inbound, u32)>>;
 /// Submissions of one connection that are not committed yet; then nothing more is read from it.
 const SUBMITTED_MAX: usize = 256;
 
-/// What a connection has handed over to be committed, in that order.
+/// The commits that a connection has handed over, in order.
 #[derive(Default)]
 pub(super) struct Commits {
     submitted: VecDeque<Submission>,
@@ -62,7 +62,7 @@ impl Commits {
     fn add(&mut self, request: u64, answer: Submitted<Answer>, bytes: usize) {
         let due = Instant::now() + SUBMISSION_PATIENCE;
         self.bytes += bytes;
-        // What follows may have to wait for less.
+        // Later requests may have to wait for less.
         if let Some(before) = self.submitted.back() {
             before.answer.be_followed();
         }
@@ -88,7 +88,7 @@ impl Commits {
             return None;
         }
         let now = Instant::now();
-        // The one that was begun is told by whoever does it.
+        // The thread that executes it reports the one that has begun.
         let at = self.submitted.iter_mut().position(|submission| submission.due <= now && submission.answer.cancel());
         let Some(given_up) = at.and_then(|at| self.submitted.remove(at)) else {
             if let Some(next) = self.submitted.iter().map(|submission| submission.due).find(|due| *due > now) {
@@ -119,7 +119,7 @@ impl Connection {
         act: impl Fn(&Access, &Frame<'_>) -> Result<Gated<Answer>> + Send + 'static,
     ) -> Result<()> {
         let (request, began) = (frame.heading.request, std::time::Instant::now());
-        // Through a mapping nobody waits for the disk, except where all do.
+        // Writes through a mapping do not wait for the disk, except when all do.
         let others = access.served().namespace().journal().durability() == Durability::Memory;
         if self.commits.is_empty()
             && let Some(_waiting) = server::may_wait(others)
@@ -155,13 +155,13 @@ impl Connection {
         if self.inbound.len() >= LINKS_MAX && !self.inbound.contains_key(&frame.heading.request) {
             return Err(Code::LinksFull.error(format!("{LINKS_MAX} streams are open on this connection")));
         }
-        // What is delivered over it may follow at once: it is committed behind this, and finds the stream then.
+        // Deliveries of the stream may follow at once: they are committed after this, when the stream exists.
         let stream = Stream::default();
         self.inbound.insert(frame.heading.request, stream.clone());
         self.commit_with(access, frame, raw, move |access, frame| {
             let link: Link<'_> = frame.message()?;
             Ok(access.link(&link).map(|(inbound, linked)| {
-                // It is opened once: whoever opened it, opened the same.
+                // It is opened only once, so an existing one is the same.
                 let _ = stream.set((inbound, link.epoch));
                 Answer::Linked(linked)
             }))

@@ -1,9 +1,9 @@
 //! One connection: bytes in, bytes out, and the limits between them.
 //!
-//! A connection that has nothing to do holds no buffer: it reads into its thread's, and keeps for itself only what is not
-//! a whole frame yet, and what the other end has not taken yet. More than a little of that is counted ([`crate::memory`]).
+//! An idle connection has no buffer: it reads into the buffer of its thread, and keeps only incomplete frames, and answers that the other
+//! end has not received. Beyond a few KiB, this memory is counted ([`crate::memory`]).
 //!
-//! Connections share their thread: each does so much at a time and then lets the others have their turn.
+//! Connections share their thread: each does a bounded amount of work before the next one continues.
 
 use super::{
     REQUESTS_MAX,
@@ -38,7 +38,7 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-/// What one read takes at most.
+/// The maximum size of one read.
 const READ_BYTES: usize = 256 << 10;
 /// The same while memory is short.
 const READ_SHORT_BYTES: usize = 16 << 10;
@@ -64,7 +64,7 @@ thread_local! {
 pub(super) struct Connection {
     stream: Stream,
     pub hosted: Arc<Hosted>,
-    /// Who is at the other end.
+    /// The caller at the other end.
     pub identity: Identity,
     /// The namespace as slot 0 may use it, once the handshake is over.
     pub access: Option<Access>,
@@ -77,7 +77,7 @@ pub(super) struct Connection {
     sent: usize,
     /// All of it was written, and some of that may still have to be sent.
     unflushed: bool,
-    /// What is to be committed.
+    /// Requests that are to be committed.
     pub commits: Commits,
     /// Answers at the gate, and their bytes. They are released in the order in which they were committed.
     held: VecDeque<(u64, Gated<Answer>, usize)>,
@@ -87,30 +87,30 @@ pub(super) struct Connection {
     pub inbound: HashMap<u64, commits::Stream>,
     /// Files of a deployment that come over this connection; they go with it.
     pub uploads: Arc<Uploads>,
-    /// The other end sends no more. What it sent is answered, as far as it came whole.
+    /// The other end sends no more. Its complete requests are still answered.
     ended: bool,
     /// Nothing more is read; the connection ends when everything is answered and sent.
     closing: bool,
-    /// The host stops, and the other end is to be told when everything is answered.
+    /// The host is stopping, and informs the other end once everything is answered.
     parting: bool,
     refused: bool,
-    /// When the other end must have done what it owes, and how many bytes it must have taken by then.
+    /// The deadline for the other end's next step, and how many bytes it must have received by then.
     deadline: Option<(Pin<Box<Sleep>>, usize)>,
-    /// How long it may owe that: the rest of a frame that has begun, or taking a good part of its answers.
+    /// The time for the other end's next step: the rest of a frame, or a considerable part of its answers.
     patience: Duration,
     /// Bytes that the other end has taken since the deadline was set.
     taken: usize,
-    /// What is counted of the buffers and of what is held.
+    /// The counted memory of the buffers and of waiting answers.
     counted: Reservation,
     /// Room for a large frame that has begun, all of it: so what has begun can be finished.
     coming: Option<Reservation>,
     /// While there is no such room.
     starved: Option<Pin<Box<Sleep>>>,
-    /// What may still be done in this turn.
+    /// The remaining budget of this turn.
     turn: usize,
 }
 
-/// What ends a poll of a connection.
+/// The reason for the end of a poll of a connection.
 pub(super) enum Over {
     /// It has done its share. There may be more to do once the others have had their turn.
     Turn,
@@ -150,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// Does what can be done now, and no more than one turn of it.
+    /// Does the work that is possible now, within the budget of one turn.
     pub fn poll(&mut self, cx: &mut Context<'_>, stopping: Pin<&mut impl Future>) -> Poll<Over> {
         if !self.closing && (self.hosted.is_draining() || stopping.poll(cx).is_ready()) {
             (self.closing, self.parting) = (true, true);
@@ -162,7 +162,7 @@ impl Connection {
             self.poll_commits(cx);
             self.poll_held(cx);
             self.poll_waits(cx);
-            // What was read and put off for want of room may go on.
+            // Requests that were deferred for lack of memory may continue.
             let resumed = self.resume();
             self.use_up();
             let moved = self.poll_write(cx).and_then(|wrote| Ok(self.poll_read(cx)? || wrote));
@@ -199,7 +199,7 @@ impl Connection {
         self.poll_deadline(cx).map(Over::Connection)
     }
 
-    /// Something was done for this connection that handled so many bytes.
+    /// Records work for this connection of this many bytes.
     fn work(&mut self, bytes: usize) {
         self.turn = self.turn.saturating_sub(1 + bytes / WORK_BYTES);
     }
@@ -213,7 +213,7 @@ impl Connection {
     fn count(&mut self) {
         // A frame that is coming has room of its own.
         let put_off = if self.coming.is_some() { 0 } else { self.input.len() };
-        // What was sent of the buffer takes memory until all of it is.
+        // The sent part of the buffer takes memory until the whole buffer is sent.
         self.counted.count(self.outstanding() + self.sent + put_off);
     }
 
@@ -351,7 +351,7 @@ impl Connection {
                 self.deadline = None;
             }
         }
-        // What is encrypted is sent behind what was written of it.
+        // Encrypted bytes follow the bytes that were already written.
         if self.unflushed
             && self.out.is_empty()
             && let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(cx)
@@ -442,8 +442,7 @@ impl Connection {
         })
     }
 
-    /// Once the other end sends no more: nothing is waited for on its behalf, and when no whole frame is put off any more, the
-    /// connection ends.
+    /// Once the other end sends no more, its waiting requests end, and when no complete frame is deferred, the connection ends.
     fn use_up(&mut self) {
         if self.ended && !self.closing {
             self.waits.end();
@@ -495,7 +494,7 @@ impl Connection {
         used
     }
 
-    /// Whether the other end owes something: the rest of a frame, or to take what it asked for.
+    /// Whether the other end has to act: to send the rest of a frame, or to receive its answers.
     fn owes(&self) -> bool {
         !self.out.is_empty() || self.unflushed || (self.accepts() && (!self.input.is_empty() || self.access.is_none()))
     }

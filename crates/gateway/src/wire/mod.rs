@@ -1,7 +1,7 @@
 //! The wire protocol's server side: `spec/protocol/wire.md`.
 //!
-//! [`connection`] moves bytes and keeps the bounds, [`requests`] turns messages into calls of the door, [`commits`] those that
-//! commit, and [`waits`] holds what takes its time: tails and blocking reads.
+//! [`connection`] moves bytes and enforces limits, [`requests`] turns messages into calls of `Access`, [`commits`] does so for those that
+//! commit, and [`waits`] has the requests that wait: tails and blocking reads.
 
 mod commits;
 mod connection;
@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-/// What the host calls itself in the handshake.
+/// The host's name in the handshake.
 pub(crate) const SOFTWARE: &str = concat!("millrace ", env!("CARGO_PKG_VERSION"));
 /// Requests of one connection that may be unanswered.
 pub(crate) const REQUESTS_MAX: usize = 4096;
@@ -50,7 +50,7 @@ async fn serve_with(mut connection: Box<Connection>, stopping: &Notify) -> Resul
         }
     };
     if let Some(stream) = connection.refused() {
-        // Who is still sending may go away without having been told: that was tried.
+        // A client that is still sending may disconnect without having received the error.
         let _ = timeout(LINGER, linger(stream)).await;
     }
     ended

@@ -1,4 +1,4 @@
-//! From messages to calls of the door, and from what they return to messages.
+//! Turns messages into calls of `Access`, and their results into messages.
 
 use super::{REQUESTS_MAX, SOFTWARE, commits, connection::Connection, failure, waits};
 use crate::{
@@ -30,7 +30,7 @@ pub(super) const LINKS_MAX: usize = 256;
 /// The longest record that fits a frame.
 const RECORD_MAX_BYTES: usize = FRAME_MAX_BYTES - FRAME_OVERHEAD_BYTES;
 
-/// What a request is answered with.
+/// The answer to a request.
 pub(crate) enum Answer {
     /// And when it was asked for.
     Appended(Receipt, Option<Instant>),
@@ -90,7 +90,7 @@ impl Answer {
     }
 }
 
-/// An answer at the gate and the memory that it takes meanwhile; if there is none, the refusal in its place.
+/// An answer at the gate and its memory meanwhile; if there is none left, a refusal instead.
 pub(super) struct Rationed {
     pub held: Gated<Answer>,
     pub bytes: usize,
@@ -264,7 +264,7 @@ impl Connection {
         Ok(Some(access))
     }
 
-    /// The namespace as whoever offers this capability may use it.
+    /// The namespace for the holder of this capability.
     fn admit(&self, namespace: &str, offer: &Offer<'_>) -> Result<Access> {
         let (Some(binding), Ok(proof)) = (&self.identity.binding, <&[u8; 32]>::try_from(offer.proof)) else {
             return Err(refused());
@@ -420,7 +420,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Calls an object: done here and now, as nobody else would be held up; what waits is no thread.
+    /// Calls an object at once on this loop, which delays no other client; a waiting call occupies no thread.
     fn call(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let call: protocol::Call<'_> = frame.message()?;
         match access.call(&call)? {
@@ -476,7 +476,7 @@ impl Connection {
         let (hosted, access, path) = (self.hosted.clone(), access.clone(), path.to_owned());
         let permits = self.waits.permits();
         let show = async move {
-            // How the host is can be asked whatever else is asked.
+            // The state of the host can always be requested.
             let _permit = if path == "status" { None } else { Some(permits.acquire_owned().await) };
             documents::show(&hosted, &access, &path).await.map(Answer::Document)
         };

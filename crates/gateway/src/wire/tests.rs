@@ -120,7 +120,7 @@ fn a_loop_that_never_sleeps_flushes_all_the_same() {
 }
 
 #[test]
-fn who_takes_something_all_the_while_and_yet_too_little_is_given_up() {
+fn clients_that_read_too_slowly_are_disconnected() {
     const LONG_BYTES: usize = 2_000_000;
     let (_dir, hosted) = hosted(Durability::Memory);
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -154,7 +154,7 @@ fn who_takes_something_all_the_while_and_yet_too_little_is_given_up() {
 }
 
 #[test]
-fn a_host_that_stops_answers_what_it_took_and_then_says_so() {
+fn a_stopping_host_answers_accepted_requests_and_then_refuses() {
     let (_dir, hosted) = hosted(Durability::Disk);
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         hosted.turn();

@@ -20,7 +20,7 @@ use millrace_wire::{
 use std::{future::Future, sync::Arc, time::Duration};
 use tokio::{sync::oneshot, time::timeout};
 
-/// What a call of the cluster replies, as a future.
+/// The reply of the cluster to a call, as a future.
 fn replied<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> impl Future<Output = Result<T>> + Send + 'static {
     let (sender, receiver) = oneshot::channel();
     // The client may be gone.
@@ -131,7 +131,7 @@ impl Connection {
         let GetTopic { topic, index } = frame.message()?;
         let cluster = access.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
-        // A record that is here is what it always was; only that there is none, or which is the newest, has to be asked.
+        // An existing record never changes; only the absence of a record, and the newest index, have to be confirmed by the group.
         let here = if index > 0 { cluster.get(&topic, index).ok() } else { None };
         self.waits.add(frame.heading.request, async move {
             if let Some(record) = here {
@@ -163,7 +163,7 @@ impl Connection {
     }
 }
 
-/// What has a published record on disk before its publisher is told.
+/// The hosts that must have a record on disk before its publish is acknowledged.
 fn durability(named: Option<&str>) -> Result<Option<Durability>> {
     match named {
         None => Ok(None),

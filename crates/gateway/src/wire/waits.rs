@@ -1,4 +1,4 @@
-//! What a connection waits for, for its client: tails, blocking reads, and long calls.
+//! The waiting requests of a connection: tails, blocking reads, and long calls.
 
 use super::requests::{Answer, RECORDS_MAX_BYTES, Rationed};
 use crate::{
@@ -30,7 +30,7 @@ type Step = BoxFuture<'static, Result<Answer>>;
 /// A step, and the request that it is for.
 type Running = Abortable<BoxFuture<'static, (u64, Result<Answer>)>>;
 
-/// What is being waited for, by request.
+/// The waits, by request.
 #[derive(Default)]
 pub(crate) struct Waits {
     running: FuturesUnordered<Running>,
@@ -39,7 +39,7 @@ pub(crate) struct Waits {
     permits: Option<Permits>,
 }
 
-/// Who waits holds nothing; who reads what was waited for takes a turn first.
+/// A waiting request has no memory; before it reads, it takes a turn.
 pub(super) type Permits = Arc<Semaphore>;
 
 /// A tail.
@@ -63,7 +63,7 @@ impl Waits {
         self.len() == 0
     }
 
-    /// What those take their turns from who wait over this connection.
+    /// The turns of this connection's waiting requests.
     pub fn permits(&mut self) -> Permits {
         self.permits.get_or_insert_with(|| Arc::new(Semaphore::new(PERMITS))).clone()
     }
@@ -165,7 +165,7 @@ impl Waits {
     }
 }
 
-/// The beginning of a tail: no records, but where it stands, so that a client can go on there whatever happens.
+/// The beginning of a tail: no records, but its position, so that a client can always resume there.
 async fn begin(
     access: Access,
     name: String,
@@ -204,7 +204,7 @@ async fn follow(
             Answer::Records { incarnation: log.id(), records, next }
         };
         match with_permit(&permits, || access.range_of(&log, next, count, bytes_max, durability).map(answer)).await? {
-            // It was let go of again. What is small needs no room; what is large is read once there may be some.
+            // It was released again. Small records need no memory; large ones are read once there may be some.
             Answer::Refused(..) if bytes_max > SMALL_BYTES => bytes_max = SMALL_BYTES / 2,
             Answer::Refused(_, bytes) => memory::room_for(bytes).await?,
             answer => return Ok(answer),
@@ -248,7 +248,7 @@ pub(super) async fn called(access: Access, waiting: Waiting, wait_ms: u32) -> Re
     }
 }
 
-/// Tells the newest seqno once it is above another; after `wait_ms` whatever it is.
+/// Answers with the newest seqno once it is above another one, or after `wait_ms`.
 pub(super) async fn latest(
     access: Access,
     log: String,
@@ -280,7 +280,7 @@ pub(super) async fn manage(
     document.map(Answer::Document)
 }
 
-/// Redeems the invitation that a door was opened with, on a thread that may wait.
+/// Redeems the invitation of this connection, on a thread that may wait.
 pub(super) async fn redeem(hosted: Arc<Hosted>, permits: Permits, access: Access) -> Result<Answer> {
     let _permit = permits.acquire().await;
     hosted.define(access, Access::redeem).await.map(Answer::Capability)

@@ -34,8 +34,8 @@ use std::{
 /// Ticks between two heartbeats of a leader; an election begins after five to ten times that without one.
 const HEARTBEAT_TICKS: usize = 2;
 const ELECTION_TICKS: usize = 10;
-/// A command that is not there after so many ticks is proposed again: whoever was asked may be gone. Each time it is given twice as long,
-/// since who is asked may just be slow.
+/// A command that is not committed after this many ticks is proposed again, because the receiver may be gone. The time doubles each time,
+/// because the receiver may only be slow.
 const RETRY_TICKS: u32 = 2 * ELECTION_TICKS as u32;
 const RETRY_MAX_TICKS: u32 = 16 * RETRY_TICKS;
 /// Most commands that are submitted here and not settled, and their bytes.
@@ -48,10 +48,10 @@ const UNCOMMITTED_MAX_BYTES: u64 = 64 << 20;
 const APPLIED_MAX_BYTES: u64 = 4 << 20;
 /// Messages with entries that a follower has not answered.
 const INFLIGHT_MAX: usize = 256;
-/// What comes with an entry whose submitter is told once the leader has it on disk.
+/// A mark on an entry that is acknowledged once the leader has it on disk.
 const EARLY: [u8; 1] = [1];
 
-/// What a replica is made with.
+/// The settings of a replica.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The host.
@@ -60,7 +60,7 @@ pub struct Options {
     pub boot: u64,
     /// The hosts that the group began with.
     pub founders: Vec<u64>,
-    /// What election timeouts are drawn from.
+    /// The seed of election timeouts.
     pub seed: u64,
     /// So many hosts vote, unless the group has agreed on another number.
     pub voters_max: usize,
@@ -68,7 +68,7 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// What was kept of a replica.
+/// The stored state of a replica.
 pub struct Recovered {
     index: Index,
     /// The snapshot that has begun: the bytes of its topics, and the entries that they hold.
@@ -124,7 +124,7 @@ impl Recovered {
         self.index.set_state(state);
     }
 
-    /// A power failure may have left entries of a term and not that it began: nobody was told anything in it.
+    /// A power failure may have kept entries of a term and not its beginning: no message was sent in that term.
     fn complete(&mut self) {
         let (state, term) = (self.index.state(), self.index.last_term());
         if term > state.term {
@@ -144,7 +144,7 @@ impl Recovered {
     }
 }
 
-/// What a replica is to its group.
+/// The role of a replica in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It decides the order.
@@ -162,20 +162,20 @@ pub enum Role {
 pub struct Envelope {
     /// The host.
     pub to: u64,
-    /// What is handed to its [`Replica::step`].
+    /// The input of its [`Replica::step`].
     pub bytes: Vec<u8>,
 }
 
-/// What became of a command that was submitted here.
+/// The outcome of a command that was submitted here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {
     /// The command.
     pub serial: u64,
-    /// A record's index in its topic or 0; the same for everybody who submits the command again.
+    /// A record's index in its topic or 0; the same for every repetition of the command.
     pub outcome: Result<u64>,
 }
 
-/// What is to be done next for a replica.
+/// The next actions for a replica.
 #[derive(Default)]
 pub struct Turn {
     ready: Option<Ready>,
@@ -183,7 +183,7 @@ pub struct Turn {
     pub writes: Vec<Write>,
     /// To be written behind them.
     pub state: Option<State>,
-    /// All that was written in front of this place is not needed any more.
+    /// Everything written before this position is no longer needed.
     pub trim: Option<Place>,
     /// To be sent at once.
     pub before_disk: Vec<Envelope>,
@@ -197,7 +197,7 @@ pub struct Turn {
     pub answered: Vec<u64>,
     /// The topics have changed.
     pub applied: bool,
-    /// Who is told once what this turn writes is on disk here.
+    /// The commands that are acknowledged once the writes of this turn are on disk here.
     early: Vec<Origin>,
 }
 
@@ -220,7 +220,7 @@ pub struct Unflushed {
     early: Vec<Origin>,
 }
 
-/// What a flush was waited for.
+/// The commands and messages that waited for a flush.
 #[derive(Default)]
 pub struct Released {
     /// To be sent.
@@ -267,7 +267,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica that goes on with what was kept of it.
+    /// A replica that continues with its stored state.
     pub fn new(options: Options, mut recovered: Recovered) -> Result<Self> {
         recovered.complete();
         recovered.check()?;
@@ -320,12 +320,12 @@ impl Replica {
         &self.topics
     }
 
-    /// Who leads the group, as far as is known here; 0 for nobody.
+    /// The leader of the group, as far as is known here; 0 for none.
     pub fn leader(&self) -> u64 {
         self.node.raft.leader_id
     }
 
-    /// What this replica is.
+    /// The role of this replica.
     pub fn role(&self) -> Role {
         match self.node.raft.state {
             StateRole::Leader => Role::Leader,
@@ -345,7 +345,7 @@ impl Replica {
         (self.applied, self.node.raft.raft_log.committed, self.node.raft.raft_log.last_index())
     }
 
-    /// Who votes, and who follows without a vote.
+    /// The voters, and the followers without a vote.
     pub fn replicas(&self) -> (Vec<u64>, Vec<u64>) {
         let state = self.node.raft.prs().conf().to_conf_state();
         (state.voters, state.learners)
@@ -384,7 +384,7 @@ impl Replica {
         }
     }
 
-    /// One that does not vote asks for no election, and would name the leader that it heard last for ever.
+    /// A replica without a vote requests no election, and would otherwise name its last leader forever.
     fn forget_leader(&mut self) {
         let raft = &mut self.node.raft;
         let is_silent = raft.election_elapsed >= 2 * ELECTION_TICKS;
@@ -413,7 +413,7 @@ impl Replica {
             self.offered(message);
             return self.set_timeout();
         }
-        // Refused are answers of those who are no replicas any more.
+        // Answers of removed replicas are refused.
         let _ = self.node.step(message);
         self.set_timeout();
     }
@@ -459,7 +459,7 @@ impl Replica {
     }
 
     /// Submits a command, wherever the leader is. It is proposed again until it is settled or [`Replica::forget`] is called. With the
-    /// durability of the leader alone, [`Turn::stored`] or [`Released::stored`] tells when it has the command on disk.
+    /// durability `leader`, [`Turn::stored`] or [`Released::stored`] reports when the leader has the command on disk.
     pub fn submit(&mut self, action: Action, data: &[u8], durability: Durability) -> Result<u64> {
         if self.pending.len() >= PENDING_MAX || self.pending_bytes + data.len() > PENDING_MAX_BYTES {
             return Err(Code::GroupBusy.error(format!("{} commands wait for the group", self.pending.len())));
@@ -488,20 +488,20 @@ impl Replica {
         }
     }
 
-    /// Asks to read the topics as of now or later: the number that [`Turn::answered`] tells when they may be.
+    /// Requests a read of the topics as of now or later: the number that [`Turn::answered`] reports once the read is permitted.
     pub fn read(&mut self) -> u64 {
         self.wake();
         self.gathering.1 = true;
         self.gathering.0
     }
 
-    /// Asks no more for a read that nobody waits for.
+    /// Cancels a read that is no longer needed.
     pub fn forget_read(&mut self, batch: u64) {
         self.asked.remove(&batch);
         self.waiting.retain(|(waiting, _)| *waiting != batch);
     }
 
-    /// Has a host made a replica, without a vote at first. Nothing is said when it is done: the replicas tell.
+    /// Makes a host a replica, without a vote at first. The list of replicas shows when this is done.
     pub fn add(&mut self, member: &Member) -> Result<()> {
         let context = rmp_serde::to_vec(member).map_err(|error| Code::HostInternal.error(error.to_string()))?;
         self.change(member.id, ConfChangeType::AddLearnerNode, context)
@@ -518,7 +518,7 @@ impl Replica {
         self.node.transfer_leader(replica);
     }
 
-    /// What is to be done next; `None` if nothing is.
+    /// The next actions; `None` if there are none.
     pub fn take(&mut self) -> Option<Turn> {
         if self.leader != self.node.raft.leader_id {
             self.leader = self.node.raft.leader_id;
@@ -562,7 +562,7 @@ impl Replica {
         if binds {
             self.binding = ready.number();
         }
-        // How far entries are committed is otherwise known to the leader: by itself it is worth no flush.
+        // The leader also knows how far entries are committed, so this alone needs no flush.
         turn.state = Some(state).filter(|state| binds || (!entries.is_empty() && *state != before));
         let messages = ready.take_messages().into_iter().map(envelope);
         let when = if self.binding > self.safe { &mut turn.after_disk } else { &mut turn.before_disk };
@@ -591,8 +591,8 @@ impl Replica {
         Some(turn)
     }
 
-    /// Says where the writes of a turn stand: the first at `first`, each next one place further. What is left to be done
-    /// with the turn comes back, for [`Replica::flushed`].
+    /// Reports the positions of the writes of a turn: the first at `first`, each next one at the following position. Returns the rest of
+    /// the turn, for [`Replica::flushed`].
     pub fn wrote(&mut self, mut turn: Turn, first: Place) -> Unflushed {
         let number = turn.number();
         let mut kept = Vec::with_capacity(turn.writes.len());
@@ -647,7 +647,7 @@ impl Replica {
         }
     }
 
-    /// Tells Raft how far entries are applied. Those that a snapshot stands for count once it is on disk.
+    /// Reports to Raft how far entries are applied. Entries that a snapshot replaces count once it is on disk.
     fn advance(&mut self) {
         let log = &self.node.raft.raft_log;
         let applied = min(self.applied, min(log.persisted, log.committed));
@@ -663,7 +663,7 @@ impl Replica {
         }
         turn.applied = true;
         if entry.get_entry_type() == EntryType::EntryNormal {
-            // What nobody can read changes nothing, on every replica alike.
+            // An unreadable command changes nothing, on every replica alike.
             let Ok(command) = Command::decode(&entry.data) else { return };
             let origin = command.origin;
             let outcome = self.topics.apply(entry.index, command);

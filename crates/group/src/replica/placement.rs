@@ -3,13 +3,13 @@
 use super::{ConfChangeType, Replica, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which hosts are to keep a group, as the directory has it. The group that has the directory itself is without one: all hosts keep it, and
-/// it agrees by itself on how many of them vote.
+/// The hosts that should keep a group, according to the directory. The group with the directory itself has no placement: all hosts keep it,
+/// and it determines the number of its voters itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// Who is to vote.
+    /// The hosts that should vote.
     pub voters: BTreeSet<u64>,
-    /// Who is to follow without a vote.
+    /// The hosts that should follow without a vote.
     pub followers: BTreeSet<u64>,
     /// The sites of hosts.
     pub sites: BTreeMap<u64, String>,
@@ -58,7 +58,7 @@ impl Replica {
         }
     }
 
-    /// Those who are to keep the group are made replicas, vote once they have caught up, and only then take the place of others.
+    /// Hosts that should keep the group become replicas, vote once they have caught up, and only then replace others.
     fn follow(&mut self, placement: &Placement) {
         let (voters, learners) = self.replicas();
         if placement.voters.is_empty() {
@@ -96,8 +96,8 @@ impl Replica {
         }
     }
 
-    /// A leader gives those votes who have caught up, as long as too few vote, and takes them as long as too many do: one by one, and
-    /// only if a majority of those who vote then is at hand.
+    /// A leader gives votes to replicas that have caught up as long as there are too few voters, and removes votes as long as there are too
+    /// many: one by one, and only if a majority of the new voters can be reached.
     fn promote(&mut self) {
         let (voters, learners) = self.replicas();
         let wanted = self.voters_wanted();

@@ -2,20 +2,20 @@
 //!
 //! A leader whose followers all have the whole log stops its clock and its heartbeats. Instead, its host sends one message to each other
 //! host, at the pace of heartbeats, that names all groups which rest under it: [`Beat`]. A follower in the same state stops its clock as
-//! long as it hears of its group; when it hears nothing it counts the time since as time without a leader. Any message, command or read
-//! ends the rest. A follower that is in another state than its leader says so, and the leader goes on with heartbeats.
+//! long as it receives such messages; once it receives none, it counts the time since the last one as time without a leader. Any message,
+//! command or read ends the rest. A follower whose state differs from its leader's reports this, and the leader resumes heartbeats.
 
 use super::{MessageType, Replica, Role, Said, StateRole};
 
 /// After so many ticks without work a leader rests.
 const IDLE_TICKS: u32 = 20;
-/// A follower that hears nothing of its group for more ticks does not rest any more. Two beats may be lost.
+/// A follower that receives nothing about its group for more ticks no longer rests. Two beats may be lost.
 const SILENT_TICKS: u32 = 6;
-/// A replica that votes and is not to keep the group any more lets one tick of so many pass: it may be needed to elect a leader that takes
-/// its vote away, and must not disturb if that has happened.
+/// A voting replica that should no longer keep the group processes only one of this many ticks: it may be needed to elect a leader that
+/// removes its vote, and must not disturb the group afterwards.
 const LEAVING_TICKS: u32 = 8;
 
-/// What is said of a group that rests under its leader.
+/// The message about a group that rests under its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
     /// The leader's term.
@@ -67,7 +67,7 @@ impl Replica {
         self.rest.is_resting
     }
 
-    /// What a leader that rests says to the other replicas.
+    /// The message of a resting leader to the other replicas.
     pub fn beat(&self) -> Option<Beat> {
         let leads = self.rest.is_resting && self.role() == Role::Leader;
         leads.then(|| Beat { term: self.node.raft.term, commit: self.node.raft.raft_log.committed })

@@ -1,4 +1,4 @@
-//! How a replica makes a snapshot of its own, has one from another replica, and lets others have one.
+//! How a replica creates a snapshot, receives one from another replica, and sends its own to others.
 
 use super::{Envelope, Replica, Role, Turn};
 use crate::{
@@ -17,7 +17,7 @@ const STEP_MAX_BYTES: usize = 2 << 20;
 /// Units of time after which an unanswered question is asked again, and after which it is given up.
 const AGAIN_TICKS: u32 = 8;
 const GIVE_UP_TICKS: u32 = 160;
-/// Units of time after which what nobody asks for is offered no more, and after which a follower that does not ask is told again.
+/// Ticks after which an unrequested snapshot is no longer offered, and after which the offer to a follower is repeated.
 const OFFER_TICKS: u32 = 200;
 const TOLD_AGAIN_TICKS: u32 = 40;
 
@@ -55,14 +55,14 @@ enum Source {
 
 struct There {
     from: u64,
-    /// What Raft is told once the snapshot is here.
+    /// The message for Raft once the snapshot has arrived.
     offer: Message,
     reached: Reached,
     state: Vec<u8>,
     /// To be written.
     incoming: Vec<Write>,
     topics: Option<Topics>,
-    /// Raft was told that it is here.
+    /// Raft was informed that it has arrived.
     is_told: bool,
     silent_ticks: u32,
 }
@@ -155,7 +155,7 @@ impl Replica {
             }
         }
         for id in late {
-            // It may have died, or the message was lost: it is told again.
+            // It may have died, or the message was lost: the message is repeated.
             self.node.report_snapshot(id, SnapshotStatus::Failure);
         }
         self.tick_intake();
@@ -215,7 +215,7 @@ impl Replica {
         self.snapshots.intake = Some(Intake::new(mark, source));
     }
 
-    /// So many bytes of topics stand in one part.
+    /// The number of bytes of topics in one part.
     fn part_max_bytes(&self) -> usize {
         PART_MAX_BYTES.min(self.options.limits.entry_max_bytes).max(1)
     }
@@ -243,7 +243,7 @@ impl Replica {
         self.node.mut_store().offered = None;
     }
 
-    /// Another replica offers a snapshot: it is fetched before Raft hears of it.
+    /// Another replica offers a snapshot, which is fetched before Raft is informed.
     pub(super) fn offered(&mut self, message: Message) {
         let Some(mark) = Mark::of_message(message.get_snapshot()).filter(|_| !self.is_restoring()) else { return };
         let log = &self.node.raft.raft_log;
@@ -305,7 +305,7 @@ impl Replica {
             let is_whole = reached.bytes == offer.state.len() as u64;
             let rest = usize::try_from(behind.entries).unwrap_or(usize::MAX).min(offer.entries.len());
             for entry in offer.entries[rest..].iter().filter(|_| is_whole) {
-                // What has left its topic meanwhile is gone; the replica that asks will find that out for itself.
+                // A record that has left its topic meanwhile is gone; the requesting replica detects this.
                 if let Some(read) = self.node.store().read(*entry) {
                     let Ok(read) = read else { return };
                     if bytes > 0 && bytes + read.data.len() > CHUNK_MAX_BYTES {
@@ -408,7 +408,7 @@ impl Replica {
                             }
                             // It was gone when another replica let this one have its snapshot.
                             None => {}
-                            // The log stays as it is: reading it for a caller says what is wrong.
+                            // The log is not changed: reading it for a caller reports the error.
                             Some(Err(_)) => {
                                 self.snapshots.look_at_bytes = 2 * self.node.store().bytes();
                                 return;

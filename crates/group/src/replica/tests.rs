@@ -67,7 +67,7 @@ fn turns(replica: &mut Replica) {
 }
 
 #[test]
-fn what_no_replica_sends_is_passed_over() {
+fn invalid_messages_are_ignored() {
     let founders = vec![1, 2];
     let options =
         Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };

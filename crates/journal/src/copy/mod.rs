@@ -21,8 +21,7 @@ use std::{
     sync::Arc,
 };
 
-/// A directory in which a copy is put together, beside the place it is to have. It gets its name when it is whole;
-/// until then, and if that never comes, the place is as free as it was.
+/// A directory in which a copy is assembled, beside its target. It is renamed when it is complete; until then the target does not exist.
 pub struct StagingDir {
     to: PathBuf,
     dir: PathBuf,
@@ -34,7 +33,7 @@ pub struct StagingDir {
 const PARTIAL: &str = ".partial-";
 
 impl StagingDir {
-    /// Begins a copy that is to be `to`, which must be absent or empty. What makers left of it who are gone is removed.
+    /// Begins a copy to `to`, which must be absent or empty. Leftovers of dead processes are removed.
     pub fn new(to: &Path) -> Result<Self> {
         let name =
             to.file_name().ok_or_else(|| Code::ValueInvalid.error(format!("'{}' names no place", to.display())))?;
@@ -48,24 +47,24 @@ impl StagingDir {
         let dir = to.with_file_name(partial);
         let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir).and_then(|()| {
             let lock = File::open(&dir)?;
-            // Somebody of the same id, who cannot see us, may be at it.
+            // Another process with the same id, in another PID namespace, may be using it.
             lock.try_lock().map_err(io::Error::from).map(|()| lock)
         });
         let lock = made.map_err(|error| io_error(dir.display(), &error))?;
         Ok(Self { to: to.to_owned(), dir, _lock: lock })
     }
 
-    /// The medium that a namespace is made on.
+    /// The medium of the new namespace.
     pub(crate) fn medium(&self) -> Result<Arc<FileMedium>> {
         Ok(Arc::new(FileMedium::open(&self.dir, true).map_err(|error| io_error(self.dir.display(), &error))?))
     }
 
-    /// Where it is made.
+    /// Its directory until it is complete.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Gives the copy its name. Nobody has it open.
+    /// Renames the copy to its target. No process has it open.
     pub fn finish(self) -> Result<()> {
         let failed = |error: io::Error| io_error(self.to.display(), &error);
         fs::rename(&self.dir, &self.to).map_err(failed)?;

@@ -25,10 +25,10 @@ use std::{
     sync::Arc,
 };
 
-/// What was recreated, and what that cannot say.
+/// The recreated parts, and the information that is lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// What is wrong with the manifest itself, if anything is.
+    /// The error of the manifest itself, if any.
     pub manifest: Option<Error>,
     /// Whether all that the manifest said is in the journal as well, in a CATALOG.
     pub cataloged: bool,
@@ -40,8 +40,7 @@ pub struct Rebuilt {
     pub left_out: Vec<u64>,
 }
 
-/// Puts another manifest in the place of one that cannot be read, or that lacks what no DEFINE says any more. The medium
-/// keeps it to itself.
+/// Replaces a manifest that cannot be read, or that lacks definitions whose DEFINE is gone. The medium keeps the new one in memory.
 pub(crate) fn rebuild(medium: &Arc<dyn Medium>) -> Result<Option<Rebuilt>> {
     let read = match medium.read(MANIFEST) {
         Ok(bytes) => Manifest::decode(&bytes),
@@ -151,7 +150,7 @@ impl Files {
         Ok(None)
     }
 
-    /// `bytes` and `first` are what the manifest says of them, if there is one.
+    /// `bytes` and `first` are from the manifest, if there is one.
     fn find(medium: &dyn Medium, bytes: Option<u64>, first: Option<u64>) -> Result<Option<Files>> {
         let names = match medium.list(FOLDER) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
@@ -171,7 +170,7 @@ impl Files {
     }
 }
 
-/// What the segments say.
+/// The information from the segments.
 #[derive(Default)]
 struct Found {
     /// Headers and entries that say in which epoch they were written.
@@ -215,7 +214,7 @@ impl Found {
         segments.probe(number)?;
         let mut at = 0;
         while at < segments.bytes() {
-            // What has no storage is not looked at: on a full disk there would be none for the look.
+            // Ranges without storage are skipped: on a full disk, reading them through the mapping could fault.
             let (data, hole) = medium.next_data(&region, at);
             if data == 0
                 && let Some(header) = segments.segment_header(number)?
@@ -288,7 +287,7 @@ impl Found {
     /// A manifest without logs and functions. `current` is whose the namespace was, as the control page has it.
     fn manifest(&self, bytes: u64, first_segment: u64, current: Option<NamespaceId>, salt: Salt) -> Option<Manifest> {
         let mut owners = self.owners.clone();
-        // What the page says is no proof, but more than nothing.
+        // The control page is no proof, but the best available hint.
         if let Some(current) = current {
             owners.entry(self.newest_epoch).or_insert(current);
         }
@@ -323,8 +322,8 @@ impl Found {
         })
     }
 
-    /// Ids of logs and functions that have entries and no definition any more. What was used before the manifest's last
-    /// definition and is not in it was removed.
+    /// Ids of logs and functions that have entries but no definition. Ids before the manifest's last definition that are not in it belong
+    /// to removed ones.
     fn undefined(&self, manifest: &Manifest) -> (Vec<u32>, Vec<u32>) {
         let known: BTreeSet<u32> =
             manifest.logs.iter().map(|log| log.id).chain(manifest.functions.iter().map(|f| f.id)).collect();
@@ -341,13 +340,13 @@ impl Found {
         !logs.is_empty() || !functions.is_empty()
     }
 
-    /// Adds what has entries and no definition any more.
+    /// Adds logs and functions that have entries but no definition.
     fn add_undefined(&self, manifest: &mut Manifest, rebuilt: &mut Rebuilt) {
         let (logs, functions) = self.undefined(manifest);
         for id in &logs {
             let uses = &self.logs[id];
             let name: LogName = format!("salvaged/log-{id}").parse().expect("a good name");
-            // Where nothing was ever dropped, the records before the oldest that is left are lost, and that is to be told.
+            // If retention never dropped anything, the records before the oldest remaining one are lost, which is reported.
             let oldest = if self.from_the_start { 1 } else { uses.oldest };
             let history = (uses.newest - oldest).saturating_add(1).min(crate::HISTORY_MAX);
             rebuilt.unnamed.push(name.clone());

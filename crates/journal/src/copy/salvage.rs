@@ -19,7 +19,7 @@ use std::{
 
 /// Bytes carried per commit, or a quarter of a segment if that is less; a single longer record goes alone.
 const BATCH_BYTES: u64 = 256 << 10;
-/// What a carried entry takes beside its payload, at most.
+/// The maximum overhead of a carried entry beside its payload.
 const CARRIED_BYTES: u64 = HEADER_BYTES + CARRIED_MAX_BYTES as u64 + ALIGN_BYTES;
 
 /// Records of a log that are gone.
@@ -35,19 +35,18 @@ pub struct LostRecords {
     pub unproven: bool,
 }
 
-/// What was saved, and what was not.
+/// The salvaged and the lost entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
     /// Entries that were carried over.
     pub entries: u64,
     /// Records that can be read in the new namespace.
     pub records: u64,
-    /// Ranges of the old journal that were durable once and are lost. The newest records of a log may have been there, and
-    /// nothing says so any more.
+    /// Ranges of the old journal that were durable once and are lost. They may have contained the newest records of a log.
     pub damaged: Vec<(Position, Position)>,
     /// Records that cannot, by log.
     pub lost: Vec<LostRecords>,
-    /// Runs that may have ended although nothing says so: they run again.
+    /// Runs whose end may be lost: they run again.
     pub uncertain: Vec<EventId>,
 }
 
@@ -77,8 +76,8 @@ impl Journal {
         Ok(lost)
     }
 
-    /// Carries all entries of this view that pass their checksums into a new namespace in `to`, which must be absent or
-    /// empty. `finish` completes its directory before anybody can see it.
+    /// Carries all entries of this view that pass their checksums into a new namespace in `to`, which must be absent or empty. `finish`
+    /// completes its directory before it is visible.
     pub fn salvage(
         &self,
         to: &Path,
@@ -117,7 +116,7 @@ impl Journal {
             if matches!(entry.kind, Kind::Open | Kind::Define | Kind::Mark | Kind::Catalog | Kind::Generation) {
                 continue;
             }
-            // What stands for a record is carried as that record, behind the one that it replaced; positions mean nothing there.
+            // An entry that replaces a record is carried as that record, after the one that it replaced; positions have no meaning in the copy.
             if entry.shadow
                 && !(entry.kind == Kind::Append && is_kept(&catalog, entry.subject, entry.seqno, entry.position.0))
             {

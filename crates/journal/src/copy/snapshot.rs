@@ -32,7 +32,7 @@ const PIN_RENEWED: Duration = Duration::from_secs(60);
 /// By so many segments the journal may grow while it is copied, or by as much as is to be retained.
 const PIN_SEGMENTS: u64 = 16;
 
-/// The pin of a copy in the making, if there is one.
+/// The pin of a copy in progress, if any.
 struct Pinned<'j> {
     journal: &'j Journal,
     pin: Option<Pin>,
@@ -71,13 +71,13 @@ impl Drop for Pinned<'_> {
 pub trait SnapshotSink {
     /// Bytes of a segment, in order and without holes from 0 on.
     fn write(&mut self, segment: u64, bytes: &[u8]) -> Result<()>;
-    /// What was written of this segment is not needed, and may be wrong.
+    /// The part of this segment that was written is not needed, and may be wrong.
     fn forget(&mut self, segment: u64) -> Result<()>;
     /// How far it is.
     fn progress(&mut self, done: u64, total: u64);
 }
 
-/// What was copied.
+/// The copied parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The manifest as of the copy's end.
@@ -146,7 +146,7 @@ impl Snapshot {
 }
 
 impl Journal {
-    /// Copies everything committed so far into `sink`, while others go on. What it returns is durable here.
+    /// Copies everything committed so far into `sink`, while other processes continue. The returned range is durable here.
     pub fn snapshot(&self, sink: &mut dyn SnapshotSink) -> Result<Snapshot> {
         let mut pinned = Pinned::begin(self);
         self.inner().snapshot(sink, &mut || pinned.renew())
@@ -172,7 +172,7 @@ impl Inner {
                 sink.forget(number)?;
             }
             first = now;
-            // What could not be read, or is in a segment that was cut off in the middle, is copied again.
+            // Parts that could not be read, or that are in an incomplete segment, are copied again.
             copied = match result {
                 Ok(()) => tail,
                 Err(_) => {

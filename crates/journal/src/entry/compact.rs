@@ -11,18 +11,18 @@
 //!        +-----+-------+-------+-------+--------+------------+
 //! ```
 //!
-//! `back` is how far before this entry the head stands, in units of 16; `count` is how many entries. Epoch, sequence and clock
-//! follow from the head's by `count`. What is in brackets is LEB128 and is there if its bit is set. The `seqno` is how far it
-//! is from the head's, zigzag, if the subject is the head's, else itself. The checksum covers what of the head all this is made
-//! from, so a compact entry that passes says what was written, also if the head's payload is damaged since.
+//! `back` is the distance to the head in units of 16 bytes, `count` the same in entries. Epoch, sequence and clock follow from the head's
+//! by `count`. Fields in brackets are LEB128, and present if their bit is set. If the subject is the head's, `seqno` is the zigzag-encoded
+//! difference to the head's; otherwise it is the seqno itself. The checksum covers the fields of the head that are used here, so a compact
+//! entry that passes is as it was written, even if the head's payload was damaged since.
 //!
-//! An entry is compact if all that it says can be said so, and has a full header if not: there is no other rule.
+//! An entry is compact if and only if all its fields can be encoded in this way.
 
 use super::{ALIGN_BYTES, FLAG_CARRIED, FLAG_COMPACT, HEADER_BYTES, Header, Kind, is_sealed, map::varint};
 use millrace_wire::{EventId, NamespaceId};
 use std::ops::Range;
 
-/// What the checksum of a compact entry covers of its head's header: kind, flags and all that follows.
+/// The part of its head's header that the checksum of a compact entry covers: kind, flags and everything after them.
 const COVERED: Range<usize> = 12..HEADER_BYTES as usize;
 /// Its bytes.
 pub(crate) const COVERED_BYTES: usize = COVERED.end - COVERED.start;
@@ -84,7 +84,7 @@ pub(crate) fn length(entry: &[u8]) -> usize {
     length as usize
 }
 
-/// What of a head's header the checksums of those behind it cover.
+/// The part of a head's header that the checksums of the compact entries after it cover.
 pub(crate) fn covered(head: &[u8]) -> &[u8] {
     &head[COVERED]
 }
@@ -172,7 +172,7 @@ pub(crate) fn is_plain(header: &Header) -> bool {
     !is_sealed(header.kind) && header.kind != Kind::Define as u8 && header.flags & FLAG_CARRIED == 0
 }
 
-/// The full header of an entry that begins with `bytes`, behind its head; `None` if there is none that would be written so.
+/// The full header of a compact entry that begins with `bytes`, after its head; `None` if no header is encoded like this.
 #[inline]
 pub(crate) fn expand(form: Form, bytes: &[u8; HEADER_BYTES as usize], head: &Header) -> Option<Header> {
     let end = (form.length() as usize).min(bytes.len());

@@ -1,5 +1,5 @@
-//! The payloads of a run's entries, and the extension that any entry may have before its own. Each is a [`Map`]; the keys
-//! stand here and in `spec/formats/journal.md`, nowhere else.
+//! The payloads of a run's entries, and the extension that any entry may have before its own. Each is a [`Map`]; its keys are defined here
+//! and in `spec/formats/journal.md`, nowhere else.
 
 use super::{
     Kind, Position, ReplaySeed,
@@ -57,13 +57,13 @@ pub(crate) fn known_keys(kind: Kind) -> Option<&'static [u8]> {
 
 /// The keys that this version knows in an extension.
 pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6, 7];
-/// What a copy adds.
+/// The fields that a copy adds.
 const COPY_KEYS: [u8; 2] = [key::EXTENSION_ID, key::EXTENSION_POSITION];
 /// Bytes of the longest extension that this version writes by itself: its length, an id, a position; the repair, the origin's id, its
 /// clock, whether it is void, and the origin's position.
 pub(crate) const CARRIED_MAX_BYTES: usize = 2 + (2 + 16) + (2 + 8) + (2 + 8) + (2 + 16) + (2 + 8) + 2 + (2 + 8);
 
-/// What the payload of an OPEN says: how many bytes recovery discarded, and the replay seed, should the manifest be lost.
+/// The payload of an OPEN: how many bytes recovery discarded, and the replay seed, in case the manifest is lost.
 pub(crate) fn open(discarded_bytes: u64, seed: ReplaySeed) -> Vec<u8> {
     let mut payload = Fields::default().int(key::OPEN_DISCARDED, discarded_bytes).bytes().to_vec();
     push(&mut payload, key::OPEN_REPLAY_SEED, seed.bytes());
@@ -110,7 +110,7 @@ pub enum Origin {
     Inserted = 4,
 }
 
-/// What the payload of a TRIGGER says: which record its cause was when it was appended. A hint: the cause itself decides.
+/// The payload of a TRIGGER: the record that was its cause when it was appended. It is a hint; the cause itself is authoritative.
 pub(crate) fn trigger(log: u32, seqno: u64) -> Fields {
     Fields::default().int(key::TRIGGER_LOG, log.into()).int(key::TRIGGER_SEQNO, seqno)
 }
@@ -122,7 +122,7 @@ pub fn trigger_record(payload: &[u8]) -> Option<(u32, u64)> {
     Some((u32::try_from(log).ok()?, seqno))
 }
 
-/// What a FIRED says of an attempt.
+/// The payload of a FIRED.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
     /// Its number, from 1 on: the ordinal of the FIRED.
@@ -155,7 +155,7 @@ impl Attempt {
             .flag(key::FIRED_STREAMED, self.streamed)
     }
 
-    /// What the FIRED of this ordinal and payload says.
+    /// Decodes the FIRED of this ordinal and payload.
     pub fn decode(ordinal: u16, payload: &[u8]) -> Self {
         let map = Map::parse(payload).unwrap_or_default();
         let int = |key| u32::try_from(map.int(key).unwrap_or(0)).unwrap_or(u32::MAX);
@@ -195,11 +195,11 @@ pub enum Outcome {
     Done,
     /// It was given up.
     Dead,
-    /// Somebody ended it before its function could.
+    /// It was cancelled before its function ended.
     Cancelled,
 }
 
-/// What a DONE says of the end of a run.
+/// The end of a run, from its DONE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End<'b> {
     /// How it ended.
@@ -236,7 +236,7 @@ impl<'b> End<'b> {
         (numbers, bytes)
     }
 
-    /// What the payload of a DONE says.
+    /// The payload of a DONE.
     pub fn decode(payload: &'b [u8]) -> Self {
         let map = Map::parse(payload).unwrap_or_default();
         let text = |key| map.get(key).and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("");
@@ -255,7 +255,7 @@ impl<'b> End<'b> {
     }
 }
 
-/// What a run read.
+/// The reads of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// Records: they were there.
@@ -264,9 +264,9 @@ pub enum What {
     Latest,
     /// Records that were not there yet.
     Absent,
-    /// Records that were not to be had any more.
+    /// Records that were no longer kept.
     BelowHistory,
-    /// What was refused, for the reason with this number.
+    /// A refused read, with the number of the reason.
     Refused(u16),
 }
 
@@ -446,7 +446,7 @@ pub(crate) fn own_extension(extension: Map<'_>) -> Vec<u8> {
     own
 }
 
-/// What an entry of a repair says of the slot of a log that it replaces.
+/// The slot of a log that an entry of a repair replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaced {
     /// The repair, by its number.
@@ -457,12 +457,12 @@ pub struct Replaced {
     pub clock: Hlc,
     /// Where that one was written.
     pub position: Position,
-    /// Whether there is no record there any more.
+    /// Whether the slot no longer has a record.
     pub void: bool,
 }
 
 impl Replaced {
-    /// The extension of an APPEND that says so.
+    /// The extension of an APPEND with this.
     pub(crate) fn extension(&self) -> Vec<u8> {
         let mut map = Fields::default().int(key::EXTENSION_REPAIR, self.repair).bytes().to_vec();
         push(&mut map, key::EXTENSION_ORIGIN, &self.origin.get().to_le_bytes());
@@ -486,7 +486,7 @@ fn with_length(map: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What an extension says of the slot that its entry replaces.
+/// The slot that an entry replaces, from its extension.
 pub(crate) fn replaced(extension: Map<'_>) -> Option<Replaced> {
     let origin = extension.get(key::EXTENSION_ORIGIN)?.try_into().ok()?;
     Some(Replaced {

@@ -16,7 +16,7 @@ use std::{
 const PAGE_BYTES: usize = 4096;
 /// Pages that are noted at once; one more ends the process.
 const PAGES_MAX: usize = 1024;
-/// Looks at a flag that somebody else has set, before the process ends.
+/// Checks the other flag before the process ends.
 const LOOKS_MAX: u32 = 1 << 20;
 
 /// A mapped range.
@@ -44,7 +44,7 @@ static RANGE_HINT: AtomicUsize = AtomicUsize::new(0);
 static PAGES: [AtomicUsize; PAGES_MAX] = [const { AtomicUsize::new(0) }; PAGES_MAX];
 /// How many there are.
 static NOTED: AtomicUsize = AtomicUsize::new(0);
-/// Set while somebody replaces a page.
+/// Set while a thread replaces a page.
 static REPLACING: AtomicBool = AtomicBool::new(false);
 
 const TRUNCATED: &[u8] = b"error[MR2011]: a file of the namespace became shorter while it was in use\n  \
@@ -156,7 +156,7 @@ fn replace(page: usize) -> bool {
         return false;
     }
     let is_known = PAGES.iter().any(|noted| noted.load(Ordering::Acquire) == page);
-    // Noted before anybody can see the zeros.
+    // Recorded before the zeros are visible.
     let is_noted = is_known
         || PAGES.iter().any(|place| place.compare_exchange(0, page, Ordering::AcqRel, Ordering::Relaxed).is_ok());
     if is_noted && !is_known {
@@ -232,11 +232,11 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mu
 }
 
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
-/// What handled SIGBUS before us: in every Rust program, the standard library's check for stack overflow. A handler that
-/// takes only the signal's number may be called with more.
+/// The previous handler of SIGBUS: in every Rust program, the standard library's check for stack overflow. A handler that takes only the
+/// signal's number may be called with more.
 static OLD_HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
-/// Installs the handler, once per process. A handler that somebody installed before is asked about what is not ours.
+/// Installs the handler, once per process. Other faults are passed to the previous handler.
 pub(super) fn install() {
     // SAFETY: the handler is async-signal-safe and lives as long as the process; `old` and `action` are valid.
     unsafe {

@@ -1,4 +1,4 @@
-//! How a simulated disk refuses.
+//! The failures of a simulated disk.
 
 use super::{Region, bus};
 use std::{
@@ -6,10 +6,10 @@ use std::{
     sync::{Arc, Condvar, Mutex, Weak},
 };
 
-/// What a disk cannot read any more.
+/// Ranges that a disk can no longer read.
 #[derive(Default)]
 pub(super) struct Unreadable {
-    /// Ranges of files. Mappings show them all the same, unless they are made to fault: a test sees who relies on that.
+    /// Ranges of files. Mappings still show their content, unless they are set to fault, so that a test can detect code that relies on mappings.
     ranges: Vec<(String, Range<u64>)>,
     /// Mappings, with the inodes of their files.
     mapped: Vec<(u64, Weak<Region>)>,
@@ -68,7 +68,7 @@ pub enum Call {
 pub enum Fault {
     /// Well.
     None,
-    /// Well, but not before somebody sets the flag; other calls go on meanwhile.
+    /// It succeeds, but only after the flag is set; other calls continue meanwhile.
     Stall(Arc<(Mutex<bool>, Condvar)>),
     /// With this error number, and nothing done. A flush that fails leaves its data unwritten, and the next one does not
     /// know of it.

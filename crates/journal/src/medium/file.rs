@@ -1,8 +1,8 @@
 //! The real medium: a directory of files, `mmap`, `fdatasync`, and open-file-description locks to tell which processes are alive.
 //!
-//! Liveness: every process holds one byte of the file `lock` for as long as it has the namespace open. The kernel gives
-//! the byte back when the process ends, however it ends, also across containers and reboots; process ids are never
-//! compared, so they may repeat. A fork inherits the description, therefore a child closes it first thing.
+//! Liveness: every process holds one byte of the file `lock` for as long as it has the namespace open. The kernel releases the byte when
+//! the process ends for any reason, also across containers and reboots; process ids are never compared, so they may repeat. A forked child
+//! inherits the file description, so it closes it at once.
 
 use super::{Holder, LockReplaced, Medium, NotFlushed, Region, SLOT_MAX, Slot, bus, holder};
 use std::{
@@ -36,8 +36,8 @@ static ZEROS: [u8; ZERO_CHUNK_BYTES] = [0; ZERO_CHUNK_BYTES];
 pub struct FileMedium {
     dir: PathBuf,
     lock: ManuallyDrop<OwnedFd>,
-    /// The folder of the segments, locked while this process has a slot: whoever finds another lock file in the place of
-    /// ours sees by this that it is not alone.
+    /// The folder of the segments, locked while this process has a slot. If the lock file was replaced, this lock still shows other
+    /// processes that the namespace is open.
     folder: ManuallyDrop<OwnedFd>,
     /// Device and number of the lock file.
     lock_identity: Option<(u64, u64)>,
@@ -77,7 +77,7 @@ impl FileMedium {
         check(unsafe { libc::flock(self.folder.as_raw_fd(), operation) })
     }
 
-    /// Joins those who have the folder locked, unless the lock file knows of nobody.
+    /// Joins the processes that have the folder locked, unless the lock file has none of them.
     fn join_folder(&self) -> io::Result<()> {
         let since = Instant::now();
         while !Medium::has_others(self)? {
@@ -89,7 +89,7 @@ impl FileMedium {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Err(io::Error::other(LockReplaced));
                 }
-                // A file system without such locks has no more to tell.
+                // A file system without such locks gives no further information.
                 _ => break,
             }
         }
@@ -167,7 +167,7 @@ fn allow_more_files() -> bool {
     }
 }
 
-/// What `open` opens, if need be after this process has allowed itself more files.
+/// Opens a file, after raising the process's limit of open files if necessary.
 fn opened(open: impl Fn() -> io::Result<fs::File>) -> io::Result<fs::File> {
     match open() {
         Err(error) if error.raw_os_error() == Some(libc::EMFILE) && allow_more_files() => open(),
@@ -197,7 +197,7 @@ impl Medium for FileMedium {
             fs::rename(&fresh, &path)
         };
         replace().inspect_err(|_| {
-            // What it got of a full disk is given back; the next attempt begins with a file of its own.
+            // Blocks that it got of a full disk are released; the next attempt starts with a new file.
             let _ = fs::remove_file(&fresh);
         })?;
         names.sync_all()
@@ -281,13 +281,12 @@ impl Medium for FileMedium {
         if start >= end || end > region.bytes {
             return false;
         }
-        // What is read through a mapping is hardly read ahead. With what is there already this does nothing.
+        // The kernel reads little ahead for mappings. For pages in memory this does nothing.
         if start.is_multiple_of(AHEAD_BYTES) {
             // SAFETY: plain system call on an open descriptor.
             unsafe { libc::readahead(region.fd.load(Ordering::Relaxed), start as i64, 2 * AHEAD_BYTES as usize) };
         }
-        // SAFETY: the range lies within the mapping. What would be a fault to whoever looks there is an error of this call; kernels
-        // before 5.14 refuse it.
+        // SAFETY: the range lies within the mapping. A page that would fault is an error of this call; kernels before 5.14 refuse the call.
         let populated = unsafe {
             libc::madvise(region.base.add(start as usize).cast(), (end - start) as usize, libc::MADV_POPULATE_READ)
         };

@@ -92,18 +92,18 @@ pub trait Medium: Send + Sync {
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()>;
     /// Maps a file of exactly `bytes`; creates it, or makes it longer with zeros, if `create` says so.
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>>;
-    /// Maps a file that will become longer: so many addresses, or fewer if this process may not have so many. What lies behind
-    /// the file's end is not looked at before [`Medium::extend`] has given it storage, here or in another process.
+    /// Maps a file that will become longer: so many addresses, or fewer if this process may not have so many. Addresses after the file's
+    /// end are not accessed before [`Medium::extend`] has given them storage, here or in another process.
     fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>>;
     /// Makes the file behind a region as long as `to`, with real storage from `from` on; what is new there is zero.
     fn extend(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
     /// Reads bytes through the file: what the disk cannot give is an error here, and would be a fault in a mapping.
     fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()>;
-    /// Writes the beginning of `bytes` through the file, at least one of them: everybody's mapping shows it at once. Returns
-    /// how many it wrote; after an error it wrote none.
+    /// Writes the beginning of `bytes` through the file, at least one of them: all mappings show it at once. Returns how many it wrote;
+    /// after an error it wrote none.
     fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize>;
-    /// Gives the range real storage holding zeros, so that writing there needs no allocation and cannot fail for want
-    /// of room. Whatever was there is gone.
+    /// Gives the range real storage holding zeros, so that writing there needs no allocation and cannot fail for want of room. The previous
+    /// content is lost.
     fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
     /// Gives the range real storage and leaves what is there.
     fn reserve_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
@@ -123,20 +123,19 @@ pub trait Medium: Send + Sync {
     fn next_data(&self, region: &Region, from: u64) -> (u64, u64) {
         (from, region.bytes)
     }
-    /// Makes everything written to the file durable. Not for two threads at a time: an operating system tells each
-    /// descriptor of a failure once, and the other would hear that all is well.
+    /// Flushes everything written to the file. Two threads must not call it at once: the operating system reports a failure once per
+    /// descriptor, and the other thread would get a success.
     fn flush(&self, region: &Region) -> io::Result<()>;
     /// The same of what was written through the mapping to a range of the file, and of nothing else: pages elsewhere stay as
     /// dirty, and as writable, as they are.
     fn flush_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
-    /// The same beside a [`Medium::flush`] that may be under way: both hear of a failure.
+    /// The same, possibly during a [`Medium::flush`]: both get a failure.
     fn flush_beside(&self, name: &str) -> Result<(), NotFlushed>;
     /// Makes created, renamed and removed names in this folder durable.
     fn flush_names(&self, folder: &str) -> Result<(), NotFlushed>;
     /// Forgets what is cached and not on disk, as far as the platform can: what is read next comes from the disk.
     fn drop_cache(&self, name: &str);
-    /// Ends the use of a region: its memory is given back, and its file when nobody has the region any more; its address
-    /// stays readable.
+    /// Ends the use of a region: frees its memory, and its file once the region is no longer referenced; its addresses stay readable.
     fn retire(&self, region: &Region);
     /// Whether the file behind a region has no name any more.
     fn is_removed(&self, region: &Region) -> bool;
@@ -144,7 +143,7 @@ pub trait Medium: Send + Sync {
     fn identify(&self, name: &str) -> io::Result<(u64, u64)>;
     /// Renames a file.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file; it is no error if there is none.
+    /// Removes a file; a missing file is not an error.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// The names in a folder.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
@@ -166,12 +165,12 @@ pub trait Medium: Send + Sync {
     }
     /// Microseconds since 1970 by the wall clock.
     fn wall_us(&self) -> u64;
-    /// Whether everything read so far is still what is there: false if it was only looked at and somebody changed it.
+    /// Whether the files are unchanged since they were read: false if this is a view and another process has opened them.
     fn is_undisturbed(&self) -> io::Result<bool> {
         Ok(true)
     }
-    /// Whether the name that this was opened by still leads to it: false once it was removed, moved or replaced. What cannot be
-    /// told is taken to be in its place.
+    /// Whether the path that this was opened with still leads to it: false once it was removed, moved or replaced. If this cannot be
+    /// determined, it is true.
     fn is_in_place(&self) -> bool {
         true
     }

@@ -6,10 +6,10 @@
 //!  kill()                     |                         is what `choose` picked of its versions
 //! ```
 //!
-//! Between two flushes of a file, each 512-byte sector has versions: the durable one and every content that was seen since,
-//! at each call of the medium and at each [`SimDisk::observe`]. A power failure keeps any of them, independently. Names
-//! behave the same: each creation, renaming and removal since the folder was flushed happened or did not. What is *not*
-//! simulated: torn sectors, and writes of the processor that nobody saw between two calls (`tests/single_step.rs` has those).
+//! Between two flushes of a file, each 512-byte sector has versions: the durable one and every content that was seen since, at each call of
+//! the medium and at each [`SimDisk::observe`]. A power failure keeps any of them, independently. Names behave the same: each creation,
+//! renaming and removal since the folder was flushed happened or did not. Torn sectors are *not* simulated, and neither are the processor's
+//! writes between two calls (`tests/single_step.rs` tests those).
 
 mod names;
 
@@ -35,7 +35,7 @@ use std::{
     time::Duration,
 };
 
-/// What a disk writes at once, or not at all.
+/// The unit that a disk writes atomically.
 pub const SECTOR_BYTES: usize = 512;
 const PAGE_BYTES: usize = 4096;
 /// How much of a file is compared at a time.
@@ -74,20 +74,20 @@ struct State {
     room_pages: Option<u64>,
     /// Flushes that still succeed.
     flushes_left: Option<u64>,
-    /// Whether the cache keeps what was not written, whatever it is asked to forget.
+    /// Whether the cache keeps unwritten pages even when it is asked to drop them.
     cache_sticks: bool,
     unreadable: Unreadable,
     /// Frozen copies made at each call, if they are wanted.
     moments: Option<Vec<SimDisk>>,
 }
 
-/// Whether flushes get on: they may be held back for as long as somebody likes.
+/// Whether flushes may proceed; a test can delay them.
 #[derive(Default)]
 struct Flushes {
     held: Mutex<bool>,
     waiting: AtomicU64,
     changed: Condvar,
-    /// What each takes at least, in microseconds.
+    /// The minimum duration of each, in microseconds.
     delay_us: AtomicU64,
 }
 

@@ -1,8 +1,8 @@
 //! Read-only access to a namespace's files: writes stay in this process's memory.
 //!
-//! Segments are mapped privately, so a page is copied when it is written. All other files are read once and live in memory from then on.
-//! Nobody else may use the namespace meanwhile: [`ViewMedium::open`] refuses one that is in use, and [`Medium::is_undisturbed`] checks that
-//! no process has opened it since.
+//! Segments are mapped privately, so a page is copied when it is written. All other files are read once and are in memory from then on. No
+//! other process may use the namespace meanwhile: [`ViewMedium::open`] refuses one that is in use, and [`Medium::is_undisturbed`] checks
+//! that no process has opened it since.
 
 use super::{
     FileMedium, Medium, NotFlushed, Region, Slot,
@@ -42,8 +42,8 @@ enum Written {
 }
 
 impl ViewMedium {
-    /// Looks at a directory; an error if somebody has the namespace open. `names` are what files are called there that have
-    /// other names than in a namespace.
+    /// Opens a view of a directory; an error if a process has the namespace open. `names` has the names of files that differ from those in
+    /// a namespace.
     pub fn open(dir: &Path, names: &'static [(&'static str, &'static str)]) -> io::Result<Self> {
         let real = if dir.join("lock").exists() { FileMedium::open(dir, false).ok() } else { None };
         let view = Self {
@@ -110,7 +110,7 @@ impl Medium for ViewMedium {
                 map_private(Some(file), bytes, identity)?
             }
             Some(metadata) if metadata.len() < bytes && !create => return Err(io::ErrorKind::UnexpectedEof.into()),
-            // What a file lacks in length reads as zeros.
+            // Bytes after a file's end read as zeros.
             Some(_) => self.in_memory(bytes, &fs::read(&path)?)?,
             None => self.in_memory(bytes, &[])?,
         };
@@ -118,7 +118,7 @@ impl Medium for ViewMedium {
         Ok(region)
     }
 
-    /// What was there is not looked at: a view rebuilds it.
+    /// The existing content is not used: a view rebuilds it.
     fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>> {
         if !create {
             return Err(io::ErrorKind::NotFound.into());

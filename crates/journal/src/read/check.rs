@@ -16,7 +16,7 @@ use crate::{
 use millrace_wire::{Error, Result};
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
-/// What [`crate::Journal::check`] found.
+/// The findings of [`crate::Journal::check`].
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// Entries that passed, by kind.
@@ -25,7 +25,7 @@ pub struct CheckReport {
     pub batches: u64,
     /// Bytes looked at.
     pub bytes: u64,
-    /// What did not pass; at most [`FAULTS_MAX`] are kept.
+    /// Failures; at most [`FAULTS_MAX`] are kept.
     pub faults: Vec<Error>,
     /// How many did not pass.
     pub fault_count: u64,
@@ -50,7 +50,7 @@ impl Inner {
     pub(crate) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         let catalog = self.fresh_catalog()?;
-        // What the journal says of it will be known at its end.
+        // The journal's own value is known at its end.
         let claimed: Vec<(&Log, u64)> = catalog.logs().map(|log| (log, log.latest())).collect();
         let mut newest = self.newest_in_manifest()?;
         let first = self.control.upkeep.first.load(Ordering::Acquire);
@@ -140,7 +140,7 @@ impl Inner {
         Ok(report)
     }
 
-    /// What the manifest says of the newest seqnos, by log.
+    /// The newest seqnos by the manifest, by log.
     fn newest_in_manifest(&self) -> Result<BTreeMap<u32, u64>> {
         let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
         let rows = Manifest::decode(&bytes)?.logs.into_iter();
@@ -153,7 +153,7 @@ impl Inner {
         let is_right = || {
             function.run(header.seqno).is_none_or(|item| match kind {
                 Kind::Trigger => item.opened == at || item.opened > at && item.opened != WRONG,
-                // Its TRIGGER went with an older segment, and nobody asks for it.
+                // Its TRIGGER was dropped with an older segment, and is not needed.
                 _ if item.opened == 0 => true,
                 Kind::Fired => item.noted == at || item.noted > at && item.noted != WRONG,
                 _ => item.closed != 0 && item.closed != WRONG,

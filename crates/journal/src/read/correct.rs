@@ -1,4 +1,4 @@
-//! An index that disagrees with the journal: the journal is right, and the index is corrected.
+//! Corrects an index that disagrees with the journal.
 
 use crate::{
     catalog::Log,
@@ -9,20 +9,20 @@ use crate::{
 use millrace_wire::{Code, Result};
 use std::sync::atomic::Ordering;
 
-/// Records that were looked for in vain and are remembered; beyond that, nothing is looked for any more.
+/// The maximum number of records whose search failed and is remembered; beyond that, no more searches are made.
 const LOST_MAX: usize = 65_536;
 
 pub(crate) fn is_record(header: &Header, log: &Log, seqno: u64) -> bool {
     header.folded() == Some(Kind::Append) && header.subject == log.id() && header.seqno == seqno
 }
 
-/// The same, also of what stands for the record and was written by a repair.
+/// The same, also for an entry of a repair that replaces the record.
 pub(crate) fn stands_for(header: &Header, log: &Log, seqno: u64) -> bool {
     header.kind == Kind::Append as u8 && header.subject == log.id() && header.seqno == seqno
 }
 
 impl Inner {
-    /// Whether the entry at a position says that it is this record. Its checksum is not looked at.
+    /// Whether the entry at a position has this record's log and seqno. Its checksum is not verified.
     pub(crate) fn stands_at(&self, log: &Log, seqno: u64, position: u64) -> Result<bool> {
         let segments = &self.segments;
         Ok(position < self.tail()
@@ -33,8 +33,8 @@ impl Inner {
             && self.unless_passed(position, segments.header(position))?.is_some_and(|it| stands_for(&it, log, seqno)))
     }
 
-    /// Looks for a record in the journal itself and corrects the index; whether the index says something else now. It reads
-    /// all of the journal, once for each record.
+    /// Searches for a record in the journal itself and corrects the index; returns whether the index changed. It reads the whole journal,
+    /// once for each record.
     #[cold]
     pub(crate) fn correct_index(&self, log: &Log, seqno: u64) -> Result<bool> {
         let wrong = log.index().word(seqno);

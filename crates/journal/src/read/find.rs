@@ -45,8 +45,7 @@ impl Found {
 }
 
 impl Journal {
-    /// The entry with this id, if it is kept: where it was written, or the copy that took its place. Copies are found of
-    /// records, and of what tells of runs that are pending.
+    /// The entry with this id, if it is kept: the original, or its copy. Copies are found of records, and of entries of pending runs.
     pub fn find(&self, id: EventId) -> Result<Option<Entry>> {
         self.inner().find(id)
     }
@@ -56,8 +55,8 @@ impl Journal {
         self.inner().find_sequence(sequence)
     }
 
-    /// Shows entries in their order from one position on until `visit` has seen enough, at most up to `to`. What is damaged is
-    /// passed over.
+    /// Passes entries in their order to `visit`, from one position on until it returns false, at most up to `to`. Damaged entries are
+    /// skipped.
     pub fn visit(&self, from: Position, to: Position, visit: &mut dyn FnMut(&Entry) -> bool) -> Result<()> {
         let mut scan = self.scan(from);
         while scan.position() < to {
@@ -86,7 +85,7 @@ impl Journal {
     }
 }
 
-/// A copy of a TRIGGER comes after the copy of its record, with no more than so many others of that record between them.
+/// A copy of a TRIGGER follows the copy of its record, with at most this many other copies of that record's entries in between.
 const TRIGGERS_MAX: u64 = 1024;
 
 impl Inner {
@@ -233,11 +232,11 @@ impl Inner {
         let (mut from, mut to) = (log.earliest().max(1), log.latest() + 1);
         while from < to {
             let middle = from + (to - from) / 2;
-            // What is damaged is passed over.
+            // Damaged entries are skipped.
             let known = (middle..to).find_map(|seqno| Some((seqno, self.copy_at(log.index().position(seqno))?)));
             match known {
                 Some((_, entry)) if entry.id == id => return Some(entry),
-                // What a repair wrote has the place of what it replaces.
+                // An entry of a repair has the place of the record that it replaces.
                 Some((seqno, entry)) if order(entry.replaced().map_or(entry.id, |it| it.origin)) < order(id) => {
                     from = seqno + 1;
                 }
@@ -266,7 +265,7 @@ impl Inner {
 }
 
 impl Journal {
-    /// Where the newest entries begin, so many if there are as many; found by the index, so it costs no more than 256 steps.
+    /// The position of the first of this many newest entries; found by the index, so it takes at most 256 steps.
     pub fn newest(&self, count: u64) -> Result<Position> {
         let inner = self.inner();
         let last = inner.control.writer.last.load(Ordering::Acquire);

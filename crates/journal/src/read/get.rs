@@ -14,7 +14,7 @@ use crate::{
 use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
 use std::sync::atomic::{Ordering, fence};
 
-/// What is known of a record beside its bytes.
+/// The attributes of a record besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordMeta {
     /// Its event id.
@@ -25,9 +25,9 @@ pub struct RecordMeta {
     pub cause: EventId,
     /// Where it stood when it was first written.
     pub position: Position,
-    /// How far the journal must be durable before it may be told.
+    /// How far the journal must be durable before the record may be sent.
     pub safe: Position,
-    /// What it stands for, if a repair wrote it.
+    /// The record that it replaces, if a repair wrote it.
     pub replaced: Option<Replaced>,
 }
 
@@ -107,7 +107,7 @@ impl Inner {
         if slot.is_some() && !is_below {
             return Err(above_tail(log, seqno)); // About to be committed: nothing is there yet that could be damaged.
         }
-        // What has no right checksum may point anywhere.
+        // A slot without a valid checksum may point anywhere.
         let found = if is_below { self.valid_entry_at(position)? } else { None };
         let admitted = |header: &Header| slot.is_some_and(|slot| slot.admits(u64::from(header.length)));
         let Some((header, slot)) = found.filter(admitted).zip(slot) else {
@@ -144,13 +144,13 @@ impl Inner {
         let (hlc, position) = (Hlc::from_bits(header.hlc), replaced.map_or(Position(original), |it| it.position));
         let (hlc, safe) = match &replaced {
             None => (hlc, position.just_after()),
-            // It is there since the GENERATION that says so, which comes after it.
+            // It is visible since the GENERATION that refers to it, which comes after it.
             Some(replaced) => (replaced.clock, Position(self.tail())),
         };
         Ok(RecordMeta { id, hlc, cause: header.cause(owner), position, safe, replaced })
     }
 
-    /// What is in a slot instead of its first version, if a repair put something there.
+    /// The entry in a slot that a repair put in place of the first version, if any.
     pub(crate) fn replaced(&self, log: &Log, seqno: u64) -> Result<Option<Replaced>> {
         let position = log.index().position(seqno);
         if position == 0 || position == WRONG {
@@ -166,7 +166,7 @@ impl Inner {
         }
     }
 
-    /// The newest record up to `seqno`: what a repair took away is none. 0 if there is none.
+    /// The newest record up to `seqno` that is not void; 0 if there is none.
     pub(crate) fn newest(&self, log: &Log, mut seqno: u64) -> Result<u64> {
         while seqno >= log.earliest().max(1) && self.replaced(log, seqno)?.is_some_and(|replaced| replaced.void) {
             seqno -= 1;
@@ -193,7 +193,7 @@ impl Inner {
         }
     }
 
-    /// What was read at a position; `None` instead of an error if retention has passed it: its file may be gone.
+    /// The entry that was read at a position; `None` instead of an error if retention has dropped it, because its file may be gone.
     pub(crate) fn unless_passed<T>(&self, position: u64, read: Result<T>) -> Result<Option<T>> {
         match read {
             Err(_) if self.check_kept(position).is_err() => Ok(None),
@@ -232,7 +232,7 @@ impl Inner {
             if position == 0 && seqno < log.index().floor() {
                 return Ok(Some(seqno));
             }
-            // At or after the snapshot, unless it is a copy of what was before it, or stands for that.
+            // At or after the snapshot, unless it is a copy of an earlier record, or replaces one.
             if let Some(header) = self.valid_entry_at(position)?
                 && header.is_extended()
             {
@@ -299,7 +299,7 @@ impl Inner {
         entry.payload.clear();
         match entry.kind {
             Kind::Open => entry.payload = open_without_seed(payload),
-            // A CATALOG has what nobody is to read who may read entries.
+            // A CATALOG has content that readers of entries must not see.
             Kind::Catalog => {}
             _ => entry.payload.extend_from_slice(payload),
         }

@@ -127,7 +127,7 @@ impl Inner {
         }
     }
 
-    /// Zeros end a segment, unless the segment goes on behind them: then they are damage.
+    /// Zeros end a segment, unless entries follow them: then they are damage.
     fn behind_a_hole(&self, position: u64, tail: u64) -> Result<Option<u64>> {
         let segments = &self.segments;
         let boundary = segments.start(segments.number(position) + 1);

@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest sleep: a writer that dies between its commit and its wake-up delays waiters by no more than this. Nothing else
-/// is seen only then, so that a host at rest rests.
+/// The longest sleep: a writer that dies between its commit and its wake-up delays waiters by at most this. Only this case depends on it,
+/// so an idle host rarely wakes up.
 const SLICE: Duration = Duration::from_secs(2);
-/// The same for those who wait for definitions, which come when somebody types a command.
+/// The same for waiters for definitions, which are rare.
 const SLICE_DEFINED: Duration = Duration::from_secs(5);
 
 impl Inner {
@@ -35,8 +35,8 @@ impl Inner {
         self.wait_as(&self.control.published.for_work, seen, wakes, timeout)
     }
 
-    /// The same for a waiter that [`Inner::on_commit`] tells of batches of this process: they do not wake it. If another process
-    /// waits in this way as well, they do.
+    /// The same for a waiter that [`Inner::on_commit`] notifies of batches of this process, which do not wake it. If another process waits
+    /// in this way as well, they do.
     pub(crate) fn wait_foreign(&self, seen: Position, wakes: u32, timeout: Duration) -> Position {
         self.control.published.wait_as_foreign(self.slot);
         self.wait_as(&self.control.published.for_foreign, seen, wakes, timeout)
@@ -65,7 +65,7 @@ impl Inner {
             if tail > seen || self.wakes() != wakes || left.is_zero() {
                 return tail;
             }
-            // Not before that look: who announces itself and goes has the next commit wake nobody, which takes a system call.
+            // Not before that check: a waiter that announces itself and leaves costs the next commit a useless system call.
             let announced = waiters.announce();
             if published.tail.load(Ordering::SeqCst) == tail.get() && self.wakes() == wakes {
                 waiters.sleep(announced, left.min(SLICE));
@@ -74,7 +74,7 @@ impl Inner {
         }
     }
 
-    /// What a writer committed that died before it told anybody becomes visible now; an error shows at the next write.
+    /// A batch of a writer that died before it published the tail becomes visible now; an error appears at the next write.
     fn look_after_writer(&self) {
         if self.write_lock().has_dead_owner() {
             drop(self.lock());
@@ -94,8 +94,8 @@ impl Inner {
         }
     }
 
-    /// Returns the newest seqno of the log when it is above `seen`, or at the timeout, or after [`Inner::wake`]. Other logs wake
-    /// nobody here.
+    /// Returns the newest seqno of the log when it is above `seen`, or at the timeout, or after [`Inner::wake`]. Other logs do not wake
+    /// this waiter.
     pub(crate) fn wait_log(&self, log: &Log, seen: u64, wakes: u32, timeout: Duration) -> Result<u64> {
         let (waiters, waiting) = (log.index().waiters(), &self.control.published.log_sleepers);
         let deadline = deadline(timeout);
@@ -155,7 +155,7 @@ impl Inner {
     }
 }
 
-/// A year is as good as for ever, and does not overflow the clock.
+/// A year is long enough, and does not overflow the clock.
 fn deadline(timeout: Duration) -> Instant {
     Instant::now() + timeout.min(Duration::from_secs(365 * 24 * 3600))
 }

@@ -50,7 +50,7 @@ impl<'i> Walk<'i> {
         Ok(found)
     }
 
-    /// What stands here, if it says that it follows the entry before.
+    /// The entry at this position, if it follows the entry before.
     fn linked(&self, (crc, sequence): (u32, u64)) -> Result<Option<Header>> {
         let segments = &self.inner.segments;
         let is_place = self.position < self.limit && segments.room(self.position) >= HEADER_BYTES;

@@ -1,9 +1,8 @@
-//! Segments read and verified ahead of the one that recovery follows the chain through, by two threads.
+//! Two threads that read and verify segments ahead of the one whose chain recovery is following.
 //!
-//! Recovery follows one chain from entry to entry; reading the files and verifying checksums needs no order. Whichever of the two
-//! threads has nothing to do takes the next segment: it has the kernel read it into the mapping, piece by piece, which says what the
-//! disk cannot give, and verifies its entries. What that finds is a hint: an entry that is not known to be whole is verified when
-//! the chain comes to it.
+//! Recovery follows one chain from entry to entry; reading the files and verifying checksums needs no order. A free thread takes the next
+//! segment: it makes the kernel read it into the mapping, piece by piece, which shows the pages that the disk cannot read, and verifies its
+//! entries. The result is a hint: an entry that is not known to be intact is verified again when the chain reaches it.
 
 use crate::{
     entry::{ALIGN_BYTES, HEADER_BYTES},
@@ -44,7 +43,7 @@ impl Whole {
 
 #[derive(Default)]
 struct State {
-    /// The next segment that nobody has taken.
+    /// The next segment that no thread has taken.
     next: u64,
     /// The oldest that the chain has not passed.
     passing: u64,
@@ -105,7 +104,7 @@ impl Shared<'_> {
     }
 }
 
-/// Whoever waits for the second thread hears that it is gone.
+/// A waiter for the second thread learns that it has ended.
 struct Tells<'s, 'i>(&'i Shared<'s>);
 
 impl Drop for Tells<'_, '_> {
@@ -130,7 +129,7 @@ fn verify(segments: &Segments, number: u64) -> Result<Whole> {
             if start + to < position + length && length <= segments.room(position) {
                 break;
             }
-            // Whatever is wrong with it is told when the chain comes to it.
+            // Errors are reported when the chain reaches the segment.
             next = segments.valid_entry(position).ok().flatten().map(|header| {
                 whole.add(segments.offset(position));
                 position + header.span()
@@ -140,12 +139,12 @@ fn verify(segments: &Segments, number: u64) -> Result<Whole> {
     Ok(whole)
 }
 
-/// What is known of the segments that the chain goes through.
+/// The results for the segments of the chain.
 pub(super) struct Ahead<'s> {
     shared: &'s Shared<'s>,
     /// The segment that the chain is in, and the next.
     near: RefCell<BTreeMap<u64, Whole>>,
-    /// Whether all segments were read, whatever is still known of them.
+    /// Whether all segments were read.
     is_finished: Cell<bool>,
 }
 
@@ -191,7 +190,7 @@ impl Ahead<'_> {
         Ok(())
     }
 
-    /// Whether a whole entry is known to stand there.
+    /// Whether an intact entry is known to be there.
     pub fn knows(&self, segments: &Segments, position: u64) -> bool {
         let near = self.near.borrow();
         near.get(&segments.number(position)).is_some_and(|whole| whole.has(segments.offset(position)))

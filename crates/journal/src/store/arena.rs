@@ -8,12 +8,12 @@
 //! +------------+------------+--------+-------+--------+-------------+----------------
 //! ```
 //!
-//! Every process reserves addresses for far more than the file holds, so a process that extends the file extends it for
-//! all. Extents are powers of two from 64 bytes on. One that is given back is linked into the list of its size; a new one is
-//! taken from there, or from behind all others. Allocation happens under the journal's lock; a process that dies between any two
-//! stores of it costs at worst the extent it was about to use or to give back, until the arena is rebuilt.
+//! Every process reserves addresses for far more than the file holds, so a process that extends the file extends it for all. Extents are
+//! powers of two from 64 bytes on. A freed extent is linked into the list of its size; a new one is taken from that list, or from the end
+//! of the used storage. Allocation happens under the journal's lock; a process that dies between any two stores of it loses at most the
+//! extent that it was about to use or to free, until the arena is rebuilt.
 //!
-//! Nothing here is truth: the whole file can be made again from the journal.
+//! Nothing here is authoritative: the whole file can be rebuilt from the journal.
 
 use crate::{
     medium::{Medium, Region},
@@ -62,7 +62,7 @@ pub(crate) struct Arena {
     region: Arc<Region>,
     /// Up to here there is storage, as far as this process has looked.
     known: AtomicU64,
-    /// What the disk refused last: the end that was asked for, and why. Until it has been had.
+    /// The last refusal of the disk: the requested end, and the error; until an attempt succeeds.
     refused: Mutex<Option<(u64, i32)>>,
 }
 
@@ -169,7 +169,7 @@ impl Arena {
         Ok(at)
     }
 
-    /// Gives an extent of 2^`log2` bytes back. Nothing leads to it any more; the caller has the journal's lock.
+    /// Frees an extent of 2^`log2` bytes. Nothing refers to it; the caller has the journal's lock.
     pub fn give_back(&self, at: u64, log2: u32) {
         let log2 = log2.max(SMALLEST_LOG2);
         let Some(extent) = self.words(at, (1 << log2) / 8) else { return };
@@ -267,7 +267,7 @@ fn place(id: u32) -> (usize, u64) {
     (block as usize, (u64::from(id) - first) * ENTRY_WORDS * 8)
 }
 
-/// What the second word of an extent says while it is in the list of its size.
+/// The second word of an extent that is in the list of its size.
 fn given_back(at: u64, log2: u32, next: u64) -> u64 {
     let mixed = (at ^ next.rotate_left(32) ^ u64::from(log2)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ mixed >> 29 ^ MAGIC

@@ -1,7 +1,7 @@
 //! The control page: memory that live processes share. Not part of the portable format; rebuilt when no process is alive.
 //!
-//! Only the word `last` determines what is committed; the rest can be derived from it and the entries, so whatever a process leaves that
-//! dies between two instructions, the next one can repair it:
+//! Only the word `last` determines what is committed. The rest can be derived from it and the entries, so if a process dies between two
+//! instructions, the next one can repair the page:
 //!
 //! | word | meaning | after its writer's death |
 //! |---|---|---|
@@ -24,9 +24,9 @@
 //! | `cataloged` | the newest segment that a whole CATALOG begins in | only costs a CATALOG |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 //!
-//! The page is memory, and memory fails: a flipped bit must not be built upon. A process that takes the lock after its
-//! release finds `check` in agreement with the words, or closes the journal. If the owner died instead, `check` may be of the
-//! state before, and `last` counts, which the entries there prove. What is reported as durable is read with its proof.
+//! The page is memory, and memory can fail: a flipped bit must be detected. A process that takes the lock after its release verifies
+//! `check` against the words, and closes the journal if they disagree. If the owner died instead, `check` may belong to the previous state;
+//! then `last` is used, which the entries at its position confirm. The durable position is always read together with its proof.
 
 use crate::{
     medium::{Medium, Region, Slot},
@@ -58,7 +58,7 @@ impl<T> Deref for Line<T> {
     }
 }
 
-/// What is written once when the page is made, and the mark of a clean end.
+/// Fields that are written once when the page is created, and the mark of a clean end.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Birth {
@@ -72,7 +72,7 @@ pub(crate) struct Birth {
     attachments: AtomicU64,
 }
 
-/// What the lock protects, in one place with the lock.
+/// The words that the lock protects, together with the lock.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Writer {
@@ -89,7 +89,7 @@ pub(crate) struct Writer {
     pub retain_lock: AtomicU32,
 }
 
-/// What readers look at.
+/// The words that readers use.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Published {
@@ -100,13 +100,13 @@ pub(crate) struct Published {
     pub for_any: Waiters,
     /// Those who wait for any batch of another process.
     pub for_foreign: Waiters,
-    /// Who they are: 0 is nobody, a slot the only process, and [`SEVERAL`] more than one.
+    /// The waiting processes: 0 for none, a slot for one, and [`SEVERAL`] for more than one.
     foreign: AtomicU32,
     /// Those who wait for a batch that gives a host something to do.
     pub for_work: Waiters,
     /// Those who wait for definitions.
     pub for_defined: Waiters,
-    /// How many wait for one log; what died waiting is counted for ever, which costs commits a look at each log.
+    /// The number of waiters for single logs. A waiter that dies stays counted, which makes commits check each log.
     pub log_sleepers: AtomicU32,
 }
 
@@ -133,7 +133,7 @@ impl Published {
     }
 }
 
-/// What changes with flushes, allocation and retention.
+/// Words that change with flushes, allocation and retention.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Upkeep {
@@ -230,7 +230,7 @@ impl Control {
             && self.writer.lock.load(Ordering::Relaxed) == 0
     }
 
-    /// What of the page can be believed after an unclean end: a lower bound of what is durable, and whether a flush failed.
+    /// The parts of the page that are reliable after an unclean end: a lower bound of what is durable, and whether a flush failed.
     pub fn remains(&self, namespace: u64) -> Remains {
         let ours = self.belongs_to(namespace);
         Remains {
@@ -276,7 +276,7 @@ impl Control {
         self.birth.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Begins anew with what is on disk. The caller is the only process.
+    /// Starts again with the durable state. The caller is the only process.
     pub fn set_durable(&self, durable: u64) {
         self.upkeep.durable.store(durable, Ordering::Release);
         self.upkeep.proof.store(proof(durable), Ordering::Release);
@@ -294,7 +294,7 @@ impl Control {
     pub fn durable(&self) -> u64 {
         let durable = self.upkeep.durable.load(Ordering::Acquire);
         let proof_now = self.upkeep.proof.load(Ordering::Acquire);
-        // While somebody raises both, or once one of them has a flipped bit, what is proven is a lower bound.
+        // While a process raises both, or if one of them has a flipped bit, the proven value is a lower bound.
         if proof(durable) == proof_now { durable } else { proven(proof_now) }
     }
 
@@ -349,7 +349,7 @@ impl Control {
         1 << 32 | u64::from(crc_fast::crc32_iscsi(&bytes))
     }
 
-    /// Notes that the disk refuses the process in this slot, or does not any more.
+    /// Records that the disk refuses the process in this slot, or no longer does.
     pub fn set_refusing(&self, slot: Slot, code: Option<Code>) {
         let refusing = &self.upkeep.refusing;
         match code.and_then(|code| code.id().strip_prefix("MR")?.parse::<u32>().ok()) {
@@ -357,7 +357,7 @@ impl Control {
             None => {
                 let reported = refusing.load(Ordering::Acquire);
                 if reported >> 32 == u64::from(slot) {
-                    // Another process may have told of itself since; that stays.
+                    // Another process may have recorded a refusal since; that one stays.
                     let _ = refusing.compare_exchange(reported, 0, Ordering::AcqRel, Ordering::Relaxed);
                 }
             }
@@ -370,7 +370,7 @@ impl Control {
         Some(((reported >> 32) as Slot, Code::from_id(&format!("MR{}", reported as u32))?)) // both halves
     }
 
-    /// An error if the journal takes no writes any more.
+    /// An error if the journal is closed to writes.
     pub fn check_health(&self) -> Result<()> {
         match self.writer.poison.load(Ordering::Relaxed) {
             0 => Ok(()),
@@ -383,7 +383,7 @@ impl Control {
     }
 }
 
-/// What an unclean end leaves that can be believed.
+/// The reliable values after an unclean end.
 pub(crate) struct Remains {
     pub durable: u64,
     pub flush_failed: bool,

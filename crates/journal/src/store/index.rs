@@ -13,11 +13,11 @@
 //! | function | where item `n` was opened, where the last note on it stands, and where it was closed | the newest number | how many were closed |
 //! | journal | where the entry with sequence `256 × (n − 1)` stands | the newest item | – |
 //!
-//! Items before `low` are not held. Of a function's items it is known which are open: a block has a bit for each, and a bit for
-//! each 64 of these, in words of the items that are otherwise not used.
+//! Items before `low` are not kept. A block has a bit for each open item of a function, and a bit for each 64 of these bits, in words of
+//! the items that are otherwise unused.
 //!
-//! Counters are absolute, and items are written before what says that they are there; so doing it twice is the same as doing it
-//! once, and a process may die in between.
+//! Counters are absolute, and an item is written before the counter that makes it visible. So applying an entry twice is the same as
+//! applying it once, and a process may die in between.
 
 use super::{
     arena::{Arena, ENTRY_WORDS},
@@ -61,7 +61,7 @@ const GROUPS: usize = 16;
 /// This one, where the last of the block's items was closed.
 const LAST_CLOSED: usize = 17;
 
-/// What an index is of.
+/// The subject of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A log that keeps so many records.
@@ -94,7 +94,7 @@ impl Role {
     }
 }
 
-/// Where a function's item is told of; 0 if nowhere that is known.
+/// The position of the newest note on a function's item; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Item {
     /// The entry that opened it.
@@ -106,7 +106,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// Stands where the index was damaged, so that nobody knows where the entry is.
+    /// A mark where the index was damaged and the entry's position is unknown.
     pub const DAMAGED: u64 = WRONG;
 }
 
@@ -125,7 +125,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         let index = Self { arena, id, at };
         let words = index.words();
         words[ROLE].store(0, Ordering::Release);
-        // What a batch that failed had begun under this id.
+        // Changes of a failed batch under this id.
         if words[WHOSE].load(Ordering::Relaxed) == MAGIC | u64::from(id) {
             index.ring_of(words, Role::Log { history: 0 }).clear();
         }
@@ -156,7 +156,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         self.arena.words(self.at, ENTRY_WORDS).expect("an entry has storage")
     }
 
-    /// What it is of; `None` once that was removed.
+    /// Its subject; `None` once that was removed.
     #[inline]
     pub fn role(&self) -> Option<Role> {
         Role::of(self.words()[ROLE].load(Ordering::Acquire))
@@ -317,7 +317,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         }
     }
 
-    /// What is in the place of record or item `n`, as a word.
+    /// The word in the place of record or item `n`.
     #[inline]
     pub fn word(&self, n: u64) -> u64 {
         let words = self.words();
@@ -331,7 +331,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         self.unpack(n, self.word(n))
     }
 
-    /// What a word that was in the place of record or item `n` says of it.
+    /// Decodes the word of record or item `n`.
     #[inline]
     pub fn unpack(&self, n: u64, word: u64) -> Result<Option<Slot>, Foreign> {
         let slot = Slot::unpack(word, self.owner(n))?;
@@ -367,7 +367,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
             return;
         }
         let latest = words[LATEST].load(Ordering::Relaxed);
-        // What was there was another lap's, also in the places of numbers that are missing.
+        // The previous words are from another lap, also in the places of missing numbers.
         for new in latest + 1..=n {
             if let Some(item) = self.item(words, Role::Function, new) {
                 (OPENED..=CLOSED).for_each(|word| item[word].store(0, Ordering::Release));
@@ -434,7 +434,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         n <= self.latest() && item.is_some_and(|item| item[CLOSED].load(Ordering::Relaxed) != 0)
     }
 
-    /// Where item `n` is told of; `None` if it is not held.
+    /// The position of the newest note on item `n`; `None` if it is not kept.
     pub fn read_item(&self, n: u64) -> Option<Item> {
         let words = self.words();
         if self.role() != Some(Role::Function) || n < words[LOW].load(Ordering::Acquire) || n > self.latest() {

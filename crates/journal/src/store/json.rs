@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Why JSON is not read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It says something that this version does not know and must not ignore.
+    /// It has a critical addition that this version does not know.
     TooNew(String),
     /// It is not what it should be.
     Malformed(String),
@@ -31,7 +31,7 @@ pub fn decode_with<T: DeserializeOwned>(bytes: &[u8], known: &[&str]) -> Result<
     remove_ignorable(&mut value, known);
     serde_json::from_value(value).map_err(|error| {
         let reported = error.to_string();
-        // What serde says of a name that a type does not have.
+        // Serde's message for an unknown field or variant.
         let is_unknown = reported.starts_with("unknown field") || reported.starts_with("unknown variant");
         if is_unknown { Unread::TooNew(reported) } else { Unread::Malformed(reported) }
     })

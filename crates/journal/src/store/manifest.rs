@@ -24,17 +24,17 @@ pub const FORMAT: u32 = 3;
 const MANIFEST_MAX_BYTES: usize = 64 << 20;
 const MAGIC: &str = "millrace-manifest";
 
-/// What is in the manifest.
+/// The content of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The namespace's identity.
     #[serde(with = "namespace_text")]
     pub namespace: NamespaceId,
-    /// What entries are made with; see [`Salt`].
+    /// The secret salt of entries; see [`Salt`].
     #[serde(with = "salt_text")]
     pub salt: Salt,
-    /// What the random numbers of atomic runs are made from: see [`ReplaySeed`].
+    /// The seed of the random numbers of atomic runs: see [`ReplaySeed`].
     #[serde(with = "seed_text")]
     pub replay_seed: ReplaySeed,
     /// Raised at every unclean open.
@@ -59,7 +59,7 @@ pub struct Manifest {
     pub logs: Vec<LogRow>,
     /// Functions, by id.
     pub functions: Vec<FunctionRow>,
-    /// What retention leaves alone for a while.
+    /// Pins, which protect parts of the journal from retention.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<Pin>,
     /// What this namespace was before it was restored as another one, oldest first.
@@ -111,7 +111,7 @@ pub struct FunctionRow {
     pub id: u32,
     /// Unique among the namespace's functions.
     pub name: Name,
-    /// What the node keeps about it; JSON, opaque here.
+    /// Attributes that the layers above store, as JSON; opaque here.
     pub attributes: String,
     /// How many definitions of it there were.
     pub revision: u32,

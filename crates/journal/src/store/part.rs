@@ -31,7 +31,7 @@ pub(crate) struct Part {
     pub functions: Vec<FunctionRow>,
 }
 
-/// What the manifest says beside definitions. The salt is in the segments' headers.
+/// The fields of the manifest besides definitions. The salt is in the segments' headers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Head {
@@ -110,7 +110,7 @@ impl Parts {
     /// The newest CATALOG of which all parts were found, as one part with a head.
     pub fn newest(mut self) -> Option<(Part, Head)> {
         while let Some((_, parts)) = self.0.pop_last() {
-            // Each says how many follow it.
+            // Each contains the number of parts after it.
             let is_whole = parts.keys().rev().copied().eq((0..parts.len() as u16).rev());
             let mut parts = parts.into_values().rev();
             if let Some(mut whole) = parts.next().filter(|_| is_whole)

@@ -7,12 +7,11 @@
 //!                                             \ nothing held there: no block
 //! ```
 //!
-//! Item `n` has place `n` modulo the number of places, a power of two that grows when what is held would not fit. Blocks move
-//! to the larger directory as they are, but for the one that held both ends of the ring: so growing copies 32 KiB at most.
+//! Item `n` has place `n` modulo the number of places, a power of two that grows when what is held would not fit. Blocks move to the larger
+//! directory unchanged, except the one with both ends of the ring, so growing copies at most 32 KiB.
 //!
-//! All that changes where items are is done under the journal's lock. Readers take none: the ring word has a version, and who
-//! finds it changed looks again. A process that dies in between leaves the old ring or the new one, and at worst an extent that
-//! nobody uses.
+//! Items are moved only under the journal's lock. Readers take no lock: the ring word has a version, and a reader that finds it changed
+//! reads again. A process that dies in between leaves the old ring or the new one, and at worst an unused extent.
 
 use super::arena::Arena;
 use std::{
@@ -127,7 +126,7 @@ impl<'a> Ring<'a> {
             let at = self.locate(word, n);
             let words = at.and_then(|at| self.arena.words(at, WORDS as u64));
             let found = words.map(|words| std::array::from_fn(|n| words[n].load(Ordering::Acquire)));
-            // The block may have become somebody else's while it was read.
+            // The block may have been reused while it was read.
             fence(Ordering::Acquire);
             if self.word.load(Ordering::Relaxed) == word && self.locate(word, n) == at {
                 return found;
@@ -296,8 +295,7 @@ impl<'a> Ring<'a> {
         Ok((shape, dropped))
     }
 
-    /// Gives back the blocks that hold none of the items from `first` to `last`, or only such as `is_spent` says are not needed
-    /// any more. The caller has the lock.
+    /// Frees the blocks without items from `first` to `last`, and those whose items `is_spent` declares unneeded. The caller has the lock.
     pub fn sweep(&self, first: u64, last: u64, is_spent: &dyn Fn(&[AtomicU64]) -> bool) {
         let Some(shape) = Shape::of(self.word.load(Ordering::Relaxed)).filter(|shape| shape.is_directory) else {
             return;

@@ -123,7 +123,7 @@ pub(crate) struct Segments {
     maps: Mutex<BTreeMap<u64, Arc<Region>>>,
     shift: u32,
     pub salt: Salt,
-    /// Pages that the disk cannot read, by their position. Nobody looks at them through a mapping: that would be a fault.
+    /// Pages that the disk cannot read, by their position. They are never read through a mapping, because that would fault.
     unreadable: RwLock<BTreeSet<u64>>,
     has_unreadable: AtomicBool,
     /// When it was last tried to read again what showed itself to be unreadable while it was in use.
@@ -132,7 +132,7 @@ pub(crate) struct Segments {
     pub through: bool,
 }
 
-/// What the operating system said, as one of our errors.
+/// Converts an error of the operating system.
 pub(crate) fn io_error(what: impl std::fmt::Display, error: &io::Error) -> Error {
     let code = match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Code::DiskFull,
@@ -238,13 +238,12 @@ impl Segments {
         Ok(region)
     }
 
-    /// Reads all of a segment's data and notes what the disk cannot give. Whoever reads a whole segment does
-    /// this first.
+    /// Reads all of a segment's data and records the pages that the disk cannot read. Call this before reading a whole segment.
     pub fn probe(&self, number: u64) -> Result<()> {
         self.probe_telling(number, &mut |_| {})
     }
 
-    /// The same; `done` hears of each offset up to which it was looked at.
+    /// The same; `done` gets each offset up to which it was read.
     pub fn probe_telling(&self, number: u64, done: &mut dyn FnMut(u64)) -> Result<()> {
         let region = self.map(number, false)?;
         let mut bytes = vec![0; PROBE_BYTES as usize];
@@ -290,8 +289,8 @@ impl Segments {
             || (bus::has_faults() && self.has_faulted(from, bytes))
     }
 
-    /// An error if the disk cannot read some of a range of one segment: what is written there through the mapping would be
-    /// seen by nobody else.
+    /// An error if the disk cannot read a part of a range of one segment: bytes written there through the mapping would be invisible to
+    /// other processes.
     #[inline]
     pub fn check_readable(&self, from: u64, bytes: u64) -> Result<()> {
         if self.is_unreadable(from, bytes) { Err(self.unreadable(from)) } else { Ok(()) }
@@ -337,7 +336,7 @@ impl Segments {
         unreadable.range(from / PAGE_BYTES * PAGE_BYTES..to).next().copied()
     }
 
-    /// A copy of a range of one segment, read through the file; zeros stand for what the disk cannot give.
+    /// A copy of a range of one segment, read through the file; unreadable parts are zeros.
     pub fn copy(&self, position: u64, bytes: &mut [u8]) -> Result<()> {
         let region = self.map(self.number(position), false)?;
         let from = self.offset(position);
@@ -358,7 +357,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Unmaps a segment whose file is about to be removed: the next file of its name is another one. Nobody reads it.
+    /// Unmaps a segment whose file is about to be removed, because the next file of its name is a different one. It has no readers.
     pub fn forget(&self, number: u64) {
         let slot = &self.table[(number % SEGMENTS_MAX) as usize];
         let _ = slot.tag.compare_exchange(number + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -475,8 +474,7 @@ impl Segments {
         Ok(&self.entry_bytes(position, u64::from(header.length))?[header.begins() as usize - 4..])
     }
 
-    /// The header of the entry at a position, if a whole entry with a right checksum stands there; an error if a later version
-    /// wrote in it what this one must not ignore.
+    /// The header of the entry at a position, if there is an intact entry; an error if it has critical additions of a later version.
     pub fn valid_entry(&self, position: u64) -> Result<Option<Header>> {
         let room = self.room(position);
         // An index may hold any number after a bit flip.
@@ -495,7 +493,7 @@ impl Segments {
         };
         let is_whole = crc == header.crc;
         let is_own = || !is_sealed(header.kind) || header.cause == [self.salt.seal(position, header.seqno), 0];
-        // Whoever knows the salt wrote it: what this version does not know of it is not damage.
+        // A program that knows the salt wrote it, so unknown parts are not damage.
         Ok((is_whole && is_own() && header.admits(position, &bytes[header.begins() as usize - 4..])?).then_some(header))
     }
 
@@ -536,8 +534,8 @@ impl Segments {
         self.medium.identify(&name(number)).is_ok_and(|(_, bytes)| bytes >= self.bytes())
     }
 
-    /// Makes the journal durable from one position to another. What is written through the mapping is flushed page by page:
-    /// the room ahead of the tail is of no concern to who waits, and its pages stay writable.
+    /// Flushes the journal from one position to another. Data written through the mapping are flushed page by page: the prepared space
+    /// after the tail does not matter to waiters, and its pages stay writable.
     pub fn flush(&self, from: u64, to: u64) -> Result<()> {
         if from >= to {
             return Ok(());
@@ -556,12 +554,12 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes bytes that nobody reads yet. They lie within one segment that has storage there.
+    /// Writes bytes that have no readers yet. They lie within one segment that has storage there.
     pub fn write(&self, position: u64, bytes: &[u8]) -> Result<()> {
         self.write_counted(position, bytes, &mut 0)
     }
 
-    /// The same; `written` tells how many of the bytes are there, also after an error.
+    /// The same; `written` gets the number of written bytes, also after an error.
     pub fn write_counted(&self, position: u64, bytes: &[u8], written: &mut u64) -> Result<()> {
         assert!(bytes.len() as u64 <= self.room(position));
         if self.through {
@@ -581,7 +579,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes through the file what stands there already, so that the next flush concerns it, whatever the cache believes.
+    /// Rewrites existing bytes through the file, so that the next flush includes them, whatever the state of the page cache.
     pub fn rewrite(&self, from: u64, to: u64) -> Result<()> {
         let mut at = from;
         let mut copy = Vec::new();

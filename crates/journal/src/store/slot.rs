@@ -9,7 +9,7 @@
 //!
 //! Positions are multiples of 16 below 2^48. `size` says that the entry has at most 64 << `size` bytes; the largest, any number. `check`
 //! covers the other bits, the subject and the number: every single flipped bit changes it, and so does, except for one time in 2^15,
-//! another lap of the ring or another subject's slot. An entry that is indexed by its own subject and number says so itself; one that is
+//! another lap of the ring or another subject's slot. An entry that is indexed by its own subject and number contains both; one that is
 //! indexed by reference need not.
 
 use crate::entry::ALIGN_BYTES;
@@ -79,7 +79,7 @@ impl Slot {
         low | check(low, owner) << CHECK_SHIFT
     }
 
-    /// What a word says of an owner: `None` if nothing was set, an error if it was not set for this owner.
+    /// Decodes a word for an owner: `None` if it is empty, an error if it was not set for this owner.
     #[inline]
     pub fn unpack(word: u64, owner: Owner) -> Result<Option<Self>, Foreign> {
         if word == 0 {

@@ -21,7 +21,7 @@ const PART_BYTES: usize = 16 << 10;
 /// About as much a row takes beside its text.
 const ROW_BYTES: usize = 96;
 
-/// What a part has rows of.
+/// The rows of a part.
 #[derive(Default)]
 struct Rows {
     logs: Vec<Log>,
@@ -87,8 +87,8 @@ impl Inner {
         Ok(())
     }
 
-    /// A manifest with the definitions and counters of the first whole CATALOG that begins in a segment or in the next one, and
-    /// where that CATALOG ends; `None` if there is none. What is in segments before is in it, what follows completes it.
+    /// A manifest with the definitions and counters of the first whole CATALOG that begins in a segment or in the next one, and where that
+    /// CATALOG ends; `None` if there is none. It includes the definitions of all earlier segments, and the entries after it complete it.
     pub(crate) fn manifest_of_catalog(&self, first_segment: u64) -> Result<Option<(Manifest, u64)>> {
         let start = self.segments.first_entry(first_segment);
         let limit = self.tail().min(self.segments.start(first_segment + 2));
@@ -135,7 +135,7 @@ fn stage(
     let logs = rows[part].logs.iter().map(log_row).collect();
     let functions = rows[part].functions.iter().map(function_row).collect();
     let payload = Part { defined: catalog.version(), head, logs, functions }.encode();
-    // So many parts that no number says how many follow: the CATALOG is never whole, and nothing else is amiss.
+    // Too many parts for their counter: the CATALOG never becomes complete, which does no other harm.
     let follow = u16::try_from(rows.len() - 1 - part).unwrap_or(u16::MAX);
     transaction.catalog_part(follow, first, &payload)
 }

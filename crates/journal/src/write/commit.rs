@@ -49,7 +49,7 @@ use std::{
 /// The longest record, in a namespace whose segments are large enough for it.
 pub const RECORD_MAX_BYTES: u64 = 16 << 20;
 
-/// How far somebody else's clock may be ahead of ours and still be followed.
+/// How far another clock may be ahead of this one and still be adopted.
 pub const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
 
 thread_local! {
@@ -92,10 +92,10 @@ pub(crate) fn prefetch(address: *const u8, bytes: usize) {
     let _ = (address, bytes, LINE_BYTES);
 }
 
-/// What a commit gives back.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug)]
 pub struct Committed<R> {
-    /// What the closure returned.
+    /// The closure's result.
     pub value: R,
     /// The end of the batch: it is on disk once [`crate::Journal::durable`] has reached this.
     pub end: Position,
@@ -103,7 +103,7 @@ pub struct Committed<R> {
 
 fn check_history(log: &LogName, history: u64) -> Result<()> {
     if history != HISTORY_ALL && !(1..=HISTORY_MAX).contains(&history) {
-        return Err(Code::HistoryInvalid.error(format!("log '{log}' with a history of {history}")));
+        return Err(Code::HistoryInvalid.error(format!("a history of {history} records for log '{log}'")));
     }
     Ok(())
 }
@@ -141,7 +141,7 @@ impl Inner {
         Lock { word: &self.control.writer.lock, medium: &*self.medium, mark: self.mark }
     }
 
-    /// Takes the lock and leaves the journal whole, whatever its last owner was doing.
+    /// Takes the lock and repairs the journal, whatever its last owner was doing.
     #[inline]
     pub(crate) fn lock(&self) -> Result<WriteGuard<'_>> {
         if self.medium.is_inherited() {
@@ -192,7 +192,7 @@ pub struct Transaction<'j> {
     at: u64,
     /// The staged entry that has no checksum yet.
     open: Option<u64>,
-    /// Where the newest staged entry stands that those behind it can be compact by; 0 if there is none.
+    /// The position of the newest staged entry that can be the head of compact entries after it; 0 if there is none.
     head: u64,
     first_prev: u32,
     prev: u32,
@@ -638,7 +638,7 @@ impl<'j> Transaction<'j> {
         if self.at - self.start + bytes > segments.bytes() / 2 {
             return Err(self.too_large(bytes));
         }
-        // Where less is left than a full header, or has storage, nobody looks for an entry.
+        // Readers look for no entry where less than a full header is left or has storage.
         let needed = bytes.max(HEADER_BYTES);
         if needed > room || self.start.is_multiple_of(segments.bytes()) {
             self.move_to_next_segment(bytes)?;
@@ -683,7 +683,7 @@ impl<'j> Transaction<'j> {
             epoch: inner.epoch,
             salt: segments.salt,
         };
-        // What a failure leaves of it does no harm: the next batch that moves there writes it again.
+        // Leftovers after a failure do no harm: the next batch that moves there writes them again.
         segments
             .write(segments.start(number), &header.encode())
             .inspect_err(|error| inner.note_refusal(self.at, error))?;
@@ -693,8 +693,8 @@ impl<'j> Transaction<'j> {
             // SAFETY: both ranges have storage and are behind the tail; a batch is at most half a segment.
             unsafe { std::ptr::copy_nonoverlapping(from, to, staged as usize) };
         }
-        // What follows the tail in the old segment must not look like an entry to a scan: neither what a recycled segment
-        // held there, nor any of the entries that was there until now. It may be a hole: then there is nothing to clear.
+        // The bytes after the tail in the old segment must not look like an entry to a scan: neither the previous content of a recycled
+        // segment, nor entries of this batch. It may be a hole; then there is nothing to clear.
         if segments.offset(self.tail) != 0 && segments.room(self.tail) >= HEADER_BYTES && self.start == self.tail {
             segments.scrub(self.tail, self.tail + staged.max(HEADER_BYTES))?;
         }
@@ -766,7 +766,7 @@ impl<'j> Transaction<'j> {
         let inner = self.inner;
         inner.note_refusal(self.at, &error);
         self.committed = true; // Nothing is left to be undone when it is dropped.
-        // Until it is cleared, whoever has the lock next must not take it for a batch whose writer died.
+        // Until it is cleared, the next owner of the lock must not take it for a batch whose writer died.
         inner.control.writer.refused.store(self.start, Ordering::SeqCst);
         match inner.clear_refused(self.start + self.written) {
             Ok(()) => error,

@@ -83,7 +83,7 @@ impl Inner {
         self.index_sequence(position, header);
         let slot = || Slot::own(position, u64::from(header.length));
         if header.folded() == Some(Kind::Generation) {
-            // What cannot be read here is found damaged by whoever reads the journal.
+            // Readers of the journal detect an entry that cannot be read here.
             let _ = self.lead_elsewhere(position, header);
             return;
         }
@@ -116,7 +116,7 @@ impl Inner {
         }
     }
 
-    /// Has a log keep as many records as a DEFINE says. One that cannot be read is found damaged by whoever reads the journal.
+    /// Sets the history of a log from a DEFINE. Readers of the journal detect one that cannot be read.
     #[cold]
     fn change_history(&self, position: u64, header: &Header) {
         if let Some(index) = Index::find(&*self.arena, header.subject)
@@ -144,8 +144,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The slot of a row: the entry there is the record itself, or one that stands for it. If it cannot be read, whoever reads the
-    /// record finds that out.
+    /// The slot of a row: the entry there is the record itself, or one that replaces it. If it cannot be read, a reader of the record
+    /// detects that.
     pub(crate) fn slot_of_row(&self, log: u32, seqno: u64, at: u64) -> Slot {
         let target = self.segments.header(at);
         let target = target.and_then(|target| self.segments.check_readable(at, HEADER_BYTES).map(|()| target));

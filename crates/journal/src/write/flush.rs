@@ -1,4 +1,4 @@
-//! Durability: group commit. A thread that finds no flush in progress makes everything written so far durable, for all waiters.
+//! Durability: group commit. A thread that finds no flush in progress flushes everything written so far, for all waiters.
 
 use super::waiters::Waiters;
 use crate::{
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a follower sleeps before it looks again by itself.
+/// How long a follower sleeps before it checks again.
 const FOLLOW: Duration = Duration::from_millis(100);
 
 /// A mark is due when so much has become durable since the last one, or an eighth of a segment if that is less.
@@ -31,7 +31,7 @@ const END_BYTES: u64 = 64 << 10;
 pub(crate) struct Flusher {
     /// How long flushes of entries took.
     pub took: Histogram,
-    /// Held by the one who flushes, and by whoever must not see a flush meanwhile.
+    /// Held by the flushing thread, and by code that must exclude a flush.
     pub leader: Mutex<()>,
     /// Counts flushes.
     rounds: AtomicU32,
@@ -85,7 +85,7 @@ impl Inner {
     /// the flush that is about to begin; so it costs one short entry now and then, and no flush.
     fn mark_if_due(&self, bytes: u64) {
         if self.is_mark_due(bytes) {
-            // A mark that finds no room is missed by nobody but whoever looks for damage; the next flush tries again.
+            // A missing mark only weakens the detection of damage; the next flush tries again.
             let _ =
                 self.commit(
                     |transaction| {
@@ -100,8 +100,8 @@ impl Inner {
         self.control.durable().saturating_sub(upkeep.marked.load(Ordering::Relaxed)) >= bytes
     }
 
-    /// Flushes everything committed, for all who wait. What one flush writes may be much: then it is not durable for anybody
-    /// before a mark that says so is, by a second flush, which is cheap beside the first.
+    /// Flushes everything committed, for all waiters. If a flush writes much, it counts as durable only once a mark of it is durable, by a
+    /// second flush, which is cheap compared with the first.
     fn lead(&self, guard: MutexGuard<'_, ()>, upto: Position) -> Result<()> {
         let flushed = self.flush_once(upto);
         let unmarked = |target: u64| target.saturating_sub(self.control.upkeep.attested.load(Ordering::Acquire));
@@ -200,7 +200,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Flushes a range while nobody else flushes, and says nothing of it.
+    /// Flushes a range while no other thread flushes, without moving the durable position.
     fn flush_range(&self, mut from: u64, to: u64) -> Result<()> {
         let leading = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let flushed = loop {
@@ -233,8 +233,8 @@ impl Inner {
         })
     }
 
-    /// Never tried again: the kernel may have dropped the dirty pages, and a second flush would report success. What fails in a handle
-    /// that belongs to another process, or to one that is dead, says nothing of the journal.
+    /// Never repeated: the kernel may have dropped the dirty pages, and a second flush would report success. A failure in a handle of
+    /// another process, or of a dead one, says nothing about the journal.
     pub(crate) fn close_after_failed_flush(&self) {
         if self.medium.is_inherited() {
             return;

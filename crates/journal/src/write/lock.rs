@@ -115,7 +115,7 @@ impl Lock<'_> {
         (owner != 0).then_some(owner)
     }
 
-    /// Says on stderr who has the lock: a process that was stopped with it stops everybody who appends.
+    /// Prints the owner of the lock on stderr: a stopped process that has it blocks all appends.
     fn tell(&self) {
         if let Some(slot) = self.owner() {
             let holder = self.medium.holder(slot);
@@ -132,13 +132,13 @@ impl Lock<'_> {
             && self.word.compare_exchange(seen, self.mark | WAITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether somebody died with the lock: nobody has the owner's slot, or this process has it now.
+    /// Whether the owner died with the lock: its slot is free, or belongs to this process now.
     pub fn has_dead_owner(&self) -> bool {
         let owner = self.word.load(Ordering::Relaxed) & !WAITING;
         owner != 0 && owner != self.mark && (slot(owner) == slot(self.mark) || !self.medium.is_alive(slot(owner)))
     }
 
-    /// Whether nobody has it.
+    /// Whether it is free.
     pub fn is_free(&self) -> bool {
         self.word.load(Ordering::Acquire) == 0
     }

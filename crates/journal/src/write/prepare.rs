@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Storage is made at least this much at a time.
+/// Storage is allocated in steps of at least this size.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// Where entries are written through the file, the background thread keeps this much ahead of the tail, or a quarter of a
 /// segment if that is less: it is written and flushed piece by piece, for flushes of entries wait for what is on its way to the disk.
@@ -34,11 +34,11 @@ const AHEAD_BYTES: u64 = 16 << 20;
 const SEGMENTS_AHEAD: u64 = 2;
 /// So many if they are recycled: those take no more of the disk than they do already.
 const RECYCLED_AHEAD: u64 = 4;
-/// Pages are made present by so many bytes at a time.
+/// Pages are populated in steps of this many bytes.
 const TOUCH_BYTES: u64 = 256 << 10;
 /// The background thread looks again when the journal has grown by this.
 const NUDGE_BYTES: u64 = 256 << 10;
-/// How often it looks, if nobody wakes it, while others append or the disk refuses something.
+/// How often the thread checks without a wake-up, while other processes append or the disk refuses requests.
 const LOOK: Duration = Duration::from_millis(200);
 /// How often it looks at a journal at rest: each look at one takes twice as long as the one before, up to this.
 const LOOK_IDLE: Duration = Duration::from_secs(10);
@@ -136,12 +136,12 @@ impl Inner {
         Ok(false)
     }
 
-    /// Notes that the disk refuses what an append needs, until it does not any more.
+    /// Records that the disk refuses the storage that an append needs, until it succeeds again.
     #[cold]
     pub(crate) fn note_refusal(&self, needed: u64, error: &Error) {
         if error.code() != Code::FlushFailed {
             *self.refusal() = Some((needed, error.clone()));
-            // Told through memory: a full disk may not take a file that says so.
+            // Recorded in shared memory, because a full disk may not accept a file.
             self.control.set_refusing(self.slot, Some(error.code()));
             if !self.refuses.swap(true, Ordering::AcqRel)
                 && let Some(thread) = self.preparer.get()
@@ -151,7 +151,7 @@ impl Inner {
         }
     }
 
-    /// Notes it if the disk has refused room to the indexes: nobody can append until it gives some.
+    /// Records it if the disk has refused storage for the indexes: no append can succeed until there is some.
     pub(crate) fn note_refusal_of_indexes(&self, needed: u64) {
         if let Some(error) = self.arena.refusal() {
             self.note_refusal(needed, &io_error(arena::NAME, &error));
@@ -162,7 +162,7 @@ impl Inner {
         self.refusal.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Tries again what the disk refused: with nobody appending, nobody else would learn that it is over.
+    /// Repeats the refused request: without appends, nothing else would detect that the disk works again.
     fn look_after_refusal(&self) {
         if !self.refuses.load(Ordering::Acquire) {
             return;
@@ -175,7 +175,7 @@ impl Inner {
             let tail = self.control.published.tail.load(Ordering::Acquire);
             let segments = &self.segments;
             if segments.offset(tail) != 0 && tail + HEADER_BYTES <= self.control.upkeep.ready.load(Ordering::Acquire) {
-                // Behind everything committed stands nothing; so it may say so once more.
+                // There is nothing after the last committed entry, so zeros may be written there again.
                 segments.clear(tail, tail + HEADER_BYTES)?;
             }
             Ok(())
@@ -228,17 +228,17 @@ impl Inner {
         }
         let boundary = segments.start(segments.number(ready)) + segments.bytes();
         let next = (ready + piece).min(boundary);
-        // A full disk shows at the append that needs the room; here there is nobody to tell.
+        // The append that needs the storage reports a full disk; this thread has no caller.
         if self.extend_ready(next).is_err() {
             return false;
         }
         if segments.through {
-            // Room gets its blocks by a flush of its own, without a lock: a slow disk must not hold up who needs the room.
+            // Prepared space gets its blocks by a separate flush without a lock, so that a slow disk does not delay threads that need the space.
             let name = segments::name(segments.number(next - 1));
             match self.medium.flush_beside(&name) {
-                // Retention was faster, or there are no files to be had: the flush of the entries there flushes their space too.
+                // Retention was faster, or there are no free descriptors: the flush of the entries there also flushes their space.
                 Err(NotFlushed::Unopened(_)) => {}
-                // A failure closes the journal: those who wait hear of it there.
+                // A failure closes the journal, which its waiters report.
                 result => drop(self.flushed(&name, result)),
             }
         }
@@ -272,8 +272,8 @@ impl Inner {
     }
 }
 
-/// The thread that makes room ahead. It must end before its process gives its slot back: whoever sees the slot free takes
-/// its locks for those of a dead process.
+/// The thread that prepares space. It must end before its process releases its slot: other processes take the locks of a free slot for
+/// those of a dead process.
 pub(crate) struct Preparer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -298,7 +298,7 @@ impl Preparer {
                     (true, Some(_)) => {}
                 }
                 if inner_there.is_catalog_due() {
-                    // If the disk refuses it, the next look tries again; retention does not go on without one.
+                    // If the disk refuses it, the next check tries again; retention does not continue without one.
                     let _ = inner_there.write_catalog();
                 }
                 let touched = inner_there.touch_ahead(&mut present);
@@ -324,7 +324,7 @@ impl Drop for Preparer {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It panicked or it did not; either way it holds nothing any more.
+            // Whether or not it panicked, it holds no lock now.
             let _ = thread.join();
         }
     }

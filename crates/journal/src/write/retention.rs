@@ -31,7 +31,7 @@ use std::{collections::HashSet, ops::Range, sync::atomic::Ordering};
 const CARRY_BATCH_BYTES: u64 = 256 << 10;
 /// Segments stay if more than one part in this many is live.
 const LIVE_PART: u64 = 4;
-/// Whatever is to be retained: so many segments, and there is room for copies and for appends.
+/// The maximum number of retained segments, whatever is configured, so that there is room for copies and for appends.
 pub(crate) const RETAINED_MAX: u64 = SEGMENTS_MAX - 64;
 /// So many segments go by one manifest.
 const DROPPED_AT_ONCE: u64 = 8;
@@ -68,7 +68,7 @@ pub(crate) fn is_kept(catalog: &Catalog, log: u32, seqno: u64, position: u64) ->
     log.is_some_and(|log| seqno >= log.earliest() && log.index().position(seqno) == position)
 }
 
-/// What [`Journal::maintain`] did.
+/// The result of [`Journal::maintain`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maintained {
     /// Segments dropped.
@@ -79,12 +79,12 @@ pub struct Maintained {
     pub held_by_live: bool,
 }
 
-/// Whether somebody still needs a run of a function and, if one of its FIRED is asked about, that one.
+/// Whether a run of a function is still needed and, if a FIRED is given, whether that one is.
 type Needed<'f> = &'f dyn Fn(u32, EventId, Option<EventId>) -> bool;
 
 impl Journal {
-    /// Drops segments that retention allows to go. `pending` says whether a run of a function is still to be done; it must know of
-    /// every DONE that is committed when it is asked.
+    /// Drops segments, as far as retention allows. `pending` returns whether a run of a function is pending; it must know every committed
+    /// DONE.
     pub fn maintain(&self, pending: &dyn Fn(u32, EventId) -> bool) -> Result<Maintained> {
         self.maintain_needed(&|function, run, _| pending(function, run))
     }
@@ -120,7 +120,7 @@ impl Inner {
                 break;
             };
             let stays = going.stays;
-            // What is dropped may have the only definitions that are in the journal.
+            // Dropped segments may contain the only definitions in the journal.
             if self.control.upkeep.cataloged.load(Ordering::Acquire) < stays {
                 self.write_catalog()?;
             }
@@ -163,7 +163,7 @@ impl Inner {
         }
     }
 
-    /// Lets the indexes of runs and of the journal go that lead to nothing any more.
+    /// Frees index items of runs and of the journal that lead to dropped entries.
     fn forget_dropped(&self) -> Result<()> {
         let catalog = self.fresh_catalog()?;
         let _guard = self.lock()?;
@@ -260,7 +260,7 @@ impl Inner {
             match walk.next(is_live) {
                 Ok(None) => return Ok((live, bytes)),
                 Ok(Some((at, header))) => {
-                    // What a repair wrote is live where it stands for a record.
+                    // An entry of a repair is live if it replaces a record.
                     let is_shadow = header.is_shadow();
                     let kind = Kind::from_u8(header.kind).filter(|kind| !is_shadow || *kind == Kind::Append);
                     let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Fired | Kind::Call)) = kind else { continue };
@@ -278,7 +278,7 @@ impl Inner {
                     if !needed(entry.subject, entry.run(), attempt) {
                         continue;
                     }
-                    // A pending run needs its record, also when the record's log does not any more.
+                    // A pending run needs its record, even after the record has left its log's history.
                     if kind == Kind::Trigger
                         && let Some((record, span)) = passed
                         && self.is_entry(record, entry.cause)?
@@ -310,8 +310,8 @@ impl Inner {
         }
     }
 
-    /// Copies entries to the end of the journal. Returns how many. A run that has ended since somebody said that it is
-    /// pending must not be restarted by a copy of its trigger.
+    /// Copies entries to the end of the journal. Returns how many. A run that has ended meanwhile must not be restarted by a copy of its
+    /// trigger.
     fn carry(&self, live: &[Live], since: &mut Scan, ended: &mut HashSet<EventId>) -> Result<u64> {
         let mut rest = live;
         let mut end = Position::default();
@@ -337,7 +337,7 @@ impl Inner {
                             break;
                         }
                         bytes += span;
-                        // Overwritten in its log's history since it was listed: then nobody needs it any more.
+                        // It has left its log's history since it was listed, so it is no longer needed.
                         let catalog = transaction.catalog().clone();
                         let has_trigger = behind.first().is_some_and(|behind| behind.kind == Kind::Trigger);
                         let is_live = match next.kind {
@@ -361,7 +361,7 @@ impl Inner {
         Ok(live.len() as u64)
     }
 
-    /// Lets go of the oldest segments, unless somebody pinned one of them meanwhile.
+    /// Drops the oldest segments, unless one of them was pinned meanwhile.
     fn drop_segments(&self, numbers: Range<u64>) -> Result<bool> {
         let (manifest, end) = self.manifest_without(numbers.end - 1)?;
         let lock = self.retain_lock();
@@ -443,7 +443,7 @@ impl Inner {
         (0..SPARES_MAX).any(|n| self.medium.identify(&spare_name(n)).is_ok_and(|(other, _)| other == identity))
     }
 
-    /// Replaces the manifest by one that says how things are now.
+    /// Replaces the manifest by one with the current state.
     pub(crate) fn write_manifest(&self, first_segment: u64, epoch: u32) -> Result<()> {
         self.replace_manifest(&self.manifest(first_segment, epoch))
     }

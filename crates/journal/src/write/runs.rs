@@ -37,7 +37,7 @@ impl Transaction<'_> {
         Ok(Run { id, number })
     }
 
-    /// Stages what is to be in a slot of a log once a GENERATION says so. `cause` and `ordinal` are those of the run that leaves it.
+    /// Stages an entry for a slot of a log, effective once a GENERATION refers to it. `cause` and `ordinal` are those of its run.
     pub fn shadow_append(
         &mut self,
         (log, seqno): (u32, u64),
@@ -142,7 +142,7 @@ impl Transaction<'_> {
     }
 }
 
-/// The header of an entry that counts for nothing by itself, and has an extension.
+/// The header of a shadow entry, which has an extension.
 fn shadow(kind: Kind) -> Header {
     Header { kind: kind as u8, flags: FLAG_SHADOW | FLAG_EXTENDED, ..Header::default() }
 }

@@ -29,13 +29,13 @@ impl Journal {
         self.inner().medium.holder(slot)
     }
 
-    /// An error if the journal takes no writes any more.
+    /// An error if the journal is closed to writes.
     pub fn check_health(&self) -> Result<()> {
         self.inner().control.check_health()
     }
 
-    /// An error if the directory's name no longer leads to the files that are open here: whoever opens the namespace next
-    /// would not find what is appended now.
+    /// An error if the directory's path no longer leads to the files that are open here: the next process that opens the namespace would
+    /// not find records that are appended now.
     pub fn check_place(&self) -> Result<()> {
         if self.inner().medium.is_in_place() {
             return Ok(());
@@ -44,8 +44,8 @@ impl Journal {
         Err(Code::NamespaceMoved.error(format!("'{}' is not the directory that was opened", dir.display())))
     }
 
-    /// Why the disk takes no appends now, if it refused the last one that it was asked to take: it is full, or cannot be
-    /// written. Tried again by itself, as long as the journal is open with a background thread.
+    /// Why the disk refuses appends now, if it refused the last one: it is full, or cannot be written. The background thread, if there is
+    /// one, tries again.
     pub fn refusal(&self) -> Option<Error> {
         let refuses = self.inner().refuses.load(Ordering::Acquire);
         if refuses { self.inner().refusal().as_ref().map(|(_, error)| error.clone()) } else { None }

@@ -1,9 +1,9 @@
 //! A word in shared memory that says "a thread may be asleep here", and on which those threads sleep.
 //!
-//! Its lowest bit is the flag; the rest counts wake-ups. A waiter sets the flag, looks once more for what it waits for, and
-//! sleeps while the word is what it was then. A waker publishes first; if the flag is set it clears it and counts, in one
-//! step. So a waiter that looked too early finds another word and does not fall asleep, also if a second waiter has set
-//! the flag again meanwhile; and no waiter's flag is cleared without a wake-up for it.
+//! Its lowest bit is the flag; the rest counts wake-ups. A waiter sets the flag, checks its condition once more, and sleeps as long as the
+//! word is unchanged. A waker publishes first; if the flag is set, it clears it and increments the count, in one step. So a waiter that
+//! checked too early finds another word and does not sleep, even if a second waiter has set the flag again meanwhile; and no flag is
+//! cleared without a wake-up.
 
 use super::lock::{sleep, wake};
 use std::{
@@ -18,7 +18,7 @@ const FLAG: u32 = 1;
 #[repr(transparent)]
 pub(crate) struct Waiters(AtomicU32);
 
-/// What the word was when a waiter announced itself.
+/// The word when a waiter announced itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Announced(u32);
 
@@ -37,7 +37,7 @@ impl Waiters {
         sleep(&self.0, announced.0, timeout);
     }
 
-    /// Wakes all who sleep. What they wait for is published before this.
+    /// Wakes all sleepers. Publish the awaited state before this call.
     #[inline]
     pub fn wake(&self) {
         step();
@@ -65,13 +65,13 @@ impl Waiters {
         }
     }
 
-    /// Nobody is asleep: the page is new.
+    /// There are no sleepers: the page is new.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-/// A place at which a test may let another thread go on.
+/// A point at which a test may let another thread continue.
 #[inline]
 fn step() {
     #[cfg(test)]

@@ -159,7 +159,7 @@ fn the_golden_segment_opens() {
 }
 
 #[test]
-fn what_is_written_today_reads_as_the_page_says() {
+fn written_files_match_the_specification() {
     let disk = SimDisk::default();
     let options = CreateOptions { segment_bytes: 1 << 20, durability: Durability::Disk, ..CreateOptions::default() };
     let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();

@@ -62,7 +62,7 @@ fn scanned(journal: &Journal) -> (usize, Vec<Code>) {
 }
 
 #[test]
-fn a_page_that_cannot_be_read_costs_the_reads_of_its_record_and_comes_back() {
+fn an_unreadable_page_fails_only_reads_of_its_record_until_it_is_readable_again() {
     for durability in [Durability::Disk, Durability::Memory] {
         let (disk, journal, a) = filled(durability, 40, 50_000);
         let (entries, _) = scanned(&journal);

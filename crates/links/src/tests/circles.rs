@@ -28,7 +28,7 @@ fn three() -> [Side; 3] {
 }
 
 #[test]
-fn a_circle_of_two_is_refused() {
+fn a_cycle_of_two_relays_is_refused() {
     let [a, b, _] = three();
     let there = add(&a, "log", "mr://b:1/b/log").unwrap();
     let back = add(&b, "log", "mr://a:1/a/log").unwrap();
@@ -62,7 +62,7 @@ fn a_circle_of_three_is_refused_where_it_closes_and_forgotten_when_it_opens() {
 }
 
 #[test]
-fn a_circle_that_closes_unseen_stops_when_the_news_comes_round() {
+fn a_cycle_that_closes_unnoticed_stops_once_the_lists_of_sources_have_passed_through_it() {
     let [a, b, c] = three();
     let ab = add(&a, "log", "mr://b:1/b/log").unwrap();
     let bc = add(&b, "log", "mr://c:1/c/log").unwrap();
@@ -214,7 +214,7 @@ fn a_relay_that_is_removed_while_it_opens_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_relay_that_was_begun_anew_leaves_as_one() {
+fn a_restarted_relay_is_removed_as_one() {
     let [a, b, _] = three();
     let inbox = b.links().inbox();
     let open = |stream: &str, log: Option<&str>| {

@@ -152,7 +152,7 @@ fn records_lost_to_history_stop_a_relay_or_are_counted() {
 }
 
 #[test]
-fn what_a_peer_will_never_take_is_a_dead_letter_and_the_rest_arrives() {
+fn a_permanently_refused_message_becomes_a_dead_letter_and_the_rest_arrives() {
     let (a, b) = (Side::with_segments(2 << 20), Side::new());
     b.create_log("in", 100_000);
     let mut world = World::new(a, b, outbox());
@@ -222,7 +222,7 @@ fn an_outbox_waits_for_a_log_that_its_peer_does_not_have_yet() {
 
 /// All refusals that an older peer calls final: only those that can never be anything else are.
 #[test]
-fn only_what_can_never_succeed_is_buried() {
+fn only_messages_that_can_never_succeed_become_dead_letters() {
     let of = |code: Code| {
         let mut world = world();
         send_numbers(&world.a, THERE, 1, 1);

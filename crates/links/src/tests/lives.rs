@@ -70,18 +70,18 @@ fn live(name: &str, make: fn() -> World, append: fn(&Side, u64)) {
 }
 
 #[test]
-fn messages_survive_random_lives() {
+fn messages_survive_random_crashes() {
     live("outbox", world, append_both);
 }
 
 #[test]
-fn relays_survive_random_lives() {
+fn relays_survive_random_crashes() {
     let append = |side: &Side, n: u64| side.append("all", n.to_string().as_bytes());
     live("relay", || relay_world(&RelayOptions::default()), append);
 }
 
 #[test]
-fn what_is_not_safe_here_is_never_seen_there() {
+fn records_that_are_not_safe_here_are_never_visible_there() {
     let mut random = Random::new("gate");
     let mut seen = 0;
     for round in 0..60 {
@@ -110,7 +110,7 @@ fn what_is_not_safe_here_is_never_seen_there() {
 }
 
 #[test]
-fn what_comes_of_an_old_stream_says_nothing_of_the_one_that_was_begun_after_it() {
+fn late_answers_of_an_old_stream_do_not_affect_the_new_one() {
     let mut world = world();
     send_numbers(&world.a, THERE, 1, 10);
     world.carry().unwrap();

@@ -92,7 +92,7 @@ fn mixed(world: &World, from: u64, upto: u64) {
 }
 
 #[test]
-fn a_missing_log_holds_up_no_other_and_gets_its_messages_in_order_when_it_comes() {
+fn a_missing_log_delays_no_other_log_and_gets_its_messages_in_order_once_it_exists() {
     for crashes in [false, true] {
         let mut world = world();
         let wait = |world: &mut World| {
@@ -210,7 +210,7 @@ fn roomy() -> (tempfile::TempDir, millrace_namespace::Namespace) {
 }
 
 #[test]
-fn a_full_outbox_leaves_room_for_runs_and_takes_again_what_was_acknowledged() {
+fn a_full_outbox_leaves_room_for_runs_and_accepts_messages_again_after_acknowledgements() {
     let (_dir, namespace) = roomy();
     let to = THERE.parse().unwrap();
     let data = vec![1u8; 1 << 20];

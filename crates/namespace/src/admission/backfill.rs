@@ -1,4 +1,4 @@
-//! Running a function on records that exist already.
+//! Runs a function for existing records.
 
 use crate::{
     Namespace,

@@ -66,8 +66,8 @@ impl Room {
     }
 }
 
-/// Stages a record with its cause and its ordinal there. What comes from outside only claims a cause: of a run alone, which the host
-/// ran, it is known what it caused.
+/// Stages a record with its cause and its ordinal there. A cause that a client gives is only a claim; the host knows the effects of the
+/// runs that it executed.
 pub fn record(
     tx: &mut Transaction<'_>,
     room: Room,

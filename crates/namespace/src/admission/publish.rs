@@ -11,8 +11,8 @@ use millrace_journal::{Appended, Log, Transaction};
 use millrace_wire::{LogName, Result};
 use std::sync::Arc;
 
-/// Stages what one batch makes visible, whatever causes it: a caller, a run, a delivery. It knows what the batch has put into
-/// outboxes, which nobody can read yet. All of it becomes visible with the batch, or none of it.
+/// Stages the records and messages of one batch, for a caller, a run or a delivery. It keeps track of the messages that the batch has added
+/// to outboxes, which are not readable yet. Everything becomes visible with the batch, or nothing does.
 pub struct Publish<'a> {
     namespace: &'a Namespace,
     bindings: Arc<Bindings>,

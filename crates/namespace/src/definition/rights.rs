@@ -158,7 +158,7 @@ impl Rights {
         *self == Self::default()
     }
 
-    /// Refuses a read that is not granted, whether or not there is such a log. What is no name is refused elsewhere.
+    /// Refuses a read that is not granted, whether or not the log exists. Invalid names are refused elsewhere.
     pub fn check_read(&self, log: &str) -> Result<()> {
         check(self.reads.as_deref(), log, "read")
     }

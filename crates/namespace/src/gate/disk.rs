@@ -29,13 +29,13 @@ thread_local! {
 pub(super) struct Disk {
     journal: Journal,
     waiting: Mutex<Vec<(Position, Waker)>>,
-    /// Whether anybody waits; spares those who have nothing to do the lock.
+    /// Whether any value waits, so that an idle thread need not take the lock.
     any: AtomicBool,
-    /// Whether anybody ever called [`Disk::turn`]; otherwise who waits wakes the flusher at once.
+    /// Whether [`Disk::turn`] was ever called; otherwise each waiter wakes the flusher at once.
     driven: AtomicBool,
     /// Whether the last flush took less than [`QUICK`].
     quick: AtomicBool,
-    /// Somebody will wait soon: what was committed for it is to be flushed already.
+    /// A caller will wait soon: starts flushing its commit.
     wanted: AtomicBool,
     /// How many threads wait for a flush now.
     syncing: AtomicUsize,
@@ -58,7 +58,7 @@ impl Disk {
         })
     }
 
-    /// Has everybody who waits flushed for. Call it when there is nothing else to do, before sleeping.
+    /// Flushes for all waiters. Call it when there is nothing else to do, before sleeping.
     pub fn turn(&self) {
         if !self.driven.load(Ordering::Relaxed) {
             self.driven.store(true, Ordering::Relaxed);
@@ -68,8 +68,8 @@ impl Disk {
         }
     }
 
-    /// [`Disk::turn`] by a loop with a single connection. It holds up nobody else, so it flushes itself and spares its client
-    /// two wake-ups, as long as flushes are quick and it is its own client that waits.
+    /// [`Disk::turn`] by a loop with a single connection. It delays no other client, so it flushes by itself and saves two wake-ups, as
+    /// long as flushes are quick and its own client waits.
     pub fn turn_alone(&self) {
         let waits = WAITS.get() == self.address();
         if waits {
@@ -113,7 +113,7 @@ impl Disk {
         }
     }
 
-    /// One flush for all who wait. Who fails to flush hears of it through the journal's health.
+    /// One flush for all waiters. If it fails, they learn of it through the journal's health.
     fn flush(&self) {
         let begun = Instant::now();
         let result = self.sync(self.journal.tail());

@@ -25,8 +25,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Whether an error tells of nothing that has to be true later: of the request alone, of a moment that is over when it is
-/// heard, or of a journal that makes nothing durable any more.
+/// Whether an error reveals no durable state: it concerns the request alone, a moment that is over when the error arrives, or a journal
+/// that makes nothing durable any longer.
 fn tells_no_state(code: Code) -> bool {
     use Code::*;
     let of_request = matches!(
@@ -93,20 +93,20 @@ impl Gate {
         Gated { outcome: Some(Ok(value)), upto, watermark }
     }
 
-    /// Holds a refusal: one that tells of the namespace's state is as true as that state is safe.
+    /// Holds a refusal: if it reveals the namespace's state, it waits until that state is safe.
     pub fn refuse<T>(self: &Arc<Self>, error: Error, durability: Option<Durability>) -> Gated<T> {
         let upto = if tells_no_state(error.code()) { Position::default() } else { self.journal.tail() };
         let Gated { upto, watermark, .. } = self.hold(Site::Refusal, (), upto, durability);
         Gated { outcome: Some(Err(error)), upto, watermark }
     }
 
-    /// Has everybody who waits flushed for. Call it when there is nothing else to do, before sleeping.
+    /// Flushes for all waiters. Call it when there is nothing else to do, before sleeping.
     pub fn turn(&self) {
         self.disk.turn();
     }
 
-    /// [`Gate::turn`] by a loop with a single connection. It holds up nobody else, so it flushes itself and spares its client
-    /// two wake-ups, as long as flushes are quick and it is its own client that waits.
+    /// [`Gate::turn`] by a loop with a single connection. It delays no other client, so it flushes by itself and saves two wake-ups, as
+    /// long as flushes are quick and its own client waits.
     pub fn turn_alone(&self) {
         self.disk.turn_alone();
     }
@@ -134,12 +134,12 @@ pub struct Gated<T> {
 }
 
 impl<T> Gated<T> {
-    /// What tells nobody anything yet.
+    /// A value that reveals nothing, so it need not wait.
     pub fn passed(value: T) -> Self {
         Self { outcome: Some(Ok(value)), upto: Position::default(), watermark: None }
     }
 
-    /// A refusal that tells of nothing that has to be true later.
+    /// A refusal that reveals no durable state.
     pub fn failed(error: Error) -> Self {
         Self { outcome: Some(Err(error)), upto: Position::default(), watermark: None }
     }

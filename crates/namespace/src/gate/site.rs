@@ -25,7 +25,7 @@ pub enum Site {
     RemoveLog,
     /// That a log was trimmed.
     Trim,
-    /// An error that tells of state.
+    /// An error that reveals state.
     Refusal,
     /// What was seen of a namespace as a whole.
     Inspect,
@@ -57,7 +57,7 @@ pub enum Site {
     ResetOutbox,
     /// That a peer was forgotten.
     RemovePeer,
-    /// What a streamed run was told. It is not held, but journaled in one batch with what the run publishes next.
+    /// The answers that a streamed run got. They do not wait, but are journaled in one batch with the next append of the run.
     Reported,
     /// That a streamed run has published something: journaled in one batch with it.
     Published,

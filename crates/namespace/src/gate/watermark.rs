@@ -16,8 +16,8 @@ pub trait Watermark: Send + Sync {
     /// It can never be.
     fn wait(&self, upto: Position) -> Result<()>;
 
-    /// Wakes `waker` once everything before `upto` is safe or can never be. What became safe just before need not wake it: look
-    /// at [`Watermark::reached`] again after this call.
+    /// Wakes `waker` once everything before `upto` is safe or can never be. It need not be woken for a change just before this call: check
+    /// [`Watermark::reached`] again afterwards.
     fn wake(&self, upto: Position, waker: &Waker);
 
     /// An error if nothing further will become safe.

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 pub const OUTBOX_RECORDS_MAX: u64 = (1 << 20) - 1;
 /// Most bytes in an outbox.
 pub const OUTBOX_BYTES_MAX: u64 = 512 << 20;
-/// What tells peers apart whose addresses do not make a name.
+/// A suffix that distinguishes peers whose addresses contain characters that are invalid in names.
 const HASH_BYTES: usize = 6;
 
 /// The name that a peer has here: one segment, another one for every address.
@@ -64,7 +64,7 @@ pub fn check_target(to: &Address) -> Result<&LogName> {
     }
 }
 
-/// What one batch of the journal adds to outboxes; it knows what it has staged, which nobody can read yet.
+/// The messages that one batch of the journal adds to outboxes. It keeps track of what it has staged, which is not readable yet.
 #[derive(Default)]
 pub struct Outgoing {
     /// By peer: what the batch has made of its outbox.
@@ -168,7 +168,7 @@ pub struct Waiting {
 
 /// What is committed and not acknowledged.
 ///
-/// Once all is acknowledged, the next message begins to count bytes anew: nothing it could be compared with is left.
+/// Once everything is acknowledged, the next message restarts the count of bytes, because no earlier message is left to compare it with.
 pub fn waiting(namespace: &Namespace, log: &Log) -> Result<Waiting> {
     let mut payload = Vec::new();
     loop {

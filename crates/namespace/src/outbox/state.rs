@@ -20,7 +20,7 @@ pub const LOG: &str = "_links";
 /// The form of the note.
 const VERSION: u32 = 1;
 
-/// Why a link stands still until somebody decides.
+/// Why a link is stopped until the operator decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// The stable code, such as `MR6063`.
@@ -33,7 +33,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// What an error says, kept. What the other side has not is the link's to wait for, and named as such.
+    /// A stored error. If the other side lacks a log or a function, the link waits for it, and the error says so.
     pub fn of(error: &Error) -> Self {
         let code = match error.code() {
             Code::LogNotFound | Code::FunctionNotFound => Code::LinkTargetMissing,
@@ -88,7 +88,7 @@ impl Course {
         Self { fresh: true, ..Self::default() }
     }
 
-    /// The stream restarts under another name, so that whatever the other side has of the old one does not matter.
+    /// The stream restarts under another name, so that the state of the old one at the other side does not matter.
     pub fn restart(&mut self, begin: Option<u64>) {
         let aside = std::mem::take(&mut self.aside);
         *self = Self { generation: self.generation + 1, begin, aside, ..Self::new() };
@@ -173,10 +173,10 @@ impl fmt::Display for Endpoint {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnGap {
-    /// It stops and says so.
+    /// It stops with an error.
     #[default]
     Stop,
-    /// It goes on with the oldest that is left, and counts what is missing.
+    /// It continues with the oldest record that is left, and counts the missing ones.
     Skip,
 }
 
@@ -199,7 +199,7 @@ pub struct Relay {
     pub source: Option<u32>,
     /// Records that were lost before they were forwarded.
     pub lost: u64,
-    /// The next gap may be passed over: somebody decided so.
+    /// The operator decided that the next gap may be skipped.
     pub pass_gap: bool,
     /// It was removed, and is gone once the other side knows.
     pub leaving: bool,
@@ -242,7 +242,7 @@ pub struct State {
 }
 
 impl State {
-    /// What is noted now; under the journal's lock, what the next change must start from.
+    /// The current state; under the journal's lock, the state that the next change must start from.
     pub fn load(namespace: &Namespace) -> Result<Self> {
         let catalog = namespace.journal().catalog()?;
         let Some(log) = catalog.log(LOG).filter(|log| log.latest() > 0) else { return Ok(Self::default()) };

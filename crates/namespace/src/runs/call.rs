@@ -26,7 +26,7 @@ const VALUE: u8 = 0;
 const REFUSED: u8 = 1;
 const STORED: u8 = 2;
 
-/// What a run asks.
+/// The kind of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// The record of a log with this seqno.
@@ -57,7 +57,7 @@ pub enum Question {
     },
 }
 
-/// What it is told.
+/// The kind of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A record, or random bytes.
@@ -113,9 +113,9 @@ impl fmt::Display for Question {
 /// A call as it is in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What was asked.
+    /// The call.
     pub question: Question,
-    /// What was told.
+    /// The answer.
     pub answer: Answer,
 }
 

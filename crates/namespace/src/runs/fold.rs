@@ -1,4 +1,4 @@
-//! What entries say of one run: the one place that gives them their meaning.
+//! The state of one run from its entries: the only code that interprets them.
 //!
 //! ```text
 //!   TRIGGER ──> FIRED ──> (FIRED, waits) ──> FIRED ──> READ, CALL, APPEND… ──> DONE
@@ -22,14 +22,14 @@ const LOOK_MAX: u64 = 200_000;
 /// How often a run is looked up again that retention moves meanwhile.
 const LOOKS_MAX: usize = 8;
 
-/// What there is under a number of a function.
+/// The item of a function with this number.
 #[derive(Debug)]
 pub enum Found {
     /// A run.
     Run(Box<Fold>),
     /// A run whose TRIGGER cannot be read.
     Lost,
-    /// Nothing, or nothing any more.
+    /// Nothing, or no longer anything.
     Nothing,
 }
 
@@ -37,7 +37,7 @@ pub enum Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LogOf {
     Id(u32),
-    /// None if nobody may have a log of that name.
+    /// None if the name is reserved or invalid.
     Name(Option<LogName>),
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Ended {
     pub output: String,
 }
 
-/// A run as far as its entries were told. Telling one twice, or a copy of it, changes nothing.
+/// The state of a run, from the entries that were passed in. Passing an entry, or a copy of it, twice changes nothing.
 #[derive(Clone, Debug)]
 pub struct Fold {
     /// The run.
@@ -90,7 +90,7 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// A run of which only the TRIGGER was told.
+    /// A run of which only the TRIGGER is known.
     pub fn new(trigger: Entry) -> Self {
         Self {
             run: Run { id: trigger.id, number: trigger.seqno },
@@ -231,7 +231,7 @@ impl Fold {
                 self.fired(&entry);
                 entry.attempt().map_or(0, |attempt| attempt.before)
             }
-            // It is told when it is committed.
+            // It is passed in when it is committed.
             Err(error) if error.code() == Code::AboveTail && noted != Item::DAMAGED => return Ok(true),
             // With it went what it said, and whether the run published as it went.
             Err(error) if error.code() == Code::BelowHistory => {
@@ -240,7 +240,7 @@ impl Fold {
             }
             Err(error) if !matches!(error.code(), Code::EntryDamaged | Code::AboveTail) => return Err(error),
             _ => {
-                // Others tell less, but they tell something.
+                // Others have less information.
                 (self.tried, self.partial) = (true, true);
                 return self.look_for_attempts(journal).map(|()| true);
             }

@@ -1,4 +1,4 @@
-//! Runs for those who ask: one by its id, or the newest of many. Both are found by the indexes of the functions and cost what they show.
+//! Lists runs: one by its id, or the newest ones. Both use the indexes of the functions, and take time in proportion to their output.
 
 use super::{
     Attempt, Ending, RecordRef, RunError, RunFilter, RunPage, RunState, RunView,
@@ -37,8 +37,8 @@ impl Namespace {
         }
     }
 
-    /// The same, and no more than 20 000 runs are looked at for it. A page that has fewer than the limit and says where to go on
-    /// is one for which that was not enough.
+    /// The same, reading at most 20 000 runs. If that is not enough, the page has fewer runs than the limit and the position where the next
+    /// page continues.
     pub fn runs_page(&self, filter: &RunFilter) -> Result<RunPage> {
         let catalog = self.journal().catalog()?;
         let named = |name| catalog.function(name).cloned().ok_or_else(|| no_function(name));
@@ -105,7 +105,7 @@ impl Namespace {
         Shown::new(self, self.journal().catalog()?).view(&fold)
     }
 
-    /// What the entries of a run say; with all that it left, if that is asked for.
+    /// The state of a run from its entries, with all its effects if requested.
     pub fn fold_of(&self, id: EventId, whole: bool) -> Result<Option<Fold>> {
         let (journal, catalog) = (self.journal(), self.journal().catalog()?);
         if let Some(trigger) = journal.find(id)?.filter(|entry| entry.kind == Kind::Trigger) {
@@ -145,7 +145,7 @@ fn first_from(journal: &Journal, function: &Function, id: EventId) -> Option<u64
     let mut known = None;
     while from < to {
         let middle = from.midpoint(to);
-        // What is damaged, or not held, is passed over.
+        // Damaged and missing entries are skipped.
         let mut next = function.next_known(middle).filter(|next| *next < to);
         let mut met = None;
         while let Some(number) = next {
@@ -237,7 +237,7 @@ impl<'a> Newest<'a> {
         }
     }
 
-    /// Takes up runs of functions that are not defined any more.
+    /// Includes runs of functions that are no longer defined.
     fn look_for_removed(&mut self, catalog: &Catalog, before: Option<EventId>) -> Result<()> {
         let from = self.journal.newest(REMOVED_MAX)?;
         let heads = &mut self.heads;
@@ -328,7 +328,7 @@ impl<'a> Shown<'a> {
         let log = log.filter(|log| (log.earliest()..=log.latest()).contains(&fold.record.1));
         let by_log = log.map(|log| journal.position(log, fold.record.1));
         let entry = by_log.and_then(|position| journal.entry_at(position).ok()).filter(|entry| entry.id == fold.cause);
-        // What is kept for the run's sake, or what was moved on its own, such as a dead letter.
+        // Entries that are kept for the run, or that were moved separately, such as a dead letter.
         let entry = match entry {
             Some(entry) => Some(entry),
             None => {
@@ -338,7 +338,7 @@ impl<'a> Shown<'a> {
         Ok(entry.filter(|entry| !entry.claimed).map_or(EventId::NONE, |entry| entry.cause))
     }
 
-    /// The run that came of the run's dead letter: the last record that it left.
+    /// The run that retried the run's dead letter, which is its last record.
     fn retried_as(&mut self, fold: &Fold) -> Result<Option<EventId>> {
         let Some((log, letter)) = fold.last_append() else { return Ok(None) };
         let Some(log) = self.catalog.log_by_id(log) else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! What blocks a journal that is not broken: the holder of its lock does not release it, or the disk does not answer. A look takes no lock
-//! and waits for nothing.
+//! What blocks a journal that is not broken: the holder of its lock does not release it, or the disk does not answer. Checking takes no
+//! lock and does not wait.
 
 use crate::Gate;
 use millrace_journal::{Journal, Position, Writer, medium::Holder};
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What lasts less than this blocks nobody.
+/// Waits shorter than this are not reported.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the journal waits for.
@@ -23,7 +23,7 @@ pub enum Obstacle {
     Flush,
 }
 
-/// That a journal does not go on, and why.
+/// A blocked journal, and the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// What it waits for.
@@ -59,9 +59,9 @@ pub(crate) struct Monitor {
 /// What was seen at the last look, and since when it has been so.
 #[derive(Default)]
 struct Seen {
-    /// Who had the lock, and the tail.
+    /// The owner of the lock, and the tail.
     writer: Option<(Writer, Position, Instant)>,
-    /// Up to where the journal was durable while somebody waited for a flush.
+    /// The durable position while a caller waited for a flush.
     flush: Option<(Position, Instant)>,
 }
 

@@ -1,4 +1,4 @@
-//! The rights of a caller at a door, and what belongs to the caller: idempotency keys, streams, rates.
+//! The rights of a caller, and what belongs to it: idempotency keys, streams, rates.
 
 use super::Access;
 use crate::{
@@ -81,14 +81,14 @@ impl Access {
         self.check(Right::Observe, Resource::NAMESPACE)
     }
 
-    /// Exchanges an invitation, which permits this once and nothing else, for a capability of the same grants that lasts. Whoever
-    /// showed a key over TLS has to show it again with the capability.
+    /// Exchanges an invitation, which permits only this and only once, for a lasting capability with the same grants. If the client
+    /// presented a key over TLS, the capability is bound to that key.
     pub fn redeem(&self) -> Gated<Token> {
         let redeem = || {
             self.check_action(&Action { purpose: Purpose::Redeem, ..Action::new(Right::Grant, Resource::NAMESPACE) })?;
             let refused = || Code::CapabilityRefused.error("the invitation is not valid here, or was used before");
             let chain = self.caller.chain().ok_or_else(refused)?;
-            // The invitation itself, and not what somebody made of it.
+            // Only the invitation itself can be redeemed, not a capability derived from it.
             let ([part], []) = (&*chain.parts, &*chain.after) else { return Err(refused()) };
             let ([link], Some(authority)) = (&*part.blocks, Authority::load(self.namespace().dir())?) else {
                 return Err(refused());
@@ -128,8 +128,8 @@ impl Access {
         self.noted(&action, self.permits(&action, &self.served.inner.rates, true))
     }
 
-    /// The one check. The cluster's secret issues whatever its holder likes: it entitles to what hosts of the cluster do, and to nothing
-    /// else here.
+    /// The one check. A holder of the cluster's secret can issue any capability, so such capabilities permit only the operations of hosts
+    /// of the cluster.
     fn permits(&self, action: &Action<'_>, rates: &dyn Rates, as_peer: bool) -> Result<()> {
         let Some(chain) = self.caller.chain() else {
             return check(&self.caller, &NoKeys, action, Now::unknown(), rates);
@@ -159,7 +159,7 @@ impl Access {
     /// Whether the caller may deliver a record of so many bytes from this namespace.
     pub(super) fn check_delivery(&self, log: &str, bytes: usize, source: Option<NamespaceId>) -> Result<()> {
         let purpose = source.map_or(Purpose::Request, Purpose::Delivery);
-        // A log of the runtime is refused when the stream is opened or the record taken: the sender has to hear of it as of others.
+        // A log of the runtime is refused when the stream is opened or the record is accepted, so that the sender gets the same error as for other logs.
         if self.caller.chain().is_none() {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl Access {
         self.permits(action, &Uncounted, false).is_ok()
     }
 
-    /// What names of the caller's own begin with; nothing for the owner.
+    /// The prefix of the caller's own names; empty for the owner.
     pub(super) fn own_prefix(&self) -> Option<String> {
         match self.caller.principal() {
             Principal::Owner => None,
@@ -200,12 +200,12 @@ impl Access {
         }
     }
 
-    /// What the names of the caller's own streams begin with: nobody meets the stream of another principal.
+    /// The prefix of the caller's own streams, so that no caller reaches the streams of another principal.
     pub(super) fn own_streams(&self) -> Option<String> {
         if Defence::OwnStreams.stands() { self.own_prefix() } else { None }
     }
 
-    /// The idempotency key as it is kept: nobody meets the key of another principal.
+    /// The idempotency key as it is stored, so that no caller reaches the keys of another principal.
     pub(super) fn own_key<'k>(&self, key: Option<&'k str>) -> Result<Option<Cow<'k, str>>> {
         let Some(key) = key else { return Ok(None) };
         let Principal::Holder { id, subject } = self.caller.principal() else { return Ok(Some(Cow::Borrowed(key))) };

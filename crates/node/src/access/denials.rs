@@ -19,14 +19,14 @@ use std::{
 /// Most lines of a minute.
 pub const LINES_MAX: usize = 60;
 const MINUTE: Duration = Duration::from_secs(60);
-/// So many of them tell of counts; beyond that, one tells of all the rest.
+/// The maximum number of lines with counts; beyond that, one line counts all the rest.
 const COUNTS_MAX: usize = 20;
-/// What is asked for is named by at most so many characters.
+/// The maximum length of the resource's name in a line, in characters.
 const ABOUT_MAX_CHARS: usize = 300;
 /// How long a commit waits for the journal's lock.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who was refused what.
+/// The caller, the right and the resource of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     by: String,

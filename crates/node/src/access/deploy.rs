@@ -41,7 +41,7 @@ struct Needed<'n> {
     kind: Kind,
     name: String,
     below: bool,
-    /// What takes it.
+    /// The part of the file that needs the right.
     why: &'n str,
 }
 
@@ -85,7 +85,7 @@ fn needed_for<'n>(spec: &FunctionSpec, why: &'n str) -> Vec<Needed<'n>> {
 }
 
 impl Sending {
-    /// The application; `exists` says whether there is what did not come along.
+    /// The application; `exists` returns whether a path that was not uploaded exists.
     fn application(&self, exists: &dyn Fn(&Path) -> bool) -> Result<Application> {
         if self.text.len() as u64 > FILE_MAX_BYTES {
             let reported = format!("an application file of {} bytes; the limit is {FILE_MAX_BYTES}", self.text.len());
@@ -109,14 +109,14 @@ impl Access {
         needed.iter().filter(|needed| !self.may_do(&needed.action()))
     }
 
-    /// Refuses a deployment that takes a right which its deployer does not have, and says which.
+    /// Refuses a deployment that needs a right which its deployer does not have, and names that right.
     fn check_deployer(&self, needed: &[Needed<'_>]) -> Result<()> {
         let mut lacking = self.lacking(needed).peekable();
         let Some(first) = lacking.peek() else {
             // Rates count it, once.
             return needed.first().map_or(Ok(()), |first| self.check_action(&first.action()));
         };
-        // It stands in the audit log like any other refusal.
+        // The refusal is audited like any other.
         let refused = self.check_action(&first.action());
         let mut reported: Vec<String> = Vec::new();
         let mut more = "";
@@ -146,7 +146,7 @@ impl Access {
         }
     }
 
-    /// What applying an application takes of its deployer.
+    /// The rights that applying an application needs.
     fn check_application(&self, application: &Application, gone: &[Name]) -> Result<()> {
         let whys: Vec<String> =
             application.functions.iter().map(|declared| format!("function '{}'", declared.spec.name)).collect();
@@ -174,7 +174,7 @@ impl Access {
         }
         let logs = application.logs.iter().map(|log| (&log.name, "the file's log"));
         for (name, why) in logs.chain(dead_letters) {
-            // Whoever may not see a log that is there is told the same as if it were not.
+            // A caller that may not see a log gets the same answer as if the log did not exist.
             if self.namespace().log(name).is_err() || !self.sees(name) {
                 let name = name.to_string();
                 needed.push(Needed { right: Right::Create, kind: Kind::Log, name, below: false, why });
@@ -185,8 +185,8 @@ impl Access {
         self.check_level(application)
     }
 
-    /// The rights that other code of a function takes: its pending runs, and dead letters that are tried again, have records of the logs
-    /// that it is bound to until now. Callers without the right to the function are not told of these.
+    /// The rights that new code of a function needs: its pending runs and retried dead letters have records of the logs that it was bound
+    /// to before. Callers without a right to the function do not learn these.
     fn needed_for_pending<'n>(&self, function: &Name, why: &'n str) -> Result<Vec<Needed<'n>>> {
         let reads =
             |name: &str, below| Needed { right: Right::Read, kind: Kind::Log, name: name.to_owned(), below, why };
@@ -196,7 +196,7 @@ impl Access {
         let mut logs: BTreeSet<String> = match self.definition_of(function) {
             Ok(definition) => definition.spec.on.iter().map(|log| log.to_string()).collect(),
             Err(error) if error.code() == Code::FunctionNotFound => return Ok(Vec::new()),
-            // What it is bound to cannot be read.
+            // Its bindings cannot be read.
             Err(_) => return Ok(vec![reads("", true)]),
         };
         // A caller that may read every log need not be compared with each run.
@@ -211,7 +211,7 @@ impl Access {
         Ok(logs.iter().map(|log| reads(log, false)).collect())
     }
 
-    /// Code of somebody who does not administer the namespace runs in a full sandbox, or not at all.
+    /// Code of a deployer without `admin` runs in a full sandbox, or is refused.
     fn check_level(&self, application: &Application) -> Result<()> {
         let in_process = application.functions.iter().find(|declared| declared.spec.runtime != Runtime::Wasm);
         let Some(function) = in_process.filter(|_| !self.may(Right::Admin, Resource::NAMESPACE)) else { return Ok(()) };
@@ -234,17 +234,17 @@ impl Access {
         }
     }
 
-    /// What the audit log is told of a change of these.
+    /// The line in the audit log about a change of these.
     fn line(&self, act: Act, names: impl Iterator<Item = String>) -> Audited {
         let about: String = names.collect::<Vec<_>>().join(", ").chars().take(ABOUT_MAX_CHARS).collect();
         self.by(act).about(about)
     }
 
-    /// Makes the namespace hold what an application says that somebody sends, or says which files it has to be sent first.
+    /// Applies an application that a client sends, or returns which files the client has to send first.
     pub(super) fn up(&self, up: &Up, uploads: Option<&Uploads>) -> Result<Managed> {
         let sending = &up.sending;
         check_all(sending.functions.values())?;
-        // Whether an interpreter is here is told to those only who may deploy.
+        // Only callers that may deploy learn whether an interpreter exists here.
         let application = sending.application(&|_| true)?;
         let declared = || application.functions.iter().map(|declared| declared.spec.name.to_string());
         let sent = self.sent(sending, Act::Deploy, declared());
@@ -253,12 +253,12 @@ impl Access {
         let line = self.line(Act::Deploy, declared().chain(gone.iter().map(|name| format!("-{name}"))));
         let sent = Sent { line, ..sent };
 
-        // What is relative is relative to a directory of the sender's: of that, there is what came along.
+        // Relative paths start at a directory of the sender, of which only the uploaded files exist here.
         let mut application = sending.application(&|path| path.is_absolute() && path.exists())?;
         let dead_letters = Changes::sent(&application, &sent).dead_letters();
         self.check_logs(application.logs.iter().map(|log| (&log.name, log.history)), dead_letters.into_iter())?;
-        // The host repairs an amendable log by itself, so declaring one takes the right to repair it. So does ending that: the amendments
-        // that wait become dead letters.
+        // The host repairs an amendable log by itself, so declaring one needs the right to repair it. So does ending that, because waiting
+        // amendments become dead letters.
         for log in &application.logs {
             if repairs::amend_policy(self.namespace(), &log.name)? != log.amendable {
                 self.check(Right::Repair, Resource::log(&log.name))?;
@@ -359,7 +359,7 @@ impl Access {
         let Withdrawal { functions, logs } = Changes::sent(&application, &sent).withdrawal(self.namespace())?;
         let leaving: BTreeSet<Name> = functions.into_iter().map(|function| function.name).chain(declared).collect();
         let mut needed = removal_of(&leaving);
-        // Callers without the right to a function are not told where its dead letters are.
+        // Callers without a right to a function do not learn where its dead letters are.
         if down.logs && self.lacking(&needed).next().is_none() {
             needed.extend(logs.iter().map(|log| Needed {
                 right: Right::Delete,

@@ -13,7 +13,7 @@ pub const CLIENT_HISTORY_MAX: u64 = 1 << 24;
 /// Bytes of all indexes together, beyond which clients of a host make no log.
 pub const CLIENT_INDEX_MAX_BYTES: u64 = 1 << 30;
 
-/// What clients may make of one namespace.
+/// The limits for clients of one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Logs beyond which clients make no further one.
@@ -68,7 +68,7 @@ impl Limits {
 }
 
 impl Access {
-    /// The same for a client that may make a namespace allocate no more than this.
+    /// The same for a client with these limits.
     pub fn within(self, limits: Limits) -> Access {
         Access { limits: Some(limits), ..self }
     }
@@ -109,7 +109,7 @@ impl Access {
         let new = dead_letters.filter(|name| catalog.log(name).is_none()).count();
         made += new;
         asked += new as u64 * index_bytes(DEAD_LETTER_HISTORY);
-        // What changes nothing is permitted in a namespace that has too much already.
+        // A request that changes nothing is permitted even beyond the limits.
         if asked == 0 { Ok(()) } else { limits.check_index(&catalog, made, 1, asked) }
     }
 
@@ -132,7 +132,7 @@ impl Access {
         let catalog = self.namespace().journal().catalog()?;
         match crate::links::inbox_of(link, self.own_streams().as_deref()) {
             Ok(name) if catalog.log(&name).is_none() => limits.check(&catalog, 1, 1),
-            // What is wrong with its name is told when it is opened.
+            // An invalid name is reported when the log is opened.
             _ => Ok(()),
         }
     }

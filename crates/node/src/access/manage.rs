@@ -79,7 +79,7 @@ impl Access {
         there.ok_or_else(|| no_function(function))?.definition
     }
 
-    /// Does what is asked. What was sent before over the same connection is in `uploads`.
+    /// Executes a request. `uploads` has the files that were sent over the same connection.
     pub fn manage(&self, order: Order, uploads: Option<&Uploads>) -> Gated<Managed> {
         let managed = || {
             let done = self.managed(order, uploads)?;
@@ -212,7 +212,7 @@ impl Access {
         self.check(Right::Bind, Resource::function(&function))?;
         self.definition_of(&function).map(drop).or_else(|error| match error.code() {
             Code::FunctionNotFound => Err(error),
-            // What cannot be read can be removed.
+            // A relay whose state cannot be read can still be removed.
             _ => Ok(()),
         })?;
         audit(self.namespace(), &self.by(Act::FunctionRemove).about(format!("function '{function}'")))?;

@@ -91,7 +91,7 @@ impl Served {
         &self.inner.name
     }
 
-    /// The gate; whoever awaits what it holds calls its `turn`.
+    /// The gate; a loop that awaits its values calls its `turn`.
     pub fn gate(&self) -> &Arc<Gate> {
         self.inner.namespace.gate()
     }
@@ -101,12 +101,12 @@ impl Served {
         &self.inner.namespace
     }
 
-    /// What keeps its journal from going on, if anything has for a second or longer.
+    /// The cause that blocks its journal, if it has been blocked for a second or longer.
     pub fn blocked(&self) -> Option<Blocked> {
         self.inner.monitor.blocked()
     }
 
-    /// The same for whoever must not keep the namespace open: nothing once nobody serves it.
+    /// A weak reference for code that must not keep the namespace open.
     pub fn when_blocked(&self) -> impl Fn() -> Option<Blocked> + Send + use<> {
         let inner = Arc::downgrade(&self.inner);
         move || inner.upgrade().and_then(|inner| inner.monitor.blocked())
@@ -122,7 +122,7 @@ impl Served {
         &self.inner.keys
     }
 
-    /// The namespace as `caller` may use it: the owner, or somebody who was admitted with [`Served::keys`].
+    /// The namespace as `caller` may use it: the owner, or a caller that was admitted with [`Served::keys`].
     pub fn access(&self, caller: &Arc<Caller>) -> Access {
         Access { served: self.clone(), caller: caller.clone(), limits: None }
     }
@@ -133,7 +133,7 @@ impl Served {
 pub struct Access {
     served: Served,
     caller: Arc<Caller>,
-    /// What whoever comes this way may make the namespace allocate; without a bound if absent.
+    /// The limits for allocations of this caller; unlimited if absent.
     limits: Option<Limits>,
 }
 
@@ -239,7 +239,7 @@ impl Access {
         self.out(latest(), durability)
     }
 
-    /// The log of this name, for those who go on to read it: what is told of it is held there. That there is none is held.
+    /// The log of this name, for a caller that reads it next: those answers wait at the gate. The answer that there is no such log waits here.
     pub fn log(&self, log: &str, durability: Option<Durability>) -> Gated<Log> {
         let found = || {
             self.check(Right::Read, Resource::log(log))?;
@@ -248,8 +248,8 @@ impl Access {
         self.out(found(), durability)
     }
 
-    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told. Anyone who may
-    /// not read the log does not wait, or the time would tell whether there is one.
+    /// Whether the log exists and has no record above `seen` yet. Only the host uses this answer; it is not sent to the caller. A caller
+    /// that may not read the log does not wait, because the waiting time would reveal whether the log exists.
     pub fn must_wait(&self, log: &str, seen: u64) -> bool {
         self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
     }
@@ -275,7 +275,7 @@ impl Access {
             if let Some(log) = ask.amended() {
                 self.check(Right::Append, Resource::log(log))?;
             }
-            // Who may not correct it does not have the journal read.
+            // The right is checked before the journal is read.
             if let Some(log) = ask.corrected(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
             }
@@ -382,7 +382,7 @@ impl Access {
         self.inspect_if(check, look)
     }
 
-    /// Looks at a run: whoever may observe its function may, and whoever reads the namespace.
+    /// Inspects a run: this needs the right to observe its function, or to read the namespace.
     pub fn inspect_run<T>(&self, id: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Gated<T> {
         let reads_all = self.caller.chain().is_none() || self.may(Right::Read, Resource::NAMESPACE);
         let run = id.parse::<EventId>().ok().filter(|_| !reads_all).and_then(|id| self.namespace().run(id).ok());

@@ -1,4 +1,4 @@
-//! Shared objects and tasks through a door.
+//! The access of a caller to shared objects and tasks.
 
 use super::Access;
 use crate::{
@@ -12,11 +12,11 @@ use millrace_namespace::tasks;
 use millrace_wire::{Code, Name, Result, protocol, token::Kind};
 use sha2::{Digest, Sha256};
 
-/// What separates the parts of a name that belongs to a principal.
+/// Separates the parts of a name that belongs to a principal.
 const SEPARATOR: char = '/';
 /// The part of a session's id that says of which capability it is, if it is not the owner's.
 const PREFIX_BYTES: usize = 8;
-/// The most sessions of one capability, whatever subjects it is given.
+/// The maximum number of sessions of one capability, for all its subjects together.
 const SESSIONS_MAX: usize = 1024;
 /// The longest lease of a holder: what it leaves behind is not there for long.
 const HOLDER_LEASE_MAX_MS: u32 = 60_000;
@@ -38,7 +38,7 @@ impl Access {
             if is_holder && self.objects()?.like(&session, PREFIX_BYTES) >= SESSIONS_MAX {
                 return Err(Code::ObjectsBusy.error(format!("{SESSIONS_MAX} sessions of one capability are open")));
             }
-            // Nobody meets the application of another principal.
+            // No caller reaches the application of another principal.
             let application = match self.own_prefix() {
                 Some(own) if !asked.application.is_empty() => format!("{own}{SEPARATOR}{}", asked.application),
                 _ => asked.application.to_owned(),
@@ -110,7 +110,7 @@ impl Access {
         })
     }
 
-    /// What leaves with an answer of an object is as safe as what it depends on.
+    /// An answer of an object waits until everything that it depends on is safe.
     pub fn reported<T>(&self, answer: T, upto: Position) -> Gated<T> {
         match self.objects() {
             Ok(objects) => objects.hold(answer, upto, None),
@@ -130,7 +130,7 @@ impl Access {
         Ok(self.objects()?.show_one(key))
     }
 
-    /// A principal's session: nobody meets that of another.
+    /// A principal's session; no caller reaches that of another principal.
     fn own_session(&self, id: &[u8]) -> Result<Session> {
         let own = <[u8; SESSION_BYTES]>::try_from(id);
         let own =
@@ -148,8 +148,8 @@ impl Access {
     /// Checks that the caller may have workers of this pool open and run what it sends: a task, or a call of a user class.
     fn check_pool(&self, pool: &str) -> Result<()> {
         self.check(Right::Run, Resource::function(&tasks::function(pool)?))?;
-        // Workers call every object: nobody reaches by a task what it may not reach itself.
-        // A rate counts this once, as the right to run.
+        // Workers can call every object, so submitting a task needs these rights, or a caller could reach objects through a task that it
+        // may not call itself. For rates this counts once, as the right to run.
         let all = Resource::object("");
         let mut missing = [Right::Read, Right::Call, Right::Create].into_iter().filter(|right| !self.may(*right, all));
         missing.try_for_each(|right| self.check(right, all))

@@ -1,8 +1,8 @@
 //! Commits on behalf of event loops, on a thread of their own.
 //!
-//! An event loop must not wait: the holder of the journal's lock may be stopped, and a disk may be slow. A loop commits by itself only
-//! where nobody else would have to wait with it ([`Access::now`]), and hands over everything else ([`Access::submit`]). Submissions are
-//! committed in their order.
+//! An event loop must not wait: the holder of the journal's lock may be stopped, and a disk may be slow. A loop commits by itself only if
+//! no other client would have to wait with it ([`Access::now`]), and passes everything else to this thread ([`Access::submit`]).
+//! Submissions are committed in their order.
 
 use super::Access;
 use crate::{Gate, Gated};
@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a submission may wait for the journal: whoever submitted it is then told what blocks the journal.
+/// How long a submission may wait for the journal; after that it fails with the cause that blocks the journal.
 pub const SUBMISSION_PATIENCE: Duration = Duration::from_secs(10);
 /// Most submissions that wait.
 const SUBMISSIONS_MAX: usize = 1 << 17;
@@ -38,7 +38,7 @@ struct Finished {
     needs_flush: bool,
 }
 
-/// What was submitted and not begun.
+/// Submissions that have not begun.
 #[derive(Default)]
 pub(crate) struct Submissions {
     queue: Arc<Queue>,
@@ -55,7 +55,7 @@ struct Queue {
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
-    /// Nothing is submitted any more.
+    /// No more submissions are accepted.
     closed: bool,
 }
 
@@ -77,14 +77,14 @@ impl Queue {
 
 impl Drop for Submissions {
     fn drop(&mut self) {
-        // Nobody waits for the thread: it may be waiting for the disk.
+        // The thread is not joined, because it may be waiting for the disk.
         self.queue.jobs().closed = true;
         self.queue.queued.notify_all();
     }
 }
 
 impl Submissions {
-    /// Has something done that commits and that nobody waits for; false if too much waits already.
+    /// Submits a commit without waiting for its result; false if too many submissions wait already.
     pub fn work(&self, gate: &Arc<Gate>, work: impl FnOnce() + Send + 'static) -> bool {
         let job = move || {
             work();
@@ -119,7 +119,7 @@ impl Submissions {
     }
 }
 
-/// Does what was submitted, until nothing will be any more.
+/// Executes submissions until no more can arrive.
 fn commit(queue: &Queue, gate: &Gate) {
     loop {
         let jobs = queue.next();
@@ -140,8 +140,7 @@ fn commit(queue: &Queue, gate: &Gate) {
     }
 }
 
-/// Something that was submitted: resolves to what the call returned, which is still held at the gate. Whoever waits is woken when it
-/// leaves there.
+/// A submission: resolves to the result of the call, which is still held at the gate. The waiter is woken when it leaves the gate.
 pub struct Submitted<T> {
     state: Arc<Mutex<State<T>>>,
     is_followed: Arc<AtomicBool>,
@@ -151,7 +150,7 @@ enum State<T> {
     Queued(Option<Waker>),
     Running(Option<Waker>),
     Done(Gated<T>),
-    /// The outcome was taken, or nobody waits for it.
+    /// The outcome was taken, or is not needed.
     Over,
 }
 
@@ -160,13 +159,13 @@ fn locked<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
 }
 
 impl<T> Submitted<T> {
-    /// Others wait behind it, which may leave before: whoever waits is woken as soon as it is done. What was done before is seen by
-    /// the next look.
+    /// Others wait behind it and may leave before it, so the waiter is woken as soon as it is done. The next poll sees what was done
+    /// before.
     pub fn be_followed(&self) {
         self.is_followed.store(true, Ordering::SeqCst);
     }
 
-    /// Takes it back; false if it has begun. What was taken back is never done.
+    /// Withdraws the submission; false if it has begun. A withdrawn submission is never executed.
     pub fn cancel(&mut self) -> bool {
         let mut state = locked(&self.state);
         let queued = matches!(*state, State::Queued(_));
@@ -238,7 +237,7 @@ impl Access {
                 State::Queued(waker) | State::Running(waker) => waker,
                 State::Done(_) | State::Over => None,
             };
-            // Whoever waits for this alone could do nothing with it before the flush, and is woken once.
+            // A waiter of only this submission cannot use it before the flush, so it is woken once.
             let is_early = |waker: &Waker| match &*state {
                 State::Done(held) => !followed.load(Ordering::SeqCst) && held.wake_when_over(waker),
                 _ => false,
@@ -257,7 +256,7 @@ impl Access {
         Gated::failed(error)
     }
 
-    /// The refusal of whoever waited for the journal in vain.
+    /// The error after a wait for the journal without success.
     pub fn blocked(&self) -> Error {
         let blocked = self.served.blocked().map(|blocked| blocked.to_string());
         Code::JournalBlocked.error(blocked.unwrap_or_else(|| "other writers kept the journal's lock taken".into()))

@@ -69,7 +69,7 @@ impl Access {
     pub fn of_cluster(&self) -> Result<&Arc<Cluster>> {
         self.served
             .cluster()
-            .ok_or_else(|| Code::NotInCluster.error(format!("namespace '{}' is in no cluster", self.served.name())))
+            .ok_or_else(|| Code::NotInCluster.error(format!("namespace '{}' belongs to no cluster", self.served.name())))
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_meets_the_keys_of_another_in_a_topic() {
+    fn callers_cannot_reach_the_keys_of_others_in_a_topic() {
         let dir = tempfile::tempdir().unwrap();
         let served = served(dir.path());
         let authority = Authority::ensure(served.namespace().dir()).unwrap();

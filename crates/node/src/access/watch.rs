@@ -17,15 +17,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the thread looks whether logs are still there that somebody waits for.
+/// How often the thread checks whether the logs with waiters still exist.
 const SLICE: Duration = Duration::from_millis(500);
-/// How often it looks what blocks the journal, while nobody waits for anything.
+/// How often it checks whether the journal is blocked, while there are no waiters.
 const REST: Duration = Duration::from_secs(2);
 
 /// Those who wait for one log. However many they are, an append to another log costs them one look together.
 struct Group {
     log: Log,
-    /// What each has seen, by its number, and how to wake it.
+    /// For each waiter, by its number, the last seqno that it has seen, and its waker.
     waiting: HashMap<u64, (u64, Waker)>,
     /// The least that any of them has seen.
     least: u64,
@@ -34,12 +34,12 @@ struct Group {
 struct Shared {
     journal: Journal,
     monitor: Arc<Monitor>,
-    /// What else is looked after every few seconds.
+    /// Other checks every few seconds.
     also: Box<dyn Fn() + Send + Sync>,
     /// By the log's id.
     waiting: Mutex<HashMap<u32, Group>>,
     any: Arc<AtomicBool>,
-    /// Whether this hears of what this process commits.
+    /// Whether commits of this process notify this watcher.
     is_told: bool,
     stopped: AtomicBool,
 }
@@ -65,7 +65,7 @@ impl Watch {
                     shared.look(false);
                 }
             };
-            // Of several that watch one journal, the first is told; the others sleep for all commits.
+            // If several watch one journal, the first is notified; the others sleep in the kernel for all commits.
             let is_told = journal.on_commit(Box::new(reported));
             Shared { journal, monitor, also, waiting: Mutex::default(), any, is_told, stopped: AtomicBool::new(false) }
         });
@@ -124,7 +124,7 @@ impl Shared {
     fn look(&self, removals: bool) {
         let mut woken = Vec::new();
         if removals {
-            // What others removed becomes known by reading their definitions; an error shows at the next use.
+            // Removals by other processes are detected by reading the definitions; an error appears at the next use.
             let _ = self.journal.catalog();
         }
         let mut waiting = self.waiting();
@@ -153,7 +153,7 @@ impl Shared {
     }
 }
 
-/// Somebody waits for a log to grow.
+/// A waiter for a log to grow.
 pub struct Growth {
     watch: Arc<Watch>,
     number: u64,

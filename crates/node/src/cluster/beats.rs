@@ -1,4 +1,4 @@
-//! What two hosts say to each other about all groups at once: those that rest under one of them, and those that are not to.
+//! Messages between two hosts about all groups at once: the groups that rest, and those that must not.
 //!
 //! ```text
 //!  BEATS  1  host (8, little-endian)  of each group that rests under it and that the other keeps: group (4)  term (8)  last entry (8)
@@ -37,7 +37,7 @@ impl Said {
         bytes
     }
 
-    /// What these bytes say, and which host; nothing if no host says that.
+    /// The message in these bytes and its sender; nothing if they are invalid.
     pub fn parse(bytes: &[u8]) -> Option<(u64, Self)> {
         let (kind, rest) = bytes.split_first()?;
         let (host, rest) = rest.split_first_chunk::<8>()?;

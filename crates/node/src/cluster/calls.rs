@@ -1,4 +1,4 @@
-//! What callers ask of a cluster: about topics, and about the groups that have them.
+//! Requests of callers to a cluster: about topics, and about the groups that have them.
 
 use super::{
     Cluster, GROWTH_MAX, Joined, KnownMember, MAIN, MAIN_NAME, Member, Reply, Shared, WAITERS_MAX, Waiter, deliver,
@@ -16,12 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How a topic is made.
+/// The settings of a new topic.
 #[derive(Clone, Debug)]
 pub struct TopicOptions {
     /// How many of its newest records can be read.
     pub history: u64,
-    /// What has its records on disk before a publisher that says nothing else is told.
+    /// The hosts that must have a record on disk before its publish is acknowledged, by default.
     pub durability: Durability,
     /// The group that has it; nothing for the first.
     pub group: Option<String>,
@@ -31,7 +31,7 @@ fn done(reply: Reply<()>) -> Reply<u64> {
     Box::new(move |outcome| reply(outcome.map(drop)))
 }
 
-/// Has a host leave the cluster once these groups, in which it votes, are kept here: what becomes of them is seen here.
+/// Removes a host from the cluster once this host follows the groups in which it votes, so that their changes are visible here.
 fn remove_from(shared: Arc<Shared>, host: u64, mut groups: Vec<u32>, reply: Reply<()>) {
     let Some(group) = groups.pop() else {
         return shared.ask(Input::Pursue { group: MAIN, goal: Goal::Removed(host), reply });
@@ -106,7 +106,7 @@ impl Cluster {
             return reply(Err(Code::ValueInvalid.error("a topic keeps at least one record")));
         }
         let topic = topic.to_owned();
-        // First its place, which nobody can take then; whoever makes it again completes what was left undone.
+        // First the name is reserved, so that no other group can take it; repeating the command completes an interrupted creation.
         self.of_group(&name, reply, move |shared, group, reply| {
             let (shared, id) = (shared.clone(), group.id);
             let place = Action::Place { topic, group: id };
@@ -148,7 +148,7 @@ impl Cluster {
         let (name, key) = (topic.to_owned(), key.map(str::to_owned));
         let submit = move |found: Result<Arc<Group>>| match found {
             Ok(group) => {
-                // What is not known here yet is published in the safer way.
+                // A topic that is not known here yet is published to with the safer durability.
                 let of_topic = || {
                     locked(&group.replica)
                         .topics()
@@ -163,7 +163,7 @@ impl Cluster {
         self.shared.find(topic, Box::new(submit));
     }
 
-    /// Has a function of this host's namespace run for every record of a topic from now on.
+    /// Runs a function of this host's namespace for every record of a topic from now on.
     pub fn subscribe(&self, topic: &str, function: &str, reply: Reply<()>) {
         let exists = deliver::logs(topic, function).and_then(|_| self.shared.namespace.bindings()).and_then(|_| {
             let catalog = self.shared.namespace.journal().catalog()?;
@@ -250,7 +250,7 @@ impl Cluster {
         self.shared.find(topic, Box::new(read));
     }
 
-    /// Makes a host a replica of the first group; the reply says what it has to know.
+    /// Makes a host a replica of the first group; the reply has what it needs to start.
     pub fn join(&self, member: Member, reply: Reply<Joined>) {
         let shared = self.shared.clone();
         let reported = Box::new(move |added: Result<()>| {

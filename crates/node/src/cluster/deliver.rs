@@ -1,7 +1,7 @@
-//! Has functions run for the records of topics that they are subscribed to here.
+//! Runs functions for the records of topics that they are subscribed to on this host.
 //!
 //! A record goes into the log `_topic/FUNCTION/TOPIC` of this host's namespace, in one batch with the run that it triggers and with the
-//! cursor of the subscription. So each record triggers one run, whatever crashed in between.
+//! cursor of the subscription. So each record triggers one run, even after crashes.
 
 use super::{Shared, groups::Group, locked};
 use millrace_group::{Place, Subscription};
@@ -23,7 +23,7 @@ const BYTES_MAX: usize = 256 << 10;
 /// How many delivered records stay readable.
 const HISTORY: u64 = 1024;
 const CURSOR_HISTORY: u64 = 4;
-/// How long it rests when it is not told that topics have changed.
+/// How long the thread sleeps without a notification about topics.
 const REST: Duration = Duration::from_secs(2);
 /// How soon it looks again at what was refused.
 const AGAIN: Duration = Duration::from_millis(RETRY_AFTER_MS as u64);
@@ -109,7 +109,7 @@ fn look(shared: &Shared, known: &mut Known) {
     locked(&shared.missed).clear();
 }
 
-/// What there is for a subscription.
+/// The pending records of a subscription.
 fn work(group: &Arc<Group>, name: &str, known: &Subscription) -> Option<Work> {
     let latest = locked(&group.replica).topics().topic(name).ok()?.latest;
     let (group, topic, function) = (group.clone(), name.to_owned(), known.function.clone());
@@ -134,7 +134,7 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
     let [log, cursor_log] = logs(&work.topic, &work.function)?;
     let found = cursor(shared, &cursor_log)?;
     if found.as_ref().is_some_and(|cursor| cursor.since > work.since) {
-        // After a start the topics are those of some time ago: the function was subscribed anew since.
+        // After a start the topics are not up to date yet, and the function may have been subscribed again since.
         return Ok(Progress::Done);
     }
     let found = found.filter(|cursor| cursor.since == work.since);

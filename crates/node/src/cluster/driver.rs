@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is gathered before it is decided: inputs, and their bytes.
+/// Collected inputs before a step, and their bytes.
 const GATHER_MAX: usize = 256;
 const GATHER_MAX_BYTES: usize = 4 << 20;
 /// How long a disk that is full is left alone.
@@ -29,7 +29,7 @@ const AGAIN_TICKS: u32 = 10;
 const BEAT_TICKS: u32 = 2;
 const HOST: u32 = 0;
 
-/// What the replicas are to be.
+/// The groups that this host should keep.
 pub(super) enum Goal {
     Added(Member),
     Removed(u64),
@@ -99,7 +99,7 @@ impl Goal {
     /// A group that still has the host, as far as is known here: it may need its vote.
     fn holder(&self, shared: &Shared, host: u64) -> Option<Arc<Group>> {
         let own = shared.facts.host;
-        // A replica that is not kept here any more hears nothing of it.
+        // A replica that is no longer kept here is not notified.
         let hears = |group: &Arc<Group>| group.is_placed.load(Ordering::Relaxed) || host == own;
         let mut others = shared.kept().into_iter().filter(|group| group.id != MAIN && hears(group));
         others.find(|group| self.has(&locked(&group.replica), host))
@@ -123,7 +123,7 @@ impl Goal {
         voters.contains(&host) || learners.contains(&host)
     }
 
-    /// Does what may bring it about. What is refused or lost is tried again.
+    /// Takes the next step towards it. Refused and lost requests are repeated.
     fn pursue(&self, shared: &Shared, replica: &mut Replica) {
         match self {
             Goal::Added(member) => drop(replica.add(member)),
@@ -142,7 +142,7 @@ impl Goal {
                     }
                 }
             }
-            // Whoever is to leave and leads has another voter lead first: one that has caught up, if it knows one.
+            // A leader that is to be removed first transfers leadership to another voter, if possible one that has caught up.
             Goal::Removed(host) if replica.leader() == *host => {
                 let (voters, _) = replica.replicas();
                 let others = voters.into_iter().filter(|voter| voter != host);
@@ -156,7 +156,7 @@ impl Goal {
     }
 }
 
-/// What the driver is asked for or told.
+/// Requests and notifications for the driver.
 pub(super) enum Input {
     Messages { group: u32, messages: Vec<Vec<u8>> },
     Unreachable(u64),
@@ -186,7 +186,7 @@ impl Input {
     }
 }
 
-/// Somebody who waits, and until when.
+/// A waiter, and its deadline.
 struct Waiting<T> {
     reply: Reply<T>,
     until: Instant,
@@ -206,7 +206,7 @@ struct Running {
     goals: Vec<(Goal, Waiting<()>)>,
     /// The command with which this host says where it is.
     announced: Option<u64>,
-    /// Who led the group when it was looked last, to note a change.
+    /// The leader of the group at the last check, to detect a change.
     leader: u64,
 }
 
@@ -260,7 +260,7 @@ impl Running {
             }
         };
         match begun {
-            // Anyone who is told may look at the replica.
+            // The callback may read the replica.
             Some(begun) => reply(begun),
             None => self.goals.push((goal, Waiting::new(reply))),
         }
@@ -366,7 +366,7 @@ impl Driver {
         Self { shared, post, tick, received, groups, dirty: [MAIN].into(), ticks: 0 }
     }
 
-    /// Until the host stops, or the journal takes nothing any more.
+    /// Runs until the host stops, or the journal accepts no more writes.
     pub fn run(mut self) {
         let mut next_tick = Instant::now() + self.tick;
         while !self.shared.is_stopping() {
@@ -446,7 +446,7 @@ impl Driver {
         }
     }
 
-    /// Another host says which groups rest under it, or which are not to.
+    /// Another host reports which groups rest under it, or which must not.
     fn hear(&mut self, message: &[u8]) {
         match Said::parse(message) {
             Some((host, Said::Beats(beats))) => {
@@ -592,12 +592,12 @@ impl Driver {
     }
 }
 
-/// What is to be done next for a group.
+/// The next step for a group.
 fn next(group: &Group) -> Option<Turn> {
     locked(&group.replica).take()
 }
 
-/// The journal takes nothing any more: the host hears of that from the journal itself, and ends.
+/// The journal accepts no more writes: the host learns this from the journal itself, and ends.
 fn tracing_note(error: &Error) {
     tracing::error!(target: "topics", code = error.code().id(), "the log of a group cannot be written: {}", error.detail());
 }

@@ -9,9 +9,9 @@ use millrace_namespace::names;
 use millrace_wire::{Code, LogName, Result};
 use serde::{Deserialize, Serialize};
 
-/// Where it stands. Each start of the host adds a record, whose number says which life of the host it is.
+/// The log's name. Each start of the host adds a record, and the record's number counts the starts.
 const LOG: &str = "_cluster";
-/// Only the newest counts; the others tell people of earlier starts.
+/// Only the newest one is used; the others document earlier starts.
 const HISTORY: u64 = 16;
 
 /// The one thing that is true of a host from the day it joined.
@@ -29,7 +29,7 @@ pub struct Facts {
     pub members: Vec<KnownMember>,
 }
 
-/// A host as another one told of it.
+/// A host, as another host described it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownMember {
     /// The identity of its namespace.
@@ -81,7 +81,7 @@ impl Facts {
         }
     }
 
-    /// What a namespace knows; nothing if it belongs to no cluster.
+    /// The facts of a namespace; nothing if it belongs to no cluster.
     pub fn load(namespace: &Namespace) -> Result<Option<Facts>> {
         let journal = namespace.journal();
         let catalog = journal.catalog()?;
@@ -106,7 +106,7 @@ impl Facts {
         namespace.log(&log()).map(|log| log.latest())
     }
 
-    /// What election timeouts of this host are drawn from.
+    /// A random seed for this host's election timeouts.
     pub fn seed() -> Result<u64> {
         random_id().map(u64::from_le_bytes)
     }

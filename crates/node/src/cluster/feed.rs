@@ -1,7 +1,7 @@
 //! Publishes the records of logs of this host that feed topics.
 //!
-//! The topic knows the last record of each of its feeds, so each record is published once and in order, whatever crashed in between; while
-//! the group cannot be reached, records wait in the log, as long as its history is.
+//! The topic knows the last record of each of its feeds, so each record is published once and in order, even after crashes. While the group
+//! cannot be reached, records wait in the log, up to its history.
 
 use super::{Shared, driver::Input, groups::Group, locked};
 use millrace_group::{Action, Durability};
@@ -98,7 +98,7 @@ fn is_led(group: &Group) -> Result<()> {
 
 /// Publishes what is next; whether there was anything.
 fn feed(shared: &Shared, work: &Work) -> Result<bool> {
-    // Whatever the group agreed on, the runtime's own logs stay here.
+    // The runtime's own logs are never published, even if the group agreed on it.
     check_public(&work.log)?;
     let log = shared.namespace.log(&work.log).map_err(|error| Code::FeedStopped.error(error.detail().to_owned()))?;
     if log.latest() < work.last {
@@ -109,7 +109,7 @@ fn feed(shared: &Shared, work: &Work) -> Result<bool> {
     if from > log.latest() {
         return Ok(false);
     }
-    // They come through the gate: what this disk could still lose is not told to others.
+    // They are read through the gate: records that this disk could still lose are not published.
     let records = shared.namespace.range(&work.log, from, RECORDS_MAX, BYTES_MAX)?;
     let (sender, receiver) = mpsc::channel();
     let mut behind = work.last;
@@ -119,7 +119,7 @@ fn feed(shared: &Shared, work: &Work) -> Result<bool> {
             Action::Fed { topic, host: shared.facts.host, log, since: work.since, behind, seqno: record.seqno };
         behind = record.seqno;
         let sender = sender.clone();
-        // Nobody may listen any more.
+        // The receiver may be gone.
         let reply = Box::new(move |outcome: Result<u64>| drop(sender.send(outcome)));
         let (group, data, durability) = (work.group, record.payload.clone(), Durability::Quorum);
         if shared.queue(Input::Submit { group, action, data, durability, reply }).is_err() {
@@ -127,7 +127,7 @@ fn feed(shared: &Shared, work: &Work) -> Result<bool> {
         }
     }
     drop(sender);
-    // What was overtaken is published the next time.
+    // A record that was overtaken is published the next time.
     let outcomes: Result<Vec<u64>> = receiver.iter().filter(|outcome| !is_overtaken(outcome)).collect();
     outcomes.map(|outcomes| !outcomes.is_empty())
 }

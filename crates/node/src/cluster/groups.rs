@@ -1,4 +1,4 @@
-//! The groups of which a replica is here, and how the group of a topic is found.
+//! The groups with a replica on this host, and how the group of a topic is found.
 
 use super::{Facts, MAIN, MAIN_NAME, Shared, driver::Input, locked, store::Store};
 use crate::Namespace;
@@ -22,7 +22,7 @@ pub(super) struct Group {
     pub replica: Mutex<Replica>,
     /// The revision of its topics when they were last looked at.
     pub revision: AtomicU64,
-    /// Whether the directory says that this host keeps it.
+    /// Whether this host keeps it, according to the directory.
     pub is_placed: AtomicBool,
 }
 
@@ -115,7 +115,7 @@ impl Shared {
 
     /// Has a replica of a group here: one that is not becomes a follower.
     pub fn attend(self: &Arc<Self>, id: u32, then: Then) {
-        // A replica that lost its place hears nothing from the others.
+        // A removed replica gets no messages from the others.
         if let Some(group) = self.group(id).filter(|group| group.is_placed.load(Ordering::Relaxed)) {
             return then(Ok(group));
         }
@@ -131,7 +131,7 @@ impl Shared {
         self.ask(Input::Submit { group: MAIN, action, data: Vec::new(), durability: Durability::Quorum, reply });
     }
 
-    /// Keeps those groups here that the directory says, and tells replicas which hosts are to keep theirs. On the driver's thread only.
+    /// Keeps the groups that the directory assigns to this host, and informs replicas which hosts should keep theirs. Called on the driver's thread only.
     pub fn arrange(&self) {
         let (revision, groups, sites) = {
             let replica = locked(&self.main.replica);
@@ -171,13 +171,13 @@ impl Shared {
                 tracing::info!(target: "topics", group, code, "the log of a removed group stays: {}", error.detail());
             }
         }
-        // What failed is tried again.
+        // Failures are retried.
         if is_complete {
             self.arranged.store(revision, Ordering::Relaxed);
         }
     }
 
-    /// Has a replica of a group here; whether there is one now.
+    /// Adds a replica of a group; returns whether it exists now.
     fn begin(&self, name: &str, spec: &GroupSpec) -> bool {
         if locked(&self.unkept).get(name).is_some_and(|unkept| Instant::now() < unkept.next) {
             return false;
@@ -202,7 +202,7 @@ impl Shared {
                 if before.is_none_or(|before| before.why != why) {
                     tracing::warn!(target: "topics", group = name, "not kept here: {why}");
                 }
-                // Its log is read anew each time, on the thread that drives all groups.
+                // Its log is read again each time, on the thread that drives all groups.
                 let pause = before.map_or(PAUSE_FIRST, |before| (2 * before.pause).min(PAUSE_MOST));
                 unkept.insert(name.to_owned(), Unkept { why, pause, next: Instant::now() + pause });
                 false

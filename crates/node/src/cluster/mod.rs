@@ -45,7 +45,7 @@ use std::{
 };
 use store::PROPOSE_HEAD_BYTES;
 
-/// A host that lacks more entries than this is told of.
+/// A host that lacks more entries than this is reported.
 const BEHIND_MAX: u64 = 10_000;
 /// So many hosts vote, unless the group has agreed on another number; the others follow.
 const VOTERS_MAX: usize = 3;
@@ -64,10 +64,10 @@ pub const ELECTION: Duration = Duration::from_millis(300);
 /// Ticks of an election timeout.
 const ELECTION_TICKS: u32 = 10;
 
-/// Hears what became of a request.
+/// Receives the outcome of a request.
 pub type Reply<T> = Box<dyn FnOnce(Result<T>) + Send>;
 
-/// What carries messages to other hosts. What it cannot carry it may drop.
+/// Sends messages to other hosts. It may drop messages that it cannot send.
 pub trait Post: Send + Sync {
     /// Takes a message for the replica of a group on another host; group 0 is the host itself.
     fn send(&self, to: u64, group: u32, message: Vec<u8>);
@@ -93,7 +93,7 @@ pub struct Cluster {
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
-/// Who waits for a topic to have more than so many records, and until when.
+/// A waiter for a topic to have more than this many records, and its deadline.
 struct Waiter {
     group: u32,
     topic: String,
@@ -126,15 +126,15 @@ struct Shared {
     changed: (Mutex<u64>, Condvar),
     /// Why a group that is to be kept here is not.
     unkept: Mutex<BTreeMap<String, Unkept>>,
-    /// Why a subscription does not go on.
+    /// Why a subscription is stopped.
     troubles: Mutex<HashMap<(String, String), String>>,
-    /// Why a feed does not go on.
+    /// Why a feed is stopped.
     feeding: Mutex<HashMap<(String, String), String>>,
     /// How many records of a subscription had left the topic before they could be delivered.
     missed: Mutex<HashMap<(String, String), u64>>,
 }
 
-/// What a host is told that joins.
+/// The reply to a host that joins.
 #[derive(Clone, Debug, Serialize, serde::Deserialize)]
 pub struct Joined {
     /// The cluster's id.
@@ -223,7 +223,7 @@ impl Cluster {
 
     /// Takes messages of another host for the replica of a group here.
     pub fn receive(&self, group: u32, messages: Vec<Vec<u8>>) {
-        // Whatever there is no room for is lost, and sent again.
+        // A message for which there is no room is dropped, and sent again later.
         let _ = self.shared.queue(Input::Messages { group, messages });
     }
 

@@ -1,4 +1,4 @@
-//! The cluster, its groups and its topics as they are told.
+//! The cluster, its groups and its topics as they are reported.
 
 use super::{BEHIND_MAX, Cluster, Shared, groups::Group, locked, shown};
 use millrace_group::{Directory, MAIN_NAME, Member, Role, Topic};
@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// A topic as it is told.
+/// A topic, as it is reported.
 #[derive(Clone, Debug, Serialize)]
 pub struct TopicStat {
     /// Its name.
@@ -26,19 +26,19 @@ pub struct TopicHere {
     /// How many of its newest records can be read.
     #[serde(with = "millrace_wire::history")]
     pub history: u64,
-    /// What has its records on disk before a publisher that says nothing else is told.
+    /// The hosts that must have a record on disk before its publish is acknowledged, by default.
     pub durability: millrace_group::Durability,
     /// The oldest that can be read.
     pub earliest: u64,
     /// The newest.
     pub latest: u64,
-    /// Who runs for its records.
+    /// The functions that run for its records.
     pub subscriptions: Vec<SubscriptionStat>,
     /// Logs that feed it.
     pub feeds: Vec<FeedStat>,
 }
 
-/// A log that feeds a topic, as it is told.
+/// A log that feeds a topic, as it is reported.
 #[derive(Clone, Debug, Serialize)]
 pub struct FeedStat {
     /// The log.
@@ -47,27 +47,27 @@ pub struct FeedStat {
     pub host: String,
     /// Its last record that was published.
     pub published: u64,
-    /// Why it does not go on; told by the host itself.
+    /// Why it is stopped, reported by the host itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// A subscription as it is told.
+/// A subscription, as it is reported.
 #[derive(Clone, Debug, Serialize)]
 pub struct SubscriptionStat {
     /// The function.
     pub function: String,
     /// The host that runs it.
     pub host: String,
-    /// Records that have left the topic before this host could run the function for them; told by the host itself.
+    /// Records that left the topic before this host could run the function for them, reported by the host itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<u64>,
-    /// Why it does not go on; told by the host itself.
+    /// Why it is stopped, reported by the host itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// A host of the cluster as it is told.
+/// A host of the cluster, as it is reported.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostStat {
     /// Its id.
@@ -101,12 +101,12 @@ pub struct ClusterStat {
     pub groups: usize,
     /// The group's term.
     pub term: u64,
-    /// Who leads it, if that is known.
+    /// Its leader, if it is known.
     pub leader: Option<String>,
     /// The site whose hosts lead whenever they can.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub preferred: String,
-    /// What the host that was asked is.
+    /// The role of the host that answers.
     pub role: &'static str,
     /// The first entry that the log of this host still has.
     pub first: u64,
@@ -122,7 +122,7 @@ pub struct ClusterStat {
     pub last: u64,
     /// The hosts.
     pub hosts: Vec<HostStat>,
-    /// What is not as it should be, in sentences.
+    /// Problems, in sentences.
     pub why: Vec<String>,
 }
 
@@ -131,15 +131,15 @@ pub struct ClusterStat {
 pub struct GroupStat {
     /// Its name.
     pub group: String,
-    /// Its number, under which its log stands in each namespace.
+    /// Its number, which is part of the name of its log in each namespace.
     pub id: u32,
-    /// Who leads it, if that is known.
+    /// Its leader, if it is known.
     pub leader: Option<String>,
-    /// What the host that was asked is; `absent` if it does not keep the group.
+    /// The role of the host that answers; `absent` if it does not keep the group.
     pub role: &'static str,
-    /// Who votes in it.
+    /// Its voters.
     pub voters: Vec<String>,
-    /// Who follows it without a vote.
+    /// Its followers without a vote.
     pub followers: Vec<String>,
     /// How many hosts are to vote.
     pub wanted: u64,
@@ -284,7 +284,7 @@ impl Cluster {
         }
     }
 
-    /// What is not as it should be.
+    /// Problems.
     fn why(&self, is_led: bool, wanted: usize, hosts: &[HostStat]) -> Vec<String> {
         if !hosts.is_empty() && hosts.iter().all(|host| !host.here) {
             let member = "this host is not a member of the cluster: it was removed, or its joining has not ended";
@@ -324,7 +324,7 @@ impl Cluster {
         why
     }
 
-    /// What is not as it should be in the other groups.
+    /// Problems of the other groups.
     fn why_groups(&self, why: &mut Vec<String>) {
         let main = self.shared.main.id;
         for group in self.shared.kept().into_iter().filter(|group| group.id != main) {

@@ -9,8 +9,8 @@
 //!  END      6  index (8)  term (8)  first (8)  before (8)  voters (2)  learners (2)  their ids (8 each)
 //! ```
 //!
-//! A follower whose end was wrong has the right one behind it. Topics point at PROPOSE and KEPT records, so the bytes of a published record
-//! are read where they stand. What is in front of a snapshot, and of the first entry that is left behind it, is trimmed.
+//! If a follower had wrong entries at its end, the right ones follow them. Topics refer to PROPOSE and KEPT records, so the bytes of a
+//! published record are read in place. Everything before a snapshot, and before the first entry that is kept after it, is trimmed.
 
 use crate::Namespace;
 use millrace_group::{Command, Form, Mark, Payloads, Place, Proposal, Recovered, State, Turn, Write};
@@ -25,10 +25,10 @@ const PART: u8 = 4;
 const KEPT: u8 = 5;
 const END: u8 = 6;
 const END_HEAD_BYTES: usize = 37;
-/// What an entry has in front of its data.
+/// The bytes of an entry before its data.
 pub const PROPOSE_HEAD_BYTES: usize = 18;
 const STATE_BYTES: usize = 25;
-/// What a published record has around it, at most: the name of its topic, and who published it.
+/// The maximum overhead of a published record: the name of its topic, and its publisher.
 pub const AROUND_MAX_BYTES: usize = 512;
 /// Bytes of one batch of the journal, unless one entry alone has more.
 const BATCH_MAX_BYTES: usize = 512 << 10;
@@ -45,7 +45,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Store {
-    /// The log of this group, made if there is none.
+    /// The log of this group, created if it does not exist.
     pub fn open(namespace: &Namespace, group: u32) -> Result<Self> {
         let name = names::internal(&format!("_group/{group}"));
         let committed = namespace.journal().commit(|tx| match tx.catalog().log(&name) {

@@ -65,7 +65,7 @@ fn a_topic_whose_name_has_no_room_for_a_function_is_refused_and_the_others_are_s
 }
 
 #[test]
-fn whoever_waits_for_a_topic_is_told_when_the_time_is_over() {
+fn waiting_for_a_topic_ends_at_the_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = alone(dir.path());
     called(|reply| cluster.create("t", &kept(10), reply)).unwrap();
@@ -104,7 +104,7 @@ fn the_logs_of_the_runtime_feed_no_topic() {
 }
 
 #[test]
-fn what_waits_for_the_group_is_bounded_by_its_bytes() {
+fn the_queue_of_the_group_is_bounded_in_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = alone(dir.path());
     called(|reply| cluster.create("t", &kept(10), reply)).unwrap();

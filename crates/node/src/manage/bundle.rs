@@ -1,4 +1,4 @@
-//! The code of a function on its way to a host: what it consists of, each file by the hash of its content.
+//! The code of a function that is being sent to a host: its files, each with the hash of its content.
 
 use crate::{Code, Error, Result, functions};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495
 /// The code of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bundle {
-    /// What all of it hashes to, which is its name in the namespace.
+    /// The hash of all of it, which is its name in the namespace.
     pub code: String,
     /// Where the application file says it is, as a path that begins where the file's path does.
     pub source: String,

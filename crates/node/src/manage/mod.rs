@@ -1,5 +1,5 @@
-//! What is asked of a namespace's functions, relays and logs from elsewhere, as JSON: the same over the wire protocol and HTTP. How
-//! an application and its code get to the host is in [`bundle`] and [`uploads`].
+//! Requests of other machines for changes of a namespace's functions, relays and logs, as JSON: the same over the wire protocol and HTTP.
+//! [`bundle`] and [`uploads`] send an application and its code to the host.
 
 pub mod bundle;
 pub mod uploads;
@@ -22,7 +22,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What is asked.
+/// The requested change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Order {
@@ -78,7 +78,7 @@ pub enum Order {
         /// The first record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start: Option<u64>,
-        /// What it does about lost records.
+        /// Its behaviour when records were lost.
         #[serde(default)]
         on_gap: OnGap,
     },
@@ -86,22 +86,22 @@ pub enum Order {
     RemoveRelay {
         /// The relay.
         name: String,
-        /// Whether the other side need not be told.
+        /// Whether to skip the confirmation of the other side.
         #[serde(default)]
         force: bool,
     },
-    /// To go on with a relay that has stopped.
+    /// Resumes a stopped relay.
     ResumeRelay {
         /// The relay.
         name: String,
         /// Whether the record that was refused is passed over.
         #[serde(default)]
         skip: bool,
-        /// The record to go on with.
+        /// The record to continue with.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start: Option<u64>,
     },
-    /// To begin the stream to a peer anew.
+    /// Restarts the stream to a peer.
     ResetOutbox {
         /// The peer.
         peer: String,
@@ -128,7 +128,7 @@ pub enum Order {
 pub struct Sending {
     /// The application file as its user named it, for messages and for relative paths.
     pub file: String,
-    /// Its absolute path there, which tells it from other applications.
+    /// Its absolute path there, which identifies the application.
     pub origin: String,
     /// Its text.
     pub text: String,
@@ -148,7 +148,7 @@ pub struct Up {
     /// Whether functions that were deployed from another application may be changed.
     #[serde(default)]
     pub take_over: bool,
-    /// Whether it is only to be told what would be done.
+    /// Whether to return the changes without making them.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -171,7 +171,7 @@ pub struct Down {
 }
 
 impl Order {
-    /// What this JSON text asks.
+    /// The request in this JSON text.
     pub fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| Code::ManageInvalid.error(format!("the request: {error}")))
     }
@@ -211,7 +211,7 @@ pub struct RetriedDoc {
     pub before: bool,
 }
 
-/// What came of [`Order::RetryFunction`].
+/// The result of [`Order::RetryFunction`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetriedAllDoc {
     /// The first of them, at most [`RETRIED_LISTED_MAX`].
@@ -230,7 +230,7 @@ pub struct RetriedAllDoc {
     pub stopped: Option<Stopped>,
 }
 
-/// What came of [`Order::Backfill`].
+/// The result of [`Order::Backfill`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackfilledDoc {
     /// The log.
@@ -239,11 +239,11 @@ pub struct BackfilledDoc {
     pub runs: u64,
     /// The last record that was given a run; 0 if none was.
     pub upto: u64,
-    /// Records that were not there any more.
+    /// Records that were no longer kept.
     pub missing: u64,
     /// The last record that is to be given one.
     pub to: u64,
-    /// The record to go on with; none if this was all.
+    /// The record to continue with; none if this was all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
     /// Why it stopped before the end of its part.
@@ -260,7 +260,7 @@ impl BackfilledDoc {
     }
 }
 
-/// What is answered.
+/// The answer.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Managed {

@@ -1,6 +1,6 @@
-//! Files on their way to a host: each arrives in order, and counts once its content has the hash it was asked for by. They lie in a
-//! directory of their own, which goes with the connection that they came over, or once nothing more came for a while and another
-//! deployment is announced.
+//! Files that are being sent to a host: each arrives in order, and is accepted once its content has the announced hash. They are in a
+//! directory of their own, which is removed with their connection, or, after a minute without progress, when another deployment is
+//! announced.
 
 use super::bundle::{Bundle, Item};
 use crate::{Code, Error, Name, Result};
@@ -32,7 +32,7 @@ static OPEN: AtomicUsize = AtomicUsize::new(0);
 /// The connections that have announced deployments.
 static ANNOUNCED: Mutex<Vec<Weak<Mutex<Slot>>>> = Mutex::new(Vec::new());
 
-/// What was sent over one connection.
+/// The files that were sent over one connection.
 #[derive(Default)]
 pub struct Uploads(Arc<Mutex<Slot>>);
 
@@ -47,7 +47,7 @@ pub(crate) struct Slot {
 /// The files of a deployment that was announced.
 pub(crate) struct Staging {
     dir: PathBuf,
-    /// Who announced it.
+    /// The caller that announced it.
     pub principal: Principal,
     /// The functions that are to be deployed.
     pub functions: Vec<Name>,
@@ -240,7 +240,7 @@ fn make_dir(path: &Path) -> Result<()> {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What cannot be removed is removed when the next host starts.
+        // Files that cannot be removed now are removed when the next host starts.
         let _ = fs::remove_dir_all(&self.dir);
         OPEN.fetch_sub(1, Ordering::AcqRel);
     }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_of_which_nothing_comes_gives_its_place_to_others() {
+    fn a_deployment_without_progress_gives_up_its_place() {
         let dir = tempfile::tempdir().unwrap();
         let [idle, busy] = [Uploads::default(), Uploads::default()];
         for uploads in [&idle, &busy] {

@@ -1,12 +1,13 @@
 //! The workers that run the methods of user classes: threads of a pool, each with a worker of its own.
 //!
 //! ```text
-//!  Space::take_work ──> Crews::post ── a free thread, the one that ran the object last if it is free; or a new one; or the queue
-//!                            thread: begin ──> Hands::run ── its worker ──> finish
+//!  Space::take_work ──> post_steps ── a free thread, the one that ran the object last if it is free; or a new one; or the queue
+//!                            thread: begin ──> MethodWorkers::run ── its worker ──> finish
 //! ```
 //!
-//! As many steps of a pool run at once as its tasks may. A step that waits for another object does not count, so the step that it waits
-//! for has a thread, up to [`METHOD_WORKERS_MAX`] in all. A circle of steps that wait for each other is found when the call that closes it is made.
+//! At most as many steps of a pool run at once as tasks of the pool. A step that waits for another object does not count, so that the step
+//! that it waits for gets a thread, up to [`METHOD_WORKERS_MAX`] in all. A cycle of waiting steps is detected by the call that would
+//! complete it.
 
 use super::{Inner, Objects, State, task::Answer};
 use crate::Namespace;
@@ -26,7 +27,7 @@ use std::{
 
 /// How long a thread without a step keeps its worker.
 const IDLE: Duration = Duration::from_secs(60);
-/// How much longer than its method a step may take: the worker ends the method by itself first.
+/// How much longer than its method a step may take; the worker ends the method first.
 const GRACE: Duration = Duration::from_secs(1);
 /// How much longer a step may take that first loads its class.
 const LOADING: Duration = Duration::from_secs(60);
@@ -35,11 +36,11 @@ const LEASE_MS: u64 = 24 * 3_600_000;
 
 /// The log of which a worker's handler knows a step.
 const STEPS: &str = "_steps/";
-/// What a step asks for and leaves, under names that no log has.
+/// The names of a step's requests and results, which are no names of logs.
 const FIELDS: &str = "_step/fields";
 const RESULT: &str = "_step/result";
 
-// How a worker says what came of a step.
+// How a worker reports the outcome of a step.
 const RETURNED: i64 = 0;
 const RAISED: i64 = 1;
 const NOT_BEGUN: i64 = 2;
@@ -65,7 +66,7 @@ struct Running {
 
 #[derive(Default)]
 struct ClassPool {
-    /// Objects whose next step nobody has taken yet.
+    /// Objects whose next step no worker has taken yet.
     queue: VecDeque<Box<str>>,
     idle: Vec<Arc<Mailbox>>,
     threads: usize,
@@ -110,7 +111,7 @@ impl ClassPools {
         None
     }
 
-    /// A step waits for the method of another object, or for none any more.
+    /// A step waits for the method of another object, or no longer waits.
     pub fn waits(&mut self, session: &Session, key: Option<&str>) {
         if let Some(step) = self.steps.get_mut(session) {
             step.waits_for = key.map(Into::into);
@@ -157,7 +158,7 @@ impl Inner {
             .iter()
             .position(|mailbox| mailbox.next().last == key)
             .unwrap_or(class_pool.idle.len().saturating_sub(1));
-        // A step that was blocked may go on meanwhile: then a thread more than should be is at work for a while.
+        // A blocked step may continue meanwhile; then there is one active thread too many for a while.
         let busy = class_pool.threads - class_pool.idle.len();
         let may_run = busy.saturating_sub(class_pool.blocked) < class_pool.concurrency.max(1);
         if may_run && last < class_pool.idle.len() {
@@ -189,7 +190,7 @@ impl Inner {
         }
     }
 
-    /// A step begins to wait, or goes on.
+    /// A step begins to wait, or continues.
     fn block(self: &Arc<Self>, pool: &str, blocks: bool, of: &Session) {
         let mut state = self.state();
         if !blocks {
@@ -266,12 +267,12 @@ fn step(inner: &Arc<Inner>, pool: &str, key: &str, worker: &mut MethodWorker) {
     state.class_pools.steps.remove(&session);
     state.class_pools.occupied.remove(key);
     state.space.finish(&job, finished, moment);
-    // What the method has acquired and not released is free again.
+    // Locks that the method acquired and did not release are released.
     state.space.end(&session, moment);
     inner.hand_out(state);
 }
 
-/// A session that nobody else has chosen.
+/// A unique session.
 fn digest(of: &[u8]) -> Session {
     let digest = Sha256::digest(of);
     std::array::from_fn::<u8, SESSION_BYTES, _>(|at| digest[at])
@@ -290,7 +291,7 @@ fn run(inner: &Arc<Inner>, pool: &str, job: &Job, session: Session, worker: &mut
     finished_of(&result)
 }
 
-/// What a worker leaves: how it ended, the value or the exception, and the fields that changed.
+/// The result of a worker: the outcome, the value or the exception, and the changed fields.
 fn finished_of(result: &[u8]) -> Result<Finished> {
     let wrong = || Code::WorkerProtocol.error("the result of a step is not as the protocol has it");
     let elements = value::elements(result)?;
@@ -306,7 +307,7 @@ fn finished_of(result: &[u8]) -> Result<Finished> {
     Ok(Finished::Ran(answer, changed.chunks_exact(2).map(change).collect()))
 }
 
-/// What a step asks of its host.
+/// The requests of a step to its host.
 struct StepCalls<'a> {
     inner: &'a Arc<Inner>,
     pool: &'a str,

@@ -1,12 +1,12 @@
 //! Shared objects of a host: one space in its memory, the waiting calls, and the thread that ends leases.
 //!
 //! ```text
-//!  gateway ── Door::call ──┐
-//!                          ├──> Objects: one lock ── Space::call ──> answer, or a Waiting that is woken
-//!  dispatch ── a task ─────┘
+//!  gateway ── Access::call ─┐
+//!                           ├──> Objects: one lock ── Space::call ──> answer, or a Waiting that is woken
+//!  dispatch ── a task ──────┘
 //! ```
 //!
-//! A call takes its lock for as long as the method runs, which is short, and holds it for nothing else. Anyone who waits is a waker.
+//! A call holds the lock only while its method runs, which is short. Waiting calls are wakers.
 
 mod class_pool;
 mod task;
@@ -61,19 +61,19 @@ struct State {
     space: Space,
     /// The last token given out.
     token: u64,
-    /// Who waits for the answer of which call.
+    /// The waiters, by call.
     waiting: HashMap<(Session, u64), Vec<Arc<Slot>>>,
-    /// What the answers depend on that runs have given objects.
+    /// The position that values from runs in objects depend on.
     depends: Position,
-    /// Who runs the methods of user classes.
+    /// The workers for the methods of user classes.
     class_pools: ClassPools,
-    /// What is to be written of persistent objects.
+    /// The writer of persistent objects.
     writer_state: writer::Writer,
     /// The host is gone.
     closed: bool,
 }
 
-/// Where somebody finds an answer.
+/// Where a waiter finds its answer.
 #[derive(Default)]
 struct Slot {
     found: Mutex<Found>,
@@ -154,7 +154,7 @@ impl Drop for Waiting {
     }
 }
 
-/// What became of a call.
+/// The outcome of a call.
 pub enum Answered {
     /// It has its answer, and the position that is safe before that leaves.
     Now(Called, Position),
@@ -167,7 +167,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now. Tokens go on above the namespace's clock, which never goes back: so they grow also from one host to the next.
+    /// The current time. Tokens start above the namespace's clock, which never goes back, so they also grow from one host to the next.
     fn moment(&self, state: &mut State) -> Moment {
         state.token = (state.token + 1).max(self.namespace.journal().clock().get());
         Moment { now_ms: self.now_ms(), token: state.token }
@@ -188,7 +188,7 @@ impl Inner {
     /// Distributes answers, and returns the wakers to call once the lock is free.
     fn answers(&self, state: &mut State) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        // What a step released waits for the records of that step.
+        // Calls that a step released wait for the records of that step.
         let after = match state.writer_state.take(&mut state.space) {
             true => {
                 self.to_write.notify_one();
@@ -212,7 +212,7 @@ impl Inner {
 }
 
 impl Objects {
-    /// An empty space beside this namespace, and the thread that ends leases for as long as anybody has it.
+    /// An empty space for this namespace, and the thread that ends leases as long as the space is in use.
     pub fn start(namespace: Namespace) -> Result<Objects> {
         let mut state = State::default();
         writer::recover(&namespace, &mut state)?;
@@ -321,7 +321,7 @@ impl Objects {
                 if is_waiting {
                     state.waiting.entry((call.session, call.number)).or_default().push(slot.clone());
                 } else {
-                    // A refusal tells of the state, too.
+                    // A refusal reveals the state, too.
                     state.writer_state.add(after, slot.clone(), called);
                 }
                 state.space.pin(&call.session);
@@ -335,13 +335,13 @@ impl Objects {
         answered
     }
 
-    /// What leaves depends on what runs have given objects: it waits until that is safe.
+    /// An answer depends on values that runs have put into objects, and waits until these are safe.
     pub(crate) fn hold<T>(&self, answer: T, upto: Position, durability: Option<Durability>) -> Gated<T> {
         let upto = upto.max(self.inner.state().depends);
         self.gate().hold(Site::Get, answer, upto, durability)
     }
 
-    /// What a worker has learnt is safe in front of this position: so is what it tells others.
+    /// Everything that a worker has read is safe before this position, and so are the values that it passes on.
     fn depend(&self, upto: Position) {
         let mut state = self.inner.state();
         state.depends = state.depends.max(upto);
@@ -374,7 +374,7 @@ impl Objects {
     }
 }
 
-/// Ends leases until nobody has the objects any more.
+/// Ends leases until the objects are no longer in use.
 fn leases(objects: &Weak<Inner>) {
     while let Some(inner) = objects.upgrade() {
         let mut state = inner.state();
@@ -390,7 +390,7 @@ fn leases(objects: &Weak<Inner>) {
             wakers.into_iter().for_each(Waker::wake);
             continue;
         }
-        // Who opens a session or leaves one to its lease rings.
+        // Opening a session, or leaving one to its lease, notifies this.
         let pause = next.map_or(LOOK_IDLE, |next| {
             Duration::from_millis(next.saturating_sub(moment.now_ms)).clamp(LOOK_MIN, LOOK_MAX)
         });
@@ -403,7 +403,7 @@ pub(crate) fn none_here() -> Error {
     Code::ObjectCallInvalid.error("there are no shared objects here: no host runs the namespace's functions")
 }
 
-/// What a call returned or raised, as everybody is told it.
+/// The value or the exception of a call, in the form for all callers.
 pub struct Answer {
     /// Which object it was.
     pub incarnation: u64,

@@ -1,4 +1,4 @@
-//! Shared objects as tasks call them: the run is the session, so what an attempt did that is tried again counts once.
+//! Calls of shared objects by tasks: the run is the session, so the calls of a repeated attempt count once.
 
 use super::{Answered, Objects, Waiting};
 use millrace_dispatch::{Asked, Later, Objects as Callee};
@@ -215,7 +215,7 @@ impl Objects {
                 let fd = fd.map_err(|errno| Code::HostInternal.error(format!("no event descriptor: {errno}")))?;
                 let event_fd = Arc::new(EventFd(fd));
                 waiting.wake(&Waker::from(event_fd.clone()));
-                // What it may wait is told in seconds; more than a Duration holds is without end.
+                // The timeout is in seconds; one that exceeds a Duration is unlimited.
                 let wait = parsed.wait.and_then(|wait| Duration::try_from_secs_f64(wait.max(0.0)).ok());
                 let until = wait.and_then(|wait| Instant::now().checked_add(wait));
                 let pending = Pending { objects: self.clone(), waiting, event_fd, until, session, call: call.to_vec() };

@@ -4,9 +4,9 @@
 //!  a step ── its record ──> queue ── commit ──> written: the answers that wait for it go to the gate
 //! ```
 //!
-//! The steps are in the log in the order in which they were taken. Answers about a persistent object wait until its last step is written,
-//! and then at the gate until that is as durable as the namespace says. Once the log is twice as long as the objects, a snapshot goes into
-//! it between other steps, and what is in front of that is trimmed.
+//! The log has the steps in their order. Answers about a persistent object wait until its last step is written, and then at the gate until
+//! that step has the durability of the namespace. Once the log is twice as long as the objects, the thread writes a snapshot between other
+//! steps, and trims everything before the snapshot.
 
 use super::{Inner, Slot, State};
 use crate::Namespace;
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_secs(60);
 /// An answer, and the call that waits for it.
 type Late = (Arc<Slot>, Result<Called>);
 
-/// What is to be written, and who waits for it.
+/// The records to be written, and their waiters.
 #[derive(Default)]
 pub(super) struct Writer {
     queue: VecDeque<Vec<u8>>,
@@ -51,7 +51,7 @@ pub(super) struct Writer {
     safe: Position,
     /// Answers, by the number of records that have to be written before.
     late: BTreeMap<u64, Vec<Late>>,
-    /// Why nothing can be written any more.
+    /// Why nothing more can be written.
     failure: Option<Error>,
     /// The number of the log's newest record when the host started.
     base: u64,
@@ -93,7 +93,7 @@ impl Writer {
         self.late.entry(after).or_default().push((slot, called));
     }
 
-    /// Why no persistent object can be called any more.
+    /// Why persistent objects can no longer be called.
     pub fn check(&self) -> Result<()> {
         self.failure.clone().map_or(Ok(()), Err)
     }
@@ -211,7 +211,7 @@ fn may_pass(error: &Error) -> bool {
     matches!(error.code(), Code::DiskFull | Code::ReadOnly | Code::JournalFull | Code::Busy)
 }
 
-/// Writes until nobody has the objects any more.
+/// Writes until the objects are no longer in use.
 pub(super) fn write(objects: &Weak<Inner>) {
     while let Some(inner) = objects.upgrade() {
         let mut state = inner.state();

@@ -27,7 +27,7 @@ struct CorrectionDoc {
     value: JsonBytesRead,
 }
 
-/// What may be asked.
+/// The kinds of requests.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 enum AskDoc {
@@ -79,29 +79,29 @@ pub struct NewCode {
     pub append_new: bool,
 }
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Debug)]
 pub enum Ask {
     /// To open a repair and replay what depends on it.
     Open(Request),
-    /// To open one that gives a function other code. Only where the namespace's files are: nobody deploys code from afar.
+    /// Opens a repair that replaces a function's code. Only for callers with the namespace's files, because a host accepts no code for a repair.
     Code(NewCode),
-    /// To amend records, which becomes a repair when the policy of their log says so.
+    /// Amends records, which become a repair by the policy of their log.
     Amend(Amendments),
-    /// To go on with one that was stopped.
+    /// Resumes a stopped repair.
     Run(u64),
     /// To apply it.
     Apply(u64),
-    /// To take it back, for this reason.
+    /// Rolls it back, for this reason.
     Rollback(u64, String),
     /// To give it up.
     Abandon(u64),
-    /// To give up what it would take to take it back.
+    /// Frees the data that a rollback would need.
     Close(u64),
 }
 
 impl Ask {
-    /// What this JSON text asks.
+    /// The request in this JSON text.
     pub fn parse(text: &str) -> Result<Self> {
         let invalid = |error: &dyn std::fmt::Display| Code::CorrectionInvalid.error(format!("the request: {error}"));
         let ask: AskDoc = serde_json::from_str(text).map_err(|error| invalid(&error))?;
@@ -208,7 +208,7 @@ impl Ask {
         Ok(logs)
     }
 
-    /// Asks it. What is answered then: what the host does about it comes later.
+    /// Makes the request. The answer is the state at that moment; the host acts on the request later.
     pub fn ask(self, namespace: &Namespace) -> Result<Reported> {
         let number = match self {
             Ask::Amend(amendments) => return amend(namespace, &amendments).map(Reported::Amended),
@@ -224,7 +224,7 @@ impl Ask {
     }
 }
 
-/// What is answered to those who ask something of repairs.
+/// The answer to a request about repairs.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Reported {
@@ -237,7 +237,7 @@ pub enum Reported {
 /// Brings the new code of a function into the namespace, checks it, and opens the repair. Its number.
 fn replace(namespace: &Namespace, asked: NewCode) -> Result<u64> {
     let NewCode { function: name, source, since, reason, append_new } = asked;
-    // Until a repair names it, nothing else says that the code is needed.
+    // Until a repair names it, only this keeps the code from being removed.
     let _lock = functions::StoreLock::shared(namespace.dir())?;
     let catalog = namespace.journal().catalog()?;
     let function = catalog.function(&name).ok_or_else(|| no_function(&name))?;
@@ -256,7 +256,7 @@ fn take_back(namespace: &Namespace, number: u64, reason: String) -> Result<u64> 
     let Some(before) = applied.replaced()?.filter(|_| applied.phase == Phase::Applied) else {
         return undo(namespace, number, reason);
     };
-    // Until the other repair is open, nothing else keeps the code: a definition does not name it any more.
+    // Until the other repair is open, only this keeps the code from being removed, because no definition names it any longer.
     let _lock = functions::StoreLock::shared(namespace.dir())?;
     functions::check_code(namespace.dir(), &before.code)
         .map_err(|error| error.within(format!("the code of function '{}' before repair {number}", before.spec.name)))?;
@@ -294,7 +294,7 @@ pub fn is_moving(repair: &Repair) -> bool {
 pub struct Page {
     /// The changes: `log`, `seqno`, and `old` and `new` with the bytes, left out where there is no record.
     pub changes: Vec<Value>,
-    /// How many changes to pass over to go on; none if these are all.
+    /// How many changes the next request has to skip; none if these are all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }

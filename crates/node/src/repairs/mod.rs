@@ -1,4 +1,4 @@
-//! Repairs: the host replays and applies what is asked for, in a thread of its own; without a host, the caller does it here.
+//! Repairs: the host replays and applies requested repairs in a thread of its own; without a host, the caller does so.
 
 mod ask;
 
@@ -63,12 +63,12 @@ impl Repairer {
         Ok(Self { namespace, stop, thread: Some(thread) })
     }
 
-    /// Goes no further, and returns once nothing is written any more.
+    /// Stops, and returns once nothing more is written.
     pub fn stop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             self.namespace.journal().wake();
-            // A panic there has been reported, and stopping goes on.
+            // A panic there has been reported, and stopping continues.
             let _ = thread.join();
         }
     }
@@ -85,7 +85,7 @@ fn look(namespace: &Namespace, environment: &Environment, stop: &AtomicBool) {
     let mut attempts = Attempts::default();
     note_phases(namespace, &mut phases);
     while !stop.load(Ordering::Acquire) {
-        // Anyone who asks for something wakes everybody behind it.
+        // A request wakes all waiters.
         let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
         match noted {
             // It only sleeps, unless amendments are due.
@@ -138,8 +138,8 @@ pub fn verify(namespace: &Namespace, most: usize) -> Result<BTreeMap<String, Ver
     millrace_repair::verify(namespace, most, &mut Functions(Again::new(namespace, environment)))
 }
 
-/// Does what repairs wait for in this process, in the place of a host; an error if there is one. `progress` hears of replays: the
-/// repair, what was done, how many runs were looked at, and how many there are.
+/// Executes pending requests about repairs in this process, in place of a host; an error if a host runs. `progress` gets the repair, the
+/// step, how many runs were examined, and how many there are.
 pub fn here(namespace: &Namespace, progress: &mut dyn FnMut(u64, &Counts, usize, usize)) -> Result<()> {
     let _lock = holder::lock(namespace.dir())?;
     let secrets: Arc<dyn millrace_dispatch::SecretStore> =

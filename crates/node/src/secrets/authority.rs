@@ -4,8 +4,8 @@
 //!  "MRAUTH1\n" (8)  id (8)  n (1)  n × (generation (2)  key (32))  SHA-256 of all before (32)
 //! ```
 //!
-//! It is made when it is first needed. Backups do not have it, and neither do namespaces that were restored or salvaged: a copy makes
-//! one of its own, so that capabilities of the original mean nothing there.
+//! It is created when it is first needed. Backups do not contain it, and neither do restored or salvaged namespaces: a copy creates its
+//! own, so that capabilities of the original are invalid there.
 
 use super::files::Folder;
 use millrace_wire::{
@@ -24,7 +24,7 @@ const CHECKSUM_BYTES: usize = 32;
 /// Most generations whose capabilities are valid at once.
 pub const GENERATIONS_MAX: usize = 4;
 
-/// Who issues the capabilities of a namespace.
+/// The issuer of a namespace's capabilities.
 #[derive(Debug)]
 pub struct Authority {
     id: AuthorityId,
@@ -53,7 +53,7 @@ impl Authority {
         }
     }
 
-    /// The authority of the namespace in `dir`; one is made if it has none yet.
+    /// The authority of the namespace in `dir`, created if it has none yet.
     pub fn ensure(dir: &Path) -> Result<Self> {
         let folder = Folder::open(dir)?;
         if let Some(authority) = Self::read(&folder)? {

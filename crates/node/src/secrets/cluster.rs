@@ -22,12 +22,12 @@ const NAME: &str = "cluster";
 const MAGIC: &[u8; 8] = b"MRCLUS1\n";
 const CONTENT_BYTES: usize = 8 + 8 + 32;
 const BYTES: usize = CONTENT_BYTES + 32;
-/// What the text of a secret begins with, so that scanners for leaked secrets find it.
+/// The prefix of a secret's text, so that scanners for leaked secrets find it.
 const TEXT_PREFIX: &str = "mrc1_";
 /// Its key has one generation.
 pub(super) const GENERATION: u16 = 1;
 
-/// What the hosts of a cluster prove themselves with.
+/// The secret with which the hosts of a cluster authenticate.
 pub struct ClusterSecret {
     id: AuthorityId,
     key: Key,
@@ -59,7 +59,7 @@ impl ClusterSecret {
         &self.key
     }
 
-    /// What a host of the cluster shows to the others.
+    /// The capability that a host of the cluster presents to the others.
     pub fn token(&self) -> Result<Token> {
         let rights = [Right::Link].into_iter().collect();
         let rules =

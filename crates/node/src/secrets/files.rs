@@ -45,7 +45,7 @@ fn io_failed(path: &Path, error: &std::io::Error) -> Error {
         .map_or_else(|| Code::Io.error(format!("'{}': {error}", path.display())), |errno| failed(path, errno))
 }
 
-/// Why a file may not be trusted: whoever could write it chose the keys, and whoever could read it has them.
+/// Why a file must not be trusted: a user who could write it could choose the keys, and a user who could read it knows them.
 fn check_file(path: &Path, stat: &Stat, uid: u32) -> Result<()> {
     let path = path.display();
     let mode = stat.st_mode & MODE_BITS;
@@ -90,7 +90,7 @@ fn make(path: &Path, above: &Path) -> Result<()> {
     }
 }
 
-/// A folder that nobody else can have touched; `None` if there is none.
+/// A folder that no other user can have changed; `None` if it does not exist.
 fn unlocked(path: &Path) -> Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = match fs::open(path, flags, Mode::empty()) {
@@ -107,15 +107,15 @@ fn unlocked(path: &Path) -> Result<Option<File>> {
 }
 
 impl Folder {
-    /// Opens the folder of the namespace in `dir`, which is made if need be, and waits until no other process has it.
+    /// Opens the folder of the namespace in `dir`, creates it if necessary, and waits until no other process has it open.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(FOLDER);
         make(&path, dir)?;
         Self::existing(dir)?.ok_or_else(|| failed(&path, Errno::NOENT))
     }
 
-    /// The folder of functions' secrets, which is made if `make` says so; `None` if there is none. Nobody is kept from the folder
-    /// around it.
+    /// The folder of functions' secrets, which is created if `make` is set; `None` if it does not exist. The folder around it is not
+    /// locked.
     pub fn functions(dir: &Path, make: bool) -> Result<Option<Self>> {
         let around = dir.join(FOLDER);
         let path = around.join(FUNCTIONS);
@@ -159,7 +159,7 @@ impl Folder {
         }
     }
 
-    /// The bytes of a file, or `None` if there is none.
+    /// The bytes of a file; `None` if it does not exist.
     pub fn read(&self, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>> {
         let path = self.path.join(name);
         // A FIFO would keep an opener waiting.
@@ -185,7 +185,7 @@ impl Folder {
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let (path, new) = (self.path.join(name), format!("{name}.new"));
         let fail = |error| failed(&path, error);
-        // A process that was killed may have left one; the folder is locked, so nobody else writes it.
+        // A killed process may have left one; the folder is locked, so no other process writes it.
         match fs::unlinkat(&self.dir, &new, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(fail(error)),

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the name of a secret's file ends in; what is being replaced has another name, which no secret can have.
+/// The extension of a secret's file; a file that is being replaced has another name, which no secret can have.
 const SUFFIX: &str = ".secret";
 /// How long a value may be.
 const VALUE_BYTES: RangeInclusive<usize> = 1..=48 << 10;

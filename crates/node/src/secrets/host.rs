@@ -1,4 +1,4 @@
-//! The key that a host shows over TLS, and clients to hosts: a P-256 key and a certificate for it.
+//! The key of a host in TLS, and of clients: a P-256 key and a certificate for it.
 //!
 //! The certificate is self-signed: clients pin the SHA-256 of the public key, which therefore stays the same when the certificate is
 //! renewed. The file has the certificate and the key in DER, each behind its length.

@@ -1,4 +1,4 @@
-//! The keys and revocations that capabilities are verified with: as of one moment, or as they are now.
+//! The keys and revocations for verifying capabilities: as of one moment, or the current ones.
 
 use super::{
     authority::{Authority, random, random_id},
@@ -85,7 +85,7 @@ pub struct LiveKeys {
 }
 
 struct Read {
-    /// What was read, once anything was.
+    /// The keys, once they were read.
     keys: Option<Arc<NamespaceKeys>>,
     version: u64,
     epoch: u64,
@@ -93,7 +93,7 @@ struct Read {
 }
 
 impl LiveKeys {
-    /// Those of this namespace. But for the cluster's, nothing is read before somebody shows a capability.
+    /// The keys of this namespace. Except for the cluster's, nothing is read before a client presents a capability.
     pub fn new(namespace: Namespace) -> Result<Self> {
         let own = Arc::new(Own { id: AuthorityId(random_id()?), key: Key::new(&*random()?) });
         let cluster = ClusterSecret::load(namespace.dir())?.map(Arc::new);
@@ -104,7 +104,7 @@ impl LiveKeys {
     ///
     /// # Errors
     ///
-    /// They cannot be read. Nobody may act with what they were before.
+    /// The keys cannot be read. The earlier keys must not be used instead.
     pub fn current(&self) -> Result<Arc<NamespaceKeys>> {
         let version = version(&self.namespace)?;
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! What must stay secret: the authority that issues capabilities. It is in `NAMESPACE/secrets/`, apart from the journal, and no
-//! backup has it. Revocations are no secret; they are in the journal.
+//! The secrets of a namespace: among them the authority that issues capabilities. They are in `NAMESPACE/secrets/`, outside the journal,
+//! and in no backup. Revocations are not secret; they are in the journal.
 //!
 //! A host verifies with [`LiveKeys`], which follow rotations and revocations; `millrace_wire::token` says what a capability permits.
 

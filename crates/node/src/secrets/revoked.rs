@@ -1,7 +1,7 @@
 //! Revocations: the ids of capabilities that end before they expire, in the log `_revoked`.
 //!
-//! A record says an id, and until when it must be kept: the capability would have expired by then. The log's history is twice as long
-//! as the list may be. When it is full, what still counts is appended again before the oldest records leave it.
+//! A record has an id, and the time until which it must be kept: by then the capability would have expired. The log's history is twice the
+//! maximum length of the list. When it is full, revocations that are still needed are appended again before the oldest records leave it.
 
 use crate::audit::{Act, Audited};
 use millrace_journal::{Durability, Log};
@@ -51,7 +51,7 @@ pub(super) fn version(namespace: &Namespace) -> Result<u64> {
     Ok(namespace.journal().catalog()?.log(LOG).map_or(0, Log::latest))
 }
 
-/// The revocations that count, and until when each does; `None` is for ever.
+/// The revocations, and until when each is kept; `None` means forever.
 pub type Revoked = BTreeMap<TokenId, Option<u32>>;
 
 /// Seconds since 1970 by this machine's clock.
@@ -68,7 +68,7 @@ fn read(namespace: &Namespace, now_s: u32) -> Result<Revoked> {
     while next <= latest {
         match namespace.journal().get(log, next, &mut payload) {
             Ok(_) => {}
-            // What leaves the history was appended again behind `latest`, or counts no more.
+            // Records that leave the history were appended again after `latest`, or are no longer needed.
             Err(error) if error.code() == Code::BelowHistory => return read(namespace, now_s),
             Err(error) => return Err(damaged(next, &error)),
         }
@@ -105,7 +105,7 @@ fn append(namespace: &Namespace, rows: &[Row], line: Option<&Audited>) -> Result
         }
         line.map_or(Ok(()), |line| line.note(tx))
     })?;
-    // The caller may rely on it: it is on disk, whatever the namespace's durability.
+    // A revocation is always flushed to disk, whatever the namespace's durability.
     namespace.settle(Site::AppendBatch, committed.end, Some(Durability::Disk))
 }
 

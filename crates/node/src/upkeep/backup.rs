@@ -7,8 +7,8 @@
 //!  functions/<sha256>/  code
 //! ```
 //!
-//! A backup is not a namespace: nothing opens it but [`restore`], which makes another namespace of it, and a look at what is
-//! in it, which also tells what is damaged and saves the rest.
+//! A backup is not a namespace: only [`restore`], which creates another namespace from it, and the check, which reports damage and salvages
+//! the rest, can open it.
 
 use super::inspect::{Inspection, examine_with};
 use crate::{Namespace, functions, links::Links};
@@ -30,7 +30,7 @@ const HEAD: &str = "BACKUP";
 const MAGIC: &str = "millrace-backup 1";
 const MANIFEST: &str = "manifest.saved";
 const JOURNAL: &str = "journal";
-/// What a namespace's files are called in a backup.
+/// The names of a namespace's files in a backup.
 const NAMES: &[(&str, &str)] = &[("segments", JOURNAL), ("manifest", MANIFEST)];
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -38,7 +38,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// What is in the head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backup {
-    /// The namespace it was made of.
+    /// The original namespace.
     pub namespace: String,
     /// Its epoch.
     pub epoch: u32,
@@ -63,14 +63,14 @@ fn unless_said() -> bool {
     true
 }
 
-/// What a backup came to.
+/// The result of a backup.
 #[derive(Clone, Debug)]
 pub struct BackupDone {
     /// The head.
     pub head: Backup,
     /// Bytes written.
     pub bytes: u64,
-    /// What a look at it found. Damaged records come from the namespace itself.
+    /// The findings of its verification. Damaged records come from the namespace itself.
     pub found: Inspection,
 }
 
@@ -233,7 +233,7 @@ impl Backup {
         serde_json::from_slice(body).map_err(damaged)
     }
 
-    /// Verifies every file and all code; returns what is not as it was written.
+    /// Verifies every file and all code; returns the differences from what was written.
     fn verify(&self, from: &Path, progress: &mut dyn FnMut(u64, u64)) -> Vec<Error> {
         let total = self.files.values().map(|(bytes, _)| bytes).sum();
         let mut done = 0;
@@ -279,13 +279,13 @@ pub(super) fn is_backup(dir: &Path) -> bool {
     !is_namespace && (dir.join(HEAD).exists() || dir.join(MANIFEST).exists() || has_journal())
 }
 
-/// A look at what is in a backup, whatever state it is in.
+/// Reads a backup, whatever its state.
 pub(super) fn view(dir: &Path) -> Result<Namespace> {
     let tail = Backup::read(dir).map_or(0, |head| head.tail);
     Ok(Namespace::over(Journal::view_copy(dir, NAMES, tail)?))
 }
 
-/// What of a backup is not as it was written.
+/// The damaged parts of a backup.
 pub(super) fn faults(dir: &Path, progress: &mut dyn FnMut(u64, u64)) -> Vec<Error> {
     match Backup::read(dir) {
         Ok(head) => head.verify(dir, progress),

@@ -8,15 +8,15 @@ use millrace_namespace::{FOLDER, holes, journal_dir};
 use millrace_wire::{Error, Name, Result};
 use std::{collections::BTreeMap, path::Path};
 
-/// What a namespace still has when it has lost its manifest.
+/// The remaining data of a namespace without its manifest.
 const SEGMENTS: &str = "segments";
 
-/// What a look at a whole namespace found.
+/// The findings of a verification.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     /// Its journal.
     pub journal: CheckReport,
-    /// What of a backup is not as it was written.
+    /// The damaged parts of a backup.
     pub files: Vec<Error>,
     /// What replaces the lost parts of its manifest and its definitions.
     pub rebuilt: Option<Rebuilt>,
@@ -44,7 +44,7 @@ impl Inspection {
     }
 }
 
-/// A look at the namespace in `dir`, which nobody has open, or at a backup; nothing of it changes.
+/// Reads the namespace in `dir`, which no process may have open, or a backup, without changing it.
 pub fn view(dir: &Path) -> Result<Namespace> {
     crate::check_directory(dir)?;
     if backup::is_backup(dir) {
@@ -55,13 +55,13 @@ pub fn view(dir: &Path) -> Result<Namespace> {
     Ok(Namespace::over(Journal::view(if is_lost_within { &inner } else { &found })?))
 }
 
-/// Verifies everything. `progress` is told bytes done and bytes in all.
+/// Verifies everything. `progress` gets the verified bytes and the total.
 pub fn examine(namespace: &Namespace, progress: &mut dyn FnMut(u64, u64)) -> Result<Inspection> {
     let files = if backup::is_backup(namespace.dir()) { backup::faults(namespace.dir(), progress) } else { Vec::new() };
     examine_with(namespace, files, progress)
 }
 
-/// The same, when it is known already what of a backup's files is not as it was written.
+/// The same, if the damaged files of a backup are already known.
 pub(super) fn examine_with(
     namespace: &Namespace,
     files: Vec<Error>,
@@ -83,7 +83,7 @@ pub(super) fn examine_with(
     Ok(Inspection { journal: report, files, rebuilt, holes, lost, missing, missing_runs, functions: faulty })
 }
 
-/// What was saved of a damaged namespace, and what was not.
+/// The salvaged and the lost parts of a damaged namespace.
 #[derive(Clone, Debug)]
 pub struct Saved {
     /// Entries and records.

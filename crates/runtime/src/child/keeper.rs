@@ -1,8 +1,7 @@
 //! The thread that starts long-lived children.
 //!
-//! The kernel sends a child its parent-death signal when the *thread* that started it ends. Executors move between
-//! threads that come and go, so children that outlive a run are started here, on a thread that lives as long as the
-//! process.
+//! The kernel sends a child its parent-death signal when the *thread* that started it ends. Executors move between short-lived threads, so
+//! children that outlive a run are started here, on a thread that runs as long as the process.
 
 use std::{
     panic,

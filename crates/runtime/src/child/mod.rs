@@ -1,8 +1,7 @@
 //! Child processes: started without copying this process, bounded, and gone when this process is.
 //!
-//! Every child leads a process group of its own, so that what it starts can be ended with it, and gets SIGKILL when the
-//! thread that started it ends ([`keeper`] is a thread that does not). Its environment is scrubbed, and of our
-//! descriptors it has only those it is given.
+//! Every child leads a process group of its own, so that what it starts can be ended with it, and gets SIGKILL when the thread that started
+//! it ends ([`keeper`] is a thread that does not). Its environment is cleared, and it inherits only the descriptors that are passed to it.
 
 mod environment;
 mod keeper;
@@ -44,7 +43,7 @@ pub(crate) fn null() -> Result<OwnedFd> {
     null.map(OwnedFd::from).map_err(|e| crate::Code::SpawnFailed.error(format!("cannot open /dev/null: {e}")))
 }
 
-/// The same, with which the kernel tells of the first bytes who sent them: see [`sender`].
+/// The same; the kernel also reports the sender of the first bytes: see [`sender`].
 pub(crate) fn named_channel() -> Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = channel(SocketType::STREAM)?;
     rustix::net::sockopt::set_socket_passcred(&ours, true).map_err(no_descriptor)?;

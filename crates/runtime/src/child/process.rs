@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// What a pipe holds on Linux.
+/// The capacity of a pipe on Linux.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// How a process ended.
@@ -101,8 +101,8 @@ impl Drop for Child {
     }
 }
 
-/// Kills a process and every process of the group that it leads. A pidfd means the one process it was opened for, whoever
-/// has its pid by now.
+/// Kills a process and every process of the group that it leads. A pidfd always refers to the process that it was opened for, even if its
+/// pid was reused.
 pub(crate) fn kill_group(leader: BorrowedFd<'_>) {
     if system::kill_group(leader).is_err()
         && let Some(pid) = pid_of(leader)
@@ -110,7 +110,7 @@ pub(crate) fn kill_group(leader: BorrowedFd<'_>) {
         // A kernel before 6.9 knows no group by a pidfd. A process that has not been reaped keeps its pid.
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     }
-    // One that leads no group. It fails if there is none any more, which is what is wanted.
+    // For one that leads no group. It fails if the process no longer exists, which is fine.
     let _ = rustix::process::pidfd_send_signal(leader, Signal::KILL);
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn pid_of(pidfd: BorrowedFd<'_>) -> Option<Pid> {
     Pid::from_raw(pid.trim().parse().ok().filter(|pid| *pid > 0)?)
 }
 
-/// A pidfd of the process with this pid, provided that `parent` is its parent: whoever else has the pid is not taken for it.
+/// A pidfd of the process with this pid, provided that `parent` is its parent, so that a process that reused the pid is not mistaken for it.
 pub(crate) fn child_of(parent: BorrowedFd<'_>, pid: Pid) -> Option<OwnedFd> {
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;

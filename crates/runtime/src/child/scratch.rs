@@ -1,7 +1,7 @@
-//! A worker's working directory: it shows the function's code, takes what the worker writes, and vanishes with it.
+//! A worker's working directory: contains the function's code and the files that the worker writes, and is removed with the worker.
 //!
-//! Directories are real, files are links to those of the code. So relative names of the code's files can be read, and what a
-//! function makes stands here, not among its code.
+//! Its directories are real, and its files are links to those of the code. So a function can read the files of its code by relative names,
+//! and files that it creates are here, not among its code.
 
 use crate::{Code, Error, Result};
 use std::{
@@ -45,7 +45,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// One that somebody else made, and removes.
+    /// A directory that another component creates and removes.
     pub(crate) fn removed_by(path: PathBuf, remove: impl FnOnce() + Send + 'static) -> Self {
         Self { path, remove: Some(Box::new(remove)) }
     }
@@ -59,7 +59,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         match self.remove.take() {
             Some(remove) => remove(),
-            // What cannot be removed now is removed when the next host starts.
+            // Files that cannot be removed now are removed when the next host starts.
             None => drop(fs::remove_dir_all(&self.path)),
         }
     }

@@ -1,7 +1,7 @@
 //! Starts a process as `posix_spawn` does: the child shares our memory until it executes its program.
 //!
-//! `fork` would copy the page tables of a host that maps a whole journal, and make every page it writes meanwhile a
-//! fault. `posix_spawn` itself cannot bound memory, nor tie the child's life to ours.
+//! `fork` would copy the page tables of a host that maps a whole journal, and each page that the host writes meanwhile would fault.
+//! `posix_spawn` itself can neither limit memory nor end the child with its parent.
 
 use super::{Environment, environment::cstring, process::Child};
 use crate::{Code, Error, Result};
@@ -17,7 +17,7 @@ use std::{
     ptr,
 };
 
-/// What is to be started.
+/// The program to start.
 pub(crate) struct Plan<'a> {
     /// The program's file, absolute.
     pub(crate) program: &'a Path,
@@ -39,7 +39,7 @@ const DESCRIPTOR_MIN: c_int = 10;
 /// Linux has signals 1 to 64.
 const SIGNAL_MAX: c_int = 64;
 
-/// What the child reads, and its answer. All of it is prepared before, since the child must not allocate.
+/// The data for the child, and its answer. Everything is prepared before, because the child must not allocate.
 struct Shared {
     program: *const c_char,
     arguments: *const *const c_char,

@@ -42,7 +42,7 @@ impl Cgroup {
             Parents::V1 { memory: memory_at, pids } => {
                 let group = made.add(&memory_at, &name)?;
                 write(&group.join("memory.limit_in_bytes"), &memory)?;
-                // What is swapped counts only where the kernel counts it.
+                // Swapped memory counts only if the kernel accounts for it.
                 let _ = fs::write(group.join("memory.memsw.limit_in_bytes"), &memory);
                 if let Some(pids) = pids {
                     write(&made.add(&pids, &name)?.join("pids.max"), &processes)?;
@@ -58,7 +58,7 @@ impl Cgroup {
         Ok(made)
     }
 
-    /// Puts a process into the groups, and so whatever it starts.
+    /// Puts a process, and so all its children, into the groups.
     pub(super) fn take(&self, pid: u32) -> Result<(), String> {
         self.0.iter().try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
     }
@@ -96,7 +96,7 @@ fn sweep(parent: &Path) {
         let of = name.to_str().and_then(owner);
         of.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
     });
-    // What cannot be removed now is found by the next host.
+    // Groups that cannot be removed now are removed by the next host.
     left.for_each(|group| drop(fs::remove_dir(group.path())));
 }
 

@@ -1,4 +1,4 @@
-//! The last steps of a process before it executes a function's program: each takes something away for good.
+//! The last steps of a process before it executes a function's program: each removes a right permanently.
 
 use super::{
     defence::Defence,
@@ -41,7 +41,7 @@ pub(super) fn limits(plan: &Plan, start: &Start) -> Attempt<()> {
     if stands(Defence::Temporary) {
         limits.push((Resource::Fsize, FILE_MAX_BYTES));
     }
-    // It counts per user: without a user of its own it would count what everybody else runs.
+    // The limit counts per user: without a user of its own, it would include the processes of all others.
     if plan.namespaces && stands(Defence::ProcessLimit) {
         limits.push((Resource::Nproc, PROCESSES_MAX));
     }

@@ -1,4 +1,4 @@
-//! The defences of a sandbox, each by its name, so that tests can take one out and see the attack succeed.
+//! The defences of a sandbox, by name, so that tests can remove one and verify that the attack then succeeds.
 
 /// One defence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

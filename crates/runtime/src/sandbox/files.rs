@@ -23,11 +23,11 @@ pub(super) const WORK: &str = "/work";
 const SECRETS: &str = "/run/secrets";
 /// More than they can have.
 const SECRETS_SIZE: &CStr = c"size=8m,nr_inodes=128,mode=755";
-/// What each of the directories that a function can write may hold.
+/// The limits of each directory that a function can write to.
 const TEMPORARY: &CStr = c"size=64m,nr_inodes=4096,mode=1777";
 const TEMPORARY_UNBOUNDED: &CStr = c"mode=1777";
 const ROOT: &CStr = c"size=1m,nr_inodes=4096,mode=755";
-/// Programs, libraries, and what the loader and libraries read. What is missing here is missing there.
+/// Programs, libraries, and the files that the loader and libraries read. Files that are missing on the host are missing in the sandbox.
 const SYSTEM: [&str; 21] = [
     "/usr",
     "/bin",
@@ -51,7 +51,7 @@ const SYSTEM: [&str; 21] = [
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
 ];
-/// What else a function needs that may use the network.
+/// Additional files for a function that may use the network.
 const NETWORK: [&str; 4] = ["/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf", "/etc/gai.conf"];
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 const LINKS: [(&str, &str); 4] = [
@@ -65,7 +65,7 @@ const GROUPS: &str = "root:x:0:\nfunction:x:1000:\n";
 
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID;
 
-/// What of the host's file system is shown under its own name.
+/// Files of the host that are visible under their own paths.
 pub(super) fn is_shown(path: &Path) -> bool {
     SYSTEM.iter().any(|shown| path.starts_with(shown))
 }
@@ -124,7 +124,7 @@ pub(super) fn change_root(plan: &Plan, shown: &Secrets, owner: Option<u32>) -> A
     }
     rustix::process::chdir("/new").step("chdir to the new root")?;
     rustix::process::pivot_root(".", ".").step("pivot_root")?;
-    // What was the root is mounted over the new one now, and is where this process stands.
+    // The old root is now mounted over the new one, and is this process's working directory.
     rustix::mount::unmount(".", UnmountFlags::DETACH).step("unmount the old root")?;
     rustix::process::chdir("/").step("chdir /")?;
     system::restrict_mount(Path::new("/"), READ_ONLY, false).step("make the root directory read-only")
@@ -203,7 +203,7 @@ fn devices() -> Attempt<()> {
     Ok(())
 }
 
-/// Shows the processes of the sandbox. In containers whose /proc is masked the kernel refuses it: then there is none.
+/// Mounts /proc of the sandbox. In containers whose /proc is masked, the kernel refuses it; then there is none.
 fn processes(bounded: bool) -> Attempt<()> {
     let at = new(Path::new("/proc"));
     fs::create_dir_all(&at).step("make /proc")?;

@@ -51,7 +51,7 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub struct SandboxSpec {
     /// The directory of its code.
     pub code: PathBuf,
-    /// Where working directories are made if the sandbox has no root directory of its own.
+    /// The parent of working directories if the sandbox has no root directory of its own.
     pub scratch: PathBuf,
     /// Its program, as in [`crate::ProcessSpec::command`] or [`crate::PythonSpec::python`].
     pub program: PathBuf,
@@ -61,9 +61,9 @@ pub struct SandboxSpec {
     pub network: bool,
     /// How many workers it may have at once.
     pub workers: u32,
-    /// What each of them may use.
+    /// The limits of each of them.
     pub limits: Limits,
-    /// What it is shown besides.
+    /// Additional visible files.
     pub secrets: Arc<Secrets>,
 }
 
@@ -110,7 +110,7 @@ impl Sandbox {
         let cgroup = match bounded.then(|| Cgroup::new(memory)) {
             None => None,
             Some(Ok(cgroup)) => Some(cgroup),
-            // Where the host has no groups to give, the level says so; where it had, a function is not started without.
+            // If the host has no cgroups, the level reports it; if it has, a function is not started without one.
             Some(Err(_)) if self.isolation.level() < Level::Full => None,
             Some(Err(why)) => return Err(Code::SpawnFailed.error(format!("the limits of a sandbox: {why}"))),
         };
@@ -240,7 +240,7 @@ pub(super) struct Running {
     _bounds: Bounds,
 }
 
-/// What holds and counts the processes of a sandbox from outside, for as long as it runs.
+/// The cgroups of a sandbox, for as long as it runs.
 #[derive(Default)]
 pub(super) struct Bounds {
     cgroup: Option<Cgroup>,
@@ -249,7 +249,7 @@ pub(super) struct Bounds {
 
 struct Conversation {
     supervisor: Child,
-    /// Gone once an answer did not come: then nothing is asked any more.
+    /// None after a missing answer: then no more requests are sent.
     control: Option<OwnedFd>,
 }
 
@@ -361,7 +361,7 @@ impl Drop for Running {
         readable(conversation.supervisor.pidfd(), ENDING);
         conversation.supervisor.end();
         if let Some(work) = &self.work {
-            // What cannot be removed now is removed when the next host starts.
+            // Files that cannot be removed now are removed when the next host starts.
             let _ = fs::remove_dir_all(work);
         }
     }

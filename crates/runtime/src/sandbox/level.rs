@@ -60,9 +60,9 @@ impl FromStr for Level {
 /// Something that this machine does not give, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortcoming {
-    /// What is missing, and why.
+    /// The missing isolation, and the reason.
     pub cause: String,
-    /// What gives it.
+    /// How to enable it.
     pub remedy: &'static str,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Plan {
     pub(super) code: PathBuf,
     /// Where working directories stand, if it has no root directory of its own.
     pub(super) work: PathBuf,
-    /// What of the host's files is shown, besides programs and libraries.
+    /// The visible files of the host, besides programs and libraries.
     pub(super) shown: Vec<PathBuf>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Start {
     pub(super) memory_max_bytes: u64,
 }
 
-/// What a host asks for once the sandbox is there.
+/// Requests of a host once the sandbox runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Directory,
@@ -59,10 +59,10 @@ pub(super) enum Request {
     End(u32),
 }
 
-/// What the supervisor answers.
+/// Answers of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// What was asked for is done; what the number and the path mean depends on the request.
+    /// The request was executed; the meaning of the number and the path depends on it.
     Done { number: u32, path: PathBuf },
     /// This step failed, with this errno.
     Failed { step: String, errno: i32 },

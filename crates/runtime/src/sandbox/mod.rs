@@ -5,8 +5,8 @@
 //!        level, cause, remedy         supervisor: `millrace __sandbox`
 //! ```
 //!
-//! A sandbox is made with its first process and recreated after it ended. Its supervisor ([`supervise`]) is a program of ours that
-//! is executed, so that nothing of the host's is in it; a warm worker talks to the host directly, as it would without.
+//! A sandbox is created with its first process and recreated after it has ended. Its supervisor ([`supervise`]) is this program, executed
+//! anew, so that it contains nothing of the host's memory; a warm worker talks to the host directly, as it does without a sandbox.
 
 mod cgroup;
 mod confine;

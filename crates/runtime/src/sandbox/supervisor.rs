@@ -1,12 +1,12 @@
-//! `millrace __sandbox`: makes one sandbox, starts processes in it, and reaps them. It runs as long as the host wants it to.
+//! `millrace __sandbox`: creates one sandbox, starts processes in it, and reaps them, until the host ends it.
 //!
 //! ```text
 //! host --exec--> outer: namespaces --fork--> init (pid 1): root directory, identity --fork--> a function's processes
 //! ```
 //!
-//! It is a program of its own, started without threads, keys or maps of the host's, so that nothing of these can be found in it. It
-//! dies with the host, and all processes of the sandbox with it. What its processes can reach of it: nothing, it cannot be
-//! traced or signalled, and takes requests from its channel only.
+//! It is a separate program without the host's threads, keys or mappings, so a function cannot find any of them in it. It ends with the
+//! host, and all processes of the sandbox end with it. The functions' processes can neither trace nor signal it, and it accepts requests
+//! from its channel only.
 
 use super::{
     confine,
@@ -40,12 +40,12 @@ use std::{
 
 /// The first user id of functions on a host that runs as root; each sandbox has the one of its supervisor's pid above it.
 const FIRST_UID: u32 = 0x7000_0000;
-/// What a user is called in the user namespace of a sandbox.
+/// The id of the user in the user namespace of a sandbox.
 const INNER_UID: u32 = 1000;
 /// The most processes that a host may have started and not ended.
 const CHILDREN_MAX: usize = 4096;
 
-/// What cannot be done, at which step.
+/// A failed step and its error.
 #[derive(Debug)]
 pub(super) struct Refused {
     step: String,
@@ -185,7 +185,7 @@ fn become_user(id: u32) -> Attempt<()> {
     rustix::thread::set_thread_res_uid(uid, uid, uid).step("change the user")
 }
 
-/// What the process that starts others gives up itself.
+/// The rights that the starting process drops itself.
 fn settle(plan: &Plan) -> Attempt<()> {
     if plan.namespaces && Defence::Identity.stands(plan.without) {
         confine::drop_capabilities()?;
@@ -233,7 +233,7 @@ struct Supervisor {
     plan: Plan,
     control: OwnedFd,
     signals: OwnedFd,
-    /// What the host started, by its number: its pid while it was not reaped, then how it ended.
+    /// The processes that the host started, by number: the pid until it is reaped, then its exit status.
     children: BTreeMap<u32, Result<Pid, i32>>,
     dirs: BTreeMap<u32, PathBuf>,
     last: u32,
@@ -281,7 +281,7 @@ impl Supervisor {
             }
             Request::Remove(number) => {
                 if let Some(dir) = self.dirs.remove(&number) {
-                    // What cannot be removed goes with the sandbox.
+                    // Files that cannot be removed are removed with the sandbox.
                     let _ = fs::remove_dir_all(dir);
                 }
                 Ok(done(number, PathBuf::new()))
@@ -331,7 +331,7 @@ impl Supervisor {
                         end(pid);
                         Err(Refused { step, errno })
                     }
-                    // The pipe was closed by the program's beginning, or by an end that its status tells of.
+                    // The pipe was closed by the start of the program, or by an end that its status shows.
                     _ => Ok(pid),
                 }
             }
@@ -385,7 +385,7 @@ impl Supervisor {
     }
 }
 
-/// Kills a child with its group, and reaps it: its status as the system has it. As long as it was not reaped the pid is its own.
+/// Kills a child with its group, reaps it and returns its exit status. Until it is reaped, its pid is not reused.
 fn end(pid: Pid) -> i32 {
     let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     let _ = rustix::process::kill_process(pid, Signal::KILL);

@@ -1,7 +1,7 @@
-//! The system calls of a function. What is not listed does not exist for it: ENOSYS, so that libraries fall back to older calls.
+//! The system calls of a function. All others fail with ENOSYS, so that libraries fall back to older calls.
 //!
-//! The list is what systemd calls `@system-service`, less what reaches into other processes, into the kernel's own programs
-//! (bpf, io_uring, userfaultfd, perf), keys, mounts and namespaces. A call of another architecture ends the process.
+//! The list is `@system-service` of systemd without the calls for other processes, programs in the kernel (bpf, io_uring, userfaultfd,
+//! perf), keys, mounts and namespaces. A call of another architecture ends the process.
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Compare, SeccompCondition as Condition,
@@ -20,8 +20,8 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Restricts this process for good. `network`: it may use that of the host; `own`: it has namespaces of its own, in which it
-/// reaches nobody but itself.
+/// Restricts this process for good. `network`: it may use the host's; `own`: it has namespaces of its own, in which it can reach only
+/// itself.
 pub(super) fn restrict(network: bool, own: bool) -> Result<(), Failure> {
     let program = program(network, own)?;
     seccompiler::apply_filter(&program)?;
@@ -39,7 +39,7 @@ fn program(network: bool, own: bool) -> Result<BpfProgram, Failure> {
     let dword = |argument, compare, value| Condition::new(argument, Length::Dword, compare, value);
     let one = |condition: Condition| Rule::new(vec![condition]);
     rules.insert(libc::SYS_clone, vec![one(dword(0, Compare::MaskedEq(NAMESPACES), 0)?)?]);
-    // What puts characters into a terminal's input.
+    // Requests that insert characters into a terminal's input.
     let terminal = vec![dword(1, Compare::Ne, TIOCSTI)?, dword(1, Compare::Ne, TIOCLINUX)?];
     rules.insert(libc::SYS_ioctl, vec![Rule::new(terminal)?]);
     let mut domains = Vec::new();
@@ -285,7 +285,7 @@ const COMMON: &[i64] = &[
     libc::SYS_sendmmsg,
     libc::SYS_recvmmsg,
     libc::SYS_shutdown,
-    // What a machine is called, and chance.
+    // The machine's name, and random numbers.
     libc::SYS_uname,
     libc::SYS_sysinfo,
     libc::SYS_getrandom,

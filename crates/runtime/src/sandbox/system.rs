@@ -1,4 +1,4 @@
-//! System calls that no library of ours offers as safe functions.
+//! System calls for which our libraries have no safe functions.
 
 use rustix::{
     fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},

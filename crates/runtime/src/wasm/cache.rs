@@ -58,7 +58,7 @@ impl Cache {
     /// The artifact at `path`, or `None` if it is absent or damaged.
     pub(super) fn get(path: &Path) -> Option<Vec<u8>> {
         let mut artifact = fs::read(path).ok()?;
-        // What was not used for long may be removed. A time that cannot be set costs a compilation then.
+        // Files that were not used for long may be removed. If the time cannot be set, the module may have to be compiled again.
         let _ = fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
         let checksum: Vec<u8> = artifact.drain(..CHECKSUM_BYTES.min(artifact.len())).collect();
         (Sha256::digest(&artifact)[..] == checksum[..]).then_some(artifact)
@@ -73,7 +73,7 @@ impl Cache {
             .and_then(|()| io::Write::write_all(&mut file, artifact))
             .and_then(|()| fs::rename(&temporary, path));
         if written.is_err() {
-            // Best effort: the file is ours and incomplete, and nobody reads it under this name.
+            // Best effort: the file is ours and incomplete, and is not read under this name.
             let _ = fs::remove_file(&temporary);
         }
         written

@@ -1,4 +1,4 @@
-//! The engine, and what loading a module checks.
+//! The engine, and the checks when a module is loaded.
 
 use super::{cache::Cache, host, slots::Slots, ticker::Ticker, wasi};
 use crate::{Code, Error, Result, output::head};

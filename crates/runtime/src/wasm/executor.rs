@@ -20,7 +20,7 @@ pub struct WasmExecutor {
     limits: Limits,
 }
 
-/// The instance of a run that has ended. To drop it clears its memory, for which nobody should wait.
+/// The instance of an ended run. Dropping it clears its memory, which should not delay the answer.
 struct Spent<'s> {
     _store: Store<State>,
     /// Free once the instance is gone.
@@ -67,11 +67,11 @@ impl WasmExecutor {
         (Completion { outcome, output, elapsed: begun.elapsed() }, rest, Spent { _store: store, _slot: slot })
     }
 
-    /// An instance, or how the module failed as it was made.
+    /// An instance, or the failure of the module during instantiation.
     ///
     /// # Errors
     ///
-    /// Nothing that the module did: the pool has no place for tables of its size, for instance.
+    /// Causes outside the module: for instance, the pool has no room for tables of its size.
     fn instantiate(&self, store: &mut Store<State>) -> Result<wasmtime::Result<Instance>, Error> {
         self.function.pre.instantiate(&mut *store).map(Ok).or_else(|error| {
             let by_module = error.is::<Trap>() || error.is::<Error>() || error.is::<Exit>();

@@ -1,7 +1,7 @@
 //! The calls of a module to the host: the imports of module `millrace`.
 //!
-//! Pointers and lengths are offsets into the module's memory and are checked here. Wrong ones end the run; what the
-//! namespace refuses comes back as a negative number, the error's code: -2105 for MR2105.
+//! Pointers and lengths are offsets into the module's memory and are checked here. Invalid ones end the run. A call that the namespace
+//! refuses returns the error's code as a negative number: -2105 for MR2105.
 
 use super::lend::Lent;
 use crate::{Code, Error, HostCalls, Invocation, Limits, Outcome, Rest, appends::Appends, output::Output};
@@ -35,7 +35,7 @@ pub(super) struct State {
     lent: Lent,
     pub(super) output: Output,
     pub(super) memory: MemoryLimit,
-    /// What is to become of the runs behind this one.
+    /// Whether and how the next runs continue.
     pub(super) rest: Rest,
     appends: Appends,
 }
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// Time has passed while the run goes on. An error if it is to end at once.
+    /// Called regularly during a run. An error if the run should end at once.
     pub(super) fn tick(&mut self) -> crate::Result<()> {
         match crate::wake_if_due(self.lent.progress()) {
             Rest::Run => Ok(()),
@@ -93,7 +93,7 @@ impl State {
     }
 }
 
-/// Keeps a module within its memory. It may go on after a refusal, as C programs do when `malloc` returns null.
+/// Limits the memory of a module. The module may continue after a refusal, as C programs do when `malloc` returns null.
 pub(super) struct MemoryLimit {
     max_bytes: usize,
     pub(super) denied: bool,
@@ -166,7 +166,7 @@ pub(super) fn define(linker: &mut Linker<State>) -> Result<()> {
     Ok(())
 }
 
-/// The imports that tell a module of the record that causes its run.
+/// The imports by which a module reads the record of its run.
 fn define_record(linker: &mut Linker<State>) -> Result<()> {
     fn of_invocation(
         caller: &mut Caller<'_, State>,

@@ -1,4 +1,4 @@
-//! Lends a call, and who follows its batch, to a store.
+//! Lends a call, and the observer of its batch, to a store.
 //!
 //! A `Store<T>` wants a `T: 'static`, but a call borrows from its batch. So the store gets a [`Lent`], which forgets the
 //! lifetimes and works only until [`lend`] takes the call back.
@@ -39,7 +39,7 @@ impl Lent {
         unsafe { loan.as_ref() }.call.invocation
     }
 
-    /// Who answers the function's calls.
+    /// Answers the function's calls.
     pub(super) fn host(&mut self) -> &mut dyn HostCalls {
         let mut loan = self.0.get().expect("the call is still lent");
         // SAFETY: as above; `&mut self` makes the reference unique. It leads to the host only, so that nothing with a
@@ -47,7 +47,7 @@ impl Lent {
         unsafe { &mut *loan.as_mut().call.host }
     }
 
-    /// Who follows the batch.
+    /// The observer of the batch.
     pub(super) fn progress(&mut self) -> &mut dyn Progress {
         let mut loan = self.0.get().expect("the call is still lent");
         // SAFETY: as in `host`.

@@ -6,9 +6,8 @@
 //!   ticker.rs                                                    host.rs, wasi.rs <--+  imports
 //! ```
 //!
-//! A module reaches the outside through the imports of `host.rs` only, and of WASI what is harmless (`wasi.rs`);
-//! everything else is refused when it is loaded. Time is bounded by epochs that a ticker thread counts, memory by
-//! [`Limits`](crate::Limits), stack by the engine.
+//! A module can call only the imports of `host.rs` and the harmless part of WASI (`wasi.rs`); a module with other imports is refused when
+//! it is loaded. Time is bounded by epochs that a ticker thread counts, memory by [`Limits`](crate::Limits), stack by the engine.
 
 mod cache;
 mod engine;

@@ -1,4 +1,4 @@
-//! The slots for instances: a run that finds none free waits for one.
+//! The slots for instances: a run waits until one is free.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ pub(super) struct Slots {
 
 struct Free {
     places: u32,
-    /// How many wait for one: where nobody does, nobody is woken, which takes a system call.
+    /// The number of waiters; without waiters, no system call for a wake-up is made.
     waiting: u32,
 }
 

@@ -1,6 +1,6 @@
 //! The clock behind timeouts: one thread that advances the engine's epoch while functions run.
 //!
-//! It parks when nothing ran for a while, so an idle host has no timer; the first run afterwards wakes it.
+//! It parks after a while without runs, so an idle host has no timer; the next run wakes it.
 
 use std::{
     sync::{

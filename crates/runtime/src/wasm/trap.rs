@@ -7,7 +7,7 @@ use wasmtime::{Trap, WasmBacktrace};
 /// The most of a trap's message, with its backtrace, that an error carries.
 const MESSAGE_MAX_BYTES: usize = 2000;
 
-/// What `millrace.h` returns instead of calling its handler.
+/// The status that `millrace.h` returns instead of calling its handler.
 const STATUS_RECORD_TOO_LONG: i32 = 3124;
 
 /// `proc_exit` was called with this status.
@@ -33,7 +33,7 @@ pub(super) fn status(status: i32) -> Outcome {
     }
 }
 
-/// The outcome of a handler that did not return. `memory_denied` says that it had asked for too much.
+/// The outcome of a handler that did not return. `memory_denied` means that it requested too much memory.
 pub(super) fn outcome(error: &wasmtime::Error, limits: &Limits, memory_denied: bool) -> Outcome {
     if let Some(Exit(code)) = error.downcast_ref() {
         return status(*code);

@@ -26,7 +26,7 @@ pub(super) const BODY_MAX_BYTES: usize = (16 << 20) + 4096;
 const RUN: u8 = 1;
 const ANSWER: u8 = 2;
 
-/// What a worker can say.
+/// The messages of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {

@@ -87,7 +87,7 @@ impl<L: Launch> Worker<L> {
                     }
                     Ended::Left { reported, sent } => {
                         if sent > reported {
-                            // It was sent what others are to run now; it cannot be told not to.
+                            // It has already received runs that other executors take over now, and these cannot be recalled.
                             self.session = None;
                         }
                         (reported, None)

@@ -64,7 +64,7 @@ impl PythonFunction {
         Zygote::start(&self.spec, &self.limits, &room, within, &mut |_| ()).map(drop)
     }
 
-    /// Forks a worker; from a fresh zygote if the one there is cannot any more.
+    /// Forks a worker; from a fresh zygote if the current one no longer can.
     fn worker(&self) -> Result<Session> {
         let within = start_within(&self.limits);
         let room = Room::of(self.sandbox.as_ref())?;

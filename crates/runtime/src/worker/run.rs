@@ -1,4 +1,4 @@
-//! The run in progress: what its frames mean.
+//! The run in progress: interprets its frames.
 
 use super::frame::{Frame, Kind, put_answer};
 use crate::{
@@ -47,7 +47,7 @@ impl Run {
         match frame.kind {
             Kind::Append => {
                 let appended = self.appends.append(call.host, text(frame.name)?, frame.payload);
-                // In an atomic run nobody waits: a refusal shows when the run ends.
+                // In an atomic run the worker does not wait for an answer: a refusal appears when the run ends.
                 if call.invocation.streamed {
                     let seqno = appended.map(|seqno| seqno.unwrap_or(0).to_le_bytes());
                     put_answer(outbox, seqno.as_ref().map(|seqno| &seqno[..]).map_err(Clone::clone));

@@ -6,9 +6,9 @@
 //!         output <==pipe==== its stdout and stderr
 //! ```
 //!
-//! The thread that runs a batch never blocks on one direction while the other waits: it sends what the socket takes,
-//! then sleeps until anything of {socket, pipe, end of the process, deadline} happens. A worker writes a run's frames
-//! up to DONE before it begins the next run, so the run in progress is always known.
+//! The thread that runs a batch never blocks on one direction while the other waits: it sends as much as the socket accepts, then sleeps
+//! until an event of {socket, pipe, end of the process, deadline}. A worker writes a run's frames up to DONE before it begins the next run,
+//! so the run in progress is always known.
 
 use super::{
     frame::{self, Frame, Kind},
@@ -64,7 +64,7 @@ pub(super) enum Ended {
 const ENDING: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Waits until the worker says that it is ready.
+    /// Waits until the worker reports that it is ready.
     pub(crate) fn start(
         process: Box<dyn Process>,
         scratch: Option<Scratch>,
@@ -139,7 +139,7 @@ impl Session {
     }
 }
 
-/// Why a conversation cannot go on.
+/// Why a session cannot continue.
 enum Fault {
     /// The worker ended, or closed its channel.
     Gone,
@@ -168,7 +168,7 @@ impl Wires {
         Self { process, channel, printed: Some(printed), inbox, outbox }
     }
 
-    /// Handles the frames that arrived and, if the run goes on, waits for more, for an answer that is to come, or until `wake_at`.
+    /// Handles the frames that arrived and, if the run continues, waits for more, for an answer, or until `wake_at`.
     fn step(
         &mut self,
         run: &mut Run,
@@ -260,7 +260,7 @@ impl Wires {
         if open && (channel || !ended) { Ok(()) } else { Err(Fault::Gone) }
     }
 
-    /// Ends the worker and says what happened to it.
+    /// Ends the worker and returns how it ended.
     fn explain(&mut self, fault: Fault, output: &mut Output, gone: Code) -> Error {
         let ended_by_itself = matches!(fault, Fault::Gone) && readable(self.process.pidfd(), ENDING);
         let ended = self.process.end();
@@ -289,14 +289,14 @@ impl Drop for Session {
     }
 }
 
-/// What a worker says of itself.
+/// The properties of a worker.
 struct Hello {
     version: u64,
     /// The most bytes of RUN frames under way.
     window_bytes: usize,
 }
 
-/// What a worker says in its hello, or why it says none.
+/// The properties in a worker's hello, or the reason why there are none.
 fn hello(frame: &Frame<'_>) -> Result<Hello> {
     match (frame.kind, frame.number, frame.payload) {
         (Kind::Hello, version @ 1..=frame::PROTOCOL_VERSION, &[a, b, c, d]) => {
@@ -391,7 +391,7 @@ impl Outbox {
                 Ok(count) => self.sent += count,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                // What the worker said before it went is still to be received.
+                // Messages that the worker sent before it ended are still received.
                 Err(Errno::PIPE | Errno::CONNRESET) => break,
                 Err(errno) => return Err(Code::SpawnFailed.error(head(&format!("cannot send: {errno}"), 200)).into()),
             }

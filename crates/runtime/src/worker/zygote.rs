@@ -2,10 +2,10 @@
 //!
 //! Starting Python and importing a module takes 20 ms to seconds, a fork 1 ms. The zygote forks a worker on request and reaps it on
 //! request. It runs the function's imports, so it is not trusted: the kernel identifies a worker, as the sender of a channel's first bytes,
-//! and a worker is killed through its pidfd. What the zygote says is given back to it when it is to reap, and reported.
+//! and a worker is killed through its pidfd. The process id that a zygote reports is used only in the request to reap, and in reports.
 //!
-//! An answer belongs to the last request only as long as every request was answered. A zygote with an unanswered
-//! request gets no more of them: it stays alive for the workers that it has, and others are forked from another zygote.
+//! An answer can be assigned to the last request only if every request before was answered. So a zygote with an unanswered request gets no
+//! further requests: it stays alive for its workers, and new workers are forked from another zygote.
 
 use super::python::PythonSpec;
 use crate::{
@@ -43,12 +43,12 @@ const BOOT: &str = "import sys\n\
     exec(compile(sys.stdin.read(), worker.__file__, 'exec'), worker.__dict__)\n\
     worker.main(sys.argv[1:])\n";
 
-/// What a zygote is asked for: a worker, whose working directory follows, or to reap the one with the pid that follows.
+/// A request to a zygote: to fork a worker, whose working directory follows, or to reap the one with the pid that follows.
 const FORK: u8 = b'F';
 const REAP: u8 = b'R';
 /// How long a fork or a reaping may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// An import that takes longer is reported to the caller of [`Zygote::start`] while it goes on.
+/// An import that takes longer is reported to the caller of [`Zygote::start`] while it is in progress.
 const SLOW_AFTER: Duration = Duration::from_secs(3);
 /// The longest message of a zygote.
 const MESSAGE_MAX_BYTES: usize = 32 << 10;
@@ -63,7 +63,7 @@ struct Conversation {
     control: OwnedFd,
     /// How long a request may go unanswered.
     answer_max: Duration,
-    /// Whether it owes an answer.
+    /// Whether a request is unanswered.
     owes: bool,
     /// Where it runs, unless that is where its code is. It goes after the child.
     _scratch: Option<Scratch>,
@@ -203,7 +203,7 @@ enum Silence {
 }
 
 impl Conversation {
-    /// Asks for something, and takes the number that answers it. `None` if none comes; then it is asked nothing any more.
+    /// Sends a request and returns the number in the answer. `None` if there is no answer; then no more requests are sent.
     fn ask(&mut self, request: u8, what: &[u8], fds: &[BorrowedFd<'_>]) -> Option<i32> {
         if std::mem::replace(&mut self.owes, true) {
             return None;
@@ -264,7 +264,7 @@ impl Conversation {
 
 /// A worker that a zygote forked.
 struct Forked {
-    /// What the zygote calls it: its pid, if the zygote is honest.
+    /// The pid by the zygote, correct if the zygote is honest.
     name: i32,
     pidfd: OwnedFd,
     zygote: Arc<Zygote>,

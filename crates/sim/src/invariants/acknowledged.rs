@@ -1,4 +1,4 @@
-//! No acknowledged record is lost: it is where its publisher was told, whatever crashed since.
+//! No acknowledged record is lost: it stays at the index that its publisher received, despite all crashes.
 
 use super::Agreement;
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
-//! One order everywhere: a record of a topic is the same on every host and never becomes another; no record is there twice, and none is
-//! missing before another.
+//! One order everywhere: the records of a topic are the same on every host and never change; no record occurs twice, and there are no gaps.
 
 use std::collections::{BTreeMap, HashMap};
 

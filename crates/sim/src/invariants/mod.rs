@@ -1,4 +1,4 @@
-//! What is always true of a group, each in a file of its own.
+//! The invariants of a group, one per file.
 
 mod acknowledged;
 mod agreement;

@@ -30,7 +30,7 @@ const M1_MAX_BYTES: usize = FIELDS_BYTES + crate::token::TOKEN_MAX_BYTES - 32;
 /// MAC key, two keys, two initialisation vectors.
 const OKM_BYTES: usize = 120;
 
-/// What M2 says when a client is refused.
+/// M2 for a client that is refused.
 pub fn refusal() -> [u8; 2] {
     [0, 0]
 }
@@ -49,7 +49,7 @@ fn read_fields(fields: &[u8]) -> Result<u16> {
     limit(u16::from_le_bytes([fields[1], fields[2]]))
 }
 
-/// What follows from both messages and the token's key.
+/// The keys that are derived from both messages and the token's key.
 struct Derived {
     mac: [u8; MAC_BYTES],
     secrets: Secrets,
@@ -140,8 +140,8 @@ impl<'a> Offered<'a> {
         Ok(Some((Self { m1, body: &m1[6 + FIELDS_BYTES..], record_max }, m1.len())))
     }
 
-    /// Accepts the client, which has then to show by its first record that it has the signature. It is refused with
-    /// [`refusal`] if this returns an error, whatever that says. The host takes records of up to `record_max` bytes.
+    /// Accepts the client, whose first record then has to prove that it has the signature. If this returns an error, the client is refused
+    /// with [`refusal`], whatever the error. The host accepts records of up to `record_max` bytes.
     pub fn accept(&self, keys: &dyn Keys, nonce: &Nonce, record_max: u16) -> Result<Accepted> {
         let recovered = recover(keys, self.body)?;
         let mut m2 = (M2_BYTES as u16 - 2).to_le_bytes().to_vec();
@@ -178,7 +178,7 @@ impl Accepted {
     }
 }
 
-/// What came of the bytes behind M1.
+/// The result of reading the bytes of M1.
 pub enum First {
     /// The first record is not there as a whole.
     Incomplete(Accepted),

@@ -62,7 +62,7 @@ impl Direction {
         nonce
     }
 
-    /// No nonce is used twice: 2^64 records are more than anybody sends, and the last is refused.
+    /// No nonce is used twice: no connection reaches 2^64 records, and the last one is refused.
     fn advance(&mut self) -> Result<()> {
         self.counter = self.counter.checked_add(1).ok_or_else(|| broken("the channel has no numbers left"))?;
         Ok(())
@@ -117,7 +117,7 @@ impl Sealer {
     }
 }
 
-/// Decrypts what is received. After one record that is not as it was sent, it takes no others.
+/// Decrypts received records. After a record that was changed, it accepts no others.
 pub struct Opener {
     direction: Direction,
     record_max: usize,
@@ -125,7 +125,7 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// Takes the first record of `bytes`: `None` until all of it is there, then its length. What it holds is appended to `plain`.
+    /// Decrypts the first record of `bytes`: `None` until it is complete, then its length. Its content is appended to `plain`.
     pub fn open(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<Option<usize>> {
         if self.is_broken {
             return Err(broken("the channel was closed"));

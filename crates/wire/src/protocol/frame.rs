@@ -6,15 +6,15 @@
 //! +----------------+----------------------------------------------------+
 //! ```
 //!
-//! `length` counts the bytes after it. `cause` is nil or the 16 bytes of an event id; `message` is a map. A sixth element
-//! says which of the connection's capabilities asks: its slot, 1 to 15. Without it, slot 0 asks.
+//! `length` counts the bytes after it. `cause` is nil or the 16 bytes of an event id; `message` is a map. A sixth element names the
+//! capability that the request uses, by its slot on the connection, 1 to 15. Without it, this is slot 0.
 
 use super::{message::SLOTS, strict::Strict};
 use crate::{Code, Error, EventId, Hlc, Result};
 use rmp::Marker;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
-/// What a client sends first, before its first frame. No HTTP request begins so: one port serves both.
+/// The first bytes of a client, before its first frame. No HTTP request begins with them, so one port serves both.
 pub const PREFACE: [u8; 4] = *b"MR/2";
 /// The longest frame: a record of 16 MiB, and its surroundings.
 pub const FRAME_MAX_BYTES: usize = (16 << 20) + FRAME_OVERHEAD_BYTES;

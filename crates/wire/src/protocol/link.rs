@@ -1,7 +1,7 @@
 //! Messages between two hosts: numbered streams of records between namespaces.
 //!
-//! The sender numbers; the receiver commits a delivery and the last number of it in one batch, so that a stream goes on
-//! exactly where it stood whatever crashed in between.
+//! The sender assigns numbers; the receiver commits a delivery and its last number in one batch, so that after a crash a stream resumes
+//! exactly where it stopped.
 
 use super::Message;
 use crate::{EventId, Hlc};

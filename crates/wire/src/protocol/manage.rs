@@ -1,4 +1,4 @@
-//! What is asked of a namespace's functions, relays and logs besides reading and appending, and how code gets to its host.
+//! Requests for changes of a namespace's functions, relays and logs, and the upload of code.
 
 use super::Message;
 use crate::{Durability, EventId};

@@ -36,7 +36,7 @@ messages! {
         namespace: &'b str,
         /// The client's name and version, for people.
         client: &'b str,
-        /// What entitles the client, at most [`SLOTS`]: they fill the slots from 0 on.
+        /// The client's capabilities, at most [`SLOTS`]: they fill the slots from 0 on.
         #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
         capabilities: Vec<Offer<'b>>,
     }
@@ -59,7 +59,7 @@ messages! {
         record_max_bytes: u32,
         /// How many requests may be unanswered: the host reads no further until one is.
         requests_max: u32,
-        /// What an append waits for, unless it says otherwise.
+        /// The default durability of appends.
         durability: Durability,
     }
 
@@ -153,7 +153,7 @@ messages! {
         /// How long to wait for it, if it is not there yet.
         #[serde(default)]
         wait_ms: u32,
-        /// What must be safe before the answer leaves; by default as the namespace says.
+        /// The durability that the answer requires; by default the namespace's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         durability: Option<Durability>,
     }
@@ -166,7 +166,7 @@ messages! {
         from: u64,
         /// Maximum number of records; the answer has as many as fit a frame, and where to continue.
         count: u32,
-        /// What must be safe before the answer leaves; by default as the namespace says.
+        /// The durability that the answer requires; by default the namespace's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         durability: Option<Durability>,
     }
@@ -181,7 +181,7 @@ messages! {
         /// How long at most; then the answer is what it is.
         #[serde(default)]
         wait_ms: u32,
-        /// What must be safe before the answer leaves; by default as the namespace says.
+        /// The durability that the answer requires; by default the namespace's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         durability: Option<Durability>,
     }
@@ -203,7 +203,7 @@ messages! {
         incarnation: u32,
         /// How many records the host may send before it is given more credit.
         credit: u32,
-        /// What must be safe before a record leaves; by default as the namespace says.
+        /// The durability that a record requires before it is sent; by default the namespace's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         durability: Option<Durability>,
     }

@@ -1,6 +1,6 @@
 //! The protocol between a client and a host, and between two hosts: `spec/protocol/wire.md`.
 //!
-//! [`frame`] knows how frames follow one another in a byte stream; [`message`] and [`link`] what is in them.
+//! [`frame`] splits a byte stream into frames; [`message`] and [`link`] define their contents.
 
 mod frame;
 mod link;

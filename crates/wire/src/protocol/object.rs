@@ -76,10 +76,10 @@ messages! {
         /// It is one that is there after a restart of its host, and made so.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         persistent: bool,
-        /// Nobody waits any more: the answer is that of a call whose time is over.
+        /// The caller no longer waits: the answer is that of a call after its timeout.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         give_up: bool,
-        /// How long the answer may take; then the host says that the call waits, and goes on to have it wait.
+        /// How long the answer may take; then the host answers that the call waits, and the call continues to wait.
         #[serde(default, skip_serializing_if = "is_zero_u32")]
         wait_ms: u32,
     }

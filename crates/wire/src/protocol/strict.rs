@@ -1,7 +1,7 @@
-//! Reads messages to the letter: text where text belongs, bytes where bytes do, maps for structures.
+//! Reads messages strictly: text only for text, bytes only for bytes, maps for structures.
 //!
-//! What serde makes of the types otherwise is more lenient (an array for a structure, bytes for text), in ways that other
-//! languages would have to imitate. Keys that nobody knows are passed over whatever they hold.
+//! By default serde is more lenient (an array for a structure, bytes for text), and other languages would have to imitate that. Unknown
+//! keys are ignored, whatever their values.
 
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;

@@ -41,7 +41,7 @@ pub struct CreateTopic<'b> {
     pub topic: &'b str,
     /// How many of its newest records stay readable.
     pub history: u64,
-    /// What has a record on disk before its publisher is told: `quorum`, a majority of the group, or `leader`.
+    /// The hosts that must have a record on disk before its publish is acknowledged: `quorum`, a majority of the group, or `leader`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<&'b str>,
     /// The group that is to have it; the first one if there is none.
@@ -60,8 +60,8 @@ pub struct PublishTopic<'b> {
     /// The idempotency key: a record with a key that the topic remembers is there already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
-    /// What has the record on disk before the answer: `quorum` or `leader`; without it, what the topic was made with. With `leader` the
-    /// answer is 0: the index is not known yet.
+    /// The hosts that must have the record on disk before the answer: `quorum` or `leader`; by default as the topic was created. With
+    /// `leader` the answer is 0, because the index is not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<&'b str>,
 }
@@ -99,7 +99,7 @@ pub struct LatestTopic<'b> {
     pub wait_ms: u32,
 }
 
-/// Has a function of this host's namespace run for every record of a topic from now on. Answered with [`super::Done`].
+/// Runs a function of this host's namespace for every record of a topic from now on. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscribeTopic<'b> {
     /// The topic.

@@ -354,7 +354,7 @@ pub struct Recovered {
 }
 
 pub(crate) fn refused() -> Error {
-    // The same for every reason, so that nobody learns from it which keys and ids there are.
+    // The same for every reason, so that it does not reveal which keys and ids exist.
     Code::CapabilityRefused.error("the capability is not valid here")
 }
 
@@ -363,8 +363,8 @@ pub fn inspect(body: &[u8]) -> Result<Chain> {
     Ok(read(&Layout::parse(body)?, None)?.0)
 }
 
-/// Reads a body and computes its signature. A body that is not one, of an unknown authority or of a dead generation, and one with no
-/// part that is not revoked, are refused in the same words.
+/// Reads a body and computes its signature. A malformed body, one of an unknown authority or a revoked generation, and one whose parts are
+/// all revoked are refused with the same error.
 pub fn recover(keys: &dyn Keys, body: &[u8]) -> Result<Recovered> {
     // Before anything else, so that what changes meanwhile is noticed.
     let epoch = keys.epoch();

@@ -1,4 +1,4 @@
-//! An invitation: where a namespace is, by which key its host is recognised, and a token that is good for being redeemed once.
+//! An invitation: the address of a namespace, the key of its host, and a token that can be redeemed once.
 //!
 //! ```text
 //!  mri1_ base64url of   key (32)  length (1)  address, as mr://host:port/namespace without mr://  token
@@ -15,7 +15,7 @@ pub const INVITATION_PREFIX: &str = "mri1_";
 /// Longer than any.
 const TEXT_MAX_BYTES: usize = 4096;
 
-/// What one machine gives to another one, so that they can talk.
+/// An invitation of one machine for another one.
 #[derive(Clone, Debug)]
 pub struct Invitation {
     /// The namespace.
@@ -47,7 +47,7 @@ impl FromStr for Invitation {
 
     fn from_str(text: &str) -> Result<Self> {
         // What is wrong is not quoted: it may be a secret.
-        let wrong = || Code::InvitationInvalid.error("the text is not an invitation, or not all of one");
+        let wrong = || Code::InvitationInvalid.error("the text is not a complete invitation");
         let encoded =
             text.strip_prefix(INVITATION_PREFIX).filter(|_| text.len() <= TEXT_MAX_BYTES).ok_or_else(wrong)?;
         let mut bytes = Zeroizing::new(Vec::with_capacity(TEXT_MAX_BYTES));

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A token is a chain of blocks. A block can only deny, so no chain permits more than its first block. Everything here is pure: keys,
-//! revocations and rates are asked of whoever implements [`Keys`] and [`Rates`], and the time is an argument.
+//! revocations and rates come from implementations of [`Keys`] and [`Rates`], and the time is an argument.
 
 mod caller;
 mod chain;

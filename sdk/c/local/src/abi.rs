@@ -1,4 +1,4 @@
-//! The structs of `millrace_client.h`, as C lays them out, and the way from and to ours.
+//! The structs of `millrace_client.h` with C's layout, and conversions from and to ours.
 
 use millrace_node::{AppendOptions, Code, Durability, Error, EventId, Receipt, Record, Result};
 use std::{

@@ -1,6 +1,6 @@
-//! The files of a namespace for programs in C: what `local.h` declares, over the same door that a host's clients pass.
+//! The files of a namespace for programs in C: the functions of `local.h`, over the same `Access` as that of a host's clients.
 //!
-//! The sources of the C client call these functions and nobody else does; they have checked what they pass on.
+//! Only the sources of the C client call these functions; they have checked the arguments.
 
 // Every function here takes pointers of C; each says what it relies on.
 #![allow(unsafe_code)]

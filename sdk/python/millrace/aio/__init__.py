@@ -43,7 +43,7 @@ _OPERATORS = {
     "contains": "__contains__",
     "length": "__len__",
 }
-#: What gives back what a call was given after its caller had been cancelled.
+#: The methods that return what a call received after its caller was cancelled.
 _UNDO = {("Lock", "acquire"), ("Condition", "acquire"), ("Semaphore", "acquire")}
 
 
@@ -109,7 +109,7 @@ class Object:
         return call
 
     async def _run(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """Runs a method of the class up to its call, awaits that, and goes on: the methods are written once for both."""
+        """Runs a method of the class up to its call, awaits the call, and continues: so the methods are written once for both."""
         space = _Replay(self._connection.application)
         while True:
             acting = copy.copy(self.sync)
@@ -178,7 +178,7 @@ class _Space:
             try:
                 await self._lease(self._lease_ms, True)
             except Error as error:
-                # If what it held is lost, calls say so.
+                # If its locks are lost, calls raise an error.
                 if error.code == "MR7110":
                     return
 
@@ -227,7 +227,7 @@ class _Space:
             self._open.discard(number)
 
     async def _once(self, message: dict[str, Any], left: float) -> Optional[tuple[int, Any, Optional[BaseException]]]:
-        """What one asking comes to; None if the call still waits."""
+        """The outcome of one request; None if the call still waits."""
         over = left <= 0
         wait_ms = int(min(_spaces._SLICE_S if over else left, _spaces._SLICE_S) * 1000) + 1
         asked = {**message, "wait_ms": wait_ms, **({"give_up": True} if over else {})}
@@ -242,7 +242,7 @@ class _Space:
         """The caller has been cancelled: the call gives up, and what it was given first goes back."""
         found = None
         while found is None:
-            # A condition's waiter goes on until it has the lock again, as with asyncio.
+            # A condition's waiter continues until it has the lock again, as with asyncio.
             found = await self._once(message, 0)
         _, value, error = found
         if error is not None:
@@ -252,7 +252,7 @@ class _Space:
             if value is not False:
                 await self.answer(((*target, "release"), _values.array([]), b"", 0, 0), None)
         elif message["kind"] == "Queue" and message["method"] == "get":
-            # Nobody has seen it: it is the first one again.
+            # It was not delivered, so it becomes the first one again.
             await self.answer(((*target, "give_back"), _values.array([value]), b"", 0, 0), None)
 
 
@@ -279,8 +279,8 @@ class Connection:
         self._sync = await asyncio.to_thread(_executor.connect, self._place, app=self._app, lease=self._lease)
         try:
             if not self._sync.address.startswith("unix:"):
-                told = f"'{self._sync.address}' is not a Unix socket, and millrace.aio reaches no others yet; use millrace.connect"
-                raise _native.error("MR6001", told)
+                detail = f"'{self._sync.address}' is not a Unix socket, and millrace.aio reaches no others yet; use millrace.connect"
+                raise _native.error("MR6001", detail)
             self._wire = _wire.Wire(self._sync.address[len("unix:") :])
             await self._wire.connect()
             self._space = _Space(self._wire, self._sync.application, self._lease)
@@ -323,7 +323,7 @@ class Connection:
         return make
 
     async def close(self) -> None:
-        """Ends what this program holds, then its objects."""
+        """Releases this program's locks, then ends its objects."""
         if self._sync is not None:
             await self._space.close()
             await self._wire.close()
@@ -371,7 +371,7 @@ class Executor:
         return asyncio.get_running_loop().create_task(self._run(self._sync, fn, args, kwargs))
 
     async def map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> AsyncIterator[Any]:
-        """What `fn` returns for each, in order. Closing the iterator cancels what has not begun."""
+        """Yields the results of `fn`, in order. Closing the iterator cancels calls that have not begun."""
         tasks = [self.submit(fn, *args) for args in zip(*iterables)]
         try:
             for task in tasks:

@@ -54,7 +54,7 @@ _TASK_BYTES_MAX = (16 << 20) - 4096
 #: How long a private host has to start.
 _START_S = 60.0
 
-#: What a pool's workers may use if nobody says.
+#: The default limits of a pool's workers.
 _MEMORY_BYTES = 512 << 20
 _TIMEOUT_S = 3600.0
 _RETRIES = 3
@@ -66,8 +66,8 @@ def _cloudpickle() -> Any:
     try:
         import cloudpickle
     except ImportError:
-        told = "tasks travel as cloudpickle writes them: pip install 'millrace[executor]'"
-        raise _native.error("MR6105", told) from None
+        detail = "tasks travel as cloudpickle writes them: pip install 'millrace[executor]'"
+        raise _native.error("MR6105", detail) from None
     return cloudpickle
 
 
@@ -98,9 +98,9 @@ class _PrivateHost:
         line = self._process.stdout.readline()
         started.cancel()
         if not line:
-            told = Path(said).read_text(errors="replace").strip()
+            detail = Path(said).read_text(errors="replace").strip()
             self.close()
-            raise _native.error("MR5001", f"the private host did not start: {told[-1000:]}")
+            raise _native.error("MR5001", f"the private host did not start: {detail[-1000:]}")
         self.address = f"unix:{json.loads(line)['socket']}"
         atexit.register(self.close)
 
@@ -127,7 +127,7 @@ def _die_with_parent() -> None:
 
 
 def _persistence(persistent: bool, rf: int) -> int:
-    """What calls of an object say."""
+    """The parts of a call of an object."""
     if rf != 1:
         raise _native.error("MR7113", f"rf={rf}: persistent objects are in the journal of one host, and are not copied to others yet")
     return _spaces.PERSISTENT if persistent else 0
@@ -231,7 +231,7 @@ class Connection:
         return self.space.application
 
     def close(self) -> None:
-        """Ends executors, then what this program holds, then its objects."""
+        """Ends executors, releases this program's locks, then ends its objects."""
         for executor in list(self._executors):
             executor.shutdown(wait=True)
         if _spaces._default is self.space:
@@ -291,8 +291,8 @@ def _check(tasks: list[bytes], bodies: bool) -> None:
     """Refuses what no record can hold."""
     longest = max(map(len, tasks))
     if longest > _TASK_BYTES_MAX:
-        told = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
-        raise _native.error("MR7115", told)
+        detail = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
+        raise _native.error("MR7115", detail)
 
 
 class _Bounded:
@@ -313,11 +313,11 @@ class _Bounded:
 
 
 class Executor(concurrent.futures.Executor):
-    """Runs calls on workers of a host. What is said of `concurrent.futures.Executor` holds.
+    """Runs calls on workers of a host, with the interface of `concurrent.futures.Executor`.
 
     `place` is as in `connect`. `workers` is how many run at once, `memory` how many bytes each may have, `timeout` how many seconds a
     task may take, and `retries` how often one whose worker was lost is tried again. An exception is a result, and not tried again.
-    `network` lets tasks use the host's network. `pool` names a pool that the host has, and then none of these is said.
+    `network` lets tasks use the host's network. `pool` names an existing pool of the host; then none of these settings may be given.
     """
 
     def __init__(
@@ -508,7 +508,7 @@ class Executor(concurrent.futures.Executor):
     def map(
         self, fn: Callable[..., R], *iterables: Iterable[Any], timeout: Optional[float] = None, chunksize: int = 1, **_: Any
     ) -> Iterator[R]:
-        """What `fn` returns for each, in order. Closing the iterator cancels what has not begun."""
+        """Yields the results of `fn`, in order. Closing the iterator cancels calls that have not begun."""
         deadline = None if timeout is None else time.monotonic() + timeout
         if chunksize > 1:
             calls = list(zip(*iterables))
@@ -574,7 +574,7 @@ _Executor = Executor
 
 
 def _error_of(kind: int, payload: bytes) -> BaseException:
-    """What a future raises."""
+    """The exceptions of futures."""
     if kind == _task.FAILED:
         return error_of(payload[:6].decode(), payload[6:].decode(errors="replace"))
     return _raised.unpack(payload)
@@ -605,8 +605,8 @@ def _settings(
 def _make_pool(connection: Connection, settings: dict[str, Any]) -> str:
     """A pool with these settings, made unless it is there."""
     if connection.directory is None:
-        told = f"'{connection.address}' is another machine's: name a pool that it has, as in Executor(..., pool='NAME')"
-        raise _native.error("MR7114", told)
+        detail = f"'{connection.address}' is another machine's: name a pool that it has, as in Executor(..., pool='NAME')"
+        raise _native.error("MR7114", detail)
     with tempfile.TemporaryDirectory(prefix="millrace-pool-") as folder:
         _worker_code(Path(folder))
         spec = {"name": "pool", "handler": "task:run", **settings}
@@ -640,7 +640,7 @@ _SHIPPED = ("objects", "threading", "queue", "managers", "multiprocessing", "lit
 
 
 def _worker_code(folder: Path) -> None:
-    """What workers import: this package's part of it, and cloudpickle as it is here."""
+    """The modules for workers: the needed part of this package, and the installed cloudpickle."""
     ours, here = folder / "millrace", Path(__file__).parent
     for package in ("executor", *_SHIPPED):
         (ours / package).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a pool's workers run: one task for each record of `_tasks/POOL`, whose result goes to `_results/POOL`.
+"""The code of a pool's workers: one task for each record of `_tasks/POOL`, whose result goes to `_results/POOL`.
 
     task    id: 24 bytes, body: 8 bytes, length of the application: 1 byte, application, pickled (args, kwargs)
     body    version of Python: 2 bytes, pickled (function, client, initializer, its arguments)
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-#: What stands before the pool's name if a record is a method's and no task.
+#: The prefix of the pool's name if a record is a method call and not a task.
 _STEPS = "_steps/"
 ID_BYTES = 24
 RETURNED, RAISED, FAILED = 0, 1, 2
@@ -57,8 +57,8 @@ def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
         ours = sys.version_info[:2]
         theirs = tuple(shipped[:2])
         if theirs != ours:
-            told = "the program runs Python {}.{}, and the pool's workers {}.{}".format(*theirs, *ours)
-            raise PythonSkew(told)
+            detail = "the program runs Python {}.{}, and the pool's workers {}.{}".format(*theirs, *ours)
+            raise PythonSkew(detail)
         function, client, initializer, arguments = pickle.loads(shipped[2:])
         if initializer is not None and client not in _initialized:
             try:

@@ -45,7 +45,7 @@ class CloudThread:
         self.daemon = bool(daemon)
 
     def run(self) -> Any:
-        """What the thread does; a subclass may do something else."""
+        """The code of the thread; a subclass may override it."""
         return self._target(*self._args, **self._kwargs) if self._target is not None else None
 
     def start(self) -> None:
@@ -98,10 +98,11 @@ def parallel_for(
     chunk: int = 1,
     progress: Optional[Callable[[int, int], object]] = None,
 ) -> None:
-    """Runs `body(i)` for every i below `n`, on so many workers.
+    """Runs `body(i)` for every i below `n`, on this many workers.
 
     With the schedule `dynamic` each takes the next `chunk` indices when it has done its last, with `static` each has an equal part from
-    the beginning. `progress` is called with how many are done, of how many, whenever a worker ends. What a body raises ends the loop.
+    the beginning. `progress` is called with the number of finished calls and the total whenever a worker ends. An exception of a body
+    ends the loop.
     """
     if schedule not in ("dynamic", "static"):
         raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")

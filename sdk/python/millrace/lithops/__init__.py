@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerlessBackend", "StorageBackend", "load_config", "run"]
 
 _log = logging.getLogger("millrace")
-#: What the section `millrace` of the configuration says unless it says otherwise; memory in MiB, times in seconds.
+#: The defaults of the section `millrace` of the configuration; memory in MiB, times in seconds.
 DEFAULTS = {
     "runtime": "python",
     "runtime_memory": 1024,
@@ -293,7 +293,7 @@ class ServerlessBackend:
         raise NotImplementedError("millrace: there are no images to build; tasks run the interpreter of the program")
 
     def deploy_runtime(self, runtime_name: str, memory: int, timeout: int) -> dict[str, Any]:
-        """What the workers have installed."""
+        """The packages of the workers."""
         return self._workers().submit(_metadata).result()
 
     def delete_runtime(self, runtime_name: str, memory: int, version: str = "") -> None:

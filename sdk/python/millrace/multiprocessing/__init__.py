@@ -97,7 +97,7 @@ class Process(_threads.Thread):
     kill = terminate
 
     def close(self) -> None:
-        """Releases nothing: a process that has ended holds nothing here."""
+        """Does nothing: an ended process has no resources here."""
         if self.is_alive():
             raise ValueError("Cannot close a process while it is still running. You should first call join() or terminate().")
 
@@ -217,7 +217,7 @@ class Pool:
         return AsyncResult([future], lambda results: results[0], callback, error_callback)
 
     def map(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: Optional[int] = None) -> list[Any]:
-        """What the function returns for each, in order."""
+        """Yields the results of the function, in order."""
         found: list[Any] = self.map_async(func, iterable, chunksize).get()
         return found
 
@@ -306,7 +306,7 @@ class SimpleQueue(_queue.Queue):
 
 
 class _Locked:
-    """What values and arrays with a lock have besides."""
+    """The additional methods of values and arrays with a lock."""
 
     _lock: Any = None
 

@@ -59,7 +59,7 @@ class Object:
     _space: Optional[_spaces.Space]
     #: The name of the type at the host. Classes that only add methods share that of their base.
     _type, _keys = "Object", 0
-    #: What every call of it says besides.
+    #: The additional flags of every call.
     _flags = 0
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -608,7 +608,7 @@ class Lock(Object):
         self._call("release")
 
     def locked(self) -> bool:
-        """Whether anybody holds it."""
+        """Whether it is taken."""
         return bool(self._call("locked"))
 
     def __enter__(self) -> Any:
@@ -626,7 +626,7 @@ class Condition(Lock):
         return bool(self._call("wait", timeout=timeout))
 
     def wait_for(self, predicate: Callable[[], Any], timeout: Optional[float] = None) -> Any:
-        """Waits until the predicate holds; what it returned last."""
+        """Waits until the predicate is true, and returns its last value."""
         return _spaces.wait_for(self.wait, predicate, timeout)
 
     def notify(self, n: int = 1) -> None:
@@ -698,7 +698,7 @@ class Barrier(Object):
     def wait(self, timeout: Optional[float] = None, action: Optional[Callable[[], object]] = None) -> int:
         """Waits for all the others; a number from 0 that each of them has for itself.
 
-        The last one to come runs the action before any of them goes on. If it raises or its program ends, the barrier breaks.
+        The last one to arrive runs the action before any of them continues. If it raises or its program ends, the barrier breaks.
         """
         index = int(self._call("wait", *([] if action is None else [True]), timeout=timeout))
         if index >= 0 or action is None:

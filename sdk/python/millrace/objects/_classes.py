@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=type)
     F = TypeVar("F", bound=Callable[..., Any])
 
-#: How long a method may take if nobody says, in seconds.
+#: The default timeout of a method, in seconds.
 _TIMEOUT_S = 10.0
 _TIMEOUT_MAX_S = 24 * 3600.0
 _CODE_BYTES = 16
@@ -97,7 +97,7 @@ def method(*, timeout: Optional[float] = None, readonly: bool = False) -> Callab
 
 
 def readonly(function: F) -> F:
-    """Marks a method that changes no field: whoever may only read objects may call it."""
+    """Marks a method that changes no field: callers that may only read objects may call it."""
     return method(readonly=True)(function)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TaskError(Exception):
-    """A worker raised what cannot be made again here: `name` is its class, and `text` what it says."""
+    """A worker raised an exception that cannot be recreated here: `name` is its class, and `text` its text."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")
@@ -25,42 +25,42 @@ class TaskError(Exception):
 class RemoteTraceback(Exception):
     """Where a worker raised: the cause of the exception that the caller gets."""
 
-    def __init__(self, told: str) -> None:
-        super().__init__(told)
-        self.told = told
+    def __init__(self, trace: str) -> None:
+        super().__init__(trace)
+        self.trace = trace
 
     def __str__(self) -> str:
-        return f'\n"""\n{self.told}"""'
+        return f'\n"""\n{self.trace}"""'
 
 
 def dumps(value: object) -> bytes:
-    """What cloudpickle writes."""
+    """Pickles with cloudpickle."""
     import cloudpickle
 
     return bytes(cloudpickle.dumps(value))
 
 
 def pack(error: BaseException, file: str) -> bytes:
-    """An exception with its traceback, without the frames of this file of ours; what cannot be pickled is told by its name and text."""
+    """An exception with its traceback, without the frames of this file; one that cannot be pickled is sent as name and text."""
     where = traceback.TracebackException(type(error), error, error.__traceback__)
     where.stack = traceback.StackSummary.from_list([frame for frame in where.stack if frame.filename != file])
-    told = "".join(where.format())
+    trace = "".join(where.format())
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     try:
         pickled = dumps(error)
         pickle.loads(pickled)
     except Exception:
         pickled = b""
-    return pickle.dumps((pickled, name, str(error), told))
+    return pickle.dumps((pickled, name, str(error), trace))
 
 
 def unpack(payload: bytes) -> BaseException:
-    """The exception, whose cause says where it was raised."""
-    pickled, name, text, told = pickle.loads(payload)
+    """The exception, whose cause is the traceback of the worker."""
+    pickled, name, text, trace = pickle.loads(payload)
     error: BaseException
     try:
         error = pickle.loads(pickled)
     except BaseException:
         error = TaskError(name, text)
-    error.__cause__ = RemoteTraceback(told)
+    error.__cause__ = RemoteTraceback(trace)
     return error

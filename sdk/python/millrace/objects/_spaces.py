@@ -31,7 +31,7 @@ _EXCEPTIONS = {
 }
 
 
-#: What the host raises that is an error of Millrace.
+#: Exceptions of the host that are errors of Millrace.
 _CODES = {
     "millrace.NotFound": "MR7106",
     "millrace.TooLarge": "MR7108",

@@ -20,7 +20,7 @@ def kill(served: Any) -> None:
     served.process.wait(60)
 
 
-def test_what_was_answered_is_there_after_the_host_was_killed(ns: millrace.Namespace, host: Callable[..., Any]) -> None:
+def test_answered_calls_survive_a_killed_host(ns: millrace.Namespace, host: Callable[..., Any]) -> None:
     served = host(ns)
     with millrace.connect(served.socket) as farm:
         farm.AtomicInt("count", 40, persistent=True).add(2)
@@ -52,7 +52,7 @@ def test_what_was_answered_is_there_after_the_host_was_killed(ns: millrace.Names
             farm.AtomicInt("count").get()
 
 
-def test_waiting_calls_and_locks_go_on_behind_a_restart(ns: millrace.Namespace, host: Callable[..., Any]) -> None:
+def test_waiting_calls_and_locks_survive_a_restart(ns: millrace.Namespace, host: Callable[..., Any]) -> None:
     served = host(ns)
     farm = millrace.connect(served.socket)
     lock, queue = farm.Lock("lock", persistent=True), farm.Queue("jobs", persistent=True)
@@ -78,7 +78,7 @@ def objects_of(farm: millrace.Connection) -> list[dict[str, Any]]:
     return list(json.loads(farm.remote.show("objects"))["objects"])
 
 
-def test_a_snapshot_replaces_what_is_in_front_of_it(ns: millrace.Namespace, host: Callable[..., Any]) -> None:
+def test_a_snapshot_replaces_everything_before_it(ns: millrace.Namespace, host: Callable[..., Any]) -> None:
     served = host(ns)
     with millrace.connect(served.socket) as farm:
         blob, hits = farm.Blob("blob", persistent=True), farm.AtomicInt("hits", persistent=True)

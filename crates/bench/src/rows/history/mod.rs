@@ -103,9 +103,9 @@ pub fn found(context: &Context) -> Outcome<Measured> {
         .also("10 M events", seconds.median(), "s")
         .also("memory", bytes, "bytes an event")
         .note(format!(
-            "A journal of {PAPER_EVENTS} entries, memory durability, cached: it is read, every checksum verified, and a table is made \
-             of it; then the runs are found that a correction of its first record reaches, which are all, for each read what the one \
-             before it appended. {}",
+            "A journal of {PAPER_EVENTS} entries, memory durability, cached: it is read, every checksum is verified, and a table is built; \
+             then the runs that a correction of its first record reaches are \
+             found: all of them, because each read the append of the one before. {}",
             all.spread()
         )))
 }

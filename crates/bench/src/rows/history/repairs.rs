@@ -1,4 +1,4 @@
-//! repair.*: what a repair costs, and what others notice of it. journal.cost: what the record of reads costs.
+//! repair.*: the cost of a repair, and its effect on other requests. journal.cost: the cost of recording reads.
 
 use super::super::{Measured, function, journal_with_log, namespace_with_logs, text};
 use crate::{

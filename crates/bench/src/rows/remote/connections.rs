@@ -61,7 +61,7 @@ pub fn ten_thousand(context: &Context) -> Outcome<Measured> {
         .also("append 1 KiB among them, p50", after.p50_us(), "µs")
         .also("append 1 KiB among them, p99", after.p99_us(), "µs")
         .note(
-            "Resident memory of the whole host with 10 000 connections that have greeted and say nothing, after 2 000 \
+            "Resident memory of the whole host with 10 000 connections that have completed the handshake and send nothing, after 2 000 \
              appends over one more, back to back. Buffers of the kernel's sockets are not in it.",
         ))
 }

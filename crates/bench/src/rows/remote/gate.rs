@@ -60,8 +60,8 @@ pub fn cost(context: &Context) -> Outcome<Measured> {
         .also("when it is awaited", when_awaited, "ns")
         .peer("the same value without a gate", without.median())
         .note(format!(
-            "An answer at durability memory: the access check, the hold, and the value out of it again with `now`, less \
-             the value alone (the journal's tail). Mean of {COUNT} back to back, {}.",
+            "An answer at durability memory: the access check, the gate, and taking \
+             the value with `now`, minus the value alone (the journal's tail). Mean of {COUNT} back to back, {}.",
             now.spread()
         )))
 }

@@ -1,7 +1,7 @@
-//! held.load: the highest rate of appends that a host holds for a minute, and what becomes of more.
+//! held.load: the highest rate of appends that a host sustains for a minute, and its behaviour above that rate.
 //!
-//! The load is open: record n is due at n / rate, whether or not anything before it was answered, and its latency counts
-//! from then. So a host that stalls is not spared the appends that would have come meanwhile.
+//! The load is open: record n is due at n / rate, whether or not anything before it was answered, and its latency counts from then. So the
+//! appends that are due while a host stalls count as well.
 
 use super::Host;
 use crate::{
@@ -267,9 +267,9 @@ pub fn held(context: &Context) -> Outcome<Measured> {
     let note = format!(
         "Appends of {} bytes over {CONNECTIONS} connections to {} logs in turn, each bound to a Wasm function that does \
          nothing and of whose runs {PENDING_MAX} may wait; durability disk. Load, host, functions and disk share 2 cores. \
-         The rate is the highest found in windows of {} s that then held for {} s ({tries} tries) with p99 ≤ 10 ms, nothing \
+         The rate is the highest one found in windows of {} s that was then sustained for {} s ({tries} tries) with p99 ≤ 10 ms, nothing \
          refused. The load is open: a latency counts from when the append was due. Below, the share of that rate which is \
-         offered, in windows of {} s; latencies are of what was taken.",
+         offered, in windows of {} s; latencies are those of accepted appends.",
         SMALL.len(),
         LOGS.len(),
         short.as_secs(),
@@ -280,7 +280,7 @@ pub fn held(context: &Context) -> Outcome<Measured> {
         .percentiles(minute.samples.p50_us(), minute.samples.p99_us())
         .target("p99 ≤ 10 ms for 60 s", minute.is_held())
         .target("at twice the rate no less than 90 % of it", kept >= 0.9)
-        .also("taken at twice the rate, of what is taken at the rate", kept, "")
+        .also("accepted at twice the rate, relative to the rate", kept, "")
         .also("resident memory of the host after it all", host.resident_mb()?, "MB")
         .curve(curve)
         .note(note))

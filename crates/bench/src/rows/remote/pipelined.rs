@@ -1,4 +1,4 @@
-//! remote.pipelined: as many small records as go through, a window of 64 to a connection.
+//! remote.pipelined: the maximum rate of small records, with a window of 64 per connection.
 
 use super::Host;
 use crate::{

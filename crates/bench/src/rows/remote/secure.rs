@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 const COUNT: u64 = 400;
 
-/// A host, and what reaches its namespace in clear, through TLS and through the channel.
+/// A host, and clients of its namespace without encryption, through TLS and through the channel.
 struct Ways {
     _host: Host,
     clear: blocking::Client,
@@ -47,7 +47,7 @@ fn ways(context: &Context) -> Outcome<Ways> {
     })
 }
 
-/// Appends in turn in clear and `safely`.
+/// Appends without encryption and `safely`, in turn.
 fn beside(context: &Context, limit: f64, safely: impl Fn(&Ways) -> &blocking::Client, what: &str) -> Outcome<Measured> {
     let ways = ways(context)?;
     let clients = [&ways.clear, safely(&ways)];
@@ -70,12 +70,12 @@ fn beside(context: &Context, limit: f64, safely: impl Fn(&Ways) -> &blocking::Cl
     let [clear, safe] = &all;
     Ok(Measured::new(p50.median(), safe.count())
         .spread_us(safe)
-        .target(format!("p50 ≤ {limit} × in clear"), ratio.median() <= limit)
-        .also("over in clear", ratio.median(), "")
-        .peer("in clear, p50", clear.p50_us())
-        .peer("in clear, p99", clear.p99_us())
+        .target(format!("p50 ≤ {limit} × unencrypted"), ratio.median() <= limit)
+        .also("over unencrypted", ratio.median(), "")
+        .peer("unencrypted, p50", clear.p50_us())
+        .peer("unencrypted, p99", clear.p99_us())
         .note(format!(
-            "One blocking client over TCP {what}, 1 KiB, memory, the next request {} µs after the answer; {COUNT} in clear and as many safely \
+            "One blocking client over TCP {what}, 1 KiB, memory, the next request {} µs after the answer; {COUNT} unencrypted and as many encrypted \
              in turn. Ratio in the same repetition, {}.",
             figure(PACE.as_micros() as f64),
             ratio.spread()

@@ -52,7 +52,7 @@ pub fn lag(context: &Context) -> Outcome<Measured> {
         "One client appends 1 KiB with durability memory, another one in the same process follows the log; from before the \
          append to when the record is there, by the same clock; the next append 500 µs later. Echo: a record's bytes to a process and \
          back, at the same pace, alternating with the appends: two wake-ups and two messages. Here there is a third message, the \
-         answer to the appender, which goes first and wakes it on one of two processors; and a commit, a read through the gate and \
+         answer to the appender, which is sent first and wakes it on one of two processors; and a commit, a read through the gate and \
          two frames. Where one loop serves both, the host makes four system calls for a record (`strace`): it waits, receives, \
          answers, sends; where two do, a fifth wakes the other loop. Ratio in the same repetition, {}.",
         ratio.spread()

@@ -1,4 +1,4 @@
-//! runs.list: what it costs to look at runs, each question a process of its own, in a namespace of five million.
+//! runs.list: the cost of listing runs, with a process for each query, in a namespace of five million runs.
 
 use super::super::{Measured, function, host, namespace_with_logs, text};
 use crate::{Context, Outcome, functions, measure::Repeated};
@@ -43,7 +43,7 @@ pub fn list(context: &Context) -> Outcome<Measured> {
         .also("`run show` of one in the middle", show.ms.median(), "ms")
         .also("`why f`", why.ms.median(), "ms")
         .also("`journal show --last 20`", last.ms.median(), "ms")
-        .also("`run ls`, nobody else has it open", alone.ms.median(), "ms")
+        .also("`run ls` by the only process", alone.ms.median(), "ms")
         .also("resident memory, the most of the three", rss, "MB")
         .also("resident memory of `run ls`", list.rss_mb, "MB")
         .also("resident memory of `run show`", show.rss_mb, "MB")
@@ -51,9 +51,10 @@ pub fn list(context: &Context) -> Outcome<Measured> {
         .also("resident memory of `--version`", version.rss_mb, "MB");
     Ok(measured.note(format!(
         "{count} runs that have ended, each APPEND, TRIGGER, FIRED, DONE, and ten that are pending. Each figure is a whole process \
-         from its start to its end, the median, {}; resident memory is what the kernel says was the most, pages of files \
-         included. `why` counts the pending runs by one word of each block of 32 KiB of their index, to see that none is lost; for \
-         each look the kernel maps 64 KiB of what is in its cache, so all of the index counts.",
+         from its start to its end, the median, {}; resident memory is the maximum that \
+         the kernel reports, pages of files included. `why` counts the pending runs by one word of each block of 32 KiB of \
+             their index, to detect lost runs; for each access the kernel maps \
+         64 KiB of its cache, so the whole index counts.",
         list.ms.spread()
     )))
 }

@@ -1,4 +1,4 @@
-//! sandbox.*: what it costs that a function is kept apart: at its start, and never again.
+//! sandbox.*: the cost of isolating a function, which arises only at its start.
 
 use super::{Measured, dispatch, function};
 use crate::{Context, Outcome, functions, measure::Samples};

@@ -1,4 +1,4 @@
-//! small.bytes: what a small record takes on the disk, alone and with its run.
+//! small.bytes: the bytes that a small record occupies on disk, alone and with its run.
 
 use super::{Measured, function, namespace_with_logs, text};
 use crate::{

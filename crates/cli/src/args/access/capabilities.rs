@@ -37,8 +37,8 @@ Examples:
     Attenuate(AttenuateArgs),
     /// Explain what a capability permits; works anywhere
     #[command(after_help = "\
-Every block of a capability must permit an action. The first one grants; each that was added later takes something away. Where the \
-namespace that issued it is at hand, the command also says whether the capability is valid there.
+Every block of a capability must permit an action. The first one grants rights; each later block removes some. If \
+--namespace selects the namespace that issued it, the command also says whether the capability is valid there.
 
 Examples:
   millrace cap show kitchen.cap
@@ -191,12 +191,13 @@ pub struct MergeArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("revoked").args(["ids", "file"]).required(true))]
 pub struct RevokeArgs {
     /// Ids of capabilities, 16 hexadecimal digits each
-    #[arg(value_name = "ID", required_unless_present = "file")]
+    #[arg(value_name = "ID")]
     pub ids: Vec<TokenId>,
     /// The capability to revoke: its file, or - for standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "ids")]
+    #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 

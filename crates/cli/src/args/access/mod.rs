@@ -1,4 +1,4 @@
-//! Commands about who may do what, and about keys.
+//! Commands about capabilities, invitations and secrets.
 
 mod capabilities;
 mod secrets;

@@ -24,7 +24,7 @@ const LATENCY_MAX_NS: u64 = 600_000_000_000;
 /// How long an append waits for room while functions lag behind.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is asked for.
+/// The settings of the load.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub size: usize,
@@ -35,7 +35,7 @@ pub struct Plan {
     pub rate: Option<f64>,
 }
 
-/// What was measured.
+/// The measurements.
 pub struct Tally {
     pub records: u64,
     pub latency_ns: Histogram<u64>,
@@ -102,7 +102,7 @@ impl Load {
             match load.connection(target, place, log, plan, connection) {
                 Ok(thread) => load.threads.push(thread),
                 Err(error) => {
-                    // Those already at work end first; what came of them does not matter any more.
+                    // Running threads end first; their results no longer matter.
                     let _ = load.end();
                     return Err(error.within(format!("connection {}", connection + 1)));
                 }
@@ -239,7 +239,7 @@ fn pipelined(remote: &Remote, log: &str, plan: &Plan, connection: usize, stop: &
     Ok(tally)
 }
 
-/// Sleeps until then; says whether nobody asked to stop meanwhile.
+/// Sleeps until then; returns false if a stop was requested meanwhile.
 fn sleep_until(due: Instant, stop: &AtomicBool) -> bool {
     loop {
         let left = due.saturating_duration_since(Instant::now());

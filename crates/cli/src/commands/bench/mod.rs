@@ -22,7 +22,7 @@ use std::{
 
 /// The log keeps so few records that it can be removed at once.
 const HISTORY: u64 = 1024;
-/// Longer measurements tell nothing more.
+/// Longer measurements give no further information.
 const SECONDS_MAX: f64 = 3600.0;
 const RATE_MAX: f64 = 1e8;
 /// How often it is looked whether the time is up.
@@ -39,7 +39,7 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Out) -> Outcome {
     let log: LogName = format!("bench/{}-{:x}", std::process::id(), show::now_us()).parse()?;
     place.create_log(&log, HISTORY)?;
     let measured = measure(&target, &place, &log, &plan, &stop);
-    // Whatever came of it, nothing is left behind.
+    // The log is removed, whatever the outcome.
     let removed = place.remove_log(&log);
     let tally = measured?;
     removed?;
@@ -75,7 +75,7 @@ fn measure(target: &Target, place: &Place, log: &str, plan: &Plan, stop: &Receiv
     while start.elapsed() < plan.time && !load.has_ended() {
         match stop.recv_timeout(TICK.min(plan.time)) {
             Err(RecvTimeoutError::Timeout) => progress.set(start.elapsed().as_millis() as u64),
-            // Asked to stop: what was measured so far is told.
+            // Stopped by a signal: prints the measurements so far.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }
     }

@@ -10,7 +10,7 @@ use crate::{
 use millrace_node::{Act, Audited, Namespace, Result, audit, audited, token::Rules};
 use serde_json::json;
 
-/// Writes down that a capability with these rules was issued, before anybody has it.
+/// Audits that a capability with these rules was issued, before it is printed.
 pub(super) fn issued(namespace: &Namespace, act: Act, rules: &Rules) -> Result<()> {
     let line = Audited::by_owner(act).of(&rules.ids);
     let label = rules.label.as_deref().map(String::from_utf8_lossy);

@@ -20,7 +20,7 @@ const TEXT_MAX_BYTES: u64 = 4096;
 /// The capability in a file, `-` for standard input.
 pub fn read(path: &Path) -> Result<Token> {
     if path.to_string_lossy().starts_with(TEXT_PREFIX) {
-        return Err(Code::CapabilityExposed.error("a capability on the command line"));
+        return Err(Code::CapabilityExposed.error("the argument is a capability, not the name of a file"));
     }
     let mut text = String::new();
     let read = match path == Path::new("-") {

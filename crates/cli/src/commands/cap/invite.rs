@@ -1,4 +1,4 @@
-//! `millrace invite` and `millrace join`: two machines get to know each other by one line.
+//! `millrace invite` and `millrace join`: one line of text connects two machines.
 
 use super::{audit, rules};
 use crate::{
@@ -24,7 +24,7 @@ use std::{io::Read, sync::Arc};
 /// An invitation is no longer than this.
 const TEXT_MAX_BYTES: u64 = 4096;
 
-/// The id that all capabilities of one who was invited begin with: who is invited again goes on with the streams and keys of before.
+/// The id with which all capabilities of an invited machine begin, so that its streams and keys continue if it is invited again.
 fn id_of(authority: &Authority, name: &Name) -> TokenId {
     let digest = Sha256::digest([&authority.id().0[..], name.as_bytes()].concat());
     let mut id = TokenId([0; 8]);
@@ -77,7 +77,7 @@ fn invitation(text: &str) -> Result<Invitation> {
     text.trim().parse()
 }
 
-/// This user's key, which is made if there is none.
+/// This user's key, created if it does not exist.
 fn identity() -> Result<credentials::Identity> {
     let none = || Code::CredentialsUnusable.error("neither XDG_STATE_HOME nor HOME says where keys are kept");
     let path = credentials::identity_file().ok_or_else(none)?;

@@ -66,7 +66,7 @@ fn issuer(keys: &NamespaceKeys) -> Result<&Authority> {
     keys.authority().ok_or_else(|| Code::CapabilityRefused.error("this namespace has not issued any capability"))
 }
 
-/// What the rules of a token are, if the namespace issued it and has not revoked it.
+/// The rules of a token, if the namespace issued it and has not revoked it.
 fn verified(token: &Token, keys: &NamespaceKeys) -> Result<std::sync::Arc<Chain>> {
     let recovered = token::recover(keys, token.body())?;
     let chain = recovered.chain.clone();

@@ -24,7 +24,7 @@ pub fn moment(second: u32) -> String {
     Timestamp::from_second(second.into()).unwrap_or_default().to_string()
 }
 
-/// When no part of a capability is valid any more.
+/// When the last part of a capability ends.
 pub fn expires(chain: &Chain) -> Option<u32> {
     let after = chain.after.iter().filter_map(|link| link.rules.not_after).min();
     let ends = chain.parts.iter().map(|part| {
@@ -34,7 +34,7 @@ pub fn expires(chain: &Chain) -> Option<u32> {
     ends.collect::<Option<Vec<u32>>>().and_then(|ends| ends.into_iter().max())
 }
 
-/// Whether the namespace here accepts the capability, or that there is no way to tell.
+/// Whether the namespace here accepts the capability, or that this is unknown.
 enum Standing {
     Valid,
     /// Why it is not.

@@ -110,7 +110,7 @@ fn init(args: &InitClusterArgs, global: &Global, out: &mut Out) -> Outcome {
 fn secret(args: &ClusterSecretArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace: Namespace = place::open(global)?;
     let secret = ClusterSecret::load(namespace.dir())?
-        .ok_or_else(|| Code::NotInCluster.error(format!("{} is in no cluster", namespace.dir().display())))?;
+        .ok_or_else(|| Code::NotInCluster.error(format!("{} belongs to no cluster", namespace.dir().display())))?;
     let failed = |error: std::io::Error| Code::Io.error(format!("'{}': {error}", args.out.display()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.out).map_err(failed)?;
     file.write_all(secret.to_text().as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(failed)?;

@@ -18,14 +18,14 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 /// The site of a host that names none.
 const SITE: &str = "main";
 
-/// What ends with the host.
+/// The parts that end with the host.
 pub struct Part {
     cluster: Arc<Cluster>,
     peers: Arc<Peers>,
 }
 
 impl Part {
-    /// Has a namespace take part in the cluster that it belongs to, or that it is to join; nothing if there is none.
+    /// Connects a namespace with the cluster that it belongs to or joins; does nothing if there is none.
     pub fn take(served: &Served, bound: &Bound, args: &ClusterArgs) -> Result<Option<Part>> {
         let namespace = served.namespace();
         let found = match Facts::load(namespace) {
@@ -71,7 +71,7 @@ impl Drop for Part {
     }
 }
 
-/// What this host tells of itself.
+/// The description of this host for the others.
 fn member(served: &Served, bound: &Bound, args: &ClusterArgs, site: &str) -> Result<Member> {
     let address = match (&args.advertise, bound.addresses.first()) {
         (Some(address), _) => address.clone(),

@@ -201,7 +201,7 @@ fn ls(remote: &Remote, out: &mut Out) -> Outcome {
             continue;
         }
         let number = |key: &str| topic[key].as_u64().unwrap_or(0);
-        // A host that does not keep the group of a topic knows no more than its name.
+        // A host that does not keep the group of a topic knows only its name.
         let known = |text: &dyn Fn() -> String| if topic["latest"].is_null() { "-".into() } else { text() };
         let runs = topic["subscriptions"].as_array().into_iter().flatten();
         let runs = runs.map(|known| {

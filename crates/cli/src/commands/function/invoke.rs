@@ -1,4 +1,4 @@
-//! `millrace function invoke`, and what the runs of a record came to.
+//! `millrace function invoke`, and the results of a record's runs.
 
 use crate::{
     args::InvokeArgs,
@@ -65,7 +65,7 @@ pub fn result(
         }
         return Ok(());
     }
-    // At an address one runs; it tells how it is to those only who may know.
+    // At an address a host is running; only callers with the right get its state.
     if let Place::Local(_) = place
         && place.host()?.is_none()
     {

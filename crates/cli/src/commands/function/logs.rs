@@ -24,7 +24,7 @@ pub fn run(place: &Place, args: &FunctionLogsArgs, out: &mut Out) -> Outcome {
     let mut runs = place.runs(&filter(limit))?;
     let mut reported: HashSet<String> = HashSet::new();
     if args.follow {
-        // What ended before the first of these is not told later either.
+        // Runs that ended before the first of these are not printed later either.
         let older = place.runs(&filter(NEWEST_MAX))?;
         reported.extend(older.into_iter().filter(|run| run.ended.is_some()).map(|run| run.id));
         for run in &runs {

@@ -30,7 +30,7 @@ pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome
     }
 }
 
-/// What the options say, with defaults for the rest.
+/// The options, with defaults for the rest.
 fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
     let mut spec = FunctionSpec::new(args.name.parse()?, args.runtime.into());
     spec.on = args.on.iter().map(|log| log.parse()).collect::<Result<Vec<LogName>>>()?;
@@ -154,7 +154,7 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
         ]);
     }
     out.table(&table)?;
-    // What keeps functions apart as well as it can be needs no line.
+    // A full sandbox needs no line.
     let sandbox = place.host()?.and_then(|host| host.sandbox).filter(|sandbox| sandbox.level != Level::Full.as_str());
     if let Some(sandbox) = sandbox {
         out.line(format!("sandbox: {}", sandbox.summary))?;
@@ -163,7 +163,7 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-/// What a function may do, in a few words; `function show` names it all.
+/// A summary of a function's rights; `function show` lists them.
 fn may(definition: &DefinitionDoc) -> String {
     let logs = |what: &str, scopes: &Option<Vec<String>>| match scopes.as_deref() {
         None => format!("{what} all logs"),

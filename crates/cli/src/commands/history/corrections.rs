@@ -16,7 +16,7 @@ fn invalid(detail: impl Into<String>) -> Error {
     Code::CorrectionInvalid.error(detail)
 }
 
-/// What `--at` and `--values` say together.
+/// The corrections from `--at` and `--values`.
 pub fn read(at: Option<&str>, values: Option<&Path>) -> Result<Corrections> {
     let range = at.map(range).transpose()?;
     let Some(path) = values else {
@@ -107,7 +107,7 @@ fn json_rows(text: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A value that is text stands for its bytes, any other for itself as JSON.
+/// A text is its bytes; any other value is its JSON.
 fn json_row(row: &Value) -> Result<Row> {
     let seqno = match &row["seqno"] {
         Value::Null => None,

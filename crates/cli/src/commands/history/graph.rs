@@ -62,7 +62,7 @@ fn format(args: &GraphArgs, json: bool) -> Result<GraphFormat> {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).map_err(|error| Code::OutputFailed.error(format!("{}: {error}", path.display())))
+    fs::write(path, text).map_err(|error| Code::FileNotWritten.error(format!("{}: {error}", path.display())))
 }
 
 struct Names<'a> {
@@ -80,7 +80,7 @@ impl Names<'_> {
         }
     }
 
-    /// What edges of a kind join a node to, with how often.
+    /// The nodes that edges of a kind connect a node with, and how often.
     fn joined(&self, edges: impl Iterator<Item = (usize, u64)>) -> String {
         let mut all: Vec<(usize, u64)> = edges.collect();
         all.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));

@@ -52,7 +52,7 @@ pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
     Ok(sources.check()?)
 }
 
-/// What is corrected in a log.
+/// The corrections in a log.
 struct Corrected {
     log: String,
     records: u64,

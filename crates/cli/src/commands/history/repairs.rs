@@ -85,7 +85,7 @@ fn of_code(args: &RepairRunArgs, function: &str, global: &Global) -> Result<Ask>
     Ok(Ask::Code(NewCode { function, source, since, reason, append_new }))
 }
 
-/// Asks for something, waits until it is done, and says what came of it.
+/// Makes a request, waits until it is done, and prints the result.
 fn begin(place: &Place, ask: Ask, out: &mut Out) -> Outcome {
     let asked = place.ask_repair(ask)?;
     let done = if asked.is_moving() { wait(place, &asked)? } else { asked };
@@ -211,7 +211,7 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
     list_waiting(&waiting, out)
 }
 
-/// What waits for a repair.
+/// The waiting amendments.
 fn list_waiting(waiting: &[AmendmentsDoc], out: &mut Out) -> Outcome {
     for AmendmentsDoc { log, waiting, count, due_us } in waiting {
         let due = show::clock(Hlc::from_bits(due_us.unwrap_or(0) << 12));

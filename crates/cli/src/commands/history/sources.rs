@@ -75,9 +75,9 @@ pub struct Sources {
 /// Which history of a namespace is shown, if repairs were applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// What its logs show now.
+    /// The current content of its logs.
     Repaired,
-    /// What happened before any repair.
+    /// The history before any repair.
     Original,
 }
 
@@ -114,7 +114,7 @@ impl Sources {
         Ok(Self { sources, history: History::new(tables) })
     }
 
-    /// The names of the namespaces, made different from one another.
+    /// Unique names of the namespaces.
     pub fn names(&self) -> Vec<String> {
         let is_unique = |name: &str| self.sources.iter().filter(|source| source.name == name).count() == 1;
         let named = self.sources.iter().zip(self.history.tables()).map(|(source, table)| {
@@ -124,14 +124,14 @@ impl Sources {
         named.collect()
     }
 
-    /// What a record's log and number are called; with the namespace, if there are several.
+    /// The name of a record: its log and number; with the namespace, if there are several.
     pub fn record_name(&self, place: Spot) -> String {
         let (table, row) = (self.history.table(place), self.history.row(place));
         let log = table.log_name(row.subject).unwrap_or("(removed log)");
         format!("{}{log}@{}", self.prefix(place), row.seqno)
     }
 
-    /// What a run's function is called.
+    /// The name of a run's function.
     pub fn function_name(&self, place: Spot) -> String {
         let (table, row) = (self.history.table(place), self.history.row(place));
         format!("{}{}", self.prefix(place), table.function_name(row.subject).unwrap_or("(removed function)"))
@@ -161,7 +161,7 @@ impl Sources {
         let row = seqno.and_then(|seqno| table.record(id, seqno));
         row.map(|row| Spot { table: at as u32, row }).ok_or_else(|| match (seqno, bounds) {
             (Some(seqno), Some((oldest, newest))) => {
-                let detail = format!("record {seqno} of log '{log}'; the journal has {oldest} to {newest}");
+                let detail = format!("no record {seqno} in log '{log}'; the journal has {oldest} to {newest}");
                 Code::EventNotKept.error(detail)
             }
             _ => Code::EventNotKept.error(format!("the journal has no record of log '{log}'")),
@@ -174,7 +174,7 @@ impl Sources {
         horizons.map_or(String::new(), |horizon| format!("; the journals reach back to {}", show::rfc3339(horizon)))
     }
 
-    /// What the journals cannot tell, a sentence each.
+    /// The limits of the journals, a sentence each.
     pub fn limits(&self) -> Vec<String> {
         let mut limits = Vec::new();
         for (name, table) in self.names().iter().zip(self.history.tables()) {
@@ -226,7 +226,7 @@ impl Sources {
         }
     }
 
-    /// The bytes of an APPEND, whatever repairs did.
+    /// The bytes of an APPEND, regardless of repairs.
     pub fn original(&self, place: Spot) -> Result<Option<Stored>> {
         let (id, near) = (self.history.id(place), self.history.table(place).position_near(place.row));
         self.sources[place.table as usize].value(id, near)
@@ -241,7 +241,7 @@ impl Sources {
         self.names().into_iter().zip(self.history.tables()).flat_map(of).collect()
     }
 
-    /// Replays some runs of each function of the first namespace as they were, and says whether they leave the same.
+    /// Replays some runs of each function of the first namespace unchanged, and returns whether their output is the same.
     pub fn verify(&self, most: usize) -> Result<BTreeMap<String, Verified>> {
         match &self.sources[0].inner {
             Inner::Files(namespace) => repairs::verify(namespace, most),
@@ -322,7 +322,7 @@ impl Source {
         }
     }
 
-    /// The functions of a directory; of a host, only what its documents tell.
+    /// The functions of a directory; for a host, only the fields of its documents.
     pub fn functions(&self) -> Result<Functions> {
         match &self.inner {
             Inner::Files(namespace) => {
@@ -363,7 +363,7 @@ impl Source {
 /// Functions by their names.
 pub type Functions = HashMap<String, Facts>;
 
-/// What a repair asks of a function.
+/// The parts of a function that a repair needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// Whether it may use the network.
@@ -388,7 +388,7 @@ impl Facts {
     }
 }
 
-/// The last part of a path that says something.
+/// The last meaningful part of a path.
 fn name_of(path: &Path) -> String {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut parts = whole.iter().rev().map(|part| part.to_string_lossy().into_owned());

@@ -39,13 +39,13 @@ fn row(view: &LinkDoc, out: &Out) -> Vec<String> {
     row
 }
 
-/// When the other side answered last; nobody keeps that from host to host.
+/// When the other side answered last; this is not kept across hosts.
 fn contact(view: &LinkDoc) -> String {
     let last = view.last_contact.as_deref().and_then(show::moment);
     last.map_or("none yet".into(), |at| show::ago(at, show::now_us()))
 }
 
-/// What is wrong with each link that something is wrong with.
+/// The problems of links.
 fn troubles<'a>(views: impl IntoIterator<Item = &'a LinkDoc>, out: &mut Out) -> Outcome {
     for view in views {
         let Some(error) = &view.error else { continue };

@@ -52,7 +52,7 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     out.line(format!("behind        {behind}, {bytes}"))?;
     out.line(format!("first record  {}", view.start))?;
     out.line(format!("lost          {}", show::count(view.lost, "record")))?;
-    out.line(format!("other side    {}", view.peer.as_deref().unwrap_or("not met yet")))?;
+    out.line(format!("other side    {}", view.peer.as_deref().unwrap_or("not reached yet")))?;
     out.line(format!("last contact  {}", contact(&view)))?;
     troubles([&view], out)
 }

@@ -110,7 +110,7 @@ fn amend(place: &Place, args: &AppendArgs, first: u64, out: &mut Out) -> Outcome
     Ok(())
 }
 
-/// What an append waits for, as the node calls it.
+/// The durability of an append, as the node's type.
 pub fn durability(level: Level) -> Durability {
     match level {
         Level::Memory => Durability::Memory,
@@ -138,8 +138,8 @@ fn whole_input() -> Result<Vec<u8>> {
     Ok(payload)
 }
 
-/// Appends a stream line by line: whatever could be read at once is committed at once, so that a fast producer is
-/// batched and a slow one is not kept waiting.
+/// Appends a stream line by line: all lines that could be read at once are committed together, so that a fast producer is batched and a
+/// slow one does not wait.
 struct Stream<'a> {
     args: &'a AppendArgs,
     out: &'a mut Out,
@@ -153,7 +153,7 @@ struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     fn new(args: &'a AppendArgs, out: &'a mut Out) -> Self {
-        // A bar while somebody types would be in their way.
+        // A progress bar would disturb a user who is typing.
         let watched = io::stderr().is_terminal() && !io::stdin().is_terminal() && !args.quiet && !out.json();
         let progress = watched.then(|| {
             let style = ProgressStyle::with_template("{spinner} {msg}");
@@ -244,7 +244,7 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// The record a line stands for; blank lines between objects stand for none.
+    /// The record of a line; blank lines between objects have none.
     fn record(&self, line: &[u8]) -> Result<Option<NewRecord>> {
         let log = self.args.log.as_deref();
         if self.args.lines {
@@ -286,7 +286,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// The record that an object `{"log": …, "data": …}` stands for, or what is wrong with it.
+/// The record of an object `{"log": …, "data": …}`, or its error.
 pub fn from_object(line: &[u8], log: Option<&str>) -> Result<NewRecord, String> {
     let object: Value = serde_json::from_slice(line).map_err(|error| format!("it is not JSON: {error}"))?;
     let object = object.as_object().ok_or("it is not an object {\"log\": …, \"data\": …}")?;

@@ -40,10 +40,10 @@ fn range(place: &Place, args: &GetArgs, out: &mut Out) -> Outcome {
     let mut damaged = false;
     place.read(&args.log, from, to, &mut |seqno, found| match found {
         Found::Record(record) => print(&args.log, &record, args.raw, width, now_us, out),
-        // A request for everything gets what is there.
+        // A request for all records returns the existing ones.
         Found::Missed(_) if args.from.is_none() => Ok(()),
         Found::Missed(_) => Err(below_history(&args.log, seqno).into()),
-        // Damage is confined to its record: it is told in its place, and the others are printed.
+        // Damage is confined to its record: the error is printed in its place, and the other records normally.
         Found::Damaged(error) => {
             damaged = true;
             out.flush()?;

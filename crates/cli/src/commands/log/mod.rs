@@ -10,7 +10,10 @@ pub use append::{RECORD_MAX_BYTES, durability};
 use crate::{
     args::{GetArgs, Global, LogCommand, SetArgs, TailArgs, TrimArgs},
     out::{Out, Table},
-    place::{Place, docs::LogDoc},
+    place::{
+        Place,
+        docs::{LogDoc, last_append},
+    },
     report::Outcome,
     show,
 };
@@ -99,7 +102,7 @@ fn rm(place: &Place, name: &str, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-/// What a log with this history keeps.
+/// Describes the records that a log with this history keeps.
 fn kept(history: u64) -> String {
     if history == HISTORY_ALL { "all records until they are trimmed".into() } else { show::count(history, "record") }
 }
@@ -117,7 +120,7 @@ fn ls(place: &Place, prefix: &str, out: &mut Out) -> Outcome {
             show::grouped(log.records),
             show::grouped(log.latest),
             if log.history == HISTORY_ALL { "all".into() } else { show::grouped(log.history) },
-            log.last_append().map_or("-".into(), |last| show::ago(last, now_us)),
+            last_append(log).map_or("-".into(), |last| show::ago(last, now_us)),
             log.functions.join(", "),
         ]);
     }
@@ -140,8 +143,7 @@ fn stat(place: &Place, name: &str, out: &mut Out) -> Outcome {
         0 => "none".to_string(),
         n => format!("{} ({earliest} to {latest})", show::grouped(*n)),
     };
-    let last = log
-        .last_append()
+    let last = last_append(&log)
         .map_or("never".into(), |last| format!("{} ({})", show::ago(last, show::now_us()), show::rfc3339(last)));
     let bound = if functions.is_empty() { "nothing".into() } else { functions.join(", ") };
     out.line(format!("log          {name}"))?;

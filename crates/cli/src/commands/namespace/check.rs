@@ -107,7 +107,7 @@ fn tell_faults(faults: &[&Error], out: &mut Out) -> Outcome {
     Ok(())
 }
 
-/// What a look at a backup found that was just made.
+/// The findings of the verification of a new backup.
 pub fn backup_object(found: &Inspection) -> Value {
     let (faults, fault_count) = faults(found);
     json!({
@@ -148,7 +148,7 @@ fn records(LostRecords { log, from, to, .. }: &LostRecords) -> String {
     if from == to { format!("record {from} of log '{log}'") } else { format!("records {from} to {to} of log '{log}'") }
 }
 
-/// What is known without a manifest, and what is not.
+/// The information that is available without a manifest, and what is missing.
 pub fn tell_rebuilt(rebuilt: Option<&Rebuilt>, out: &mut Out) -> Outcome {
     let Some(Rebuilt { manifest, cataloged, unnamed, functions, left_out }) = rebuilt else { return Ok(()) };
     if manifest.is_some() {

@@ -1,4 +1,4 @@
-//! `millrace completions` and `millrace man`: what the table of commands is good for besides parsing.
+//! `millrace completions` and `millrace man`: both are generated from the table of commands.
 
 mod man;
 
@@ -28,7 +28,7 @@ pub fn completions(args: &CompletionsArgs, out: &mut Out) -> Outcome {
         ShellArg::Zsh => &Zsh,
         ShellArg::Fish => &Fish,
     };
-    // By its name, so that the script goes on working when another version is installed in its place.
+    // By its name, so that the script also works with another version that replaces it.
     let mut script = Vec::new();
     shell.write_registration(complete::VARIABLE, NAME, NAME, NAME, &mut script)?;
     if out.json() {

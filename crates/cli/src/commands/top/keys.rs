@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// A terminal that hands on each key at once and does not show it, as long as this lives.
+/// Sets the terminal to pass each key at once without echo, until this is dropped.
 pub struct Keys {
     before: Termios,
 }
@@ -28,7 +28,7 @@ impl Keys {
         Some(Self { before })
     }
 
-    /// Whether `q` is typed within this time, or nothing can be typed any more.
+    /// Whether `q` is typed within this time, or standard input has ended.
     pub fn quits_within(&self, time: Duration) -> bool {
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN)];

@@ -24,7 +24,7 @@ impl Look {
     }
 }
 
-/// What happened between two looks.
+/// The changes between two states.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rates {
     pub seconds: f64,
@@ -72,7 +72,7 @@ pub struct LinkRates {
     pub dead: u64,
     /// The code of what stopped it, or of what was wrong last.
     pub code: Option<String>,
-    /// What it was.
+    /// The kind.
     pub error: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl Rates {
         // A log or function that was removed and made again counts from nothing.
         let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
         let latest: HashMap<&str, u64> = before.logs.iter().map(|log| (&*log.name, log.latest)).collect();
-        // What was not there before is not known to have grown since.
+        // The growth of a new log or function is unknown.
         let grown = |log: &LogDoc| rate(latest.get(&*log.name).copied().unwrap_or(log.latest), log.latest);
         let mut logs: Vec<LogRates> = after
             .logs
@@ -165,14 +165,14 @@ impl Rates {
     }
 }
 
-/// What can be said of a function without looking twice.
+/// The state of a function from a single look.
 fn state(doc: &FunctionDoc, host: Option<&HostStatus>) -> FunctionRates {
     let base = FunctionRates { name: doc.name.clone(), pending: doc.pending, ..FunctionRates::default() };
     if let Some(error) = &doc.error {
         return FunctionRates { state: "broken", error: Some(error.to_string()), ..base };
     }
     let Some(host) = host else { return FunctionRates { state: "no host", ..base } };
-    // What holds everything up is told with each function that has something to do.
+    // A cause that blocks everything is shown with each function that has pending runs.
     let common = host.failure.as_ref().or(host.refusal.as_ref()).filter(|_| doc.pending > 0).cloned();
     let Some(live) = host.function(&doc.name) else {
         return FunctionRates { state: if doc.pending > 0 { "waiting" } else { "idle" }, error: common, ..base };

@@ -1,4 +1,4 @@
-//! `millrace top`: how fast a namespace is going, now.
+//! `millrace top`: the current rates of a namespace.
 
 mod keys;
 mod look;
@@ -49,7 +49,7 @@ pub fn run(args: &TopArgs, global: &Global, out: &mut Out) -> Outcome {
                 }
                 before = after;
             }
-            // Whoever watches sees it go, and come again.
+            // The display shows that it ended, and when it is back.
             Err(error) if live => screen.trouble(&error, out)?,
             Err(error) if args.once => return Err(error.into()),
             Err(error) => {

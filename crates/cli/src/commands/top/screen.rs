@@ -1,4 +1,4 @@
-//! The picture: on a terminal it stays in place, elsewhere each look is printed below the last.
+//! The output: on a terminal each update replaces the last, elsewhere it is printed below the last.
 
 use super::look::Rates;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 use millrace_node::{Error, application::units};
 
-/// A terminal that does not tell its size is taken to be this high.
+/// The assumed height of a terminal that does not report its size.
 const ROWS: usize = 24;
 /// Characters of an error in a line.
 const ERROR_CHARS_MAX: usize = 60;
@@ -141,7 +141,7 @@ fn per_second(rate: f64) -> String {
     if rate == 0.0 || rate >= 10.0 { show::grouped(rate.round() as u64) } else { format!("{rate:.1}") }
 }
 
-/// A table's lines; the last column is free text, and whatever is wrong with a function stands out.
+/// The lines of a table; the last column is free text, and problems of a function are highlighted.
 fn table(table: &Table, out: &Out) -> Vec<String> {
     let mut lines = table.lines();
     if let Some(head) = lines.first_mut() {

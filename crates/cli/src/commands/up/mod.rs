@@ -40,7 +40,7 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
     each_step(out, |progress| changes.apply(&opened, args.force, progress))
 }
 
-/// Opens the application's namespace, which is made if there is none.
+/// Opens the application's namespace, which is created if it does not exist.
 pub fn open(application: &Application, dir: &Path, out: &mut Out) -> Outcome<Opened> {
     let opened = each_step(out, |progress| Changes::of(application).open(dir, progress))?;
     if opened.created && !out.json() {

@@ -1,5 +1,5 @@
-//! `millrace up` and `millrace down` for a namespace on another machine: the application file goes there, and what its host lacks of
-//! the code. The host checks both as it would check them here.
+//! `millrace up` and `millrace down` for a namespace on another machine: sends the application file, and the code that the host does not
+//! have. The host checks both as it would check them here.
 
 use super::{nothing_there, report};
 use crate::{
@@ -34,7 +34,7 @@ enum Answer {
     Missing(MissingDoc),
 }
 
-/// What is sent of an application, without its code.
+/// The message about an application, without its code.
 fn sending(path: &Path) -> Result<Sending> {
     let unreadable = |error| Code::ApplicationUnreadable.error(format!("cannot read {}: {error}", path.display()));
     let text = fs::read_to_string(path).map_err(unreadable)?;

@@ -29,10 +29,10 @@ use tokio::time::timeout;
 
 /// Most bytes of several records in JSON: base64 makes a third more of them.
 const BATCH_MAX_BYTES: usize = 24 << 20;
-/// So much is told of what is wrong with a text.
+/// The maximum length of the description of an invalid text.
 const FAULT_MAX_CHARS: usize = 300;
 
-/// What the headers and the query ask for.
+/// The options from the headers and the query.
 fn options<'h>(headers: &'h HeaderMap, query: Option<&str>) -> Result<AppendOptions<'h>> {
     check_encoding(headers)?;
     let mut query = Query::parse(query.unwrap_or(""))?;
@@ -81,12 +81,12 @@ async fn committed<T: Send + Unpin + 'static>(
     Ok(answer)
 }
 
-/// Does something that commits: here if nobody else has to wait for it, and otherwise on the committing thread.
+/// Executes a commit: here if no other client has to wait for it, and otherwise on the committing thread.
 async fn commit<T: Send + Unpin + 'static>(
     access: &Access,
     act: impl Fn(&Access) -> Gated<T> + Send + 'static,
 ) -> Result<T> {
-    // Through a mapping nobody waits for the disk, except where all do.
+    // Writes through a mapping do not wait for the disk, except when all do.
     let others = access.served().namespace().journal().durability() == Durability::Memory;
     let now = server::may_wait(others).and_then(|_waiting| access.now(&act));
     if let Some(held) = now {
@@ -96,7 +96,7 @@ async fn commit<T: Send + Unpin + 'static>(
     match timeout(SUBMISSION_PATIENCE, &mut submitted).await {
         Ok(held) => held.await,
         Err(_) if submitted.cancel() => Err(access.blocked()),
-        // It has begun, and tells how it ends.
+        // It has begun, and reports its end.
         Err(_) => submitted.await.await,
     }
 }
@@ -200,7 +200,7 @@ struct Appended {
     id: Option<String>,
 }
 
-/// What is wrong with a text. It may quote any amount of it.
+/// The error of a text, which may quote any amount of it.
 fn brief(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.char_indices().nth(FAULT_MAX_CHARS) {
@@ -228,7 +228,7 @@ async fn many(session: &Session, namespace: &str, log: Option<&str>, head: Parts
     let owned = Arc::new(owned);
     let of_append = owned.clone();
     let append = move |access: &Access| {
-        // What the body takes of the memory is counted until it is committed.
+        // The memory of the body is counted until it is committed.
         let _counted = &data;
         let records: Vec<(&str, &[u8])> = of_append.iter().map(|(log, bytes)| (&**log, &**bytes)).collect();
         match options(&head.headers, head.uri.query()) {

@@ -1,4 +1,4 @@
-//! Making, changing and removing logs.
+//! Creates, changes and removes logs.
 
 use super::{check_encoding, media_type};
 use crate::{
@@ -30,7 +30,7 @@ impl Default for NewLog {
     }
 }
 
-/// What can be changed of a log.
+/// The attributes of a log that can be changed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settings {

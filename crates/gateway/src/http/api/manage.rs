@@ -1,5 +1,5 @@
-//! Changes of functions, relays and logs. Code is not sent over HTTP: a deployment and its files belong to one connection, which an
-//! HTTP client does not choose.
+//! Changes of functions, relays and logs. Code is not sent over HTTP: a deployment and its files belong to one connection, and an HTTP
+//! client does not control which connection it uses.
 
 use super::json;
 use crate::{

@@ -26,7 +26,7 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Logs and functions of a namespace that have numbers of their own; more would be a burden on whoever collects them.
+/// The maximum number of logs and functions of a namespace with series of their own; more would burden the metrics database.
 const SERIES_MAX: usize = 250;
 
 /// How long counting and the gate may take.
@@ -91,9 +91,9 @@ pub(in crate::http) async fn text(session: &Session, query: &str) -> Result<Resp
     session.hosted.served().iter().for_each(|served| of_disk(&mut metrics, served));
     for served in session.hosted.served() {
         let (hosted, access) = (session.hosted.clone(), session.access(served.name())?);
-        // What is counted is held like everything else that is told; counting may take a while.
+        // Counts wait at the gate like other answers; counting may take a while.
         let counted = timeout(PATIENCE, super::blocking(move || of_namespace(&hosted, &access))).await;
-        // A stalled disk does not hold up the collector: it gets the samples that were reported last.
+        // A stalled disk does not delay the collector, which gets the last reported samples.
         let samples = match counted {
             Ok(samples) => session.hosted.reported(served.name(), samples.unwrap_or_default()),
             Err(_late) => session.hosted.last_told(served.name()),
@@ -141,7 +141,7 @@ fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
     metrics.counter("millrace_sent_bytes_total", help, "", counters.sent_bytes.load(Relaxed));
 }
 
-/// How the disk is: says nothing of records, and so is told at once, also when nothing else can be.
+/// The state of the disk: reveals nothing about records, so it is sent at once, even when nothing else can be.
 fn of_disk(metrics: &mut Metrics, served: &Served) {
     let (journal, labels) = (served.namespace().journal(), format!("namespace=\"{}\"", served.name()));
     let help = "Whether the journal accepts appends.";
@@ -165,7 +165,7 @@ fn of_disk(metrics: &mut Metrics, served: &Served) {
 /// Name, kind, help, labels and value.
 pub(crate) type Sample = (&'static str, &'static str, &'static str, String, Value);
 
-/// What a sample says.
+/// The value of a sample.
 pub(crate) enum Value {
     Number(u64),
     Histogram(Box<Buckets>),
@@ -246,7 +246,7 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
         let gone = log.earliest.saturating_sub(1);
         samples.push(("millrace_dead_letters_gone_total", "counter", help, labels, gone.into()));
     }
-    // The runtime's own logs are as many as there are peers; those that people made are told.
+    // The number of the runtime's own logs grows with the peers, so only logs that users created are listed.
     for log in logs.iter().filter(|log| !log.name.starts_with('_')).take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
         samples.push((

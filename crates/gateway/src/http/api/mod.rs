@@ -108,7 +108,7 @@ struct Rationed<T> {
     bytes: usize,
 }
 
-/// Waits for what is held at the gate. What it takes meanwhile counts; without memory it is not kept, but refused.
+/// Waits for a value at the gate. Its memory is counted meanwhile; if there is none left, it is refused.
 async fn rationed<T: Unpin>(held: Gated<T>, bytes_of: impl FnOnce(&T) -> usize) -> Rationed<T> {
     let (mut reserved, mut bytes) = (None, 0);
     let held = held.map(|value| {

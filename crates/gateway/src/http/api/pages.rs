@@ -35,7 +35,7 @@ struct Check {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// What the journal waits for although it is sound.
+    /// What blocks a sound journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked: Option<String>,
 }
@@ -50,7 +50,7 @@ pub(in crate::http) fn openapi(query: &str) -> Result<Response> {
     Ok(response::json(StatusCode::OK, OPENAPI))
 }
 
-/// Whether the journals can go on.
+/// Whether the journals accept appends.
 pub(in crate::http) fn health(hosted: &Hosted, in_detail: bool, query: &str) -> Result<Response> {
     Query::parse(query)?.finish()?;
     Ok(checks(hosted, in_detail, |_| None))

@@ -30,7 +30,7 @@ struct Records<'r> {
     next: u64,
 }
 
-/// Reads records from one on; if there is none yet, it may be waited for.
+/// Reads records from a seqno on; if there is none yet, the request may wait for it.
 pub(in crate::http) async fn read<B>(
     session: &Session,
     namespace: &str,

@@ -151,7 +151,7 @@ fn raw(payload: Vec<u8>, headers: &HeaderMap, tag: &str) -> Result<Response> {
     let out = response.headers_mut();
     out.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     out.insert("accept-ranges", HeaderValue::from_static("bytes"));
-    // What anybody appended is never a page of this host.
+    // A record is never treated as a page of this host.
     out.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     Ok(response)
 }
@@ -164,7 +164,7 @@ enum Part {
     None,
 }
 
-/// What of `length` bytes a Range header asks for.
+/// The part of `length` bytes that a Range header requests.
 fn range(text: &str, length: usize) -> Part {
     let Some((first, last)) = text.strip_prefix("bytes=").and_then(|part| part.split_once('-')) else {
         return Part::Whole;

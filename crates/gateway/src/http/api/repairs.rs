@@ -1,4 +1,4 @@
-//! Requests about repairs. Their state is a document like others.
+//! Requests about repairs. The state of a repair is a document.
 
 use super::json;
 use crate::{

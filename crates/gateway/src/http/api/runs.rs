@@ -1,4 +1,4 @@
-//! Changes of one run. What runs there are is a document like others.
+//! Changes of one run. The list of runs is a document.
 
 use crate::{
     documents::Query,

@@ -1,5 +1,5 @@
-//! Following a log as server-sent events. What is sent was read through the gate; the next records are read when the
-//! client has taken the ones before, so a slow client holds no more than one step of them.
+//! Following a log as server-sent events. All records are read through the gate. The next records are read when the client has received the
+//! previous ones, so a slow client occupies memory for one step only.
 
 use super::{Rationed, bytes_of, durability, header, rationed};
 use crate::{
@@ -69,11 +69,11 @@ pub(in crate::http) async fn follow<B>(
             Ok(next) => next,
             Err(error) => return access.refuse(error, durability).await,
         },
-        // The first record stands for all there are.
+        // The first record shows whether there are any.
         None if from == Some(1) => log.earliest().max(1),
         None => from.unwrap_or(0),
     };
-    // The first event tells where the tail begins, so that is held like everything else.
+    // The first event has the start of the tail, so it waits at the gate like other answers.
     let next = access.cursor(&log, from, durability).await?;
     let follow = Follow {
         access,
@@ -96,7 +96,7 @@ pub(in crate::http) async fn follow<B>(
     Ok(response)
 }
 
-/// Where a client goes on that has seen this cursor.
+/// Where a client with this cursor continues.
 fn resumed(cursor: &str, name: &str, log: &Log) -> Result<u64> {
     let parts = cursor.split_once(':').and_then(|(log, next)| Some((whole_number(log)?, whole_number(next)?)));
     let Some((incarnation, next)) = parts.filter(|(_, next)| *next > 0) else {
@@ -169,7 +169,7 @@ impl Follow {
                     return Ok(Some(text.into()));
                 }
                 Err(_) => {
-                    // Who waits for memory holds none.
+                    // A tail that waits for memory has none.
                     let bytes = text.len();
                     drop((records, text, at_gate));
                     memory::room_for(bytes).await?;
@@ -183,7 +183,7 @@ impl Follow {
     }
 }
 
-/// One record as an event, whose id is where to go on.
+/// One record as an event, whose id is the cursor after it.
 fn write(text: &mut Vec<u8>, name: &str, incarnation: u32, record: &Record) -> Result<()> {
     text.extend_from_slice(format!("id: {incarnation}:{}\ndata: ", record.seqno.saturating_add(1)).as_bytes());
     serde_json::to_writer(&mut *text, &RecordDoc::of(name, record))
@@ -192,7 +192,7 @@ fn write(text: &mut Vec<u8>, name: &str, incarnation: u32, record: &Record) -> R
     Ok(())
 }
 
-/// The last event of a tail that cannot go on.
+/// The last event of a tail that cannot continue.
 fn failure(error: &Error) -> Bytes {
     format!("event: failure\ndata: {}\n\n", response::failure_text(error)).into()
 }

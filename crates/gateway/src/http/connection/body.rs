@@ -1,5 +1,5 @@
-//! Bodies of requests: read whole, because a record is appended whole, and within bounds: so many bytes a body, so many in
-//! all, and no client may take for ever.
+//! Bodies of requests: read completely, because a record is appended as a whole, and limited: in bytes per body, in bytes in all, and in
+//! time.
 
 use crate::{
     memory::{Reservation, SMALL_BYTES},

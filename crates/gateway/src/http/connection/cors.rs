@@ -57,7 +57,7 @@ pub(in crate::http) fn is_preflight<B>(request: &Request<B>) -> bool {
     request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// What a browser is told that asks so.
+/// The answer to a preflight request of a browser.
 pub(in crate::http) fn preflight() -> hyper::Response<Content> {
     let mut response = hyper::Response::new(Content::whole(""));
     *response.status_mut() = StatusCode::NO_CONTENT;

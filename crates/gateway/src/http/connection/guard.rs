@@ -1,6 +1,6 @@
-//! Refuses web pages that are open in a browser on this machine: a page may send requests to any address that it can name, and a name may
-//! be made to point here. So a request must call this host by a name of this machine, and if it comes from a page, then from a page of this
-//! host.
+//! Refuses web pages that are open in a browser on this machine: a page may send requests to any address, and its author can make a name
+//! resolve to this machine. So a request must name this host by a name of this machine, and a request from a page must come from a page of
+//! this host.
 
 use hyper::{
     HeaderMap, Request, Uri, Version,
@@ -9,13 +9,13 @@ use hyper::{
 use millrace_wire::{Code, Defence, Error, Result};
 use std::net::IpAddr;
 
-/// What a browser says of where a request comes from.
+/// The origin of a request, according to the browser.
 const SITE: &str = "sec-fetch-site";
 
-/// Refuses what a web page of another origin could have caused.
+/// Refuses requests that a web page of another origin could have caused.
 ///
-/// Over TLS a request may call the host by any name: there it shows a capability, which no page has. A page `is_known` whose origin the
-/// host was told to answer.
+/// Over TLS a request may use any name of the host, because it needs a capability, which no page has. A page `is_known` if the host is
+/// configured to answer its origin.
 pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool, is_known: bool) -> Result<()> {
     let headers = request.headers();
     let host = host(headers, request.uri(), request.version())?;
@@ -29,8 +29,8 @@ pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool, is_known: 
     if is_known || !Defence::Origin.stands() {
         return Ok(());
     }
-    // Browsers say of every request where it comes from, also of those that have no Origin: a page of this host, or nobody's.
-    // A page on another port of this machine is `same-site`.
+    // Browsers report the site of every request, even of those without an Origin: a page of this host, or none. A page on another port of
+    // this machine is `same-site`.
     if let Some(site) = headers.get(SITE)
         && !matches!(site.as_bytes(), b"same-origin" | b"none")
     {

@@ -20,7 +20,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// The part of its answer that a client must take within [`patience::client`]: so none takes longer than ten times that.
 const GOOD_PART: u64 = 10;
 
-/// What goes on over a connection. Written by its one task; the counters are atomic only to be shared within it.
+/// The activity of a connection. Only its task writes it; the counters are atomic only to be shared within the task.
 #[derive(Default)]
 pub(in crate::http) struct Activity {
     read_bytes: AtomicU64,
@@ -33,7 +33,7 @@ pub(in crate::http) struct Activity {
     blocked: AtomicBool,
     /// How long the newest answer is, or the newest part of one that has no end.
     answer_bytes: AtomicU64,
-    /// What is written may be a record, which can look like anything.
+    /// Written bytes may be a record with any content.
     raw: AtomicBool,
     /// The client may still be sending what was refused.
     lingers: AtomicBool,
@@ -55,7 +55,7 @@ impl Activity {
         self.lingers.load(Relaxed)
     }
 
-    /// An answer of this length is made.
+    /// An answer of this length begins.
     pub fn answers(&self, bytes: u64) {
         self.answer_bytes.store(bytes, Relaxed);
     }
@@ -91,8 +91,8 @@ pub(in crate::http) enum Verdict {
 /// Looks at a connection now and then.
 pub(in crate::http) struct Watchdog {
     activity: Arc<Activity>,
-    /// What was seen last: requests begun and ended, and whether a head has begun; since when it is so and no good part of
-    /// an answer was taken; and how many bytes had been written then.
+    /// The last state: requests begun and ended, whether a head has begun, since when this is unchanged without progress of an answer, and
+    /// how many bytes had been written then.
     seen: (u64, u64, bool),
     since: Instant,
     written_bytes: u64,
@@ -113,7 +113,7 @@ impl Watchdog {
         let head = begun == ended && activity.read_bytes.load(Relaxed) > activity.read_before.load(Relaxed);
         let (seen, written_bytes) = ((begun, ended, head), activity.written_bytes.load(Relaxed));
         let blocked = activity.blocked.load(Relaxed);
-        // Who takes all there is owes nothing.
+        // A client that has received everything is not late.
         let part = if blocked { activity.answer_bytes.load(Relaxed) / GOOD_PART } else { 0 };
         if seen != self.seen || written_bytes - self.written_bytes >= part.max(1) {
             (self.seen, self.since, self.written_bytes) = (seen, now, written_bytes);
@@ -123,7 +123,7 @@ impl Watchdog {
         match (begun == ended, head) {
             _ if blocked && quiet > patience::client() => Verdict::Stuck,
             (true, true) if quiet > patience::head() => Verdict::Slow,
-            // What was made of an answer may still be on its way.
+            // Parts of an answer may still be in transit.
             (true, false) if !blocked && quiet > IDLE_AFTER => Verdict::Idle,
             _ => Verdict::Well,
         }
@@ -135,7 +135,7 @@ pub(in crate::http) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
     hosted: Arc<Hosted>,
-    /// What was read already, and is read again.
+    /// Bytes that were read already, and are read again.
     again: Bytes,
     /// A refusal that goes out in place of hyper's, and how much of it has gone.
     instead: Option<(Vec<u8>, usize)>,

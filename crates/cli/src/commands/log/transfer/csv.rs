@@ -19,7 +19,7 @@ use std::{
 pub const COLUMNS_MAX: usize = 1000;
 /// Most bytes of a row: a record of quotes is twice as long, and a record in base64 a third longer.
 const ROW_MAX_BYTES: u64 = 2 * RECORD_MAX_BYTES as u64 + (64 << 10);
-/// What is before a record's fields. A record that has such a field itself is written whole.
+/// The columns before a record's fields. A record with a field of such a name is written as a whole.
 const META: [&str; 2] = ["_seqno", "_time"];
 /// The columns of records written whole. `base64` holds what is not text; one of the two last is empty.
 const WHOLE: [&str; 4] = ["seqno", "time", "data", "base64"];
@@ -32,7 +32,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Looks at a record; says whether looking at more can change anything.
+    /// Examines a record; returns whether further records can change the result.
     pub fn add(&mut self, record: &[u8]) -> bool {
         self.unfit = match fields::of(record) {
             Some(fields) => !self.columns.add(&fields, COLUMNS_MAX),
@@ -100,7 +100,7 @@ impl<W: Write> Sink for Rows<W> {
     }
 }
 
-/// What rows stand for, as the header says.
+/// The meaning of rows, according to the header.
 enum Shape {
     /// Columns of fields, from this one on.
     Fields(usize),
@@ -108,7 +108,7 @@ enum Shape {
     Whole(Option<usize>, Option<usize>),
 }
 
-/// Lets through no more than a record can have, so that a quote that never closes is told before memory is full.
+/// Passes at most the maximum size of a record, so that an unclosed quote is reported before memory is full.
 struct Capped<R> {
     reader: R,
     left: Rc<Cell<u64>>,

@@ -170,7 +170,7 @@ impl<'a> Partial<'a> {
         });
         written.map_err(|failure| {
             if replaces {
-                // Half a file is of no use, and the first error is the one to tell.
+                // An incomplete file is useless, and the first error is the one to report.
                 let _ = fs::remove_file(&path);
             }
             match failure {

@@ -1,7 +1,7 @@
 //! Records that are JSON objects, as rows of a table: a column per field, a cell per value.
 //!
-//! A cell is the value's JSON as it was in the record, except that a text stands bare where that cannot be mistaken for
-//! other JSON. A field that is not there is an empty cell. So every value comes back exactly as it was.
+//! A cell is the value's JSON as it was in the record, except that a text has no quotes where it cannot be mistaken for other JSON. An
+//! absent field is an empty cell. So an import restores every value exactly.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -53,7 +53,7 @@ pub fn cell(value: &RawValue) -> String {
     }
 }
 
-/// Rows back to objects. Empty cells stand for no field.
+/// Converts rows back to objects. An empty cell is an absent field.
 pub fn object<'a>(cells: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
     let mut object = String::from("{");
     for (name, cell) in cells.filter(|(_, cell)| !cell.is_empty()) {
@@ -80,7 +80,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Takes up the fields of one more record; says whether the table still has at most `most` columns.
+    /// Adds the fields of one more record; returns whether the table still has at most `most` columns.
     pub fn add(&mut self, fields: &Fields<'_>, most: usize) -> bool {
         for (name, _) in &fields.0 {
             if !self.index.contains_key(name) {

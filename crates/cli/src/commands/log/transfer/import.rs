@@ -41,7 +41,7 @@ pub fn run(place: &Place, args: &ImportArgs, out: &mut Out) -> Outcome {
     };
     let mut import = Import { place, args, done: 0, last: 0, size, read, stop: stop_flag()? };
     import.pass_over(&mut *source).map_err(|error| error.within(args.file.display()))?;
-    // A bar while somebody types would be in their way.
+    // A progress bar would disturb a user who is typing.
     let wanted = !(is_stream(&args.file) && io::stdin().is_terminal());
     let result = import.copy(&mut *source, &Progress::new("importing", total, unit, wanted));
     result.map_err(|error| error.within(import.resume()))?;
@@ -113,7 +113,7 @@ impl Input {
     }
 }
 
-/// Set when somebody asks to stop.
+/// Set by a signal to stop.
 fn stop_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -168,7 +168,7 @@ impl Import<'_> {
                         bytes += payload.len();
                         records.push(Ok(NewRecord { log: self.args.log.clone(), payload }));
                     }
-                    // What was read before is imported first.
+                    // Records that were read before are imported first.
                     other => {
                         end = other.map(|_| true);
                         break;
@@ -190,7 +190,7 @@ impl Import<'_> {
         }
     }
 
-    /// How far it came, and how to go on.
+    /// The progress, and how to continue.
     fn resume(&self) -> String {
         let (done, file) = (show::count(self.done, "record"), self.args.file.display());
         format!("{file}: after {done} were imported (continue with --skip {})", self.args.skip + self.done)

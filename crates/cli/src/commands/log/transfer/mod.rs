@@ -32,12 +32,12 @@ trait Source {
     fn next(&mut self) -> Result<Option<Vec<u8>>>;
 }
 
-/// The name that stands for standard input and output.
+/// The name of standard input and output.
 fn is_stream(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// The format that was asked for, or that the file's name tells.
+/// The requested format, or that of the file's extension.
 fn format_of(asked: Option<Format>, path: &Path) -> Result<Format> {
     if let Some(format) = asked {
         return Ok(format);

@@ -60,7 +60,7 @@ impl<R: BufRead> Source for Objects<R> {
             if self.text.len() as u64 > LINE_MAX_BYTES {
                 return Err(invalid("line", self.line, "it is longer than any record"));
             }
-            // Blank lines between objects stand for nothing.
+            // Blank lines between objects are ignored.
             if self.text.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }

@@ -145,7 +145,7 @@ impl<W: Write + Send> Sink for Groups<W> {
     }
 }
 
-/// What rows stand for.
+/// The meaning of rows.
 enum Rows {
     /// Records in a column of bytes.
     Data(Box<Data>),
@@ -179,7 +179,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Parqu
         }));
     });
     READING.set(true);
-    // After a panic the reader is not used any more: the error ends the import.
+    // After a panic the reader is no longer used: the error ends the import.
     let read = panic::catch_unwind(AssertUnwindSafe(read));
     READING.set(false);
     read.unwrap_or_else(|_| Err(ParquetError::General("it is damaged".into())))
