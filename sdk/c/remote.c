@@ -473,7 +473,7 @@ static int shake_hands(mrc_client *client) {
     status = mrc_remote_call(client, MRW_HELLO, &hello, NULL, 0, MRW_WELCOME, &welcome);
     client->request_timeout_ms = timeout_ms;
     if (status == MRC_REQUEST_TIMEOUT) {
-        return mrc_fail(client, MRC_CONNECT_TIMEOUT, "the host does not answer the greeting");
+        return mrc_fail(client, MRC_CONNECT_TIMEOUT, "the host does not complete the handshake");
     }
     if (status == 0) status = mrc_place_check(client, true);
     if (status < 0) return status;

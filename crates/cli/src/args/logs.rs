@@ -67,7 +67,7 @@ Examples:
   millrace log export raw/kitchen                          NDJSON on standard output
   millrace log export raw/kitchen -o kitchen.csv           the extension selects the format
   millrace log export raw/kitchen --from 1000 -o kitchen.parquet
-  millrace log export raw/kitchen --format csv --whole     never a column per field")]
+  millrace log export raw/kitchen --format csv --whole     always seqno, time, data and base64")]
     Export(ExportArgs),
     /// Append the records of a file: NDJSON, CSV or Parquet
     #[command(after_help = "\

@@ -134,7 +134,7 @@ impl Socket {
     }
 
     fn greet(&mut self, place: &Place, greeting: &mut Greeting<'_>, until: Instant) -> Result<()> {
-        let late = || Code::ConnectTimeout.error(format!("{place} did not answer the greeting"));
+        let late = || Code::ConnectTimeout.error(format!("{place} did not complete the handshake"));
         self.flush(Some(until))?;
         loop {
             match greeting.answer(&self.received[self.read..self.filled])? {

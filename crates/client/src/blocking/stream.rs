@@ -78,7 +78,7 @@ impl Raw {
                 return Err(secure::failed(error));
             }
             check()?;
-            let late = || Code::ConnectTimeout.error(format!("{place} did not answer the greeting"));
+            let late = || Code::ConnectTimeout.error(format!("{place} did not complete the handshake"));
             if Instant::now() < until { Ok(()) } else { Err(late()) }
         };
         if let Some((config, name)) = tls::way(&credentials, &peer.host)? {
