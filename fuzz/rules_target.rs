@@ -62,7 +62,9 @@ fn covers(grant: &[u8], action: &Action<'_>) -> bool {
         0x80.. => within,
         _ => asked == name,
     };
-    named && rights >> action.right as u8 & 1 == 1
+    // What is about everything below a name takes a grant on everything below one.
+    let reaches = !action.below || kind == 0 || kind & 0x80 != 0;
+    named && reaches && rights >> action.right as u8 & 1 == 1
 }
 
 /// Whether an address is in a network: an IPv4 address is the same one when it is mapped into IPv6.
@@ -98,7 +100,7 @@ fn permits(block: &[u8], action: &Action<'_>, peer: &Peer, now: u32) -> bool {
 }
 
 /// Actions about what the rules name, and about what is nearly that.
-fn actions(rules: &[Rules], bytes: usize) -> Vec<(Right, Kind, String, usize, Purpose)> {
+fn actions(rules: &[Rules]) -> Vec<(Right, Kind, String, bool, Purpose)> {
     let grants = rules.iter().flat_map(|rules| &rules.grants);
     let named = grants.filter_map(|grant: &Grant| String::from_utf8(grant.name.to_vec()).ok()).take(NAMES_MAX);
     let near = named.flat_map(|name| [format!("{name}/x"), format!("{name}x"), format!("_{name}"), name]);
@@ -106,8 +108,9 @@ fn actions(rules: &[Rules], bytes: usize) -> Vec<(Right, Kind, String, usize, Pu
     for name in near.chain([String::new(), "x".into(), "_x".into()]) {
         for kind in Kind::ALL {
             for right in Right::ALL {
-                for purpose in [Purpose::Request, Purpose::Delivery(NamespaceId::new(7).expect("it is one"))] {
-                    all.push((right, kind, name.clone(), bytes, purpose));
+                let delivery = Purpose::Delivery(NamespaceId::new(7).expect("it is one"));
+                for (below, purpose) in [(false, Purpose::Request), (true, Purpose::Request), (false, delivery)] {
+                    all.push((right, kind, name.clone(), below, purpose));
                 }
             }
         }
@@ -154,8 +157,8 @@ pub fn rules(input: &[u8]) {
     }
     let squashed = squash(&chain).ok().and_then(|rules| Token::issue(&keys.0, AUTHORITY, 1, &rules).ok());
     let squashed = squashed.map(|token| admitted(&token));
-    for (right, kind, name, bytes, purpose) in actions(&rules, bytes.into()) {
-        let action = Action { below: false, right, on: Resource { kind, name: &name }, bytes, purpose };
+    for (right, kind, name, below, purpose) in actions(&rules) {
+        let action = Action { below, right, on: Resource { kind, name: &name }, bytes: bytes.into(), purpose };
         let permitted = |caller: &Caller| check(caller, &action, Now::at(now), &Unlimited).is_ok();
         let mut all = true;
         for (caller, block) in callers.iter().zip(&raw) {

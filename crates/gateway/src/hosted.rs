@@ -291,7 +291,7 @@ mod tests {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             for (taken, all, order) in [(&hosted.slow, SLOW_MAX, up), (&hosted.deploying, DEPLOYING_MAX, remove)] {
                 let _taken = taken.clone().acquire_many_owned(all as u32).await.unwrap(); // a few
-                let answer = documents::manage(&hosted, access(), order, None);
+                let answer = documents::manage(&hosted, access(), order.into(), None);
                 // Nothing here takes this long unless it hangs.
                 let answer = timeout(Duration::from_secs(120), answer).await.expect("it is answered");
                 assert!(matches!(answer.unwrap_err().code(), Code::ApplicationInvalid | Code::FunctionNotFound));

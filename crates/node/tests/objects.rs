@@ -6,7 +6,7 @@ use millrace_node::{
     token::{Grant, Peer, Proof, Right, Rules, TokenId, Way, admit},
 };
 use millrace_wire::{
-    protocol::{Call, Invoke, Session},
+    protocol::{Bytes, Call, Invoke, Session},
     token::Kind,
 };
 use std::sync::Arc;
@@ -165,4 +165,27 @@ fn objects_are_deleted_by_whoever_may_delete_them() {
     };
     assert_eq!(delete(&[Right::Call, Right::Create, Right::Read]), Err(Code::CapabilityDenied));
     assert_eq!(delete(&[Right::Delete, Right::Read]), Ok(()));
+}
+
+#[test]
+fn a_task_is_no_longer_than_the_records_that_a_capability_permits() {
+    let f = fixture();
+    let all = on(Kind::Object, "", &[Right::Call, Right::Create, Right::Read]);
+    let rules = Rules {
+        grants: vec![on(Kind::Function, "", &[Right::Run]), all],
+        ids: vec![TokenId([1; 8])],
+        record_max_bytes: Some(10),
+        ..Rules::default()
+    };
+    let token = Authority::ensure(f.namespace.dir()).unwrap().issue(&rules).unwrap();
+    let keys = f.served.keys().current().unwrap();
+    let caller = admit(&*keys, token.body(), Proof::Bearer(token.signature()), PEER).unwrap();
+    let access = f.served.access(&Arc::new(caller));
+    let submit = |bytes: usize| {
+        let task = vec![0; bytes];
+        let invoke = Invoke { pool: "p", bodies: true, tasks: vec![Bytes::new(&task)], key: "k" };
+        access.invoke(&invoke).wait().err().map(|error| error.code())
+    };
+    assert_eq!(submit(11), Some(Code::CapabilityDenied));
+    assert_ne!(submit(10), Some(Code::CapabilityDenied));
 }

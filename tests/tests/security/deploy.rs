@@ -317,3 +317,40 @@ fn a_change_of_what_is_amendable_takes_the_right_to_repair() {
     upped("reads.cap", "read=raw").fails("MR6132", 1);
     upped("repairs.cap", "read,repair=raw").ok();
 }
+
+#[test]
+fn web_assembly_is_deployed_by_those_who_administer_the_namespace() {
+    let hub = Hub::new();
+    let file =
+        "[functions.count]\nruntime = \"wasm\"\ncode = \"count.wasm\"\non = [\"raw\"]\nreads = []\nappends = []\n";
+    let up = |name: &str, more: &[&str]| {
+        let enough = ["bind,read=raw", "bind=function:count", "append,create=dead/count"];
+        let deployer = Deployer::new(&hub, name, &[&enough[..], more].concat());
+        deployer.place.write("millrace.toml", file);
+        deployer.place.write("count.wasm", "\0asm\u{1}\0\0\0");
+        deployer.run(&["up", "--dry-run"])
+    };
+    let reported = up("some.cap", &[]).fails("MR6176", 1).stderr;
+    assert!(reported.contains("runs in the host's process"), "{reported}");
+    up("admin.cap", &["admin=namespace"]).ok();
+}
+
+#[test]
+fn a_function_gets_the_monitor_of_another_with_the_right_to_deploy_that_one() {
+    let hub = Hub::new();
+    hub.place.write("shout.sh", SHOUT);
+    let owned = APPLICATION.replace("[functions.shout]", "[functions.model]");
+    hub.place.write("millrace.toml", &format!("{owned}monitor = \"gpu\"\n"));
+    hub.place.run(["up"]).ok();
+    // Its runs would keep back those of the other function for as long as they take.
+    let up = |name: &str, more: &[&str]| {
+        let deployer = Deployer::new(&hub, name, &[&ENOUGH[..], more].concat());
+        deployer.place.write("millrace.toml", &format!("{APPLICATION}monitor = \"gpu\"\n"));
+        deployer.run(&["up", "--dry-run"])
+    };
+    let reported = up("enough.cap", &[]).fails("MR6170", 1).stderr;
+    assert!(reported.contains("monitor 'gpu' of other functions takes admin"), "{reported}");
+    assert!(!reported.contains("model"), "{reported}");
+    let more = up("more.cap", &["bind=function:model"]);
+    assert!(more.code == 0 || more.stderr.starts_with("error[MR6176]"), "{more:?}");
+}

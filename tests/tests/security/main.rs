@@ -8,6 +8,7 @@ mod defences;
 mod deploy;
 mod neighbours;
 mod rights;
+mod routes;
 mod strangers;
 mod tls;
 mod web;

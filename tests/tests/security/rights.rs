@@ -1,16 +1,45 @@
-//! Requests, and every right that each takes: without any one of them it is refused. Objects, tasks and repairs have tests of their own in
-//! `crates/node/tests`, deployments and relays in `deploy.rs`.
+//! Requests over the wire protocol, and every right that each takes: without any one of them it is refused. A message, a change or a
+//! question about repairs that is in no table here fails the tests. Those of HTTP are in `routes.rs`.
 
 use super::{Hub, strangers::Session};
+use millrace_node::secrets::Authority;
+use millrace_tests::{
+    Host, Place,
+    raw::{Client, framed},
+};
 use millrace_wire::{
     EventId, Hlc,
     protocol::{
-        Append, AppendMany, CancelRun, CreateLog, Deliver, Failure, Frame, Get, InvokeFunction, Item, Latest, Link,
-        Manage, Message, NewRecord, PublishTopic, Range, RemoveLog, SetLog, Show, Tail,
+        self, Append, AppendMany, Call, Cancel, CancelRun, CreateGroup, CreateLog, CreateTopic, Credit, Deliver,
+        Failure, FeedTopic, Frame, Get, GetTopic, GroupMessages, Hello, InvokeFunction, Item, JoinCluster, Latest,
+        LatestTopic, LeadGroup, Link, Manage, Message, NewRecord, Ping, Pong, PreferSite, Present, PublishTopic, Range,
+        RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog, Repair, SetLog, SetVoters, Show, SubscribeTopic, Tail,
+        UnfeedTopic, UnsubscribeTopic, Upload,
     },
+    token::{Grant, Kind, Rights, Rules, Token, TokenId},
 };
+use std::collections::BTreeSet;
 
 const SHOUT: &str = "#!/bin/sh\nread -r record\nprintf 'loud\\t%s!\\n' \"$record\" >&3\n";
+/// A right that is of no use to any request here.
+const ELSEWHERE: &str = "append=elsewhere";
+/// Messages that take no right of their own, and why.
+const FREE: &[(u8, &str)] = &[
+    (Hello::TYPE, "greets; a second one is unknown"),
+    (Ping::TYPE, "asks for nothing"),
+    (Pong::TYPE, "asks for nothing"),
+    (Present::TYPE, "shows another capability, and its proof"),
+    (Credit::TYPE, "of a tail of the same connection, whose every step is checked"),
+    (Cancel::TYPE, "of a request of the same connection"),
+    (Upload::TYPE, "of a deployment that was announced with all of its rights over the same connection"),
+];
+/// Messages for whose sender no grant is enough: what an invitation permits, and a host of the cluster.
+const NOBODYS: &[u8] = &[Redeem::TYPE, GroupMessages::TYPE, JoinCluster::TYPE];
+
+/// Whether this code refuses a caller for want of a right.
+pub fn is_denied(code: Option<&str>) -> bool {
+    matches!(code, Some("MR6131" | "MR6132" | "MR6170"))
+}
 
 /// The code of the failure that the host answers, if it answers one.
 fn failure(frame: &Frame<'_>) -> Option<String> {
@@ -19,12 +48,38 @@ fn failure(frame: &Frame<'_>) -> Option<String> {
 
 type Ask = Box<dyn Fn(&mut Session) -> Option<String>>;
 
-fn asks<M: Message + 'static>(message: M) -> Ask {
-    Box::new(move |session| session.ask(&message, failure))
+/// A request, the messages that it is made of, and the rights that it takes.
+struct Request {
+    name: String,
+    kinds: Vec<u8>,
+    takes: Vec<&'static str>,
+    ask: Ask,
 }
 
-/// A request, and the rights that it takes.
-fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
+fn of<M: Message + 'static>(name: &str, takes: &[&'static str], message: M) -> Request {
+    let ask = move |session: &mut Session| session.ask(&message, failure);
+    Request { name: name.to_owned(), kinds: vec![M::TYPE], takes: takes.to_vec(), ask: Box::new(ask) }
+}
+
+/// A request that follows another one, which may be refused as well.
+fn after<A: Message + 'static, B: Message + 'static>(name: &str, takes: &[&'static str], one: A, two: B) -> Request {
+    let ask = move |session: &mut Session| session.ask(&one, failure).or_else(|| session.ask(&two, failure));
+    Request { name: name.to_owned(), kinds: vec![A::TYPE, B::TYPE], takes: takes.to_vec(), ask: Box::new(ask) }
+}
+
+fn manage(takes: &[&'static str], json: &'static str) -> Request {
+    of(json, takes, Manage { json })
+}
+
+fn repair(takes: &[&'static str], json: &'static str) -> Request {
+    of(json, takes, Repair { json })
+}
+
+fn show(takes: &[&'static str], path: &'static str) -> Request {
+    of(&format!("show {path}"), takes, Show { path })
+}
+
+fn records() -> Vec<Request> {
     let append = |function| Append { log: "raw", data: b"x", function, ..Append::default() };
     let record = |log| NewRecord { log, data: b"x" };
     let item = || Item { log: "raw", data: b"x", id: EventId::NONE, hlc: Hlc::default(), function: None, void: false };
@@ -35,79 +90,376 @@ fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
         }
         session.ask(&Deliver { link: session.request(), first: 1, gap: false, items: vec![item()] }, failure)
     });
-    let manage = |json: &'static str| asks(Manage { json });
     vec![
-        ("append", vec!["append=raw"], asks(append(None))),
-        ("append for a function", vec!["append=raw", "run=function:shout"], asks(append(Some("shout")))),
-        (
+        of("append", &["append=raw"], append(None)),
+        of("append for a function", &["append=raw", "run=function:shout"], append(Some("shout"))),
+        of(
             "append many",
-            vec!["append=raw", "append=other"],
-            asks(AppendMany { records: vec![record("raw"), record("other")], ..AppendMany::default() }),
+            &["append=raw", "append=other"],
+            AppendMany { records: vec![record("raw"), record("other")], ..AppendMany::default() },
         ),
-        ("get", vec!["read=raw"], asks(Get { log: "raw", seqno: 1, ..Get::default() })),
-        ("range", vec!["read=raw"], asks(Range { log: "raw", from: 1, count: 1, ..Range::default() })),
-        ("latest", vec!["read=raw"], asks(Latest { log: "raw", ..Latest::default() })),
-        ("tail", vec!["read=raw"], asks(Tail { log: "raw", from: 1, credit: 1, ..Tail::default() })),
-        ("create a log", vec!["create=new"], asks(CreateLog { log: "new", history: 7 })),
-        ("a longer history", vec!["create=other"], asks(SetLog { log: "other", history: 20_000 })),
-        ("a shorter history", vec!["create=other", "delete=other"], asks(SetLog { log: "other", history: 10 })),
-        ("cancel a run", vec!["run=function:shout"], asks(CancelRun { run })),
-        ("show the status", vec!["observe=namespace"], asks(Show { path: "status" })),
-        ("deliver", vec!["link=namespace", "append=raw"], delivers),
-        (
+        of("get", &["read=raw"], Get { log: "raw", seqno: 1, ..Get::default() }),
+        of("wait for a record", &["read=raw"], Get { log: "raw", seqno: 9999, wait_ms: 1, ..Get::default() }),
+        of("range", &["read=raw"], Range { log: "raw", from: 1, count: 1, ..Range::default() }),
+        of("latest", &["read=raw"], Latest { log: "raw", ..Latest::default() }),
+        of("wait for the newest", &["read=raw"], Latest { log: "raw", above: 9999, wait_ms: 1, ..Latest::default() }),
+        of("tail", &["read=raw"], Tail { log: "raw", from: 1, credit: 1, ..Tail::default() }),
+        of("create a log", &["create=new"], CreateLog { log: "new", history: 7 }),
+        of("a longer history", &["create=other"], SetLog { log: "other", history: 20_000 }),
+        of("a shorter history", &["create=other", "delete=other"], SetLog { log: "other", history: 10 }),
+        Request {
+            name: "deliver".into(),
+            kinds: vec![Link::TYPE, Deliver::TYPE],
+            takes: vec!["link=namespace", "append=raw"],
+            ask: delivers,
+        },
+        of(
+            "open a stream to a log",
+            &["link=namespace", "append=raw"],
+            Link { stream: "to", namespace: 7, epoch: 1, target: Some("raw"), path: Vec::new() },
+        ),
+        of(
             "invoke",
-            vec!["run=function:shout", "append=raw"],
-            asks(InvokeFunction { function: "shout", data: b"x", ..InvokeFunction::default() }),
+            &["run=function:shout", "append=raw"],
+            InvokeFunction { function: "shout", data: b"x", ..InvokeFunction::default() },
         ),
-        (
-            "publish",
-            vec!["append=topics/news"],
-            asks(PublishTopic { topic: "news", data: b"x", ..PublishTopic::default() }),
-        ),
-        ("trim", vec!["delete=raw"], manage(r#"{"do":"trim-log","log":"raw","before":1}"#)),
-        (
-            "backfill",
-            vec!["run=function:shout", "read=other"],
-            manage(r#"{"do":"backfill","function":"shout","log":"other"}"#),
-        ),
-        ("reset an outbox", vec!["admin=namespace"], manage(r#"{"do":"reset-outbox","peer":"x","skip":true}"#)),
-        (
-            "remove a function",
-            vec!["bind=function:shout"],
-            manage(r#"{"do":"remove-function","function":"shout","force":true}"#),
-        ),
-        ("remove a log", vec!["delete=other"], asks(RemoveLog { log: "other" })),
+        of("remove a log", &["delete=gone"], RemoveLog { log: "gone" }),
     ]
+}
+
+fn objects() -> Vec<Request> {
+    const SESSION: [u8; 16] = [3; 16];
+    const EMPTY: [u8; 1] = [0x90];
+    let opens = || protocol::Session { session: &SESSION, application: "", lease_ms: 1000, resume: false };
+    let call = |call, method, persistent| Call {
+        session: &SESSION,
+        call,
+        kind: "Counter",
+        key: "hits",
+        method,
+        arguments: &EMPTY,
+        new: &EMPTY,
+        persistent,
+        ..Call::default()
+    };
+    let name = "object:Counter/hits";
+    let takes = |rights: &[&str]| {
+        let grants = rights.iter().map(|right| -> &'static str { format!("{right}={name}").leak() });
+        grants.collect::<Vec<_>>()
+    };
+    let every = ["read=object:/", "call=object:/", "create=object:/", "run=function:pool-p"];
+    let (bodies, tasks) = (false, Vec::new());
+    vec![
+        of("open a session", &takes(&["read"]), opens()),
+        // The first is refused for want of the right to make it: so it is not there yet.
+        after("read an object", &takes(&["read", "create"]), opens(), call(1, "total", false)),
+        after("delete an object", &takes(&["delete", "read"]), opens(), call(2, "delete", false)),
+        after("change an object", &takes(&["call", "create"]), opens(), call(3, "clear", false)),
+        after("delete it again", &takes(&["delete", "call"]), opens(), call(4, "delete", false)),
+        after("make a persistent object", &takes(&["call", "create"]), opens(), call(5, "clear", true)),
+        of("submit tasks", &every, protocol::Invoke { pool: "p", bodies, tasks, key: "k" }),
+        of("cancel a task", &["run=function:pool-p"], protocol::Revoke { pool: "p", task: 1 }),
+    ]
+}
+
+fn topics() -> Vec<Request> {
+    let (read, admin) = (&["read=topics/news"], &["admin=namespace"]);
+    let (topic, function, log) = ("news", "shout", "raw");
+    let both = &["run=function:shout", "read=topics/news"];
+    let feeds = &["read=raw", "append=topics/news"];
+    vec![
+        of(
+            "create a topic",
+            &["create=topics/news"],
+            CreateTopic { topic, history: 9, durability: None, group: Some("other") },
+        ),
+        of("publish", &["append=topics/news"], PublishTopic { topic, data: b"x", ..PublishTopic::default() }),
+        of("get of a topic", read, GetTopic { topic, index: 0 }),
+        of("range of a topic", read, RangeTopic { topic, from: 1, count: 1 }),
+        of("latest of a topic", read, LatestTopic { topic, above: 0, wait_ms: 0 }),
+        of("subscribe", both, SubscribeTopic { topic, function }),
+        of("unsubscribe", both, UnsubscribeTopic { topic, function }),
+        of("feed", feeds, FeedTopic { topic, log }),
+        of("unfeed", feeds, UnfeedTopic { topic, log }),
+        of("lead", admin, LeadGroup { host: 1, group: None }),
+        of("prefer a site", admin, PreferSite { site: "lab", group: None }),
+        of("set voters", admin, SetVoters { voters: 3, group: None }),
+        of("create a group", admin, CreateGroup { group: "farm", hosts: Vec::new(), voters: 1 }),
+        of("remove a group", admin, RemoveGroup { group: "farm" }),
+        of("remove a host", admin, RemoveHost { host: 1 }),
+    ]
+}
+
+/// What is asked about repairs; repair 1 is one of the log `fixed`.
+fn repairs() -> Vec<Request> {
+    let fixed = &["repair=fixed"];
+    vec![
+        repair(&["repair=raw"], r#"{"do":"open","log":"raw","corrections":[{"seqno":99999,"data":"y"}]}"#),
+        repair(&["append=raw"], r#"{"do":"amend","log":"raw","corrections":[{"seqno":1,"data":"y"}]}"#),
+        repair(fixed, r#"{"do":"run","repair":1}"#),
+        repair(fixed, r#"{"do":"apply","repair":1}"#),
+        repair(fixed, r#"{"do":"rollback","repair":1}"#),
+        repair(fixed, r#"{"do":"gc","repair":1}"#),
+        repair(fixed, r#"{"do":"abandon","repair":1}"#),
+    ]
+}
+
+fn changes(run: EventId) -> Vec<Request> {
+    let retry: &'static str = format!(r#"{{"do":"retry","run":"{run}"}}"#).leak();
+    let relays = r#"{"do":"add-relay","from":"raw","to":"copy"}"#;
+    let up = r#"{"do":"up","file":"millrace.toml","origin":"/x/millrace.toml","text":"[logs.made]\n","functions":{}}"#;
+    let down = r#"{"do":"down","file":"millrace.toml","origin":"/x/millrace.toml","text":"[functions.gone]\nruntime = \"oneshot\"\ncode = \"f\"\ncommand = [\"./f\"]\n","functions":{}}"#;
+    vec![
+        of("cancel a run", &["run=function:shout"], CancelRun { run }),
+        manage(&["run=function:shout"], retry),
+        manage(&["run=function:shout"], r#"{"do":"retry-function","function":"shout"}"#),
+        manage(&["run=function:shout"], r#"{"do":"backfill","function":"shout"}"#),
+        manage(&["run=function:shout", "read=other"], r#"{"do":"backfill","function":"shout","log":"other"}"#),
+        manage(&["delete=raw"], r#"{"do":"trim-log","log":"raw","before":1}"#),
+        manage(&["read=raw", "append=copy", "bind=copy"], relays),
+        manage(&["read=raw", "append=copy", "bind=copy"], r#"{"do":"resume-relay","name":"raw","skip":true}"#),
+        manage(&["read=raw", "append=copy", "bind=copy"], r#"{"do":"remove-relay","name":"raw","force":true}"#),
+        manage(&["admin=namespace"], r#"{"do":"reset-outbox","peer":"x","skip":true}"#),
+        manage(&["admin=namespace"], r#"{"do":"remove-peer","peer":"x","force":true}"#),
+        manage(&["create=made"], up),
+        manage(&["bind=function:gone"], down),
+        manage(&["bind=function:shout"], r#"{"do":"remove-function","function":"shout","force":true}"#),
+    ]
+}
+
+fn documents(run: EventId) -> Vec<Request> {
+    let (observe, read) = (&["observe=namespace"], &["read=namespace"]);
+    let of_run: &'static str = format!("runs/{run}").leak();
+    vec![
+        show(observe, ""),
+        show(observe, "status"),
+        show(&["append=raw"], "logs/raw"),
+        show(observe, "functions"),
+        show(&["observe=function:shout"], "functions/shout"),
+        show(observe, "runs"),
+        show(&["observe=function:shout"], "runs?function=shout"),
+        show(&["observe=function:shout"], of_run),
+        show(read, "runs/latest"),
+        show(observe, "why"),
+        show(observe, "why/shout"),
+        show(observe, "links"),
+        show(observe, "objects"),
+        show(observe, "objects/Counter%2Fhits"),
+        show(observe, "cluster"),
+        show(observe, "cluster/groups"),
+        show(observe, "topics"),
+        show(observe, "repairs"),
+        show(observe, "repairs/1"),
+        show(read, "repairs/1/diff"),
+        show(read, "journal"),
+    ]
+}
+
+/// All requests; those that remove something others need come last.
+fn requests(run: EventId) -> Vec<Request> {
+    [records(), objects(), topics(), repairs(), documents(run), changes(run)].into_iter().flatten().collect()
+}
+
+/// A hub with a function that has failed on a record, a relay and a repair that is open; and the id of the run.
+pub fn prepared(hub: &Hub) -> EventId {
+    hub.place.write("shout.sh", SHOUT);
+    for log in ["gone", "fixed", "copy"] {
+        hub.place.run(["log", "create", log]).ok();
+    }
+    let deploy = "function deploy shout --runtime oneshot --code shout.sh --on raw --retries 0 -- ./shout.sh";
+    hub.place.run(deploy.split(' ')).ok();
+    for log in ["raw", "other", "fixed"] {
+        hub.place.run(["log", "append", log, "x"]).ok();
+    }
+    hub.place.idle();
+    let opened = hub.place.feed(["repair", "run", "fixed", "--values", "-"], br#"{"seqno":1,"value":"y"}"#);
+    assert_eq!(opened.code, 0, "{opened:?}");
+    let run = hub.place.run(["--json", "run", "ls"]).ok().object();
+    run["id"].as_str().unwrap().parse().unwrap()
+}
+
+/// A capability of the hub with these grants, by its issuer.
+pub fn issued(place: &Place, grants: &[&str]) -> Token {
+    let authority = Authority::ensure(&place.namespace()).unwrap();
+    let rules = Rules {
+        grants: grants.iter().map(|text| grant(text)).collect(),
+        ids: vec![TokenId([grants.len() as u8; 8])],
+        ..Rules::default()
+    };
+    authority.issue(&rules).unwrap()
+}
+
+/// The same capability, which has expired.
+pub fn expired(token: &Token) -> Token {
+    token.attenuate(&Rules { not_after: Some(1), ..Rules::default() }).unwrap()
+}
+
+/// A grant as commands take it: `read,append=raw`, `run=function:shout`, `admin=namespace`; all of a kind ends with a slash.
+fn grant(text: &str) -> Grant {
+    let (rights, on) = text.split_once('=').unwrap();
+    let rights: Rights = rights.split(',').map(|right| right.parse().unwrap()).collect();
+    let (kind, name) = match on.split_once(':') {
+        _ if on == "namespace" => return Grant::namespace(rights),
+        Some((kind, name)) => (Kind::ALL.into_iter().find(|known| known.name() == kind).unwrap(), name),
+        None => (Kind::Log, on),
+    };
+    let subtree = name.ends_with('/');
+    Grant { kind, name: name.trim_end_matches('/').as_bytes().into(), subtree, rights }
+}
+
+/// Every right on everything.
+pub fn everything(place: &Place) -> Token {
+    issued(place, &["read,append,create,delete,bind,run,call,observe,repair,link,admin,grant=namespace"])
+}
+
+/// The hub and another namespace of the same host.
+pub fn hub_and_shop() -> (Hub, Place) {
+    let (mut hub, shop) = (Hub::new(), Place::new());
+    hub.host = None;
+    let (listen, of) = (format!("0.0.0.0:{}", hub.port), |name: &str, place: &Place| {
+        format!("{name}={}", place.namespace().display())
+    });
+    let serve = ["serve", &of("hub", &hub.place), &of("shop", &shop), "--listen", &listen];
+    hub.host = Some(Host::start(hub.place.command(serve)));
+    (hub, shop)
 }
 
 #[test]
 fn a_request_is_refused_without_any_one_of_the_rights_that_it_takes() {
     let hub = Hub::new();
-    hub.place.write("shout.sh", SHOUT);
-    let deploy = "function deploy shout --runtime oneshot --code shout.sh --on raw --retries 0 -- ./shout.sh";
-    hub.place.run(deploy.split(' ')).ok();
-    hub.place.run(["log", "append", "raw", "x"]).ok();
-    hub.place.run(["log", "append", "other", "x"]).ok();
-    hub.place.idle();
-    let run = hub.place.run(["--json", "run", "ls"]).ok().object();
-    let run: EventId = run["id"].as_str().unwrap().parse().unwrap();
-    for (at, (name, takes, ask)) in requests(run).into_iter().enumerate() {
-        let answered = |file: String, may: &[&str]| {
+    let run = prepared(&hub);
+    for Request { name, takes, ask, .. } in requests(run) {
+        let answered = |may: &[&str]| {
             // A capability has some right, which is of no use here.
-            let allowed: Vec<&str> =
-                may.iter().chain(&["append=elsewhere"]).flat_map(|grant| ["--allow", grant]).collect();
-            ask(&mut Session::open(&hub, &hub.issue(&file, &allowed)))
+            let token = issued(&hub.place, &[may, &[ELSEWHERE][..]].concat());
+            ask(&mut Session::with(&hub, &token, "").unwrap())
         };
-        for (lacking, lacks) in takes.iter().enumerate() {
+        for lacks in &takes {
             let rest: Vec<&str> = takes.iter().copied().filter(|grant| grant != lacks).collect();
-            let reported = answered(format!("{at}-{lacking}.cap"), &rest);
-            assert_eq!(reported.as_deref(), Some("MR6132"), "{name}, without {lacks}");
+            let reported = answered(&rest);
+            assert!(is_denied(reported.as_deref()), "{name}, without {lacks}: {reported:?}");
         }
         // What else is wrong is another matter: that there is no cluster, or that the run has ended.
-        let reported = answered(format!("{at}.cap"), &takes);
-        assert!(
-            !matches!(reported.as_deref(), Some("MR6131" | "MR6132")),
-            "{name}, with all of its rights: {reported:?}"
-        );
+        let reported = answered(&takes);
+        assert!(!is_denied(reported.as_deref()), "{name}, with all of its rights: {reported:?}");
     }
+}
+
+#[test]
+fn no_request_is_answered_without_a_capability_that_is_valid_for_the_namespace_now() {
+    let (hub, shop) = hub_and_shop();
+    let run = prepared(&hub);
+    let every = everything(&hub.place);
+    // It is welcome, since somebody else's clock may go wrong, and gets nothing.
+    let mut late = Session::with(&hub, &expired(&every), "hub").unwrap();
+    let file =
+        hub.issue("revoked.cap", &["--allow", "read,append,create,delete,bind,run,call,observe,admin=namespace"]);
+    let mut revoked = Session::open(&hub, &file);
+    hub.place.run(["cap", "revoke", "--file", &file]).ok();
+    for Request { name, ask, .. } in requests(run) {
+        for (why, session) in [("expired", &mut late), ("revoked", &mut revoked)] {
+            let reported = ask(session);
+            assert!(is_denied(reported.as_deref()), "{name}, {why}: {reported:?}");
+        }
+    }
+    for message in NOBODYS {
+        let ask = |session: &mut Session| match *message {
+            Redeem::TYPE => session.ask(&Redeem {}, failure),
+            GroupMessages::TYPE => session.ask(&GroupMessages { messages: Vec::new() }, failure),
+            _ => session.ask(&JoinCluster { host: 7, address: "a:1", name: "n", site: "s" }, failure),
+        };
+        for token in [&every, &expired(&every)] {
+            let reported = ask(&mut Session::with(&hub, token, "hub").unwrap());
+            assert!(is_denied(reported.as_deref()), "message {message}: {reported:?}");
+        }
+    }
+    // Neither does a capability of one namespace open another one of the same host, nor fill a slot there.
+    let of_shop = everything(&shop);
+    Session::with(&hub, &of_shop, "shop").unwrap();
+    for name in ["hub", "none"] {
+        assert_eq!(Session::with(&hub, &of_shop, name).err().as_deref(), Some("MR6131"), "{name}");
+    }
+    let mut own = Session::with(&hub, &every, "hub").unwrap();
+    for slot in [0, 1, 15] {
+        assert_eq!(own.present(&of_shop, slot).as_deref(), Some("MR6131"));
+    }
+    assert_eq!(own.ask(&Get { log: "raw", seqno: 1, ..Get::default() }, failure), None, "it has what it had");
+}
+
+/// A frame of this type without content, as request 2.
+fn empty(kind: u8) -> Vec<u8> {
+    let mut bytes = framed(2, &Ping {});
+    // Behind the length and the mark of an array stands the type; from 128 on it takes a byte more.
+    assert_eq!((bytes[4], bytes[5]), (0x95, Ping::TYPE));
+    bytes.splice(5..6, if kind < 128 { vec![kind] } else { vec![0xcc, kind] });
+    let length = bytes.len() as u32 - 4;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn every_message_that_a_host_takes_is_in_a_table_of_rights() {
+    use std::io::Write;
+    let hub = Hub::new();
+    let (port, run) = (hub.port.number, EventId::NONE);
+    let in_tables: BTreeSet<u8> = requests(run).iter().flat_map(|request| request.kinds.clone()).collect();
+    let free: BTreeSet<u8> = FREE.iter().map(|(kind, _)| *kind).collect();
+    for kind in 0..=u8::MAX {
+        // The owner, who may do everything, is told which messages there are.
+        let mut client = Client::connect(port);
+        // What is no answer of its own is followed by one.
+        client.stream.write_all(&[empty(kind), framed(3, &Ping {})].concat()).unwrap();
+        let unknown = client.next(|frame| failure(frame).as_deref() == Some("MR6004"));
+        let is_listed = in_tables.contains(&kind) || free.contains(&kind) || NOBODYS.contains(&kind);
+        let is_known = is_listed && kind != Hello::TYPE;
+        assert_eq!(unknown, !is_known, "message {kind} is in no table of rights, or is in one and unknown");
+        // Before the greeting, nothing is answered but that.
+        let mut client = Client::raw(port);
+        client.stream.write_all(&empty(kind)).unwrap();
+        assert!(matches!(&*client.failure(), "MR6005" | "MR6003" | "MR6006"), "message {kind} before the greeting");
+        assert!(client.is_closed());
+    }
+}
+
+#[test]
+fn every_change_and_every_question_about_repairs_is_in_a_table_of_rights() {
+    let hub = Hub::new();
+    let mut owner = Client::connect(hub.port.number);
+    let mut known = |frame: Vec<u8>| {
+        use std::io::Write;
+        owner.stream.write_all(&frame).unwrap();
+        let detail = owner.next(|frame| frame.message::<Failure<'_>>().unwrap().detail.to_owned());
+        // The reader lists what it knows.
+        let list = detail.split_once("expected one of").unwrap_or_else(|| panic!("{detail}")).1;
+        list.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let json = r#"{"do":"?"}"#;
+    let (orders, asks) = (known(framed(2, &Manage { json })), known(framed(3, &Repair { json })));
+    let listed = |requests: Vec<Request>| {
+        let order =
+            |name: &str| serde_json::from_str::<serde_json::Value>(name).ok()?["do"].as_str().map(str::to_owned);
+        requests.iter().filter_map(|request| order(&request.name)).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(orders, listed(changes(EventId::NONE)));
+    assert_eq!(asks, listed(repairs()));
+}
+
+#[test]
+fn a_repair_that_a_caller_may_not_change_is_not_told_of() {
+    let hub = Hub::new();
+    prepared(&hub);
+    let reported = |may: &[&str], number: u64| {
+        let json = format!(r#"{{"do":"apply","repair":{number}}}"#);
+        let mut session = Session::with(&hub, &issued(&hub.place, may), "").unwrap();
+        session.ask(&Repair { json: &json }, |frame| {
+            let failure: Failure<'_> = frame.message().unwrap();
+            (failure.code.to_owned(), failure.detail.to_owned())
+        })
+    };
+    let (there, none) = (reported(&["repair=raw"], 1), reported(&["repair=raw"], 99));
+    assert_eq!(there, none);
+    assert!(there.0 == "MR6132" && !there.1.contains("fixed"), "{there:?}");
+    // Those who see the log are told what they lack, and those who may repair everything whether there is one.
+    assert!(reported(&["read=fixed"], 1).1.contains("repair on log 'fixed'"));
+    assert_eq!(reported(&["repair=namespace"], 99).0, "MR7007");
 }

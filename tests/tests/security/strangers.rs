@@ -13,10 +13,10 @@ use millrace_tests::{
 use millrace_wire::{
     Defence, EventId, Hlc,
     protocol::{
-        Deliver, Delivered, Failure, Frame, Get, Hello, Item, Link, Linked, Message, Offer, PREFACE, Records, Tail,
-        split,
+        self, Call, Deliver, Delivered, Failure, Frame, Get, Hello, Item, Link, Linked, Message, Offer, PREFACE,
+        Present, Records, Returned, Tail, Welcome, split,
     },
-    token::Token,
+    token::{Binding, Token},
 };
 use rustls::{ClientConnection, StreamOwned};
 use std::{
@@ -38,18 +38,37 @@ pub struct Session {
     stream: StreamOwned<ClientConnection, TcpStream>,
     input: Vec<u8>,
     request: u64,
+    binding: Binding,
 }
 
 impl Session {
     pub fn open(hub: &Hub, file: &str) -> Self {
         let token: Token = fs::read_to_string(file).unwrap().trim().parse().unwrap();
+        Self::with(hub, &token, "").unwrap_or_else(|code| panic!("not welcome: {code}"))
+    }
+
+    /// A connection that greets with this capability, for the namespace of this name; the code of the refusal if it is not welcome.
+    pub fn with(hub: &Hub, token: &Token, namespace: &str) -> Result<Self, String> {
         let (stream, binding) = tls::session(hub.port.number);
         let proof = token.proof(&binding);
         let offer = Offer { capability: token.body(), proof: &proof };
-        let mut session = Self { stream, input: Vec::new(), request: 0 };
+        let mut session = Self { stream, input: Vec::new(), request: 0, binding };
         session.stream.write_all(&PREFACE).unwrap();
-        assert_eq!(session.ask(&Hello { capabilities: vec![offer], ..hello() }, |frame| frame.kind), 2, "welcome");
-        session
+        session.send(&Hello { namespace, capabilities: vec![offer], ..hello() });
+        // A refusal is about the connection, whose number is 0.
+        let welcome = session.next_of(&[0, 1], |frame| match frame.message::<Failure<'_>>() {
+            Ok(failure) => Err(failure.code.to_owned()),
+            Err(_) => Ok(frame.kind),
+        });
+        assert_eq!(welcome?, Welcome::TYPE);
+        Ok(session)
+    }
+
+    /// Shows another capability for this slot; the code of the refusal if it is refused.
+    pub fn present(&mut self, token: &Token, slot: u8) -> Option<String> {
+        let proof = token.proof(&self.binding);
+        let present = Present { slot, capability: token.body(), proof: &proof };
+        self.ask(&present, |frame| frame.message::<Failure<'_>>().ok().map(|failure| failure.code.to_owned()))
     }
 
     /// Asks, and looks at the answer.
@@ -70,9 +89,13 @@ impl Session {
 
     /// Looks at what comes next for the last request.
     fn next<R>(&mut self, look: impl FnOnce(&Frame<'_>) -> R) -> R {
+        self.next_of(&[self.request], look)
+    }
+
+    fn next_of<R>(&mut self, requests: &[u64], look: impl FnOnce(&Frame<'_>) -> R) -> R {
         loop {
             if let Some((frame, used)) = split(&self.input, usize::MAX).unwrap() {
-                assert_eq!(frame.heading.request, self.request);
+                assert!(requests.contains(&frame.heading.request));
                 let seen = look(&frame);
                 self.input.drain(..used);
                 return seen;
@@ -211,6 +234,33 @@ fn a_tail_ends_with_the_capability_that_it_was_opened_with() {
     assert_eq!(tail_ends(&hub, &revoked, revoke), "MR6131");
     let brief = hub.issue("brief.cap", &["--read", "raw", "--expires", "2s"]);
     assert_eq!(tail_ends(&hub, &brief, || ()), "MR6132");
+}
+
+#[test]
+fn a_call_that_waits_ends_with_the_capability_that_it_was_asked_with() {
+    let hub = Hub::new();
+    let file = hub.issue("calls.cap", &["--allow", "call,create=object:Event/go"]);
+    let mut session = Session::open(&hub, &file);
+    let opens = protocol::Session { session: &[1; 16], application: "", lease_ms: 60_000, resume: false };
+    assert_eq!(session.ask(&opens, |frame| frame.kind), protocol::Opened::TYPE);
+    let empty = [0x90];
+    let call = |wait_ms| Call {
+        session: &[1; 16],
+        call: 1,
+        kind: "Event",
+        key: "go",
+        method: "wait",
+        arguments: &empty,
+        new: &empty,
+        wait_ms,
+        ..Call::default()
+    };
+    assert!(session.ask(&call(0), |frame| frame.message::<Returned<'_>>().unwrap().waiting), "nobody has set it");
+    // While it waits its session does not end, for as long as the caller likes.
+    session.send(&call(u32::MAX));
+    hub.place.run(["cap", "revoke", "--file", &file]).ok();
+    let refused = session.next(|frame| frame.message::<Failure<'_>>().ok().map(|failure| failure.code.to_owned()));
+    assert_eq!(refused.as_deref(), Some("MR6131"));
 }
 
 #[test]

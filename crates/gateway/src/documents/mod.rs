@@ -39,6 +39,8 @@ use tokio::time::timeout;
 /// Lists stop growing here, so that a document fits into a frame of the wire protocol.
 const TEXT_MAX_BYTES: usize = 6 << 20;
 
+/// A request of at most so many bytes is read at once.
+const READ_AT_ONCE_BYTES: usize = 64 << 10;
 /// How long the status of a namespace waits at the gate, and how long any other document does.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 const DOCUMENT_PATIENCE: Duration = Duration::from_secs(10);
@@ -243,23 +245,29 @@ fn repair_number(segment: &str) -> Result<u64> {
 }
 
 /// Asks something of repairs, on a thread that may wait; the repair as JSON text.
-pub(crate) async fn ask_repair(hosted: &Hosted, access: Access, json: &str) -> Result<String> {
-    let ask = match Ask::parse(json) {
-        Ok(ask) => ask,
-        Err(error) => return access.refuse(error, None).await,
+pub(crate) async fn ask_repair(hosted: &Hosted, access: Access, json: String) -> Result<String> {
+    // Corrections may be many: no event loop reads them.
+    let ask = move |access: &Access| match Ask::parse(&json) {
+        Ok(ask) => access.ask_repair(ask),
+        Err(error) => access.refuse(error, None),
     };
-    let repair = hosted.define(access, move |access| access.ask_repair(ask)).await?;
-    text(&repair)
+    text(&hosted.define(access, ask).await?)
 }
 
 /// Executes a change of functions, relays or logs, on a thread that may wait; returns the result as JSON text.
 pub(crate) async fn manage(
     hosted: &Hosted,
     access: Access,
-    json: &str,
+    json: String,
     uploads: Option<Arc<Uploads>>,
 ) -> Result<String> {
-    let order = Order::parse(json)?;
+    let order = match json.len() <= READ_AT_ONCE_BYTES {
+        true => Order::parse(&json)?,
+        // No event loop reads a long one.
+        false => tokio::task::spawn_blocking(move || Order::parse(&json))
+            .await
+            .map_err(|failed| Code::HostInternal.error(failed.to_string()))??,
+    };
     let deploys = matches!(order, Order::Up(_) | Order::Down(_));
     let act = move |access: &Access| access.manage(order, uploads.as_deref());
     let managed = if deploys { hosted.deploy(access, act).await? } else { hosted.define(access, act).await? };

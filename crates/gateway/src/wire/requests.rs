@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Records of one answer, in bytes, unless the first alone is longer.
 pub(super) const RECORDS_MAX_BYTES: usize = 1 << 20;
+/// And how many: however short they are, an answer fits a frame, and no loop reads for long.
+pub(super) const RECORDS_MAX: u32 = 10_000;
 /// Streams from other namespaces over one connection.
 pub(super) const LINKS_MAX: usize = 256;
 /// The longest record that fits a frame.
@@ -303,8 +305,9 @@ impl Connection {
 
     fn repair(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Repair { json } = frame.message()?;
+        let reserved = Reservation::of(json.len())?;
         let (hosted, permits, access) = (self.hosted.clone(), self.waits.permits(), access.clone());
-        let repair = waits::repair(hosted, permits, access, json.to_owned());
+        let repair = waits::repair((hosted, permits), access, json.to_owned(), reserved);
         self.waits.add(frame.heading.request, repair)
     }
 
@@ -373,7 +376,7 @@ impl Connection {
     fn range(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Range { log, from, count, durability } = frame.message()?;
         let bytes_max = if memory::is_short() { SMALL_BYTES / 2 } else { RECORDS_MAX_BYTES };
-        let held = access.range(log, from, count, bytes_max, durability);
+        let held = access.range(log, from, count.min(RECORDS_MAX), bytes_max, durability);
         let answer = move |(incarnation, records): (u32, Vec<Record>)| {
             let next = records.last().map_or(from, |last| last.seqno + 1);
             Answer::Records { incarnation, records, next }
@@ -430,7 +433,7 @@ impl Connection {
                 Ok(())
             }
             Answered::Later(waiting) => {
-                let wait = waits::called(access.clone(), waiting, call.wait_ms);
+                let wait = waits::called(access.clone(), waiting, access.call_right(&call)?, call.wait_ms);
                 self.waits.add(frame.heading.request, wait)
             }
         }

@@ -1,11 +1,12 @@
 //! Connections that share a thread: none keeps the others from their turn, nor from the flush that they wait for.
 
-use super::{connection::Connection, serve, serve_with};
+use super::{connection::Connection, requests::RECORDS_MAX, serve, serve_with};
 use crate::admission::Identity;
 use crate::{Hosted, server::Stream};
-use millrace_node::{CreateOptions, Durability, Namespace, Served};
+use millrace_node::{AppendOptions, CreateOptions, Durability, Namespace, Served};
 use millrace_wire::protocol::{
-    Append, Appended, Failure, Get, Heading, Hello, Message, Ping, Records, Tail, VERSION, Welcome, encode, split,
+    Append, Appended, Failure, Get, Heading, Hello, Message, Ping, Range, Records, Tail, VERSION, Welcome, encode,
+    split,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -52,14 +53,19 @@ async fn connected(hosted: &Arc<Hosted>, bytes: &[u8]) -> UnixStream {
     ours
 }
 
-/// The kind of the next frame.
-async fn next(stream: &mut UnixStream) -> u64 {
+/// The bytes of the next frame.
+async fn next_bytes(stream: &mut UnixStream) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     stream.read_exact(&mut bytes).await.unwrap();
     let length = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
     bytes.resize(4 + length, 0);
     stream.read_exact(&mut bytes[4..]).await.unwrap();
-    u64::from(split(&bytes, usize::MAX).unwrap().unwrap().0.kind)
+    bytes
+}
+
+/// The kind of the next frame.
+async fn next(stream: &mut UnixStream) -> u64 {
+    u64::from(split(&next_bytes(stream).await, usize::MAX).unwrap().unwrap().0.kind)
 }
 
 #[test]
@@ -180,5 +186,25 @@ fn a_stopping_host_answers_accepted_requests_and_then_refuses() {
         let mut rest = Vec::new();
         timeout(HANG, client.read_to_end(&mut rest)).await.expect("it closes").unwrap();
         assert!(rest.is_empty());
+    });
+}
+
+#[test]
+fn an_answer_has_a_bounded_number_of_records_however_short_they_are() {
+    let (_dir, hosted) = hosted(Durability::Memory);
+    let namespace = hosted.served()[0].namespace();
+    namespace.create_log(&"short".parse().unwrap(), 20_000).unwrap();
+    let batch = vec![("short", &b""[..]); 1000];
+    for _ in 0..=RECORDS_MAX / 1000 {
+        namespace.append_many_gated(&batch, AppendOptions::default()).unwrap().wait().unwrap();
+    }
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut asks = hello();
+        framed(&mut asks, 2, &Range { log: "short", from: 1, count: u32::MAX, durability: None });
+        let mut client = connected(&hosted, &asks).await;
+        assert_eq!(next(&mut client).await, u64::from(Welcome::TYPE));
+        let bytes = timeout(HANG, next_bytes(&mut client)).await.expect("an answer");
+        let records: Records<'_> = split(&bytes, usize::MAX).unwrap().unwrap().0.message().unwrap();
+        assert_eq!((records.records.len() as u32, records.next), (RECORDS_MAX, u64::from(RECORDS_MAX) + 1));
     });
 }

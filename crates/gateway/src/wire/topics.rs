@@ -2,7 +2,7 @@
 
 use super::{
     connection::Connection,
-    requests::{Answer, RECORDS_MAX_BYTES},
+    requests::{Answer, RECORDS_MAX, RECORDS_MAX_BYTES},
 };
 use crate::memory::{self, SMALL_BYTES};
 use millrace_node::{
@@ -149,7 +149,7 @@ impl Connection {
         self.waits.add(frame.heading.request, async move {
             replied(|reply| cluster.fresh(&topic, reply)).await?;
             let bytes_max = if memory::is_short() { SMALL_BYTES / 2 } else { RECORDS_MAX_BYTES };
-            let records: Vec<Record> = cluster.range(&topic, from, count, bytes_max)?;
+            let records: Vec<Record> = cluster.range(&topic, from, count.min(RECORDS_MAX), bytes_max)?;
             let next = records.last().map_or(from, |last| last.seqno + 1);
             Ok(Answer::Records { incarnation: 0, records, next })
         })

@@ -10,7 +10,9 @@ use futures_util::{
     future::{AbortHandle, Abortable, BoxFuture},
     stream::FuturesUnordered,
 };
-use millrace_node::{Access, Answer as Returned, Durability, Gated, Log, Record, Waiting, manage::uploads::Uploads};
+use millrace_node::{
+    Access, Answer as Returned, CallRight, Durability, Gated, Log, Record, Waiting, manage::uploads::Uploads,
+};
 use millrace_wire::{Code, Result, protocol::Tail};
 use std::{
     collections::HashMap,
@@ -19,12 +21,17 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
 
 /// Records of one message of a tail.
 const TAIL_RECORDS: u32 = 1024;
 /// Of all that a connection waits for, so much is read and held at the gate at once.
 const PERMITS: usize = 16;
+/// How often the capability of a call that waits is looked at.
+const RIGHT_LOOK: Duration = Duration::from_secs(2);
 
 type Step = BoxFuture<'static, Result<Answer>>;
 /// A step, and the request that it is for.
@@ -236,15 +243,31 @@ pub(super) async fn get(
     with_permit(&permits, || access.get(&log, seqno, durability).map(Answer::Record)).await
 }
 
-/// Tells what a call came to that waits; after `wait_ms`, that it still does.
-pub(super) async fn called(access: Access, waiting: Waiting, wait_ms: u32) -> Result<Answer> {
-    match timeout(Duration::from_millis(wait_ms.into()), waiting).await {
-        Ok(called) => {
-            let (called, upto) = called?;
-            let answer: Returned = called.into();
-            access.reported(answer, upto).await.map(Answer::Returned)
+/// Tells what a call came to that waits; after `wait_ms`, that it still does. Meanwhile its session does not end, so the capability that
+/// it was asked with is looked at again and again.
+pub(super) async fn called(
+    access: Access,
+    mut waiting: Waiting,
+    right: Option<CallRight>,
+    wait_ms: u32,
+) -> Result<Answer> {
+    let until = Instant::now() + Duration::from_millis(wait_ms.into());
+    loop {
+        let step = match right {
+            Some(_) => until.min(Instant::now() + RIGHT_LOOK),
+            None => until,
+        };
+        let called = timeout_at(step, &mut waiting).await;
+        right.as_ref().map_or(Ok(()), |right| access.still_may(right))?;
+        match called {
+            Ok(called) => {
+                let (called, upto) = called?;
+                let answer: Returned = called.into();
+                return access.reported(answer, upto).await.map(Answer::Returned);
+            }
+            Err(_) if step == until => return Ok(Answer::Returned(Returned { incarnation: 0, reply: None })),
+            Err(_) => {}
         }
-        Err(_) => Ok(Answer::Returned(Returned { incarnation: 0, reply: None })),
     }
 }
 
@@ -262,9 +285,16 @@ pub(super) async fn latest(
 }
 
 /// Asks something of repairs, on a thread that may wait.
-pub(super) async fn repair(hosted: Arc<Hosted>, permits: Permits, access: Access, json: String) -> Result<Answer> {
+pub(super) async fn repair(
+    (hosted, permits): (Arc<Hosted>, Permits),
+    access: Access,
+    json: String,
+    reserved: Option<Reservation>,
+) -> Result<Answer> {
     let _permit = permits.acquire().await;
-    crate::documents::ask_repair(&hosted, access, &json).await.map(Answer::Document)
+    let document = crate::documents::ask_repair(&hosted, access, json).await;
+    drop(reserved);
+    document.map(Answer::Document)
 }
 
 /// Does what is asked of functions, relays and logs, on a thread that may wait.
@@ -275,7 +305,7 @@ pub(super) async fn manage(
     reserved: Option<Reservation>,
 ) -> Result<Answer> {
     let _permit = permits.acquire().await;
-    let document = crate::documents::manage(&hosted, access, &json, Some(uploads)).await;
+    let document = crate::documents::manage(&hosted, access, json, Some(uploads)).await;
     drop(reserved);
     document.map(Answer::Document)
 }

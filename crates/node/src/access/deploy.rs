@@ -4,7 +4,7 @@
 //! up --> every right that a function gets is the deployer's --> files that are missing --(sent, checked)--> code --> Changes
 //! ```
 
-use super::Access;
+use super::{Access, topics::source_of};
 use crate::{
     Code, FunctionSpec, Gated, Level, Name, Result, Runtime,
     audit::{Act, Audited},
@@ -18,7 +18,7 @@ use crate::{
     repairs,
 };
 use millrace_access::{Action, Resource, Right};
-use millrace_application::{Application, FILE_MAX_BYTES};
+use millrace_application::{Application, FILE_MAX_BYTES, FunctionDeclaration};
 use millrace_wire::{protocol::Upload, token::Kind};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -150,11 +150,15 @@ impl Access {
     fn check_application(&self, application: &Application, gone: &[Name]) -> Result<()> {
         let whys: Vec<String> =
             application.functions.iter().map(|declared| format!("function '{}'", declared.spec.name)).collect();
+        let monitors: Vec<String> = application.functions.iter().map(of_monitor).collect();
         let functions = application.functions.iter().zip(&whys);
         let mut needed: Vec<Needed<'_>> =
             functions.clone().flat_map(|(declared, why)| needed_for(&declared.spec, why)).collect();
         for (declared, why) in functions.clone() {
             needed.extend(self.needed_for_pending(&declared.spec.name, why)?);
+        }
+        for (declared, why) in application.functions.iter().zip(&monitors) {
+            needed.extend(self.needed_for_monitor(&declared.spec, why)?);
         }
         let dead_letters = functions.map(|(declared, why)| (&declared.spec.dead_letter, &**why));
         let why = "another history of a log";
@@ -185,41 +189,72 @@ impl Access {
         self.check_level(application)
     }
 
-    /// The rights that new code of a function needs: its pending runs and retried dead letters have records of the logs that it was bound
-    /// to before. Callers without a right to the function do not learn these.
+    /// The rights that other code of a function takes: its pending runs, and dead letters that are tried again, have records of the logs
+    /// that it is bound to until now, and runs to come have records of the topics that it is subscribed to. Subscriptions have the name of
+    /// a function, so they are there also while no function has that name. Callers without the right to the function are not told of these.
     fn needed_for_pending<'n>(&self, function: &Name, why: &'n str) -> Result<Vec<Needed<'n>>> {
         let reads =
             |name: &str, below| Needed { right: Right::Read, kind: Kind::Log, name: name.to_owned(), below, why };
         if !self.may(Right::Bind, Resource::function(function)) {
             return Ok(Vec::new());
         }
-        let mut logs: BTreeSet<String> = match self.definition_of(function) {
-            Ok(definition) => definition.spec.on.iter().map(|log| log.to_string()).collect(),
-            Err(error) if error.code() == Code::FunctionNotFound => return Ok(Vec::new()),
-            // Its bindings cannot be read.
-            Err(_) => return Ok(vec![reads("", true)]),
-        };
         // A caller that may read every log need not be compared with each run.
         if self.may_do(&reads("", true).action()) {
             return Ok(Vec::new());
         }
-        // Runs may wait that another definition of it was bound to, or that an append named it for.
-        match self.namespace().logs_of_pending(function, PENDING_LOOKED_MAX)? {
-            Some(waiting) => logs.extend(waiting.iter().map(ToString::to_string)),
-            None => return Ok(vec![reads("", true)]),
+        let mut logs: BTreeSet<String> = self.topics_of(function).collect();
+        let is_there = match self.definition_of(function) {
+            Ok(definition) => {
+                logs.extend(definition.spec.on.iter().map(|log| log.to_string()));
+                true
+            }
+            Err(error) if error.code() == Code::FunctionNotFound => false,
+            // Its bindings cannot be read.
+            Err(_) => return Ok(vec![reads("", true)]),
+        };
+        if is_there {
+            // Runs may wait that another definition of it was bound to, or that an append named it for.
+            match self.namespace().logs_of_pending(function, PENDING_LOOKED_MAX)? {
+                Some(waiting) => logs.extend(waiting.iter().map(|log| source_of(log).into_owned())),
+                None => return Ok(vec![reads("", true)]),
+            }
         }
         Ok(logs.iter().map(|log| reads(log, false)).collect())
     }
 
-    /// Code of a deployer without `admin` runs in a full sandbox, or is refused.
+    /// A monitor stands in the way of every function that has it. So its deployer has to have the right to the other functions of the
+    /// same monitor, or to administer the namespace: the names of functions are not told.
+    fn needed_for_monitor<'n>(&self, spec: &FunctionSpec, why: &'n str) -> Result<Option<Needed<'n>>> {
+        let Some(monitor) = &spec.monitor else { return Ok(None) };
+        let functions = self.namespace().functions()?;
+        let others = functions.iter().filter(|function| function.name != spec.name);
+        let mut of_others = others.filter(|function| match &function.definition {
+            Ok(definition) => definition.spec.monitor.as_ref() == Some(monitor),
+            Err(_) => false,
+        });
+        let is_lacking = of_others.any(|function| !self.may(Right::Bind, Resource::function(&function.name)));
+        let admin = || Needed { right: Right::Admin, kind: Kind::Namespace, name: String::new(), below: false, why };
+        Ok(is_lacking.then(admin))
+    }
+
+    /// Code of a deployer without `admin` runs in a full sandbox, or is refused. WebAssembly is compiled and run by the host itself, so it
+    /// is not enough that a module can only call what the host offers: a flaw of the compiler would be the host's.
     fn check_level(&self, application: &Application) -> Result<()> {
-        let in_process = application.functions.iter().find(|declared| declared.spec.runtime != Runtime::Wasm);
-        let Some(function) = in_process.filter(|_| !self.may(Right::Admin, Resource::NAMESPACE)) else { return Ok(()) };
+        if application.functions.is_empty() || self.may(Right::Admin, Resource::NAMESPACE) {
+            return Ok(());
+        }
+        let in_host = application.functions.iter().find(|declared| declared.spec.runtime == Runtime::Wasm);
+        if let Some(function) = in_host {
+            let name = &function.spec.name;
+            return Err(
+                Code::SandboxWeak.error(format!("function '{name}' is WebAssembly, which runs in the host's process"))
+            );
+        }
         let level = self.served.inner.isolation.get().map_or(Level::None, |isolation| isolation.level());
         if level == Level::Full {
             return Ok(());
         }
-        let name = &function.spec.name;
+        let name = &application.functions[0].spec.name;
         Err(Code::SandboxWeak.error(format!("function '{name}' would run in a sandbox of level {level}")))
     }
 
@@ -383,6 +418,12 @@ impl Access {
         })?;
         Ok(Managed::Steps(StepsDoc { steps }))
     }
+}
+
+/// Why a function takes a right on other functions of its monitor.
+fn of_monitor(declared: &FunctionDeclaration) -> String {
+    let monitor = declared.spec.monitor.as_deref().unwrap_or_default();
+    format!("function '{}' with monitor '{monitor}' of other functions", declared.spec.name)
 }
 
 fn removal_of<'f, 'n>(functions: impl IntoIterator<Item = &'f Name>) -> Vec<Needed<'n>> {

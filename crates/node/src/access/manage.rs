@@ -1,6 +1,6 @@
 //! Changes of functions, relays and logs, for callers with the rights to them.
 
-use super::Access;
+use super::{Access, topics::source_of};
 use crate::{
     AppendOptions, Backfilled, Gated, Receipt, Site, Stretch,
     audit::{Act, Audited, audit},
@@ -126,7 +126,7 @@ impl Access {
             Some(function) => self.check(Right::Run, Resource::function(&function))?,
             None => self.check(Right::Run, Resource::NAMESPACE)?,
         }
-        let may_read = |log: &str| self.check(Right::Read, Resource::log(log));
+        let may_read = |log: &str| self.check(Right::Read, Resource::log(&source_of(log)));
         let retried = self.namespace().retry_run_of(run, Duration::ZERO, &may_read)?;
         Ok(Managed::Retried((&retried).into()))
     }
@@ -136,7 +136,8 @@ impl Access {
         let mut doc = RetriedAllDoc::default();
         let refused =
             || Code::CapabilityDenied.error("the capability does not grant read on the log of a dead letter's record");
-        let may_read = |log: &str| self.may(Right::Read, Resource::log(log)).then_some(()).ok_or_else(refused);
+        let may_read =
+            |log: &str| self.may(Right::Read, Resource::log(&source_of(log))).then_some(()).ok_or_else(refused);
         let done = self.namespace().retry_function_of(function, Duration::ZERO, &may_read, &mut |retried| {
             doc.retried += 1;
             doc.before += u64::from(retried.before);

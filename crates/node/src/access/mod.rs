@@ -13,7 +13,7 @@ mod denials;
 mod deploy;
 pub(crate) mod limits;
 mod manage;
-mod objects;
+pub(crate) mod objects;
 pub(crate) mod submit;
 mod topics;
 pub(crate) mod watch;
@@ -254,6 +254,11 @@ impl Access {
         self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
     }
 
+    /// Whether there is a log of this name that the caller may read. Anyone who may not is not refused anything.
+    pub fn finds(&self, log: &str) -> bool {
+        self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok()
+    }
+
     /// Where a tail begins that asks for record `from` first, or for what comes from now on if that is 0.
     ///
     /// # Errors
@@ -272,23 +277,53 @@ impl Access {
     pub fn ask_repair(&self, ask: Ask) -> Gated<Reported> {
         let asked = || {
             let namespace = self.namespace();
-            if let Some(log) = ask.amended() {
-                self.check(Right::Append, Resource::log(log))?;
+            if let Some((log, bytes)) = ask.amended() {
+                self.check_append(log, bytes, None)?;
             }
-            // The right is checked before the journal is read.
-            if let Some(log) = ask.corrected(namespace)? {
-                self.check(Right::Repair, Resource::log(&log))?;
-            }
-            if let Some(function) = ask.function(namespace)? {
-                self.check(Right::Bind, Resource::function(&function))?; // It deploys the function, or takes that back.
-            }
-            for log in ask.logs(namespace)? {
-                self.check(Right::Repair, Resource::log(&log))?;
+            match ask.number() {
+                Some(_) => self.check_repair(&ask)?,
+                None => {
+                    if let Some(log) = ask.corrected(namespace)? {
+                        self.check(Right::Repair, Resource::log(&log))?;
+                    }
+                    if let Some(function) = ask.function(namespace)? {
+                        self.check(Right::Bind, Resource::function(&function))?;
+                    }
+                }
             }
             let reported = ask.ask(namespace)?;
             Ok(self.served.gate().hold(Site::Inspect, reported, namespace.journal().tail(), None))
         };
         self.out(asked(), None)
+    }
+
+    /// Whether the caller may change the repair that is named. A caller without the rights to it gets the same answer whether or not there
+    /// is one of this number, and is not told which logs it changes, unless lists show them.
+    fn check_repair(&self, ask: &Ask) -> Result<()> {
+        let namespace = self.namespace();
+        let hidden = || self.check(Right::Repair, Resource::NAMESPACE);
+        let needs = |right, on: Resource<'_>, is_seen: bool| {
+            if !is_seen && !self.may(right, on) {
+                hidden()?;
+            }
+            self.check(right, on)
+        };
+        // The journal is not read for a caller who may not correct the log.
+        let (log, function) = match (ask.corrected(namespace), ask.function(namespace)) {
+            (Ok(log), Ok(function)) => (log, function),
+            (Err(error), _) | (_, Err(error)) => return hidden().and(Err(error)),
+        };
+        if let Some(log) = log {
+            needs(Right::Repair, Resource::log(&log), self.sees(&log))?;
+        }
+        if let Some(function) = function {
+            let on = Resource::function(&function);
+            needs(Right::Bind, on, self.may(Right::Observe, on))?; // It deploys the function, or takes that back.
+        }
+        for log in ask.logs(namespace)? {
+            needs(Right::Repair, Resource::log(&log), self.sees(&log))?;
+        }
+        Ok(())
     }
 
     /// The first seqno from `next` on that no repair made void: see [`Namespace::beyond_voids`].

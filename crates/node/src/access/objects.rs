@@ -5,8 +5,8 @@ use crate::{
     AppendOptions, Gated,
     objects::{Answered, Objects, none_here},
 };
-use millrace_access::{Principal, Resource, Right};
-use millrace_entities::{Call, DELETE, Flags, SESSION_BYTES, Session, Shown, Type};
+use millrace_access::{Action, Principal, Resource, Right};
+use millrace_entities::{Call, DELETE, Flags, Method, SESSION_BYTES, Session, Shown, Type};
 use millrace_journal::Position;
 use millrace_namespace::tasks;
 use millrace_wire::{Code, Name, Result, protocol, token::Kind};
@@ -20,6 +20,26 @@ const PREFIX_BYTES: usize = 8;
 const SESSIONS_MAX: usize = 1024;
 /// The longest lease of a holder: what it leaves behind is not there for long.
 const HOLDER_LEASE_MAX_MS: u32 = 60_000;
+
+/// What a call that waits is allowed by.
+pub struct CallRight {
+    right: Right,
+    object: String,
+}
+
+/// The right that a call of a method takes.
+fn right_to(method: Method) -> Right {
+    match method {
+        DELETE => Right::Delete,
+        method if method.reads => Right::Read,
+        _ => Right::Call,
+    }
+}
+
+/// An object's name in capabilities.
+fn name_of(kind: Type, key: &str) -> String {
+    format!("{}{SEPARATOR}{key}", kind.name())
+}
 
 impl Access {
     /// The objects of the namespace's host.
@@ -61,20 +81,31 @@ impl Access {
         may("") || names.into_iter().any(may)
     }
 
+    /// What the caller has to be allowed for a call that waits; nothing for the owner.
+    pub fn call_right(&self, asked: &protocol::Call<'_>) -> Result<Option<CallRight>> {
+        if self.caller.chain().is_none() {
+            return Ok(None);
+        }
+        let kind: Type = asked.kind.parse()?;
+        Ok(Some(CallRight { right: right_to(kind.method(asked.method)?), object: name_of(kind, asked.key) }))
+    }
+
+    /// An error if the capability has ended, or was revoked, since the call was asked for.
+    pub fn still_may(&self, call: &CallRight) -> Result<()> {
+        let on = Resource::object(&call.object);
+        // A rate counts the call once.
+        if self.may(call.right, on) { Ok(()) } else { self.check(call.right, on) }
+    }
+
     /// Calls a method of an object.
     pub fn call(&self, asked: &protocol::Call<'_>) -> Result<Answered> {
         let objects = self.objects()?;
         let kind: Type = asked.kind.parse()?;
         let method = kind.method(asked.method)?;
-        let name = format!("{}{SEPARATOR}{}", kind.name(), asked.key);
-        let right = match method {
-            DELETE => Right::Delete,
-            method if method.reads => Right::Read,
-            _ => Right::Call,
-        };
-        self.check(right, Resource::object(&name))?;
+        let name = name_of(kind, asked.key);
+        self.check(right_to(method), Resource::object(&name))?;
         if kind == Type::Shared {
-            self.check_pool(millrace_entities::pool_of(asked.arguments).unwrap_or_default())?;
+            self.check_pool(millrace_entities::pool_of(asked.arguments).unwrap_or_default(), 0)?;
         }
         // The object may go or come meanwhile: what the call itself does is what counts.
         let may_create = asked.must_exist || self.may(Right::Create, Resource::object(&name));
@@ -145,9 +176,11 @@ impl Access {
         }
     }
 
-    /// Checks that the caller may have workers of this pool open and run what it sends: a task, or a call of a user class.
-    fn check_pool(&self, pool: &str) -> Result<()> {
-        self.check(Right::Run, Resource::function(&tasks::function(pool)?))?;
+    /// Checks that the caller may have workers of this pool open and run what it sends: tasks of at most so many bytes, which are records,
+    /// or a call of a user class.
+    fn check_pool(&self, pool: &str, bytes: usize) -> Result<()> {
+        let function = tasks::function(pool)?;
+        self.check_action(&Action { bytes, ..Action::new(Right::Run, Resource::function(&function)) })?;
         // Workers can call every object, so submitting a task needs these rights, or a caller could reach objects through a task that it
         // may not call itself. For rates this counts once, as the right to run.
         let all = Resource::object("");
@@ -159,7 +192,7 @@ impl Access {
     pub fn invoke(&self, invoke: &protocol::Invoke<'_>) -> Gated<u64> {
         let invoked = || {
             let pool: Name = invoke.pool.parse()?;
-            self.check_pool(&pool)?;
+            self.check_pool(&pool, invoke.tasks.iter().map(|task| task.len()).max().unwrap_or(0))?;
             let key = self.own_key(Some(invoke.key))?;
             let tasks: Vec<&[u8]> = invoke.tasks.iter().map(|task| &***task).collect();
             let options = AppendOptions { key: key.as_deref(), ..AppendOptions::default() };

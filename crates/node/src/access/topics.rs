@@ -3,9 +3,9 @@
 //! Answers pass no gate: the group has their content on the disks of a majority before it answers.
 
 use super::{Access, Served};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, DELIVERED};
 use millrace_access::{Resource, Right};
-use millrace_wire::{Code, Result};
+use millrace_wire::{Code, Name, Result};
 use std::{borrow::Cow, sync::Arc};
 
 type ToPublish<'c, 'k> = (&'c Arc<Cluster>, Option<Cow<'k, str>>);
@@ -47,6 +47,13 @@ impl Access {
         self.topics_to_publish(topic, 0, None).map(|(cluster, _)| cluster)
     }
 
+    /// The topics that a function of this name runs for here, as the logs whose rights they take.
+    pub(super) fn topics_of(&self, function: &Name) -> impl Iterator<Item = String> {
+        let cluster = self.served.cluster();
+        let topics = cluster.map(|cluster| cluster.subscribed(function)).unwrap_or_default();
+        topics.into_iter().map(|topic| as_log(&topic))
+    }
+
     /// The cluster, for a caller that may change its hosts.
     pub fn cluster_to_change(&self) -> Result<&Arc<Cluster>> {
         self.check(Right::Admin, Resource::NAMESPACE)?;
@@ -77,19 +84,33 @@ fn as_log(topic: &str) -> String {
     format!("topics/{topic}")
 }
 
+/// What takes the right to read the records of this log: of a log of records that a topic delivered, the topic.
+pub(super) fn source_of(log: &str) -> Cow<'_, str> {
+    let delivered = log.strip_prefix(DELIVERED).and_then(|name| name.split_once('/'));
+    delivered.map_or(Cow::Borrowed(log), |(_function, topic)| Cow::Owned(as_log(topic)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        Namespace,
-        cluster::{ClusterOptions, ELECTION, Facts, Member, Post},
+        FunctionSpec, Namespace, Runtime,
+        cluster::{self, ClusterOptions, ELECTION, Facts, Member, Post, Reply, TopicOptions},
+        functions,
+        manage::{Order, Sending, Up},
         secrets::{Authority, ClusterSecret},
     };
     use millrace_access::Caller;
     use millrace_journal::CreateOptions;
     use millrace_wire::{
         protocol::Link,
-        token::{AuthorityId, Grant, Key, Peer, Proof, Rights, Rules, Token, TokenId, Way, admit},
+        token::{AuthorityId, Grant, Key, Kind, Peer, Proof, Rights, Rules, Token, TokenId, Way, admit},
+    };
+    use std::{
+        collections::BTreeMap,
+        os::unix::fs::PermissionsExt,
+        sync::mpsc::channel,
+        time::{Duration, Instant},
     };
 
     struct Nowhere;
@@ -156,6 +177,60 @@ mod tests {
         let holder = access_of(&Authority::ensure(served.namespace().dir()).unwrap().issue(&everything(2)).unwrap());
         assert!(holder.check(Right::Append, Resource::log("raw")).is_ok() && holder.sees("raw"));
         assert_eq!(holder.cluster_of_peer().err().map(|error| error.code()), Some(Code::CapabilityRefused));
+    }
+
+    #[test]
+    fn other_code_of_a_function_takes_the_right_to_the_topics_that_it_runs_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let served = served(dir.path());
+        let (namespace, cluster) = (served.namespace(), served.cluster().unwrap());
+        let code = dir.path().join("run.sh");
+        std::fs::write(&code, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&code, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut spec = FunctionSpec::new("keep".parse().unwrap(), Runtime::Oneshot);
+        spec.command = vec!["./run.sh".into()];
+        functions::deploy(namespace, &spec, &code).unwrap();
+        let called = |call: &dyn Fn(Reply<()>)| {
+            let (sender, receiver) = channel();
+            call(Box::new(move |outcome| drop(sender.send(outcome))));
+            receiver.recv().unwrap().unwrap();
+        };
+        let options = TopicOptions { history: 10, durability: cluster::Durability::Quorum, group: None };
+        called(&|reply| cluster.create("news", &options, reply));
+        called(&|reply| cluster.subscribe("news", "keep", reply));
+        let authority = Authority::ensure(namespace.dir()).unwrap();
+        let upped = |reads: Option<&str>| {
+            let on = |kind, name: &str, rights: &[Right]| Grant {
+                kind,
+                name: name.as_bytes().into(),
+                subtree: false,
+                rights: rights.iter().copied().collect(),
+            };
+            let mut grants = vec![
+                on(Kind::Function, "keep", &[Right::Bind]),
+                on(Kind::Log, "dead/keep", &[Right::Append, Right::Create]),
+            ];
+            grants.extend(reads.map(|log| on(Kind::Log, log, &[Right::Read])));
+            let rules = Rules { grants, ids: vec![TokenId([3; 8])], ..Rules::default() };
+            let text = "[functions.keep]\nruntime = \"oneshot\"\ncode = \"run.sh\"\ncommand = [\"./run.sh\"]\n\
+                on = []\nreads = []\nappends = []\n";
+            let (file, origin, text) = ("millrace.toml".into(), "/x/millrace.toml".into(), text.into());
+            let sending = Sending { file, origin, text, functions: BTreeMap::new() };
+            let order = Order::Up(Up { sending, dry_run: true, ..Up::default() });
+            access(&served, &authority.issue(&rules).unwrap()).manage(order, None).wait().unwrap_err().code()
+        };
+        // With all rights there is something else: strangers' code runs in a sandbox, and here is none.
+        assert_eq!((upped(None), upped(Some("topics/news"))), (Code::DeployerRights, Code::SandboxWeak));
+        cluster.publish("news", b"x", None, None, Box::new(drop));
+        let start = Instant::now();
+        while !namespace.latest("_topic/keep/news").is_ok_and(|latest| latest > 0) {
+            assert!(start.elapsed() < Duration::from_secs(60), "nothing is delivered");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!((upped(Some("other")), upped(Some("topics/news"))), (Code::DeployerRights, Code::SandboxWeak));
+        // A subscription stays when its function goes, and another one of its name would get the records.
+        functions::give_up(namespace, &spec.name).unwrap();
+        assert_eq!((upped(None), upped(Some("topics/news"))), (Code::DeployerRights, Code::SandboxWeak));
     }
 
     #[test]

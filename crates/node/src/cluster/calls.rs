@@ -179,6 +179,20 @@ impl Cluster {
         self.of_topic(topic, Ok(Action::Unsubscribe { topic: name, function, host }), done(reply));
     }
 
+    /// The topics whose records run a function of this name here.
+    pub fn subscribed(&self, function: &str) -> Vec<String> {
+        let host = self.host();
+        let mut subscribed = Vec::new();
+        for group in self.shared.kept() {
+            let replica = locked(&group.replica);
+            let of_function = replica.topics().all().filter(|(_, topic)| {
+                topic.subscriptions.iter().any(|known| known.host == host && known.function == function)
+            });
+            subscribed.extend(of_function.map(|(name, _)| name.to_owned()));
+        }
+        subscribed
+    }
+
     /// Has the records of a log of this host's namespace published to a topic from now on.
     pub fn feed(&self, topic: &str, log: &str, reply: Reply<()>) {
         let checked = check_topic(topic).and_then(|()| check_public(log));

@@ -23,6 +23,8 @@ const BYTES_MAX: usize = 256 << 10;
 /// How many delivered records stay readable.
 const HISTORY: u64 = 1024;
 const CURSOR_HISTORY: u64 = 4;
+/// What the log of the records of a subscription begins with; the function and the topic follow.
+pub const DELIVERED: &str = "_topic/";
 /// How long the thread sleeps without a notification about topics.
 const REST: Duration = Duration::from_secs(2);
 /// How soon it looks again at what was refused.
@@ -126,7 +128,7 @@ pub(super) fn logs(topic: &str, function: &str) -> Result<[LogName; 2]> {
         };
         name.parse::<LogName>().map_err(unfit)
     };
-    Ok([log("_topic")?, log("_delivered")?])
+    Ok([log(DELIVERED.trim_end_matches('/'))?, log("_delivered")?])
 }
 
 fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {

@@ -23,6 +23,7 @@ mod store;
 mod tests;
 
 pub use calls::TopicOptions;
+pub(crate) use deliver::DELIVERED;
 pub use facts::{Facts, KnownMember};
 pub use millrace_group::{Durability, MAIN, MAIN_NAME, Member, Role, plan};
 pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, TopicHere, TopicStat};

@@ -164,7 +164,8 @@ impl Ask {
         Ok(value.to_string())
     }
 
-    fn number(&self) -> Option<u64> {
+    /// The repair that it names; none if it opens one, or amends.
+    pub fn number(&self) -> Option<u64> {
         match self {
             Ask::Open(_) | Ask::Amend(_) | Ask::Code(_) => None,
             Ask::Run(repair) | Ask::Apply(repair) | Ask::Rollback(repair, _) => Some(*repair),
@@ -172,9 +173,11 @@ impl Ask {
         }
     }
 
-    /// The log whose records it amends: what a source may do.
-    pub fn amended(&self) -> Option<&LogName> {
-        if let Ask::Amend(amendments) = self { Some(&amendments.log) } else { None }
+    /// The log whose records it amends, and the length of the longest new value: what a source may do.
+    pub fn amended(&self) -> Option<(&LogName, usize)> {
+        let Ask::Amend(Amendments { log, corrections }) = self else { return None };
+        let lengths = corrections.iter().filter_map(|correction| Some(correction.value.as_ref()?.len()));
+        Some((log, lengths.max().unwrap_or(0)))
     }
 
     /// The log that is corrected, if that is one: it is found without reading the journal.

@@ -89,7 +89,7 @@ pub(in crate::http) async fn create(
 ) -> Result<Response> {
     let (access, described) = described::<NewLog>(session, namespace, request).await?;
     let history = described.unwrap_or_default().history;
-    let existed = access.log(log, None).await.is_ok();
+    let existed = access.finds(log);
     let name = log.to_owned();
     // It makes a file, which may take a while on a slow disk.
     session.hosted.define(access, move |access| access.create_log(&name, history)).await?;

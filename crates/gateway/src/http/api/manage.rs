@@ -17,7 +17,7 @@ const BODY_MAX_BYTES: usize = 1 << 20;
 
 /// Does what the body asks.
 pub(in crate::http) async fn ask(session: &Session, namespace: &str, request: Request<Incoming>) -> Result<Response> {
-    let (access, text) = json(session, namespace, request, BODY_MAX_BYTES).await?;
-    let managed = documents::manage(&session.hosted, access, &text, None).await?;
+    let (access, text, _reserved) = json(session, namespace, request, BODY_MAX_BYTES).await?;
+    let managed = documents::manage(&session.hosted, access, text, None).await?;
     Ok(response::json(StatusCode::OK, managed))
 }

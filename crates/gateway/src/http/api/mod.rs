@@ -75,7 +75,7 @@ async fn json(
     namespace: &str,
     request: Request<Incoming>,
     bytes_max: usize,
-) -> Result<(Access, String)> {
+) -> Result<(Access, String, Option<Reservation>)> {
     let (head, body) = request.into_parts();
     Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
     check_encoding(&head.headers)?;
@@ -87,7 +87,8 @@ async fn json(
     let access = session.access(namespace)?;
     let body = body::read(body, bytes_max).await?;
     let text = std::str::from_utf8(&body.bytes).map_err(|_| Code::HttpBodyInvalid.error("the body is not UTF-8"))?;
-    Ok((access, text.to_owned()))
+    let reserved = Reservation::of(text.len())?;
+    Ok((access, text.to_owned(), reserved))
 }
 
 /// Whether the client asks for this type before others.
