@@ -61,6 +61,7 @@ public final class Millrace implements AutoCloseable {
         private final String place;
         private String application;
         private Duration lease = Duration.ofSeconds(10);
+        private Duration patience = Duration.ofSeconds(30);
         private Path capability;
 
         private Builder(String place) {
@@ -76,6 +77,12 @@ public final class Millrace implements AutoCloseable {
         /** How long locks stay this program's after the host has heard of it last; by default 10 s. */
         public Builder lease(Duration lease) {
             this.lease = lease;
+            return this;
+        }
+
+        /** How long a lost connection is tried again; by default 30 s. */
+        public Builder patience(Duration patience) {
+            this.patience = patience;
             return this;
         }
 
@@ -95,7 +102,7 @@ public final class Millrace implements AutoCloseable {
         host = builder.place == null ? new PrivateHost() : null;
         try {
             Place place = Place.parse(host == null ? builder.place : host.address());
-            client = new Client(place, Options.with(builder.capability));
+            client = new Client(place, Options.with(builder.capability, builder.patience));
         } catch (RuntimeException error) {
             if (host != null) {
                 host.close();

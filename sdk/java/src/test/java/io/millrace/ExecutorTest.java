@@ -192,6 +192,9 @@ class ExecutorTest {
         MillraceException error = (MillraceException) failure(executor.submit(() -> Runtime.getRuntime().halt(3)));
         assertEquals("MR3111", error.code());
         assertTrue(error.detail().contains("3"), error.detail());
+        error = (MillraceException) failure(executor.submit(() -> new long[1 << 28].length));
+        assertEquals("MR3108", error.code());
+        assertTrue(error.detail().contains("OutOfMemoryError"), error.detail());
     }
 
     @Test

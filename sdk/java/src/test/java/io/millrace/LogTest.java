@@ -22,7 +22,7 @@ class LogTest {
 
     @Test
     void aTailAndKeyedAppendsGoOnAfterTheHostWasKilled() throws Exception {
-        try (Host host = Host.start(folder); Millrace farm = Millrace.connect(host.namespace.toString())) {
+        try (Host host = Host.start(folder); Millrace farm = Millrace.at(host.namespace.toString()).patience(PATIENCE).connect()) {
             Log log = farm.createLog("raw", 100);
             try (Tail tail = log.tail(1)) {
                 log.append("one", AppendOptions.key("1"));

@@ -336,7 +336,8 @@ class ObjectTest {
 
     @Test
     void callsCountOnceThoughTheHostIsKilledAndStartsAgain() throws Exception {
-        try (Host mine = Host.start(folder.resolve("killed")); Millrace here = Millrace.connect(mine.namespace.toString())) {
+        try (Host mine = Host.start(folder.resolve("killed")); Millrace here = Millrace.at(mine.namespace.toString())
+                .patience(Duration.ofSeconds(PATIENCE_S)).connect()) {
             AtomicLong visits = here.bindPersistent(new AtomicLong("visits"));
             visits.get();
             FutureTask<Long> counted = meanwhile(() -> {

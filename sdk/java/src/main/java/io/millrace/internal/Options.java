@@ -1,6 +1,7 @@
 package io.millrace.internal;
 
 import java.nio.file.Path;
+import java.time.Duration;
 
 /**
  * How to reach a host.
@@ -16,9 +17,9 @@ public record Options(String client, Path capability, long connectMs, long reque
     private static final String CAPABILITY = "MILLRACE_CAPABILITY";
 
     /** The usual ones, with this capability; without one, with the one that the environment names. */
-    public static Options with(Path capability) {
+    public static Options with(Path capability, Duration patience) {
         String named = System.getenv(CAPABILITY);
         Path file = capability != null || named == null || named.isEmpty() ? capability : Path.of(named);
-        return new Options("millrace-java", file, 10_000, 30_000, 10_000, 30_000);
+        return new Options("millrace-java", file, 10_000, 30_000, 10_000, patience.toMillis());
     }
 }

@@ -29,7 +29,8 @@ class ExamplesTest {
         {2.4514035062990365, 7.9108870473163115, 5.509770163850143, -5.526674838889985},
         {10.559625566461914, 5.190800790080097, 2.5324015489689256, 9.682085801535205},
     };
-    private static final double CHANGED_MAX = 0.11;
+    /** Lines of both programs that may differ, half of them imports. */
+    private static final int CHANGED_MAX = 20;
     private static final Path SOURCES = Path.of("src/test/java/io/millrace/examples");
 
     /** The points of the example in Python. */
@@ -92,6 +93,6 @@ class ExamplesTest {
             all += now.size();
         }
         System.out.printf("in all %.1f %%%n", 100.0 * changed / all);
-        assertTrue(changed > 0 && changed < CHANGED_MAX * all);
+        assertTrue(changed > 0 && changed <= CHANGED_MAX, changed + " lines");
     }
 }

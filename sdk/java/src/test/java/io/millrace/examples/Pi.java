@@ -8,7 +8,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 
-/** Monte Carlo estimation of pi: cloud threads throw points, and count those within the circle. */
+/** Monte Carlo estimation of pi: threads throw points, and count those within the circle. */
 public final class Pi implements RemoteRunnable {
     private final long seed;
     private final int points;
