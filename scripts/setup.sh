@@ -27,9 +27,11 @@ case $GOAL in
         REQUIREMENTS=(sdk/python/requirements-dev.txt)
         ;;
     test | bench)
-        # Functions in Wasm, sanitizers and fuzzers of the C clients; namespaces, filters and faults for the tests of networks and disks.
+        # Functions in Wasm, sanitizers and fuzzers of the C clients; namespaces, filters and faults for the tests of networks and disks;
+        # a JDK and Maven for the client in Java.
         PACKAGES+=(clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 curl git iproute2 nftables procps strace)
-        TOOLS+=(clang wasm-ld curl git)
+        PACKAGES+=(default-jdk-headless maven)
+        TOOLS+=(clang wasm-ld curl git javac mvn)
         REQUIREMENTS=(requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
         ;;
     *) printf 'setup: no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;

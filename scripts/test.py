@@ -4,7 +4,7 @@
 At the end stands the ledger: the minutes of each step and of each suite, and the ten slowest tests. It is also written to
 target/ledger/ledger.json. `make test` calls this with everything installed; words of this script's own:
 
-  test.py [--long] [STEP…]    only these steps: format build wheel lints examples http python rust
+  test.py [--long] [STEP…]    only these steps: format build wheel lints examples http java python rust
 
 --long runs what `make test` keeps short for as long as it takes to be thorough; see LONG.
 """
@@ -50,11 +50,13 @@ STEPS: dict[str, list[str]] = {
     "lints": ["cargo", "clippy", "--quiet", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
     "examples": pytest("examples", *SPREAD, "examples"),
     "http": pytest("http", "tests/http"),
+    # The tests of its objects compare them with those of Python, whose package `wheel` has installed.
+    "java": ["env", f"MILLRACE_PYTHON={BIN / 'python'}", "mvn", "-B", "-ntp", "-f", "sdk/java/pom.xml", "package"],
     "python": pytest("python", *SPREAD, "-c", "sdk/python/pyproject.toml", "sdk/python/tests", "sdk/lithops/tests"),
     "rust": [str(BIN / "cargo-nextest"), "nextest", "run", "--locked", "--workspace", "--all-targets"],
 }
 # These wait more than they work, or work without waiting: they run side by side.
-TOGETHER = ["lints", "examples", "http", "python"]
+TOGETHER = ["lints", "examples", "http", "java", "python"]
 
 
 def run(steps: list[str]) -> dict[str, tuple[float, bool]]:
@@ -90,7 +92,8 @@ def cases() -> list[tuple[str, str, float, bool]]:
     found = []
     for report in reports:
         for suite in XML.parse(report).iter("testsuite"):
-            name = suite.get("name") if report.stem == "rust" else report.stem
+            # The reports of Java are one for each class: java.CLASS.xml.
+            name = suite.get("name") if report.stem == "rust" else report.stem.partition(".")[0]
             for case in suite.iter("testcase"):
                 failed = case.find("failure") is not None or case.find("error") is not None
                 if case.find("skipped") is None:
@@ -154,6 +157,8 @@ def main() -> int:
             steps |= run([other for other in TOGETHER if other in wanted] if step in TOGETHER else [step])
     for report in (ROOT / "target/nextest").glob("*/junit.xml"):
         report.rename(LEDGER / "rust.xml")
+    for report in (ROOT / "sdk/java/target/surefire-reports").glob("TEST-*.xml"):
+        report.rename(LEDGER / f"java.{report.stem}.xml")
     ledger(steps, time.monotonic() - started)
     return 0 if all(held for _, held in steps.values()) else 1
 

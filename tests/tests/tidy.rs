@@ -112,7 +112,7 @@ fn files() -> Vec<String> {
 }
 
 fn is_source(file: &str) -> bool {
-    [".rs", ".py", ".c", ".h", ".sh"].iter().any(|end| file.ends_with(end))
+    [".rs", ".py", ".c", ".h", ".java", ".sh"].iter().any(|end| file.ends_with(end))
 }
 
 fn text(file: &str) -> String {
@@ -254,6 +254,18 @@ fn every_promise_names_tests_that_exist() {
     assert!(named >= 80, "only {named} tests are named");
 }
 
+/// A name as constants are written: `NotFound` as `NOT_FOUND`.
+fn constant(name: &str) -> String {
+    let mut constant = String::new();
+    for (at, c) in name.char_indices() {
+        if at > 0 && c.is_uppercase() {
+            constant.push('_');
+        }
+        constant.extend(c.to_uppercase());
+    }
+    constant
+}
+
 /// What is made from the catalogue of errors, beside what `wire` makes of it when it is built.
 #[test]
 fn the_errors_are_those_of_the_catalogue() {
@@ -261,8 +273,10 @@ fn the_errors_are_those_of_the_catalogue() {
         "# Errors\n\nGenerated from `spec/errors.toml`. `millrace error CODE` prints one of them. The status is that of an HTTP answer,\n\
          the exit code that of a command; the class is the exception of the Python package.\n",
     );
+    let mut java = String::new();
     let mut classes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (code, id, cause, remedy) in catalogue() {
+        java += &format!("{id}\t{}\t{cause}\t{remedy}\n", constant(&format!("{:?}", code.kind())));
         let class = match code.kind() {
             ErrorKind::Function => "FunctionFailed".to_owned(),
             ErrorKind::Storage => "StorageFailed".to_owned(),
@@ -288,7 +302,12 @@ fn the_errors_are_those_of_the_catalogue() {
     let (before, behind) = worker.split_once("# fmt: off\n").expect("the worker marks where the table starts");
     let (_, behind) = behind.split_once("# fmt: on\n").expect("the worker marks where the table ends");
     let worker = format!("{before}# fmt: off\n{table}# fmt: on\n{behind}");
-    for (file, made) in [("docs/reference/errors.md", page), ("sdk/python/millrace/_worker.py", worker)] {
+    let made = [
+        ("docs/reference/errors.md", page),
+        ("sdk/python/millrace/_worker.py", worker),
+        ("sdk/java/src/main/resources/io/millrace/errors.tsv", java),
+    ];
+    for (file, made) in made {
         if std::env::var_os("MILLRACE_BLESS").is_some() {
             fs::write(root().join(file), &made).expect("the tree is writable");
         } else {

@@ -10,6 +10,7 @@ use millrace_namespace::definition::{
     BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, FunctionSpec, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX, Runtime,
     SCOPES_MAX, SECRETS_MAX, TIMEOUT_MAX,
 };
+use millrace_namespace::tasks;
 use millrace_wire::{Error, LogName, Name};
 use std::{
     path::{Path, PathBuf},
@@ -26,12 +27,17 @@ const RUNTIMES: [(&str, Runtime); 4] = [
 ];
 
 /// Keys that mean something to some runtimes only, and to which.
-const ONLY_FOR: [(&str, &[Runtime]); 4] = [
+const ONLY_FOR: [(&str, &[Runtime]); 5] = [
     ("handler", &[Runtime::Python, Runtime::Wasm]),
     ("python", &[Runtime::Python]),
     ("command", &[Runtime::Process, Runtime::Oneshot]),
     ("env", &[Runtime::Python, Runtime::Process, Runtime::Oneshot]),
+    // Programs in Python make their pools themselves.
+    ("pool", &[Runtime::Process]),
 ];
+
+/// Keys that a pool cannot have: its tasks determine what it runs for, reads and appends.
+const NOT_FOR_POOLS: [&str; 4] = ["on", "reads", "appends", "streamed"];
 
 /// The logs a function names, to be checked against those of the file.
 #[derive(Default)]
@@ -78,6 +84,9 @@ pub(super) fn read(
     read_order(&section, &mut spec, problems);
     read_limits(&section, &mut spec, problems);
     read_rights(&section, &mut spec, problems);
+    if right && runtime == Some(Runtime::Process) && section.flag("pool", problems).unwrap_or(false) {
+        read_pool(&section, &mut spec, problems);
+    }
     let declaration = source.filter(|_| right).map(|source| FunctionDeclaration { spec, source });
     Read { declaration, bindings }
 }
@@ -278,6 +287,22 @@ fn read_limits(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Co
         spec.pending_max = pending;
     }
     spec.env = section.map("env", problems).into_iter().collect();
+}
+
+/// A function that runs the tasks of executors.
+fn read_pool(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Collector<'_>) {
+    for key in NOT_FOR_POOLS.into_iter().filter(|key| section.has(key)) {
+        problems.add(section.place_of(key), format!("{key} in {}: a pool cannot have it", section.label()));
+    }
+    let pool = spec.name.strip_prefix("pool-").filter(|pool| tasks::function(pool).is_ok());
+    let Some(log) = pool.and_then(|pool| tasks::tasks(pool).parse().ok()) else {
+        let message = format!("pool in {}: the function of pool 'NAME' is called 'pool-NAME'", section.label());
+        problems.add(section.place_of("pool"), message);
+        return;
+    };
+    spec.on = vec![log];
+    // A task reads its pool's bodies and appends its result; it needs no other log.
+    (spec.rights.reads, spec.rights.appends) = (Some(Vec::new()), Some(Vec::new()));
 }
 
 /// Its rights. `reads` and `appends` are unset if the file does not have them.

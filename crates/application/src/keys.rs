@@ -207,6 +207,13 @@ pub const FUNCTION: &[Key] = &[
         "`100000`",
         "Maximum number of pending runs; beyond it, appends from outside are refused as busy.",
     ),
+    key(
+        "pool",
+        "`true` or `false`",
+        "`false`",
+        "With `runtime = \"process\"` and the name `pool-NAME`: the function is the pool NAME, whose workers run the tasks of executors. A \
+         pool has no `on`, `reads`, `appends` and `streamed`.",
+    ),
     key("env", "table of texts", "`{}`", "Environment variables of the function's process (python, process, oneshot)."),
 ];
 

@@ -131,6 +131,25 @@ fn a_function_that_says_nothing_else_may_use_the_logs_of_its_file_and_sends_nowh
 }
 
 #[test]
+fn a_pool_runs_for_its_tasks_and_uses_no_other_logs() {
+    let pool = |name: &str, lines: &str| {
+        format!("[logs.raw]\n[functions.{name}]\nruntime = \"process\"\ncode = \".\"\ncommand = [\"java\"]\n{lines}\n")
+    };
+    let spec = parse_there(&pool("pool-lab", "pool = true")).unwrap().functions.remove(0).spec;
+    assert_eq!(spec.on.iter().map(|log| &**log).collect::<Vec<_>>(), ["_tasks/lab"]);
+    assert_eq!((spec.rights.reads.clone(), spec.rights.appends.clone()), (Some(Vec::new()), Some(Vec::new())));
+    spec.validate().unwrap();
+    let plain = parse_there(&pool("pool-lab", "pool = false")).unwrap().functions.remove(0).spec;
+    assert!(plain.on.is_empty() && plain.rights.reads.is_some_and(|reads| !reads.is_empty()));
+    let reported = problem(&pool("lab", "pool = true"));
+    assert!(reported.contains("the function of pool 'NAME' is called 'pool-NAME'"), "{reported}");
+    let reported = problem(&pool("pool-lab", "pool = true\non = [\"raw\"]"));
+    assert!(reported.contains("on in [functions.pool-lab]: a pool cannot have it"), "{reported}");
+    let reported = problem(&function("pool = true"));
+    assert!(reported.contains("pool in [functions.f]: only the runtimes 'process' use it"), "{reported}");
+}
+
+#[test]
 fn an_empty_file_is_an_empty_application() {
     let application = parse_there("").unwrap();
     assert_eq!(application.namespace, Path::new("app/.millrace"));

@@ -8,6 +8,7 @@ use crate::{
     DEAD_LETTER_HISTORY, Definition, FunctionStat, Isolation, Namespace,
     audit::{Audited, audit},
     functions::{self, StoreLock},
+    pools,
     repairs::{amend_policy, declare_amendable},
 };
 use millrace_application::{Application, FunctionDeclaration};
@@ -429,6 +430,9 @@ impl<'a> Changes<'a> {
                 declare_amendable(namespace, &log.name, log.amendable)?;
             }
             progress(Progress::Step(&step));
+        }
+        for pool in definitions.iter().filter_map(|definition| pools::of(&definition.spec)) {
+            namespace.make_pool(&pool.parse()?)?;
         }
         let origin = self.origin(namespace);
         definitions.iter_mut().for_each(|definition| definition.application = Some(origin.clone()));

@@ -5,6 +5,12 @@ use millrace_namespace::{FunctionSpec, Runtime, definition::Rights, tasks};
 use millrace_wire::{Code, Name, Result};
 use std::path::Path;
 
+/// The pool whose tasks this function runs.
+pub(crate) fn of(spec: &FunctionSpec) -> Option<&str> {
+    let pool = spec.on.iter().find_map(|log| tasks::pool_of(log))?;
+    tasks::function(pool).is_ok_and(|name| name == spec.name).then_some(pool)
+}
+
 /// Creates a pool, or rebuilds it with other settings. `spec` has the settings of its workers; `source` is their code.
 pub fn make(namespace: &Namespace, pool: &Name, spec: &FunctionSpec, source: &Path) -> Result<functions::Deployed> {
     if spec.runtime != Runtime::Python {

@@ -15,7 +15,7 @@ use crate::{
         bundle::{Bundle, check_all},
         uploads::{Slot, Uploads},
     },
-    repairs,
+    pools, repairs,
 };
 use millrace_access::{Action, Resource, Right};
 use millrace_application::{Application, FILE_MAX_BYTES, FunctionDeclaration};
@@ -58,9 +58,14 @@ fn needed_for<'n>(spec: &FunctionSpec, why: &'n str) -> Vec<Needed<'n>> {
         needed.push(Needed { right, kind, name: name.to_owned(), below, why });
     };
     need(Right::Bind, Kind::Function, &spec.name, false);
-    for log in &spec.on {
-        need(Right::Bind, Kind::Log, log, false);
-        need(Right::Read, Kind::Log, log, false);
+    if pools::of(spec).is_some() {
+        // Its tasks may call every shared object.
+        need(Right::Admin, Kind::Namespace, "", false);
+    } else {
+        for log in &spec.on {
+            need(Right::Bind, Kind::Log, log, false);
+            need(Right::Read, Kind::Log, log, false);
+        }
     }
     need(Right::Append, Kind::Log, &spec.dead_letter, false);
     for (right, scopes) in [(Right::Read, &spec.rights.reads), (Right::Append, &spec.rights.appends)] {

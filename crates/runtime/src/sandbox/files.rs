@@ -28,7 +28,7 @@ const TEMPORARY: &CStr = c"size=64m,nr_inodes=4096,mode=1777";
 const TEMPORARY_UNBOUNDED: &CStr = c"mode=1777";
 const ROOT: &CStr = c"size=1m,nr_inodes=4096,mode=755";
 /// Programs, libraries, and the files that the loader and libraries read. Files that are missing on the host are missing in the sandbox.
-const SYSTEM: [&str; 21] = [
+const SYSTEM: [&str; 24] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -39,6 +39,10 @@ const SYSTEM: [&str; 21] = [
     "/nix/store",
     "/etc/alternatives",
     "/etc/ca-certificates",
+    // Where Debian's JDKs have the files without which they do not start.
+    "/etc/java-17-openjdk",
+    "/etc/java-21-openjdk",
+    "/etc/java-25-openjdk",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",

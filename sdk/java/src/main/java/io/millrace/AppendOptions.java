@@ -1,0 +1,66 @@
+package io.millrace;
+
+import java.util.Map;
+
+/** How a record is appended. The default waits as the namespace says, and has no idempotency key. */
+public final class AppendOptions {
+    /** The usual way. */
+    public static final AppendOptions DEFAULT = new AppendOptions(null, null, null, null);
+
+    private final Durability durability;
+    private final String key;
+    private final String function;
+    private final String cause;
+
+    private AppendOptions(Durability durability, String key, String function, String cause) {
+        this.durability = durability;
+        this.key = key;
+        this.function = function;
+        this.cause = cause;
+    }
+
+    /** An append with an idempotency key of 1 to 128 bytes: the same key and content are appended once, however often they are sent. */
+    public static AppendOptions key(String key) {
+        return DEFAULT.withKey(key);
+    }
+
+    /** The same with an idempotency key. */
+    public AppendOptions withKey(String key) {
+        return new AppendOptions(durability, key, function, cause);
+    }
+
+    /** The same, answered once the record is as durable as this. */
+    public AppendOptions withDurability(Durability durability) {
+        return new AppendOptions(durability, key, function, cause);
+    }
+
+    /** The same, which also runs this function. */
+    public AppendOptions withFunction(String function) {
+        return new AppendOptions(durability, key, function, cause);
+    }
+
+    /** The same with the id of the event that caused it. */
+    public AppendOptions withCause(String cause) {
+        return new AppendOptions(durability, key, function, cause);
+    }
+
+    boolean isKeyed() {
+        return key != null;
+    }
+
+    String cause() {
+        return cause;
+    }
+
+    void write(Map<String, Object> message) {
+        if (durability != null) {
+            message.put("durability", durability.wire());
+        }
+        if (function != null) {
+            message.put("function", function);
+        }
+        if (key != null) {
+            message.put("key", key);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+package io.millrace;
+
+import io.millrace.concurrent.BlockingQueue;
+import io.millrace.concurrent.ConcurrentMap;
+import io.millrace.concurrent.Counter;
+import io.millrace.concurrent.CountDownLatch;
+import io.millrace.concurrent.CyclicBarrier;
+import io.millrace.concurrent.Matrix;
+import io.millrace.concurrent.Semaphore;
+import io.millrace.concurrent.atomic.AtomicBoolean;
+import io.millrace.concurrent.atomic.AtomicInteger;
+import io.millrace.concurrent.atomic.AtomicLong;
+import io.millrace.concurrent.atomic.AtomicReference;
+import io.millrace.concurrent.locks.Lock;
+import io.millrace.executor.ServerlessExecutorService;
+import io.millrace.internal.Client;
+import io.millrace.internal.EventId;
+import io.millrace.internal.Frame;
+import io.millrace.internal.MessagePack;
+import io.millrace.internal.Messages;
+import io.millrace.internal.Options;
+import io.millrace.internal.Place;
+import io.millrace.space.ClientSpace;
+import io.millrace.space.SharedObject;
+import io.millrace.space.Space;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * A namespace of a host: its logs, its shared objects, and its workers.
+ *
+ * <pre>{@code
+ * try (Millrace farm = Millrace.connect(".millrace")) {
+ *     farm.log("raw/kitchen").append("21.5");
+ *     farm.atomicLong("hits").incrementAndGet();
+ * }
+ * }</pre>
+ *
+ * Any number of threads may use it. A lost connection is made again; calls of shared objects and reads are then repeated and count once.
+ */
+public final class Millrace implements AutoCloseable {
+    private static final String NAMESPACE = "MILLRACE_NAMESPACE";
+    /** The history of a log that keeps records until they are trimmed. */
+    private static final long KEEP_ALL = 1L << 62;
+
+    private final PrivateHost host;
+    private final Client client;
+    private final Set<ServerlessExecutorService> attached = ConcurrentHashMap.newKeySet();
+    private final ClientSpace space;
+    private final Space before;
+    private boolean closed;
+
+    /** How a namespace is reached. */
+    public static final class Builder {
+        private final String place;
+        private String application;
+        private Duration lease = Duration.ofSeconds(10);
+        private Duration patience = Duration.ofSeconds(30);
+        private Path capability;
+
+        private Builder(String place) {
+            this.place = place;
+        }
+
+        /** Whose objects these are: they are deleted with the last connection of this application. By default, with this connection. */
+        public Builder application(String name) {
+            application = name;
+            return this;
+        }
+
+        /** How long locks stay this program's after the host has heard of it last; by default 10 s. */
+        public Builder lease(Duration lease) {
+            this.lease = lease;
+            return this;
+        }
+
+        /** How long a lost connection is tried again; by default 30 s. */
+        public Builder patience(Duration patience) {
+            this.patience = patience;
+            return this;
+        }
+
+        /** A file with the capability to use; by default the one that MILLRACE_CAPABILITY names, if it does. */
+        public Builder capability(Path file) {
+            capability = file;
+            return this;
+        }
+
+        /** Connects. */
+        public Millrace connect() {
+            return new Millrace(this);
+        }
+    }
+
+    private Millrace(Builder builder) {
+        host = builder.place == null ? new PrivateHost() : null;
+        try {
+            Place place = Place.parse(host == null ? builder.place : host.address());
+            client = new Client(place, Options.with(builder.capability, builder.patience));
+        } catch (RuntimeException error) {
+            if (host != null) {
+                host.close();
+            }
+            throw error;
+        }
+        space = new ClientSpace(client, builder.application, builder.lease);
+        // References without a connection of their own mean the newest.
+        before = Space.use(space);
+    }
+
+    /** Connects to the namespace that MILLRACE_NAMESPACE names; without it, to a host that starts and ends with this program. */
+    public static Millrace connect() {
+        String named = System.getenv(NAMESPACE);
+        return new Builder(named == null || named.isEmpty() ? null : named).connect();
+    }
+
+    /** Connects to a namespace that a host serves: its directory, {@code unix:PATH}, or {@code mr://HOST:PORT/NAME}. */
+    public static Millrace connect(String place) {
+        return at(place).connect();
+    }
+
+    /** A connection with options to a namespace, named as in {@link #connect(String)}. */
+    public static Builder at(String place) {
+        return new Builder(place);
+    }
+
+    /** For other packages of Millrace: the connection. */
+    public Client client() {
+        return client;
+    }
+
+    /** The name of the namespace. */
+    public String name() {
+        return client.host().text("name");
+    }
+
+    /** The address of the host. */
+    public String address() {
+        return client.place().toString();
+    }
+
+    /** A log; it need not exist. */
+    public Log log(String name) {
+        return new Log(client, name);
+    }
+
+    /** Creates a log that keeps so many records. */
+    public Log createLog(String name, long history) {
+        change(Messages.CREATE_LOG, name, history);
+        return log(name);
+    }
+
+    /** Creates a log that keeps records until they are trimmed. */
+    public Log createLog(String name) {
+        return createLog(name, KEEP_ALL);
+    }
+
+    /** Sets how many records a log keeps from now on. */
+    public void setHistory(String log, long history) {
+        change(Messages.SET_LOG, log, history);
+    }
+
+    private void change(int type, String log, long history) {
+        Map<String, Object> message = new LinkedHashMap<>();
+        message.put("log", log);
+        message.put("history", MessagePack.unsigned(history));
+        client.ask(type, message, null, 0);
+    }
+
+    /** Removes a log with its records. */
+    public void removeLog(String name) {
+        client.ask(Messages.REMOVE_LOG, Map.of("log", name), null, 0);
+    }
+
+    /** Cancels a run that has not ended. */
+    public void cancelRun(String run) {
+        client.ask(Messages.CANCEL_RUN, Map.of("run", EventId.bytes(run)), null, 0);
+    }
+
+    /**
+     * A record to append.
+     *
+     * @param log the log
+     * @param data its bytes
+     */
+    public record NewRecord(String log, byte[] data) {}
+
+    /** Appends 1 to 1024 records, all or none. */
+    public List<Receipt> appendMany(List<NewRecord> records) {
+        return appendMany(records, AppendOptions.DEFAULT);
+    }
+
+    /** The same, with options; a batch cannot name a function. */
+    public List<Receipt> appendMany(List<NewRecord> records, AppendOptions options) {
+        List<Map<String, Object>> told = new ArrayList<>();
+        for (NewRecord record : records) {
+            Map<String, Object> one = new LinkedHashMap<>();
+            one.put("log", record.log);
+            one.put("data", record.data);
+            told.add(one);
+        }
+        Map<String, Object> message = new LinkedHashMap<>();
+        message.put("records", told);
+        options.write(message);
+        if (message.remove("function") != null) {
+            throw new IllegalArgumentException("a batch of records cannot name a function");
+        }
+        byte[] cause = EventId.bytes(options.cause());
+        Frame answer = options.isKeyed() ? client.insist(Messages.APPEND_MANY, message, cause, 0)
+                : client.ask(Messages.APPEND_MANY, message, cause, 0);
+        List<Receipt> receipts = new ArrayList<>();
+        for (Map<String, Object> receipt : answer.maps("records")) {
+            String log = records.get(receipts.size()).log;
+            long seqno = ((Number) receipt.get("seqno")).longValue();
+            receipts.add(new Receipt(log, seqno, EventId.text((byte[]) receipt.get("id"))));
+        }
+        return receipts;
+    }
+
+    /** A document about the namespace in JSON, by its path as in HTTP: {@code status}, {@code logs}, {@code runs}. */
+    public String show(String path) {
+        return client.insist(Messages.SHOW, Map.of("path", path), null, 0).text("json");
+    }
+
+    /** For other packages of Millrace: whose objects these are. From now on, the application exists. */
+    public String application() {
+        return space.open();
+    }
+
+    /** A shared object of this host, whatever connection is the newest. */
+    public <T extends SharedObject> T bind(T object) {
+        return space.bind(object, false);
+    }
+
+    /** The same, for an object whose state is in the journal: it is there after a restart of the host, until it is deleted. */
+    public <T extends SharedObject> T bindPersistent(T object) {
+        return space.bind(object, true);
+    }
+
+    /** Deletes a shared object; returns whether it existed. Calls that wait for it fail with MR7106. */
+    public boolean delete(SharedObject object) {
+        return ClientSpace.delete(object);
+    }
+
+    public AtomicInteger atomicInteger(String key) {
+        return bind(new AtomicInteger(key));
+    }
+
+    public AtomicLong atomicLong(String key) {
+        return bind(new AtomicLong(key));
+    }
+
+    public AtomicLong atomicLong(String key, long value) {
+        return bind(new AtomicLong(key, value));
+    }
+
+    public AtomicBoolean atomicBoolean(String key) {
+        return bind(new AtomicBoolean(key));
+    }
+
+    public <V> AtomicReference<V> atomicReference(String key) {
+        return bind(new AtomicReference<V>(key));
+    }
+
+    public <K> Counter<K> counter(String key) {
+        return bind(new Counter<K>(key));
+    }
+
+    public <K, V> ConcurrentMap<K, V> map(String key) {
+        return bind(new ConcurrentMap<K, V>(key));
+    }
+
+    public <E> io.millrace.concurrent.List<E> list(String key) {
+        return bind(new io.millrace.concurrent.List<E>(key));
+    }
+
+    public <E> io.millrace.concurrent.Set<E> set(String key) {
+        return bind(new io.millrace.concurrent.Set<E>(key));
+    }
+
+    public <E> BlockingQueue<E> queue(String key) {
+        return bind(new BlockingQueue<E>(key));
+    }
+
+    public Semaphore semaphore(String key, int permits) {
+        return bind(new Semaphore(key, permits));
+    }
+
+    public Lock lock(String key) {
+        return bind(new Lock(key));
+    }
+
+    public CyclicBarrier barrier(String key, int parties) {
+        return bind(new CyclicBarrier(key, parties));
+    }
+
+    public CountDownLatch latch(String key, int count) {
+        return bind(new CountDownLatch(key, count));
+    }
+
+    public <V> io.millrace.concurrent.Future<V> future(String key) {
+        return bind(new io.millrace.concurrent.Future<V>(key));
+    }
+
+    public Matrix matrix(String key, int rows, int columns) {
+        return bind(new Matrix(key, rows, columns));
+    }
+
+    /** An executor whose workers are this host's. */
+    public ServerlessExecutorService.Builder executor() {
+        return new ServerlessExecutorService.Builder(this);
+    }
+
+    /** An executor with so many workers of this host. */
+    public ServerlessExecutorService executor(int workers) {
+        return executor().workers(workers).start();
+    }
+
+    /** For other packages of Millrace: this is closed before the connection. */
+    public void attach(ServerlessExecutorService executor) {
+        attached.add(executor);
+    }
+
+    /** For other packages of Millrace: this has ended. */
+    public void detach(ServerlessExecutorService executor) {
+        attached.remove(executor);
+    }
+
+    /** Ends executors, then what this program holds, and its objects unless they belong to an application. */
+    @Override
+    public void close() {
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+        }
+        attached.forEach(ServerlessExecutorService::close);
+        synchronized (this) {
+            closed = true;
+        }
+        if (space.isCurrent()) {
+            Space.use(before);
+        }
+        space.close();
+        client.close();
+        if (host != null) {
+            host.close();
+        }
+    }
+
+    @Override
+    public String toString() {
+        return address();
+    }
+}

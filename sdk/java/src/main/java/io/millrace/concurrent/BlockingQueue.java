@@ -1,0 +1,171 @@
+package io.millrace.concurrent;
+
+import io.millrace.space.Raised;
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import io.millrace.space.Values;
+import java.util.AbstractQueue;
+import java.util.Collection;
+import java.util.Iterator;
+import java.util.Objects;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * A queue, shaped like {@link java.util.concurrent.LinkedBlockingQueue}. A waiting call takes no thread of the host. Items are only
+ * seen by taking them, so {@link #peek}, {@link #iterator} and what is made of them are not supported. Python's {@code Queue} of the
+ * same key is the same object.
+ */
+public final class BlockingQueue<E> extends AbstractQueue<E> implements java.util.concurrent.BlockingQueue<E>, SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+    private final Class<?> type;
+
+    /** The queue with this key, without a limit; integers in it are read as {@link Long}. */
+    public BlockingQueue(String key) {
+        this(key, 0, null);
+    }
+
+    /** The queue with this key; it has this capacity when it is created. 0 is none. */
+    public BlockingQueue(String key, int capacity) {
+        this(key, capacity, null);
+    }
+
+    /** The same; numbers in it are read as this class. */
+    public BlockingQueue(String key, int capacity, Class<E> type) {
+        self = new Reference("Queue", "qsize", key, capacity);
+        this.type = type;
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    private boolean offer(long timeoutNs, E item) throws InterruptedException {
+        try {
+            self.waitFor(timeoutNs, "put", Objects.requireNonNull(item));
+            return true;
+        } catch (Raised raised) {
+            if (raised.is("queue.Full")) {
+                return false;
+            }
+            throw raised.toRuntime();
+        }
+    }
+
+    @SuppressWarnings("unchecked")
+    private E poll(long timeoutNs) throws InterruptedException {
+        try {
+            return (E) Values.as(type, self.waitFor(timeoutNs, "get"));
+        } catch (Raised raised) {
+            if (raised.is("queue.Empty")) {
+                return null;
+            }
+            throw raised.toRuntime();
+        }
+    }
+
+    @Override
+    public void put(E item) throws InterruptedException {
+        offer(Reference.FOREVER, item);
+    }
+
+    @Override
+    public boolean offer(E item, long timeout, TimeUnit unit) throws InterruptedException {
+        return offer(Reference.nanos(timeout, unit), item);
+    }
+
+    @Override
+    public boolean offer(E item) {
+        try {
+            return offer(0, item);
+        } catch (InterruptedException error) {
+            // Only calls that wait are given up.
+            throw new IllegalStateException(error);
+        }
+    }
+
+    @Override
+    public E take() throws InterruptedException {
+        return poll(Reference.FOREVER);
+    }
+
+    @Override
+    public E poll(long timeout, TimeUnit unit) throws InterruptedException {
+        return poll(Reference.nanos(timeout, unit));
+    }
+
+    @Override
+    public E poll() {
+        try {
+            return poll(0);
+        } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    @Override
+    public int drainTo(Collection<? super E> to) {
+        return drainTo(to, Integer.MAX_VALUE);
+    }
+
+    @Override
+    public int drainTo(Collection<? super E> to, int most) {
+        if (to == this) {
+            throw new IllegalArgumentException("a queue is not drained into itself");
+        }
+        int taken = 0;
+        while (taken < most) {
+            E item = poll();
+            if (item == null) {
+                break;
+            }
+            to.add(item);
+            taken++;
+        }
+        return taken;
+    }
+
+    @Override
+    public int size() {
+        return Math.toIntExact((Long) self.call("qsize"));
+    }
+
+    @Override
+    public int remainingCapacity() {
+        long capacity = (Long) self.call("maxsize");
+        return capacity <= 0 ? Integer.MAX_VALUE : (int) Math.max(0, Math.min(Integer.MAX_VALUE, capacity - size()));
+    }
+
+    /** Marks an item that was taken as done. */
+    public void taskDone() {
+        self.call("task_done");
+    }
+
+    /** Waits until every item that was put in is done. */
+    public void join() throws InterruptedException {
+        try {
+            self.waitFor(Reference.FOREVER, "join");
+        } catch (Raised raised) {
+            throw raised.toRuntime();
+        }
+    }
+
+    /** Not supported: an item is only seen by taking it. */
+    @Override
+    public E peek() {
+        throw new UnsupportedOperationException("a shared queue shows an item only to the caller that takes it; use poll()");
+    }
+
+    /** Not supported: an item is only seen by taking it. */
+    @Override
+    public Iterator<E> iterator() {
+        throw new UnsupportedOperationException("a shared queue shows an item only to the caller that takes it; use drainTo()");
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}

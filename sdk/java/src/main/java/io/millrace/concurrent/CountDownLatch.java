@@ -1,0 +1,56 @@
+package io.millrace.concurrent;
+
+import io.millrace.space.Raised;
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import java.util.concurrent.TimeUnit;
+
+/** A latch, shaped like {@link java.util.concurrent.CountDownLatch}. */
+public final class CountDownLatch implements SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+
+    /** The latch with this key; it has this count when it is created. */
+    public CountDownLatch(String key, int count) {
+        self = new Reference("CountDownLatch", "get_count", key, count);
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    /** Lowers the count by 1. At 0, all waiting threads go on. */
+    public void countDown() {
+        self.call("count_down");
+    }
+
+    /** The count. */
+    public long getCount() {
+        return (Long) self.call("get_count");
+    }
+
+    /** Waits until the count is 0. */
+    public void await() throws InterruptedException {
+        await(Reference.FOREVER);
+    }
+
+    /** Waits so long until the count is 0; returns whether it is. */
+    public boolean await(long timeout, TimeUnit unit) throws InterruptedException {
+        return await(Reference.nanos(timeout, unit));
+    }
+
+    private boolean await(long timeoutNs) throws InterruptedException {
+        try {
+            return (Boolean) self.waitFor(timeoutNs, "wait");
+        } catch (Raised raised) {
+            throw raised.toRuntime();
+        }
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}

@@ -1,0 +1,144 @@
+package io.millrace.concurrent;
+
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import io.millrace.space.Values;
+import java.util.AbstractList;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.Iterator;
+
+/**
+ * A list, shaped like {@link java.util.List}. Each call is atomic; {@link #set} takes two calls. Iterators and arrays are copies, as of
+ * the moment of the call. Python's {@code List} of the same key is the same object.
+ */
+public final class List<E> extends AbstractList<E> implements SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+    private final Class<?> type;
+
+    /** The list with this key; integers in it are read as {@link Long}. */
+    public List(String key) {
+        this(key, null);
+    }
+
+    /** The same; numbers in it are read as this class. */
+    public List(String key, Class<E> type) {
+        self = new Reference("List", "len", key);
+        this.type = type;
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    @SuppressWarnings("unchecked")
+    private E element(Object value) {
+        return (E) Values.as(type, value);
+    }
+
+    /** The host counts an index below 0 from the end; a list of Java does not. */
+    private static int checked(int index) {
+        if (index < 0) {
+            throw new IndexOutOfBoundsException(index);
+        }
+        return index;
+    }
+
+    @Override
+    public E get(int index) {
+        return element(self.call("get", checked(index)));
+    }
+
+    @Override
+    public E set(int index, E element) {
+        E before = get(index);
+        self.call("set", index, element);
+        return before;
+    }
+
+    @Override
+    public int size() {
+        return Math.toIntExact((Long) self.call("len"));
+    }
+
+    @Override
+    public boolean add(E element) {
+        self.call("append", element);
+        return true;
+    }
+
+    @Override
+    public void add(int index, E element) {
+        self.call("insert", checked(index), element);
+    }
+
+    /** Appends all of these at one moment. */
+    @Override
+    public boolean addAll(Collection<? extends E> elements) {
+        self.call("extend", new ArrayList<>(elements));
+        return !elements.isEmpty();
+    }
+
+    @Override
+    public E remove(int index) {
+        return element(self.call("pop", checked(index)));
+    }
+
+    @Override
+    public int indexOf(Object element) {
+        Object found = self.call("index", element);
+        return found == null ? -1 : Math.toIntExact((Long) found);
+    }
+
+    @Override
+    public boolean contains(Object element) {
+        return indexOf(element) >= 0;
+    }
+
+    @Override
+    public void clear() {
+        self.call("clear");
+    }
+
+    /** A copy of the list. */
+    public java.util.List<E> copy() {
+        java.util.List<E> found = new ArrayList<>();
+        ((java.util.List<?>) self.call("items")).forEach(value -> found.add(element(value)));
+        return found;
+    }
+
+    /** Iterates over a copy. */
+    @Override
+    public Iterator<E> iterator() {
+        return Collections.unmodifiableList(copy()).iterator();
+    }
+
+    @Override
+    public Object[] toArray() {
+        return copy().toArray();
+    }
+
+    @Override
+    public <T> T[] toArray(T[] array) {
+        return copy().toArray(array);
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return this == other;
+    }
+
+    @Override
+    public int hashCode() {
+        return System.identityHashCode(this);
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}

@@ -1,0 +1,74 @@
+package io.millrace.concurrent;
+
+import io.millrace.space.Raised;
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * A semaphore, shaped like {@link java.util.concurrent.Semaphore}. Permits of a program that is gone are released when its lease
+ * expires; those of a task are, when it ends..
+ */
+public final class Semaphore implements SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+
+    /** The semaphore with this key; it has so many permits when it is created. */
+    public Semaphore(String key, int permits) {
+        self = new Reference("Semaphore", "value", key, permits);
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    private boolean acquire(long timeoutNs) throws InterruptedException {
+        try {
+            return (Boolean) self.waitFor(timeoutNs, "acquire");
+        } catch (Raised raised) {
+            throw raised.toRuntime();
+        }
+    }
+
+    /** Waits for a permit. */
+    public void acquire() throws InterruptedException {
+        acquire(Reference.FOREVER);
+    }
+
+    /** Waits for a permit, and is not interrupted. */
+    public void acquireUninterruptibly() {
+        self.waitUninterruptibly("acquire");
+    }
+
+    /** Acquires a permit if one is free; returns whether it did. */
+    public boolean tryAcquire() {
+        return (Boolean) self.call("acquire");
+    }
+
+    /** Waits so long for a permit; returns whether it has one. */
+    public boolean tryAcquire(long timeout, TimeUnit unit) throws InterruptedException {
+        return acquire(Reference.nanos(timeout, unit));
+    }
+
+    /** Releases a permit. */
+    public void release() {
+        release(1);
+    }
+
+    /** Releases so many permits. */
+    public void release(int permits) {
+        self.call("release", permits);
+    }
+
+    /** How many permits are free. */
+    public int availablePermits() {
+        return Math.toIntExact((Long) self.call("value"));
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}

@@ -1,0 +1,51 @@
+package io.millrace.concurrent.atomic;
+
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+
+/** A truth value, shaped like {@link java.util.concurrent.atomic.AtomicBoolean}. */
+public final class AtomicBoolean implements SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+
+    /** The value with this key, initially false. */
+    public AtomicBoolean(String key) {
+        this(key, false);
+    }
+
+    /** The value with this key; this is it when it is created. */
+    public AtomicBoolean(String key, boolean value) {
+        self = new Reference("AtomicBool", "get", key, value);
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    /** The value. */
+    public boolean get() {
+        return (Boolean) self.call("get");
+    }
+
+    /** Sets the value. */
+    public void set(boolean value) {
+        self.call("set", value);
+    }
+
+    /** Sets the value; returns the one before. */
+    public boolean getAndSet(boolean value) {
+        return (Boolean) self.call("get_and_set", value);
+    }
+
+    /** Sets the value if the current one is the expected one; returns whether it was. */
+    public boolean compareAndSet(boolean expected, boolean value) {
+        return (Boolean) self.call("compare_and_set", expected, value);
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}

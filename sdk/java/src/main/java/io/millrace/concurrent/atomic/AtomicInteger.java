@@ -1,0 +1,127 @@
+package io.millrace.concurrent.atomic;
+
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import java.util.function.IntBinaryOperator;
+import java.util.function.IntUnaryOperator;
+
+/**
+ * A number, shaped like {@link java.util.concurrent.atomic.AtomicInteger}. The host keeps 64 bits: a result out of their range throws
+ * {@link ArithmeticException} and changes nothing; one that an {@code int} cannot hold throws it after the change.
+ */
+public final class AtomicInteger extends Number implements SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+
+    /** The number with this key, initially 0. */
+    public AtomicInteger(String key) {
+        this(key, 0);
+    }
+
+    /** The number with this key; it has this value when it is created. */
+    public AtomicInteger(String key, int value) {
+        self = new Reference("AtomicInt", "get", key, value);
+    }
+
+    private static int toInt(Object value) {
+        return Math.toIntExact((Long) value);
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    /** The value. */
+    public int get() {
+        return toInt(self.call("get"));
+    }
+
+    /** Sets the value. */
+    public void set(int value) {
+        self.call("set", value);
+    }
+
+    /** Sets the value; returns the one before. */
+    public int getAndSet(int value) {
+        return toInt(self.call("get_and_set", value));
+    }
+
+    /** Sets the value if the current one is the expected one; returns whether it was. */
+    public boolean compareAndSet(int expected, int value) {
+        return (Boolean) self.call("compare_and_set", expected, value);
+    }
+
+    /** Adds; returns the sum. */
+    public int addAndGet(int delta) {
+        return toInt(self.call("add_and_get", delta));
+    }
+
+    /** Adds; returns the value before. */
+    public int getAndAdd(int delta) {
+        return toInt(self.call("get_and_add", delta));
+    }
+
+    /** Multiplies; returns the product. */
+    public int multiplyAndGet(int factor) {
+        return toInt(self.call("multiply_and_get", factor));
+    }
+
+    public int incrementAndGet() {
+        return addAndGet(1);
+    }
+
+    public int decrementAndGet() {
+        return addAndGet(-1);
+    }
+
+    public int getAndIncrement() {
+        return getAndAdd(1);
+    }
+
+    public int getAndDecrement() {
+        return getAndAdd(-1);
+    }
+
+    /** Sets the value to what the function makes of it; returns the new value. The function may be called several times. */
+    public int updateAndGet(IntUnaryOperator function) {
+        while (true) {
+            int before = get();
+            int after = function.applyAsInt(before);
+            if (compareAndSet(before, after)) {
+                return after;
+            }
+        }
+    }
+
+    /** Sets the value to what the function makes of it and {@code x}; returns the new value. The function may be called several times. */
+    public int accumulateAndGet(int x, IntBinaryOperator function) {
+        return updateAndGet(value -> function.applyAsInt(value, x));
+    }
+
+    @Override
+    public int intValue() {
+        return get();
+    }
+
+    @Override
+    public long longValue() {
+        return get();
+    }
+
+    @Override
+    public float floatValue() {
+        return get();
+    }
+
+    @Override
+    public double doubleValue() {
+        return get();
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}

@@ -1,0 +1,123 @@
+package io.millrace.concurrent.atomic;
+
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import java.util.function.LongBinaryOperator;
+import java.util.function.LongUnaryOperator;
+
+/**
+ * A number of 64 bits, shaped like {@link java.util.concurrent.atomic.AtomicLong}. A result out of range throws {@link
+ * ArithmeticException} and changes nothing.
+ */
+public final class AtomicLong extends Number implements SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+
+    /** The number with this key, initially 0. */
+    public AtomicLong(String key) {
+        this(key, 0);
+    }
+
+    /** The number with this key; it has this value when it is created. */
+    public AtomicLong(String key, long value) {
+        self = new Reference("AtomicLong", "get", key, value);
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    /** The value. */
+    public long get() {
+        return (Long) self.call("get");
+    }
+
+    /** Sets the value. */
+    public void set(long value) {
+        self.call("set", value);
+    }
+
+    /** Sets the value; returns the one before. */
+    public long getAndSet(long value) {
+        return (Long) self.call("get_and_set", value);
+    }
+
+    /** Sets the value if the current one is the expected one; returns whether it was. */
+    public boolean compareAndSet(long expected, long value) {
+        return (Boolean) self.call("compare_and_set", expected, value);
+    }
+
+    /** Adds; returns the sum. */
+    public long addAndGet(long delta) {
+        return (Long) self.call("add_and_get", delta);
+    }
+
+    /** Adds; returns the value before. */
+    public long getAndAdd(long delta) {
+        return (Long) self.call("get_and_add", delta);
+    }
+
+    /** Multiplies; returns the product. */
+    public long multiplyAndGet(long factor) {
+        return (Long) self.call("multiply_and_get", factor);
+    }
+
+    public long incrementAndGet() {
+        return addAndGet(1);
+    }
+
+    public long decrementAndGet() {
+        return addAndGet(-1);
+    }
+
+    public long getAndIncrement() {
+        return getAndAdd(1);
+    }
+
+    public long getAndDecrement() {
+        return getAndAdd(-1);
+    }
+
+    /** Sets the value to what the function makes of it; returns the new value. The function may be called several times. */
+    public long updateAndGet(LongUnaryOperator function) {
+        while (true) {
+            long before = get();
+            long after = function.applyAsLong(before);
+            if (compareAndSet(before, after)) {
+                return after;
+            }
+        }
+    }
+
+    /** Sets the value to what the function makes of it and {@code x}; returns the new value. The function may be called several times. */
+    public long accumulateAndGet(long x, LongBinaryOperator function) {
+        return updateAndGet(value -> function.applyAsLong(value, x));
+    }
+
+    @Override
+    public int intValue() {
+        return (int) get();
+    }
+
+    @Override
+    public long longValue() {
+        return get();
+    }
+
+    @Override
+    public float floatValue() {
+        return get();
+    }
+
+    @Override
+    public double doubleValue() {
+        return get();
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}

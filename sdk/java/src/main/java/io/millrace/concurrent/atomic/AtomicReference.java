@@ -1,0 +1,79 @@
+package io.millrace.concurrent.atomic;
+
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import io.millrace.space.Values;
+import java.util.function.UnaryOperator;
+
+/**
+ * Any value, shaped like {@link java.util.concurrent.atomic.AtomicReference}; initially no bytes. Values are compared by their encoded
+ * form. Python's {@code AtomicBytes} of the same key is the same object.
+ */
+public final class AtomicReference<V> implements SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+    private final Class<?> type;
+
+    /** The value with this key; integers are read as {@link Long}. */
+    public AtomicReference(String key) {
+        this(key, null, null);
+    }
+
+    /** The value with this key; this is it when it is created. */
+    public AtomicReference(String key, V value) {
+        this(key, value, null);
+    }
+
+    /** The same; numbers are read as this class. */
+    public AtomicReference(String key, V value, Class<V> type) {
+        self = value == null ? new Reference("AtomicBytes", "get", key) : new Reference("AtomicBytes", "get", key, value);
+        this.type = type;
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    @SuppressWarnings("unchecked")
+    private V value(Object value) {
+        return (V) Values.as(type, value);
+    }
+
+    /** The value. */
+    public V get() {
+        return value(self.call("get"));
+    }
+
+    /** Sets the value. */
+    public void set(V value) {
+        self.call("set", value);
+    }
+
+    /** Sets the value; returns the one before. */
+    public V getAndSet(V value) {
+        return value(self.call("get_and_set", value));
+    }
+
+    /** Sets the value if the current one is the expected one; returns whether it was. */
+    public boolean compareAndSet(V expected, V value) {
+        return (Boolean) self.call("compare_and_set", expected, value);
+    }
+
+    /** Sets the value to what the function makes of it; returns the new value. The function may be called several times. */
+    public V updateAndGet(UnaryOperator<V> function) {
+        while (true) {
+            V before = get();
+            V after = function.apply(before);
+            if (compareAndSet(before, after)) {
+                return after;
+            }
+        }
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}

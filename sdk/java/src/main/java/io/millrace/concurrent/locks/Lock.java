@@ -1,0 +1,94 @@
+package io.millrace.concurrent.locks;
+
+import io.millrace.space.Raised;
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+
+/**
+ * A lock among programs and tasks, shaped like {@link java.util.concurrent.locks.Lock}. It is not reentrant, and its owner is a program
+ * or task, not a thread. A program that is gone loses it when its lease expires.
+ *
+ * <p>{@link #acquire} returns a fencing token, which is higher with each owner. A resource that gets the token with each request can
+ * refuse requests of an earlier owner that does not know yet that it has lost the lock.
+ */
+public final class Lock implements java.util.concurrent.locks.Lock, SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+
+    /** The lock with this key. */
+    public Lock(String key) {
+        self = new Reference("Lock", "locked", key);
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    /** Waits for the lock; returns its fencing token. */
+    public long acquire() throws InterruptedException {
+        try {
+            return (Long) self.waitFor(Reference.FOREVER, "acquire");
+        } catch (Raised raised) {
+            throw raised.toRuntime();
+        }
+    }
+
+    @Override
+    public void lock() {
+        self.waitUninterruptibly("acquire");
+    }
+
+    @Override
+    public void lockInterruptibly() throws InterruptedException {
+        acquire();
+    }
+
+    @Override
+    public boolean tryLock() {
+        return !Boolean.FALSE.equals(self.call("acquire"));
+    }
+
+    @Override
+    public boolean tryLock(long timeout, TimeUnit unit) throws InterruptedException {
+        try {
+            return !Boolean.FALSE.equals(self.waitFor(Reference.nanos(timeout, unit), "acquire"));
+        } catch (Raised raised) {
+            throw raised.toRuntime();
+        }
+    }
+
+    /** Releases the lock; {@link IllegalMonitorStateException} if another owner has it, or none. */
+    @Override
+    public void unlock() {
+        try {
+            self.tryCall("release");
+        } catch (Raised raised) {
+            throw raised.is("RuntimeError") ? new IllegalMonitorStateException(raised.getMessage()) : raised.toRuntime();
+        }
+    }
+
+    /** Whether any program or task has the lock. */
+    public boolean isLocked() {
+        return (Boolean) self.call("locked");
+    }
+
+    /** The fencing token of the newest owner; 0 if there was none. */
+    public long token() {
+        return (Long) self.call("token");
+    }
+
+    /** Not supported. */
+    @Override
+    public Condition newCondition() {
+        throw new UnsupportedOperationException("a shared lock has no conditions; use a CountDownLatch, CyclicBarrier or BlockingQueue");
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}

@@ -1,0 +1,24 @@
+package io.millrace.executor;
+
+/** A task threw an exception whose class this program does not have, or which cannot be serialized. */
+public final class TaskException extends RuntimeException {
+    private static final long serialVersionUID = 1L;
+
+    private final String remoteStackTrace;
+
+    /** An exception with this text; {@code remoteStackTrace} says where the worker threw it. */
+    public TaskException(String text, String remoteStackTrace, Throwable cause) {
+        super(text, cause);
+        this.remoteStackTrace = remoteStackTrace;
+    }
+
+    /** Where the worker threw it. */
+    public String remoteStackTrace() {
+        return remoteStackTrace;
+    }
+
+    @Override
+    public String toString() {
+        return remoteStackTrace.isEmpty() ? super.toString() : super.toString() + "\nin the worker:\n" + remoteStackTrace;
+    }
+}

@@ -1,0 +1,264 @@
+package io.millrace.internal;
+
+import io.millrace.MillraceException;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.Function;
+
+/** A host, over a connection that is made again when it is lost. Any number of threads may use it. */
+public final class Client implements AutoCloseable {
+    /** Errors after which another connection may help. */
+    private static final Set<String> LOST = Set.of("MR6008", "MR6009", "MR6053", "MR6121", "MR6122", "MR6123", "MR6127");
+    private static final long PAUSE_FIRST_MS = 20;
+    private static final long PAUSE_MOST_MS = 2000;
+    /** Requests that are left unused, so that the host always reads pings. */
+    private static final int REQUESTS_SPARE = 8;
+
+    private final Place place;
+    private final Options options;
+    private final Semaphore unanswered;
+    private volatile Connection connection;
+    private volatile boolean closed;
+
+    /** Connects. */
+    public Client(Place place, Options options) {
+        this.place = place;
+        this.options = options;
+        connection = Connection.open(place, options);
+        long requests = connection.host().number("requests_max");
+        unanswered = new Semaphore((int) Math.max(1, Math.min(requests, 1 << 16) - REQUESTS_SPARE), true);
+    }
+
+    /** Whether another connection may help after this error. */
+    public static boolean isLost(MillraceException error) {
+        return LOST.contains(error.code());
+    }
+
+    /** Where the host is. */
+    public Place place() {
+        return place;
+    }
+
+    /** How it is reached. */
+    public Options options() {
+        return options;
+    }
+
+    /** What the host said of itself. */
+    public Frame host() {
+        return connection.host();
+    }
+
+    private Connection connected() {
+        Connection now = connection;
+        if (now.isOpen()) {
+            return now;
+        }
+        synchronized (this) {
+            if (closed) {
+                throw new IllegalStateException("the connection to " + place + " is closed");
+            }
+            if (!connection.isOpen()) {
+                connection = Connection.open(place, options);
+            }
+            return connection;
+        }
+    }
+
+    /** An answer that is on its way. */
+    private static final class Pending implements Connection.Sink {
+        private final CompletableFuture<Frame> answered = new CompletableFuture<>();
+
+        @Override
+        public boolean answer(Frame frame) {
+            answered.complete(frame);
+            return true;
+        }
+
+        @Override
+        public void lost(MillraceException why) {
+            answered.completeExceptionally(why);
+        }
+    }
+
+    /** Sends a request that the host may answer after {@code waitMs}, and waits for its answer. */
+    public Frame ask(int type, Map<String, Object> message, byte[] cause, long waitMs) {
+        return ask(type, message, cause, waitMs, false);
+    }
+
+    /** The same; null if the thread was interrupted before the answer came. */
+    public Frame askInterruptibly(int type, Map<String, Object> message, long waitMs) {
+        return ask(type, message, null, waitMs, true);
+    }
+
+    private Frame ask(int type, Map<String, Object> message, byte[] cause, long waitMs, boolean interruptible) {
+        unanswered.acquireUninterruptibly();
+        try {
+            Connection asked = connected();
+            Pending pending = new Pending();
+            long number = asked.request(type, message, cause, pending);
+            Frame answer;
+            try {
+                answer = await(asked, pending, options.requestMs() + waitMs, interruptible);
+            } finally {
+                asked.forget(number);
+            }
+            if (answer == null) {
+                return null;
+            }
+            answer.checked();
+            if (answer.type() == Messages.FAILURE) {
+                throw Connection.failure(answer);
+            }
+            return answer;
+        } finally {
+            unanswered.release();
+        }
+    }
+
+    private Frame await(Connection asked, Pending pending, long patienceMs, boolean interruptible) {
+        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(patienceMs);
+        long silence = TimeUnit.MILLISECONDS.toNanos(options.silenceMs());
+        long begun = System.nanoTime();
+        boolean interrupted = false;
+        boolean pinged = false;
+        try {
+            while (true) {
+                long now = System.nanoTime();
+                long quiet = now - Math.max(begun, asked.heardNs());
+                if (now - until >= 0) {
+                    throw new MillraceException("MR6124", place + " did not answer within " + patienceMs + " ms");
+                } else if (quiet >= silence) {
+                    throw asked.end(new MillraceException("MR6127", place + " said nothing for " + options.silenceMs() + " ms"));
+                } else if (quiet < silence / 2) {
+                    pinged = false;
+                } else if (!pinged) {
+                    asked.ping();
+                    pinged = true;
+                }
+                try {
+                    return pending.answered.get(Math.min(until - now, silence / 2), TimeUnit.NANOSECONDS);
+                } catch (TimeoutException error) {
+                    continue;
+                } catch (InterruptedException error) {
+                    if (interruptible) {
+                        return null;
+                    }
+                    interrupted = true;
+                } catch (ExecutionException error) {
+                    throw (MillraceException) error.getCause();
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    /** The same for a request that counts once however often it is sent: it is sent again when the connection is lost. */
+    public Frame insist(int type, Map<String, Object> message, byte[] cause, long waitMs) {
+        return persist(() -> ask(type, message, cause, waitMs));
+    }
+
+    /** Does something again as long as connections are lost, for the time that the options say. */
+    public <T> T persist(java.util.function.Supplier<T> work) {
+        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(options.reconnectMs());
+        long pause = PAUSE_FIRST_MS;
+        while (true) {
+            try {
+                return work.get();
+            } catch (MillraceException error) {
+                if (closed || !isLost(error) || System.nanoTime() - until >= 0) {
+                    throw error;
+                }
+            }
+            pause(pause / 2 + ThreadLocalRandom.current().nextLong(pause / 2 + 1));
+            pause = Math.min(2 * pause, PAUSE_MOST_MS);
+        }
+    }
+
+    /** Sleeps, whether the thread is interrupted or not. */
+    public static void pause(long ms) {
+        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(ms);
+        boolean interrupted = false;
+        for (long left = ms; left > 0; left = TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime())) {
+            try {
+                Thread.sleep(left);
+            } catch (InterruptedException error) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** A request that the host answers again and again. */
+    public final class Stream {
+        private final Connection asked;
+        private final long number;
+
+        private Stream(Connection asked, long number) {
+            this.asked = asked;
+            this.number = number;
+        }
+
+        /** Sends a message about the request, such as more credit. */
+        public void send(int type, Map<String, Object> message) {
+            asked.send(type, number, message);
+        }
+
+        /** Says that no more answers are wanted. */
+        public void cancel() {
+            asked.forget(number);
+            if (asked.isOpen()) {
+                asked.send(Messages.CANCEL, number, Map.of());
+            }
+        }
+
+        /** Looks whether the host still lives, and ends the connection if it was silent for too long. Call it every few seconds. */
+        public void look() {
+            long quiet = System.nanoTime() - asked.heardNs();
+            if (quiet >= TimeUnit.MILLISECONDS.toNanos(options.silenceMs())) {
+                asked.end(new MillraceException("MR6127", place + " said nothing for " + options.silenceMs() + " ms"));
+            } else if (quiet >= TimeUnit.MILLISECONDS.toNanos(options.silenceMs()) / 2) {
+                asked.ping();
+            }
+        }
+    }
+
+    /** Sends a request with many answers; {@code take} gets each on the connection's thread, and says whether it was the last. */
+    public Stream stream(int type, Map<String, Object> message, Function<Frame, Boolean> take,
+            java.util.function.Consumer<MillraceException> lost) {
+        Connection asked = connected();
+        long number = asked.request(type, message, null, new Connection.Sink() {
+            @Override
+            public boolean answer(Frame frame) {
+                return take.apply(frame);
+            }
+
+            @Override
+            public void lost(MillraceException why) {
+                lost.accept(why);
+            }
+        });
+        return new Stream(asked, number);
+    }
+
+    @Override
+    public void close() {
+        Connection last;
+        synchronized (this) {
+            closed = true;
+            last = connection;
+        }
+        last.close();
+    }
+}

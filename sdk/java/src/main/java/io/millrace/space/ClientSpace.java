@@ -1,0 +1,241 @@
+package io.millrace.space;
+
+import io.millrace.MillraceException;
+import io.millrace.internal.Client;
+import io.millrace.internal.Frame;
+import io.millrace.internal.MessagePack;
+import io.millrace.internal.Messages;
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.TreeSet;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/** The objects of a host, over a connection. What this program holds stays its own while it lives, and for a lease longer. */
+public final class ClientSpace extends Space implements AutoCloseable {
+    private static final int SESSION_BYTES = 16;
+    /** How long the host lets a call wait before it is asked again, so that both notice if the other is gone. */
+    private static final long SLICE_MS = 20_000;
+    private static final long LEASE_MIN_MS = 100;
+
+    private final Client client;
+    private final byte[] session = new byte[SESSION_BYTES];
+    private final String application;
+    private final long leaseMs;
+    private final TreeSet<Long> calls = new TreeSet<>();
+    private final CountDownLatch closed = new CountDownLatch(1);
+    private long last;
+    private volatile Thread renewing;
+    /** Whether the host has the session in its journal. */
+    private volatile boolean proven;
+    private final ThreadLocal<Boolean> proving = ThreadLocal.withInitial(() -> false);
+
+    /** A session, which is opened by the first call; without a name of its own, the application is this program alone. */
+    public ClientSpace(Client client, String application, Duration lease) {
+        this.client = client;
+        SecureRandom random = new SecureRandom();
+        random.nextBytes(session);
+        this.application = application == null ? String.format("client-%016x", random.nextLong()) : application;
+        leaseMs = Math.max(LEASE_MIN_MS, lease.toMillis());
+    }
+
+    /** Opens the session, unless it is open; returns the name of its application. */
+    public synchronized String open() {
+        if (closed.getCount() == 0) {
+            throw new IllegalStateException("the connection to " + client.place() + " is closed");
+        }
+        if (renewing == null) {
+            renew(leaseMs, false);
+            keepOpen();
+        }
+        return application;
+    }
+
+    /** From now on the object's calls go to this space. */
+    public <T extends SharedObject> T bind(T object, boolean persistent) {
+        object.reference().bind(this, persistent);
+        return object;
+    }
+
+    /** Deletes an object; returns whether it existed. */
+    public static boolean delete(SharedObject object) {
+        return object.reference().delete();
+    }
+
+    private void renew(long lease, boolean resume) {
+        Map<String, Object> message = new LinkedHashMap<>();
+        message.put("session", session);
+        message.put("application", application);
+        message.put("lease_ms", lease);
+        if (resume) {
+            message.put("resume", true);
+        }
+        client.insist(Messages.SESSION, message, null, 0);
+    }
+
+    private synchronized void keepOpen() {
+        if (renewing != null && renewing.isAlive()) {
+            return;
+        }
+        renewing = new Thread(() -> {
+            try {
+                while (!closed.await(leaseMs / 3, TimeUnit.MILLISECONDS)) {
+                    try {
+                        renew(leaseMs, true);
+                    } catch (MillraceException error) {
+                        // What the session held is lost: its calls report it, and do not begin again as if nothing had happened.
+                        if (error.is("MR7110")) {
+                            return;
+                        }
+                    }
+                }
+            } catch (InterruptedException | IllegalStateException error) {
+                // The program ends the session, or the lease does.
+            }
+        }, "millrace-lease");
+        renewing.setDaemon(true);
+        renewing.start();
+    }
+
+    /**
+     * Before the first call of a persistent object: has the host record the session, by a call that changes nothing. From then on, a
+     * restarted host knows the session, and a call that is sent again counts once.
+     */
+    void prove(Reference object) {
+        if (proven || proving.get()) {
+            return;
+        }
+        proving.set(true);
+        try {
+            while (true) {
+                try {
+                    object.touch();
+                    proven = true;
+                    return;
+                } catch (MillraceException error) {
+                    if (!error.is("MR7110")) {
+                        throw error;
+                    }
+                    renew(leaseMs, false);
+                    keepOpen();
+                }
+            }
+        } finally {
+            proving.set(false);
+        }
+    }
+
+    @Override
+    public Answer call(Target target, byte[] arguments, byte[] created, long incarnation, int flags, long timeoutNs)
+            throws Raised, InterruptedException {
+        if (renewing == null) {
+            open();
+        }
+        long number;
+        long acked;
+        synchronized (calls) {
+            number = ++last;
+            calls.add(number);
+            // Every answer below has arrived.
+            acked = calls.first();
+        }
+        long until = System.nanoTime() + timeoutNs;
+        boolean interrupted = false;
+        try {
+            Map<String, Object> message = message(target, arguments, created, incarnation, flags);
+            message.put("call", number);
+            message.put("acked", acked);
+            while (true) {
+                interrupted |= Thread.interrupted();
+                long leftMs = timeoutNs < 0 ? SLICE_MS : (until - System.nanoTime()) / 1_000_000;
+                boolean gives = timeoutNs >= 0 && until - System.nanoTime() <= 0 || interrupted && timeoutNs != 0;
+                long waitMs = gives ? SLICE_MS : Math.min(Math.max(leftMs, 0), SLICE_MS) + 1;
+                message.remove("give_up");
+                if (gives) {
+                    message.put("give_up", true);
+                }
+                message.put("wait_ms", waitMs);
+                Frame answer = ask(message, waitMs, gives);
+                if (answer == null) {
+                    interrupted = true;
+                } else if (answer.type() == Messages.RAISED) {
+                    Raised raised = new Raised(answer.text("class"), answer.text("text"));
+                    if (interrupted && isTimeout(raised)) {
+                        interrupted = false;
+                        throw new InterruptedException();
+                    }
+                    throw raised;
+                } else if (!answer.truth("waiting")) {
+                    byte[] value = answer.bytes("value");
+                    if (interrupted && timeoutNs != 0 && isFalse(target, value)) {
+                        interrupted = false;
+                        throw new InterruptedException();
+                    }
+                    return new Answer(answer.number("incarnation"), value);
+                }
+            }
+        } finally {
+            synchronized (calls) {
+                calls.remove(number);
+            }
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    /** Whether a call raises this because it gave up. */
+    private static boolean isTimeout(Raised raised) {
+        return raised.is("queue.Empty") || raised.is("queue.Full") || raised.is("TimeoutError") || raised.is("threading.BrokenBarrierError");
+    }
+
+    /** Whether a call answers this because it gave up; what a queue returns is an item. */
+    private static boolean isFalse(Target target, byte[] value) {
+        return value.length == 1 && value[0] == (byte) 0xc2 && !target.method().equals("get");
+    }
+
+    private Map<String, Object> message(Target target, byte[] arguments, byte[] created, long incarnation, int flags) {
+        Map<String, Object> message = new LinkedHashMap<>();
+        message.put("session", session);
+        message.put("kind", target.type());
+        message.put("key", target.key());
+        message.put("method", target.method());
+        message.put("arguments", arguments);
+        if (created.length > 0) {
+            message.put("new", created);
+        }
+        if (incarnation != 0) {
+            message.put("incarnation", MessagePack.unsigned(incarnation));
+        }
+        if ((flags & MUST_EXIST) != 0) {
+            message.put("must_exist", true);
+        }
+        if ((flags & PERSISTENT) != 0) {
+            message.put("persistent", true);
+        }
+        return message;
+    }
+
+    /** The answer; null if the thread was interrupted before it came. A call that gives up is answered in any case. */
+    private Frame ask(Map<String, Object> message, long waitMs, boolean gives) {
+        return client.persist(() -> gives ? client.ask(Messages.CALL, message, null, waitMs)
+                : client.askInterruptibly(Messages.CALL, message, waitMs));
+    }
+
+    @Override
+    public void close() {
+        if (closed.getCount() > 0) {
+            closed.countDown();
+            if (renewing == null) {
+                return;
+            }
+            try {
+                renew(0, true);
+            } catch (MillraceException error) {
+                // The lease ends it.
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+package io.millrace.space;
+
+import java.io.IOException;
+import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
+import java.io.Serializable;
+import java.util.concurrent.TimeUnit;
+
+/** Which object a shared object is, and how it is called. Each call is atomic and counts once, even if a connection is lost. */
+public final class Reference implements Serializable {
+    private static final long serialVersionUID = 1L;
+    /** A call that waits without end. */
+    public static final long FOREVER = -1;
+
+    private final String type;
+    private final String probe;
+    private final String key;
+    private final byte[] created;
+    private long incarnation;
+    private int flags;
+    private transient Space space;
+
+    /**
+     * The object with this key, made with these arguments unless it exists.
+     *
+     * @param type the name of its type at the host
+     * @param probe a method without arguments that changes nothing
+     */
+    public Reference(String type, String probe, String key, Object... created) {
+        this.type = type;
+        this.probe = probe;
+        this.key = key;
+        this.created = created.length == 0 ? new byte[0] : Values.array(created);
+        space = Space.program();
+    }
+
+    /** From now on its calls go to this space. */
+    void bind(Space to, boolean persistent) {
+        space = to;
+        flags = persistent ? Space.PERSISTENT : 0;
+    }
+
+    /** Its key. */
+    public String key() {
+        return key;
+    }
+
+    private Space space() {
+        return space == null ? Space.current() : space;
+    }
+
+    /** Calls a method that does not wait. */
+    public Object call(String method, Object... arguments) {
+        try {
+            return tryCall(method, arguments);
+        } catch (Raised raised) {
+            throw raised.toRuntime();
+        }
+    }
+
+    /** The same, with the exception as the host names it. */
+    public Object tryCall(String method, Object... arguments) throws Raised {
+        try {
+            return waitFor(0, method, arguments);
+        } catch (InterruptedException error) {
+            // Only calls that wait are given up.
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /** Calls a method that may wait so long: 0 for not at all, {@link #FOREVER} without end. */
+    public Object waitFor(long timeoutNs, String method, Object... arguments) throws Raised, InterruptedException {
+        Space to = space();
+        if (to instanceof ClientSpace client && flags != 0) {
+            client.prove(this);
+        }
+        Space.Target target = new Space.Target(type, key, method);
+        Space.Answer answer = to.call(target, Values.array(arguments), created, incarnation, flags, timeoutNs);
+        // The answer to a deletion has none: the reference still means the object that is gone.
+        if (answer.incarnation() != 0) {
+            incarnation = answer.incarnation();
+        }
+        return Values.decode(answer.value());
+    }
+
+    /** The same whatever the thread is told meanwhile. */
+    public Object waitUninterruptibly(String method, Object... arguments) {
+        boolean interrupted = false;
+        try {
+            while (true) {
+                try {
+                    return waitFor(FOREVER, method, arguments);
+                } catch (InterruptedException error) {
+                    interrupted = true;
+                } catch (Raised raised) {
+                    throw raised.toRuntime();
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    /** How many nanoseconds to wait: none for a time of 0 or below. */
+    public static long nanos(long timeout, TimeUnit unit) {
+        return Math.max(0, unit.toNanos(timeout));
+    }
+
+    /** Creates the object if it does not exist. */
+    void touch() {
+        call(probe);
+    }
+
+    /** Deletes the object; returns whether it existed. Calls that wait for it fail with MR7106. */
+    boolean delete() {
+        return (Boolean) call("delete");
+    }
+
+    // A reference means this very object, and never another one that has its key later.
+    private void writeObject(ObjectOutputStream out) throws IOException {
+        if (incarnation == 0) {
+            touch();
+        }
+        out.defaultWriteObject();
+    }
+
+    private void readObject(ObjectInputStream in) throws IOException, ClassNotFoundException {
+        in.defaultReadObject();
+        space = Space.program();
+    }
+
+    @Override
+    public String toString() {
+        return type + " " + key;
+    }
+}

@@ -1,0 +1,12 @@
+package io.millrace.space;
+
+import java.io.Serializable;
+
+/**
+ * A shared object. All programs and tasks that name its key use the same object; a reference to it travels in arguments of tasks and in
+ * values of other objects.
+ */
+public interface SharedObject extends Serializable {
+    /** Which object it is. */
+    Reference reference();
+}

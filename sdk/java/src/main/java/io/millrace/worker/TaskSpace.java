@@ -1,0 +1,54 @@
+package io.millrace.worker;
+
+import io.millrace.internal.MessagePack;
+import io.millrace.space.Raised;
+import io.millrace.space.Space;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+
+/** The objects of the host that runs this task. The run is the session: an attempt that repeats its calls gets the same answers. */
+final class TaskSpace extends Space {
+    private static final double NS_PER_S = 1e9;
+
+    private final HostChannel channel;
+    private final String application;
+    private long count;
+    private boolean ended;
+
+    TaskSpace(HostChannel channel, String application) {
+        this.channel = channel;
+        this.application = application;
+    }
+
+    /** A thread that outlives its task must not call objects in the next one. */
+    synchronized void end() {
+        ended = true;
+    }
+
+    @Override
+    public synchronized Answer call(Target target, byte[] arguments, byte[] created, long incarnation, int flags, long timeoutNs)
+            throws Raised {
+        if (ended) {
+            throw new IllegalStateException("the task is over");
+        }
+        Object timeout = timeoutNs < 0 ? null : (Object) (timeoutNs / NS_PER_S);
+        Object[] call = {++count, bytes(target.type()), bytes(target.key()), bytes(target.method()), arguments, created,
+            MessagePack.unsigned(incarnation), timeoutNs == 0 ? flags | GIVE_UP : flags, bytes(application), timeout};
+        ByteBuffer answer = ByteBuffer.wrap(channel.call(MessagePack.encode(Arrays.asList(call)))).order(ByteOrder.LITTLE_ENDIAN);
+        long now = answer.getLong();
+        boolean raised = answer.get() != 0;
+        byte[] rest = new byte[answer.remaining()];
+        answer.get(rest);
+        if (!raised) {
+            return new Answer(now, rest);
+        }
+        String[] parts = new String(rest, StandardCharsets.UTF_8).split("\0", 2);
+        throw new Raised(parts[0], parts.length > 1 ? parts[1] : "");
+    }
+
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+}
