@@ -27,7 +27,9 @@ struct Hosts {
 
 /// What reaches hosts with the credentials of this user. `ca` names the authorities that identify hosts whose key is not known.
 pub fn reach(ca: Option<PathBuf>) -> Reach {
-    Arc::new(move |stop| Box::new(Hosts { ca: ca.clone(), stop: stop.clone(), clients: HashMap::new() }))
+    Arc::new(move |stop: &Arc<AtomicBool>| -> Box<dyn Peers> {
+        Box::new(Hosts { ca: ca.clone(), stop: stop.clone(), clients: HashMap::new() })
+    })
 }
 
 impl Hosts {

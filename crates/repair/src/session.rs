@@ -573,7 +573,9 @@ pub fn drive(
             Phase::Preparing | Phase::Committing => session.take_part(),
             _ if applies => session.apply(rounds.as_mut()),
             _ => {
-                rounds.as_mut().map_or(Ok(()), |rounds| rounds.exchange(&mut session, false))?;
+                if let Some(rounds) = &mut rounds {
+                    rounds.exchange(&mut session, false)?;
+                }
                 session.ready()
             }
         }

@@ -459,7 +459,7 @@ fn is_final(error: &Error) -> bool {
             | Code::CorrectionInvalid
             | Code::CorrectionTooOld
     );
-    is_of_repair || error.kind() == ErrorKind::Denied
+    is_of_repair || error.code().kind() == ErrorKind::Denied
 }
 
 /// An error of a participant that ends the attempt.

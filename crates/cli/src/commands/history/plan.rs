@@ -317,7 +317,7 @@ impl<'a> Plan<'a> {
     fn fetches(&self) -> Vec<String> {
         let fetches = self.links.iter().enumerate().flat_map(|(at, links)| {
             let of = links.iter().filter(|link| link.kind == "relay" && Address::claims(&link.from));
-            of.filter(|link| self.is_among(link)).map(move |link| format!("{}{}", self.prefix(at), link.name))
+            of.filter(move |link| self.is_among(link)).map(move |link| format!("{}{}", self.prefix(at), link.name))
         });
         fetches.collect()
     }

@@ -81,14 +81,15 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
 
 /// The addresses of the namespaces that take part.
 fn across(args: &RepairRunArgs, global: &Global) -> Result<Vec<String>> {
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     let address = |named: &PathBuf| match Target::named(named, global)? {
         Target::Peer(peer, _) => Ok(peer.to_string()),
-        Target::Socket(path) => Ok(format!("unix:{}", std::path::absolute(path)?.display())),
+        Target::Socket(path) => Ok(format!("unix:{}", absolute(path).display())),
         Target::Directory(dir) => {
             // Its host is found by its socket.
             let remote = Place::at(&Target::Directory(dir.clone()))?;
             remote.connect()?;
-            Ok(format!("unix:{}", std::path::absolute(tidy(dir))?.join(SOCKET).display()))
+            Ok(format!("unix:{}", absolute(tidy(dir)).join(SOCKET).display()))
         }
     };
     args.with.iter().map(address).collect()

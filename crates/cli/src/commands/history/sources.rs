@@ -353,11 +353,11 @@ impl Source {
 
     /// Its links to other namespaces, as far as they are known: the copy of a broken machine may not tell.
     pub fn links(&self) -> Vec<LinkDoc> {
-        match &self.inner {
+        let links = match &self.inner {
             Inner::Files(namespace) => viewed_links(namespace),
             Inner::Host(place, _) => place.links(),
-        }
-        .unwrap_or_default()
+        };
+        links.unwrap_or_default()
     }
 
     /// How many bytes the journal has from a position on; only of files.
