@@ -118,11 +118,13 @@ impl Io for View<'_> {
 impl Model<'_> {
     /// The history up to the journal's end.
     pub fn history(&self, journal: &Journal) -> Result<Logs, Grows> {
-        self.histories(journal).map(|(logs, _)| logs)
+        let (logs, _, grows) = self.histories(journal);
+        if grows { Err(Grows) } else { Ok(logs) }
     }
 
-    /// The same, and what messages to the other namespace are.
-    pub fn histories(&self, journal: &Journal) -> Result<(Logs, Seeds), Grows> {
+    /// The same, what messages to the other namespace are, and whether a run would leave more than it had left.
+    pub fn histories(&self, journal: &Journal) -> (Logs, Seeds, bool) {
+        let mut grows = false;
         let mut messages: HashMap<(u32, u64), EventId> = HashMap::new();
         let mut entries: Vec<Entry> = Vec::new();
         let mut scan = journal.scan(Position::default());
@@ -202,9 +204,10 @@ impl Model<'_> {
                     let claim = fired.get(&entry.cause).map(|fired| (fired.claim, fired.place));
                     let over = place(&mut slots, places, new, claim);
                     if !over.is_empty() && !dead && !self.append_new {
-                        return Err(Grows);
+                        grows = true;
+                    } else {
+                        rest.0.extend(over);
                     }
-                    rest.0.extend(over);
                     // Who corrects what a run left means it so, whatever the run leaves now.
                     for ((log, seqno), value) in self.corrections {
                         if let Some(slot) = slots.get_mut(log).and_then(|log| log.get_mut(seqno)) {
@@ -219,7 +222,7 @@ impl Model<'_> {
         let mut logs: Logs = slots.into_iter().map(|(log, of)| (log, values(of))).collect();
         let sent = logs.split_off(&ELSEWHERE);
         let sent = sent.iter().flat_map(|(log, of)| of.iter().map(|(seqno, value)| ((*log, *seqno), value.clone())));
-        Ok((logs, sent.map(|(slot, value)| (messages[&slot], value)).collect()))
+        (logs, sent.map(|(slot, value)| (messages[&slot], value)).collect(), grows)
     }
 
     /// The log of dead letters: the last.

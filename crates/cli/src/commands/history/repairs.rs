@@ -235,9 +235,10 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
     }
     let mut table = Table::new(&["repair>", "phase", "begun", "log", "records>", "runs>", "replaces>", "reason"]);
     for repair in repairs {
-        let log = match repair.undo {
-            Some(undone) => format!("(undoes {undone})"),
-            None => repair.log.or(repair.function.map(|name| format!("(function {name})"))).unwrap_or_default(),
+        let log = match (repair.undo, &repair.part_of) {
+            (Some(undone), _) => format!("(undoes {undone})"),
+            (None, Some(of)) => format!("(part of {} of {})", of.repair, of.namespace),
+            (None, None) => repair.log.or(repair.function.map(|name| format!("(function {name})"))).unwrap_or_default(),
         };
         let counts = repair.counts;
         table.row(vec![
