@@ -1,6 +1,10 @@
 //! The host: the one process that runs a namespace's functions, for as long as it holds the namespace's host lock.
 
-use crate::{HostStatus, Namespace, Objects, Observer, functions, repairs::{Reach, Repairer}, secrets::FunctionSecrets};
+use crate::{
+    HostStatus, Namespace, Objects, Observer, functions,
+    repairs::{Reach, Repairer},
+    secrets::FunctionSecrets,
+};
 use millrace_dispatch::{Dispatcher, Environment, Isolation, SecretStore};
 use millrace_namespace::holder::{self, HostLock};
 use millrace_wire::{Code, Error, Result};

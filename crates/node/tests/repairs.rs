@@ -390,7 +390,8 @@ fn what_is_deployed_while_new_code_is_checked_stays() {
     let definition = Definition { code: "ab".repeat(32), ..definition };
     let revision = function.revision();
     fixture.python("f", &["in"], "pass", |spec| spec.retries = 7);
-    let request = CodeRequest { definition, revision, since: 0, reason: "a test".into(), append_new: false, across: Vec::new() };
+    let request =
+        CodeRequest { definition, revision, since: 0, reason: "a test".into(), append_new: false, across: Vec::new() };
     assert_eq!(repairs::open_code(&fixture.namespace, request).unwrap_err().code(), Code::RepairCodeChanged);
     assert_eq!(repairs::repairs(&fixture.namespace).unwrap(), []);
     assert!(fixture.namespace.journal().pins().unwrap().is_empty());

@@ -346,26 +346,26 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         Note::Open { reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, pin } => {
             let member = |address| Member { address, error: None, done: false };
             repairs.push(Repair {
-            repair: seqno,
-            phase: Phase::Open,
-            reason,
-            at_us: at.wall_us(),
-            log,
-            function: code.as_ref().map(|code| code.name.clone()),
-            records,
-            undo,
-            auto,
-            counts: Counts::default(),
-            error: None,
-            across: across.into_iter().map(member).collect(),
-            part_of,
-            seeds: Covered::default(),
-            accept_unknown,
-            pin,
-            code,
-            append_new,
-            deployed: None,
-        })
+                repair: seqno,
+                phase: Phase::Open,
+                reason,
+                at_us: at.wall_us(),
+                log,
+                function: code.as_ref().map(|code| code.name.clone()),
+                records,
+                undo,
+                auto,
+                counts: Counts::default(),
+                error: None,
+                across: across.into_iter().map(member).collect(),
+                part_of,
+                seeds: Covered::default(),
+                accept_unknown,
+                pin,
+                code,
+                append_new,
+                deployed: None,
+            })
         }
         Note::Run { repair } => of(repairs, repair, &|repair| {
             (repair.phase, repair.error) = (Phase::Running, None);

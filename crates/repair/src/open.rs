@@ -70,7 +70,9 @@ fn members(across: Vec<String>) -> Result<Vec<String>> {
         return Err(Code::CorrectionInvalid.error(error));
     }
     if let Some((at, twice)) = across.iter().enumerate().find(|(at, address)| across[..*at].contains(address)) {
-        return Err(Code::CorrectionInvalid.error(format!("'{twice}' is named twice, the second time as number {}", at + 1)));
+        return Err(
+            Code::CorrectionInvalid.error(format!("'{twice}' is named twice, the second time as number {}", at + 1))
+        );
     }
     Ok(across)
 }

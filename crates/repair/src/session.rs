@@ -467,7 +467,8 @@ impl<'a> Session<'a> {
 
     /// Where a slot of an outbox sent its message: the log, and the function if one was named. Nothing of any other log.
     fn target(&self, (log, seqno): (u32, u64)) -> Result<Vec<u8>> {
-        let slot = self.past.logs.get(&log).filter(|_| self.past.is_outbox(log)).and_then(|past| past.slots.get(&seqno));
+        let slot =
+            self.past.logs.get(&log).filter(|_| self.past.is_outbox(log)).and_then(|past| past.slots.get(&seqno));
         let Some(slot) = slot else { return Ok(Vec::new()) };
         // Of a message that a repair took away, the first version says it.
         let position = if slot.at.void { slot.written } else { slot.at.position };
@@ -542,6 +543,9 @@ impl<'a> Session<'a> {
     pub(crate) fn count(&mut self) -> Counts {
         let void = self.overlay.iter().filter(|(_, at)| at.void).count() as u64;
         (self.counts.void, self.counts.replaced) = (void, self.overlay.len() as u64 - void);
+        // Those that were replayed before the host, or a namespace that takes part, went away count as well.
+        let settled = self.past.written.get(&self.repair).map_or(0, |written| written.settled.len()) as u64;
+        self.counts.replayed = self.counts.replayed.max(settled.saturating_sub(self.counts.cancelled));
         self.counts.appended = self.past.written.get(&self.repair).map_or(0, |written| written.extra.len()) as u64;
         self.counts
     }

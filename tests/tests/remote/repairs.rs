@@ -39,7 +39,8 @@ fn cloud(log: &str) -> Place {
 fn edge(target: &str) -> Place {
     let place = Place::empty();
     place.write("f.py", &EDGE.replace("TARGET", target));
-    let (smooth, report) = (function("smooth", "raw", ""), function("report", "smooth", &format!("sends = [\"{target}\"]")));
+    let (smooth, report) =
+        (function("smooth", "raw", ""), function("report", "smooth", &format!("sends = [\"{target}\"]")));
     place.write("millrace.toml", &format!("[logs.raw]\n[logs.smooth]\n{smooth}{report}"));
     place.run(["up"]).ok();
     place

@@ -8,9 +8,7 @@ use crate::{
     show,
 };
 use millrace_client::credentials;
-use millrace_gateway::{
-    Bound, Certificate, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions, reach,
-};
+use millrace_gateway::{Bound, Certificate, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions, reach};
 use millrace_node::{
     Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served,
     application::units,

@@ -161,10 +161,9 @@ impl Asked {
                 log: query.take("log"),
                 after: query.number("after", 0, u64::MAX)?.unwrap_or(0),
             },
-            ["repairs", number, "sent"] => Asked::Sent {
-                repair: repair_number(number)?,
-                after: query.number("after", 0, u64::MAX)?.unwrap_or(0),
-            },
+            ["repairs", number, "sent"] => {
+                Asked::Sent { repair: repair_number(number)?, after: query.number("after", 0, u64::MAX)?.unwrap_or(0) }
+            }
             ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
             _ => return Err(unknown(path)),
         };
@@ -179,7 +178,15 @@ impl Asked {
 
     /// Whether it reads the journal, all of it or much.
     fn is_slow(&self) -> bool {
-        matches!(self, Asked::Runs(_) | Asked::Run(_) | Asked::Why(_) | Asked::Journal(_) | Asked::Diff { .. } | Asked::Sent { .. })
+        matches!(
+            self,
+            Asked::Runs(_)
+                | Asked::Run(_)
+                | Asked::Why(_)
+                | Asked::Journal(_)
+                | Asked::Diff { .. }
+                | Asked::Sent { .. }
+        )
     }
 
     fn answer(self, hosted: &Hosted, access: &Access, wanted: &Wanted) -> Gated<String> {

@@ -315,10 +315,7 @@ fn with_bytes(mut object: Value, bytes: &[u8]) -> Value {
 
 /// Whether the caller has something to wait for.
 pub fn is_moving(repair: &Repair) -> bool {
-    matches!(
-        repair.phase,
-        Phase::Open | Phase::Running | Phase::Applying | Phase::Preparing | Phase::Committing
-    )
+    matches!(repair.phase, Phase::Open | Phase::Running | Phase::Applying | Phase::Preparing | Phase::Committing)
 }
 
 /// A page of a repair's changes.

@@ -6,8 +6,8 @@ pub use ask::{Ask, NewCode, Page, Reported, is_moving, page};
 use millrace_dispatch::{Again, Environment, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
 pub use millrace_repair::{
-    Amendments, Change, CodeRequest, Correction, Counts, Member, NoPeers, PartAsk, PartOf, Peers, Phase, Repair, Request,
-    SentPage, Verified, Waiting, abandon, amend, amend_policy, amendments, ask_apply, ask_run, changes, close,
+    Amendments, Change, CodeRequest, Correction, Counts, Member, NoPeers, PartAsk, PartOf, Peers, Phase, Repair,
+    Request, SentPage, Verified, Waiting, abandon, amend, amend_policy, amendments, ask_apply, ask_run, changes, close,
     declare_amendable, news, open, open_code, part, repair, repairs, sent_page, undo,
 };
 use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, outcomes, take_due};

@@ -353,7 +353,8 @@ impl<'a> Rounds<'a> {
             let page = self.heard(&address, shown)?;
             all.extend(page.sent);
             if bytes > SENT_MAX_BYTES {
-                let error = format!("namespace {address} changes more than {SENT_MAX_BYTES} bytes of records that it sent on");
+                let error =
+                    format!("namespace {address} changes more than {SENT_MAX_BYTES} bytes of records that it sent on");
                 return Err(Code::RepairUnsupported.error(error));
             }
             match page.next {
@@ -419,13 +420,7 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T> {
 }
 
 /// Asks a participant something; its part as it is then.
-fn ask_part(
-    namespace: &Namespace,
-    peers: &mut dyn Peers,
-    address: &str,
-    repair: u64,
-    ask: Step,
-) -> Result<Repair> {
+fn ask_part(namespace: &Namespace, peers: &mut dyn Peers, address: &str, repair: u64, ask: Step) -> Result<Repair> {
     let part_of = PartOf { namespace: namespace.journal().namespace().to_string(), repair };
     let mut asked = serde_json::to_value(PartAsk { part_of, ask }).expect("names, numbers and text always make JSON");
     asked["do"] = "part".into();

@@ -190,7 +190,11 @@ fn play(seed: u64) -> bool {
     let mut b = World::beside(&dir.path().join("b"), random, to_a);
     let live = |a: &mut World, b: &mut World, random: &mut Random, steps: usize| {
         for _ in 0..steps {
-            if random.below(3) > 0 { a.step(random) } else { b.step(random) }
+            if random.below(3) > 0 {
+                a.step(random)
+            } else {
+                b.step(random)
+            }
             if random.below(4) == 0 {
                 deliver(&a.namespace, &b.namespace, 1 + random.below(4));
                 deliver(&b.namespace, &a.namespace, 1 + random.below(4));

@@ -9,8 +9,8 @@ mod world;
 
 use millrace_namespace::{Definition, Namespace, definition::AmendPolicy};
 use millrace_repair::{
-    Amendments, Attempts, CodeRequest, Correction, DeadLetter, Due, NoPeers, Phase, Request, Runner, abandon, amend, ask_apply,
-    declare_amendable, drive, open, open_code, repair, repairs, take_due, undo,
+    Amendments, Attempts, CodeRequest, Correction, DeadLetter, Due, NoPeers, Phase, Request, Runner, abandon, amend,
+    ask_apply, declare_amendable, drive, open, open_code, repair, repairs, take_due, undo,
 };
 use millrace_runtime::{Completion, HostCalls, Invocation, Outcome};
 use millrace_wire::{Code, EventId, Result};

@@ -445,7 +445,10 @@ impl<'a> Plan<'a> {
         }
         let mut word = "copies";
         for (log, to) in self.copies() {
-            line(std::mem::take(&mut word), format!("{to} keeps the old records of {log}, unless it takes part: add --with"))?;
+            line(
+                std::mem::take(&mut word),
+                format!("{to} keeps the old records of {log}, unless it takes part: add --with"),
+            )?;
         }
         let mut word = "fetched";
         for relay in self.fetches() {

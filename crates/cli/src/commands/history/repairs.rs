@@ -9,8 +9,7 @@ use crate::{
     args::{Global, RepairCommand, RepairRunArgs, WithArgs},
     out::{Out, Style, Table},
     place::{
-        Place,
-        Target,
+        Place, Target,
         docs::{AmendmentsDoc, MemberDoc, PartOfDoc, RepairDoc},
         tidy,
     },
@@ -161,7 +160,8 @@ fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> 
         if reported.elapsed() >= TELL_EVERY {
             reported = Instant::now();
             let missing = now.across.iter().find_map(|member| Some((&member.address, member.error.as_ref()?)));
-            let missing = missing.map_or(String::new(), |(address, (code, error))| format!(": {address}: {error} [{code}]"));
+            let missing =
+                missing.map_or(String::new(), |(address, (code, error))| format!(": {address}: {error} [{code}]"));
             eprintln!("repair {number} is {}{missing}", now.phase);
         }
         thread::sleep(ASK_EVERY);
