@@ -246,6 +246,8 @@ impl Pass<'_> {
         let run = self.table.run_of(number);
         let is_seeded = match self.table.origin(number) {
             Origin::Foreign(id) => !row.claimed() && self.seeds.contains(&id),
+            // A relay within the namespace has copied it.
+            Origin::Row(cause) => !row.claimed() && self.table.row(cause).is(Kind::Append) && self.will.has(cause),
             _ => false,
         };
         let is_corrected = self.changes.records.contains(&number);

@@ -1,6 +1,10 @@
 //! The host: the one process that runs a namespace's functions, for as long as it holds the namespace's host lock.
 
-use crate::{HostStatus, Namespace, Objects, Observer, functions, repairs::Repairer, secrets::FunctionSecrets};
+use crate::{
+    HostStatus, Namespace, Objects, Observer, functions,
+    repairs::{Reach, Repairer},
+    secrets::FunctionSecrets,
+};
 use millrace_dispatch::{Dispatcher, Environment, Isolation, SecretStore};
 use millrace_namespace::holder::{self, HostLock};
 use millrace_wire::{Code, Error, Result};
@@ -13,6 +17,8 @@ pub struct HostOptions {
     pub observer: Option<Observer>,
     /// How functions are kept apart; without it they have the rights of the host's user.
     pub isolation: Option<Arc<Isolation>>,
+    /// How repairs reach other namespaces; without it, none takes part in a repair of this one.
+    pub reach: Option<Reach>,
 }
 
 /// The running host of a namespace. Dropping it stops it, without waiting for runs in progress.
@@ -42,7 +48,7 @@ impl Host {
         let environment = Environment { isolation: options.isolation, secrets: Some(secrets), objects: Some(callee) };
         objects.employ(environment.clone());
         let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(environment.clone()))?;
-        let repairer = Repairer::start(namespace.clone(), environment)?;
+        let repairer = Repairer::start(namespace.clone(), environment, options.reach)?;
         Ok(Host { namespace, dispatcher, objects, repairer, _lock: lock })
     }
 

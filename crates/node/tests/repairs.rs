@@ -18,6 +18,7 @@ fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u6
         reason: "a test".into(),
         accept_unknown: false,
         append_new: false,
+        across: Vec::new(),
     };
     number(Ask::Open(request).ask(&fixture.namespace).unwrap())
 }
@@ -98,9 +99,9 @@ fn without_a_host_whoever_asks_does_it() {
     fixture.idle();
     drop(host);
     let repair = open(&fixture, "raw", &[(1, Some("10"))]);
-    repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+    repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
     Ask::Apply(repair).ask(&fixture.namespace).unwrap();
-    repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+    repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
     assert_eq!(fixture.all("mean"), ["10.0"]);
     assert_eq!(fixture.namespace.get("alarms", 1).unwrap_err().code(), Code::RecordVoid);
 }
@@ -140,9 +141,9 @@ fn a_pending_run_of_a_record_that_was_taken_away_is_cancelled() {
     fixture.append("raw", "20");
     fixture.append("raw", "40");
     let repair = open(&fixture, "raw", &[(2, None)]);
-    repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+    repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
     Ask::Apply(repair).ask(&fixture.namespace).unwrap();
-    repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+    repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
     let host = fixture.host();
     fixture.idle();
     assert_eq!(fixture.all("mean"), ["20.0"]);
@@ -171,6 +172,7 @@ fn what_cannot_be_replayed_stops_the_repair_and_changes_nothing() {
         reason: String::new(),
         accept_unknown: false,
         append_new: false,
+        across: Vec::new(),
     };
     assert_eq!(refused(Ask::Open(second)), Code::RepairOpen);
     assert_eq!(refused(Ask::Rollback(repair, String::new())), Code::RepairPhase, "it was never applied");
@@ -184,6 +186,7 @@ fn what_cannot_be_replayed_stops_the_repair_and_changes_nothing() {
         reason: String::new(),
         accept_unknown: false,
         append_new: false,
+        across: Vec::new(),
     };
     assert_eq!(refused(Ask::Open(nothing)), Code::CorrectionInvalid);
     drop(host);
@@ -195,7 +198,7 @@ fn open_code(fixture: &Fixture, function: &str, body: &str, since: u64, append_n
     let text = format!("import json, os, time\ndef run(record, ctx):\n{body}");
     let source = fixture.source(&format!("new-{function}"), "handler.py", &text);
     let function = function.parse().unwrap();
-    let code = NewCode { function, source, since, reason: "a test".into(), append_new };
+    let code = NewCode { function, source, since, reason: "a test".into(), append_new, across: Vec::new() };
     number(Ask::Code(code).ask(&fixture.namespace).unwrap())
 }
 
@@ -387,7 +390,8 @@ fn what_is_deployed_while_new_code_is_checked_stays() {
     let definition = Definition { code: "ab".repeat(32), ..definition };
     let revision = function.revision();
     fixture.python("f", &["in"], "pass", |spec| spec.retries = 7);
-    let request = CodeRequest { definition, revision, since: 0, reason: "a test".into(), append_new: false };
+    let request =
+        CodeRequest { definition, revision, since: 0, reason: "a test".into(), append_new: false, across: Vec::new() };
     assert_eq!(repairs::open_code(&fixture.namespace, request).unwrap_err().code(), Code::RepairCodeChanged);
     assert_eq!(repairs::repairs(&fixture.namespace).unwrap(), []);
     assert!(fixture.namespace.journal().pins().unwrap().is_empty());
@@ -423,7 +427,7 @@ fn a_source_that_cannot_be_the_functions_code_is_refused() {
     fixture.python("f", &["in"], "pass", |_| ());
     let of = |file: &str, text: &str| {
         let (function, source) = ("f".parse().unwrap(), fixture.source("odd", file, text));
-        let code = NewCode { function, source, since: 0, reason: String::new(), append_new: false };
+        let code = NewCode { function, source, since: 0, reason: String::new(), append_new: false, across: Vec::new() };
         Ask::Code(code).ask(&fixture.namespace).unwrap_err().code()
     };
     assert_eq!(of("other.py", "def run(record, ctx): pass"), Code::CorrectionInvalid);
@@ -461,9 +465,9 @@ fn a_pending_run_has_the_repaired_record_also_when_its_log_has_left_it_behind() 
     fixture.python("f", &["in"], "ctx.append('out', record.data)", |_| ());
     let apply = |fixture: &Fixture, corrections: &[(u64, Option<&str>)]| {
         let repair = open(fixture, "in", corrections);
-        repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+        repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
         Ask::Apply(repair).ask(&fixture.namespace).unwrap();
-        repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+        repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
     };
     fixture.append("in", "1");
     fixture.append("in", "2");

@@ -418,7 +418,12 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
         None
     } else {
         let reason = format!("{count} amendment{}", if count == 1 { "" } else { "s" });
-        Some(begin(namespace, log, &kept, Opening { reason, append_new: true, auto: true })?)
+        Some(begin(
+            namespace,
+            log,
+            &kept,
+            Opening { reason, append_new: true, auto: true, across: Vec::new(), accept_unknown: false },
+        )?)
     };
     // The values of those that arrived meanwhile are not needed.
     state.values = false;
@@ -557,7 +562,13 @@ mod tests {
         let log = namespace.create_log(&log_name("raw"), 10).unwrap();
         namespace.append("raw", b"20", millrace_namespace::AppendOptions::default()).unwrap();
         let kept = [Correction { seqno: 1, value: Some(b"21".to_vec()) }];
-        let opening = |auto| Opening { reason: "a test".to_owned(), append_new: true, auto };
+        let opening = |auto| Opening {
+            reason: "a test".to_owned(),
+            append_new: true,
+            auto,
+            across: Vec::new(),
+            accept_unknown: false,
+        };
         let phase = |number| repair(&namespace, number).unwrap().phase;
         let mut attempts = Attempts::default();
         let left = begin(&namespace, &log, &kept, opening(true)).unwrap();

@@ -1,32 +1,43 @@
 //! The switch: follows the events since the replays, behind a fence, and points the slots of logs to the entries of the repair.
 
 use crate::{
-    book::{Note, Phase, note, repair},
+    across::{Rounds, seeds},
+    book::{Note, Phase, news, note, repair},
     open::deployed_since,
+    past::At,
     session::{Session, check_kept},
 };
 use millrace_journal::{Position, Transaction};
-use millrace_namespace::admission::{Publish, Room, Stage};
-use millrace_wire::{Code, Result};
+use millrace_namespace::{
+    admission::{Publish, Room, Stage},
+    outbox::{NewMessage, log_of, message, state::State},
+};
+use millrace_wire::{Address, Code, Result};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 /// The most slots that one repair gives: all of them are in one batch.
 const SLOTS_MAX: usize = 1_000_000;
+/// How long runs wait for the decision about a part that is prepared. The initiator asks for more preparation meanwhile, or decides.
+pub(crate) const FENCE: Duration = Duration::from_secs(10);
 
 impl Session<'_> {
     /// Notes that everything was replayed that had ended when it was looked at.
     pub(crate) fn ready(&mut self) -> Result<()> {
-        let (number, counts) = (self.repair, self.count());
+        let (number, counts, seeds) = (self.repair, self.count(), self.seeds.covered(&self.past));
         self.namespace.journal().commit(|tx| {
             self_expect(repair(self.namespace, number)?.phase, Phase::Running, number)?;
-            note(tx, &Note::Ready { repair: number, counts })
+            note(tx, &Note::Ready { repair: number, counts, seeds })
         })?;
         Ok(())
     }
 
     /// Applies the repair. Runs that have used what it replaces wait meanwhile, so no new ones have to be replayed in the end.
-    pub(crate) fn apply(&mut self) -> Result<()> {
+    pub(crate) fn apply(&mut self, rounds: Option<&mut Rounds<'_>>) -> Result<()> {
         let fence = self.namespace.fence();
-        let applied = self.switch();
+        let applied = self.switch(rounds);
         match applied {
             // Those that are in progress have not all seen it.
             Ok(at) => fence.applied(at),
@@ -35,40 +46,122 @@ impl Session<'_> {
         applied.map(drop)
     }
 
-    fn switch(&mut self) -> Result<Position> {
+    /// Prepares a part of a repair of another namespace, and applies it if the initiator says so soon. Until then, runs that have used
+    /// what it replaces wait; if the initiator takes longer, they go on, and what they leave is replayed before the part is applied.
+    pub(crate) fn take_part(&mut self) -> Result<()> {
+        let fence = self.namespace.fence();
+        let prepared = self.prepare();
+        match prepared {
+            Ok(true) => self.apply(None),
+            Ok(false) => {
+                fence.lower();
+                Ok(())
+            }
+            Err(error) => {
+                fence.lower();
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the initiator has switched.
+    fn prepare(&mut self) -> Result<bool> {
+        let (namespace, number) = (self.namespace, self.repair);
+        let journal = namespace.journal();
+        loop {
+            let noted = news(namespace)?;
+            match repair(namespace, number)?.phase {
+                Phase::Preparing => {}
+                Phase::Committing => return Ok(true),
+                Phase::Prepared => {
+                    let since = Instant::now();
+                    loop {
+                        let (wakes, defined) = (journal.wakes(), journal.catalog_version());
+                        if self.stop.load(Ordering::Acquire) {
+                            return Err(Code::HostStopping.error("the host is stopping"));
+                        }
+                        if news(namespace)? != noted {
+                            break;
+                        }
+                        let Some(left) = FENCE.checked_sub(since.elapsed()) else { return Ok(false) };
+                        journal.wait_change(None, defined, wakes, left)?;
+                    }
+                    continue;
+                }
+                _ => return Ok(false),
+            }
+            self.settle_all()?;
+            let (counts, seeds, changes) = (self.count(), self.seeds.covered(&self.past), self.changes);
+            let prepared = journal.commit(|tx| {
+                if self.past.position() < tx.tail() {
+                    self.follow()?;
+                }
+                if self.is_behind()? || self.changes != changes || self.seeds.is_behind(namespace)? {
+                    return Ok(());
+                }
+                self.check_streaming()?;
+                let found = repair(namespace, number)?;
+                check_kept(journal, &found)?;
+                if found.phase == Phase::Preparing {
+                    note(tx, &Note::Prepared { repair: number, counts, seeds })?;
+                }
+                Ok(())
+            });
+            prepared?;
+        }
+    }
+
+    /// Replays what came since, behind a fence.
+    fn settle_all(&mut self) -> Result<()> {
+        let (namespace, number) = (self.namespace, self.repair);
+        let function = self.code.as_ref().map(|(code, _)| code.function);
+        namespace.fence().raise(number, self.overlay.slots(), function);
+        self.follow()?;
+        self.take_seeds()?;
+        self.replay(&mut |_, _, _| {})?;
+        if self.overlay.len() > SLOTS_MAX {
+            let error = format!("repair {number} replaces {} records; the most is {SLOTS_MAX}", self.overlay.len());
+            return Err(Code::RepairUnsupported.error(error));
+        }
+        // Events since the overlay was computed must be after the fence as well.
+        namespace.fence().raise(number, self.overlay.slots(), function);
+        Ok(())
+    }
+
+    fn switch(&mut self, mut rounds: Option<&mut Rounds<'_>>) -> Result<Position> {
         let (namespace, number) = (self.namespace, self.repair);
         loop {
-            let function = self.code.as_ref().map(|(code, _)| code.function);
-            namespace.fence().raise(number, self.overlay.slots(), function);
-            self.follow()?;
-            self.replay(&mut |_, _, _| {})?;
-            if self.overlay.len() > SLOTS_MAX {
-                let error = format!("repair {number} replaces {} records; the most is {SLOTS_MAX}", self.overlay.len());
-                return Err(Code::RepairUnsupported.error(error));
+            self.settle_all()?;
+            let mut changes = self.changes;
+            if let Some(rounds) = &mut rounds {
+                // What changes here after that, others do not know.
+                changes = rounds.exchange(self, true)?;
+                self.settle_all()?;
             }
             let counts = self.count();
-            // Events since the overlay was computed must be after the fence as well.
-            namespace.fence().raise(number, self.overlay.slots(), function);
             let committed = namespace.journal().commit(|tx| {
                 if self.past.position() < tx.tail() {
                     self.follow()?;
                 }
-                if self.is_behind()? {
+                if self.is_behind()? || rounds.is_some() && self.changes != changes {
                     return Ok(false);
                 }
                 self.check_streaming()?;
                 let found = repair(namespace, number)?;
-                if found.phase != Phase::Running {
-                    self_expect(found.phase, Phase::Applying, number)?;
+                match (found.phase, &found.part_of) {
+                    (Phase::Running, None) | (Phase::Committing, Some(_)) => {}
+                    (phase, _) => self_expect(phase, Phase::Applying, number)?,
                 }
                 check_kept(namespace.journal(), &found)?;
-                let mut rows: Vec<_> =
-                    self.overlay.iter().map(|((log, seqno), at)| (log, seqno, at.position)).collect();
+                let is_own = |slot: &((u32, u64), At)| !self.past.is_outbox(slot.0.0);
+                let rows = self.overlay.iter().filter(is_own);
+                let mut rows: Vec<_> = rows.map(|((log, seqno), at)| (log, seqno, at.position)).collect();
                 rows.sort_unstable();
                 self.append_extra(tx)?;
                 tx.generation(number, &rows)?;
                 let deployed = self.deploy(tx)?;
                 note(tx, &Note::Applied { repair: number, counts, deployed })?;
+                seeds::forget(tx, number)?;
                 Ok(true)
             })?;
             if committed.value {
@@ -79,13 +172,22 @@ impl Session<'_> {
 
     /// Stages the additional records of replayed runs. Functions bound to their logs run for them.
     fn append_extra(&self, tx: &mut Transaction<'_>) -> Result<()> {
-        let publish = Publish::new(self.namespace, tx);
+        let mut publish = Publish::new(self.namespace, tx);
+        let peers = State::load(self.namespace)?.peers;
         let written = self.past.written.get(&self.repair);
         for extra in written.map_or(&[][..], |written| &written.extra) {
             // A log that was removed since has no readers.
             let Some(log) = tx.catalog().log_by_id(extra.log).cloned() else { continue };
             let payload = self.namespace.journal().entry_at(extra.position)?.payload;
             let (cause, ordinal) = (extra.run, extra.ordinal);
+            if self.past.is_outbox(extra.log) {
+                let message = message::decode(&payload)?;
+                let Some(peer) = peers.iter().find(|peer| log_of(&peer.name) == *log.name()) else { continue };
+                let to = Address { peer: peer.address.peer.clone(), log: Some(message.log.parse()?) };
+                let letter = NewMessage { to: &to, function: None, data: message.data, cause, ordinal };
+                publish.send(tx, Room::Run, letter)?;
+                continue;
+            }
             let stage = Stage { cause, ordinal, room: Room::DeadLetter, named: None, ending: None };
             publish.append(tx, &log, &payload, stage)?;
         }

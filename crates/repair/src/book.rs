@@ -1,6 +1,6 @@
 //! The repairs and their progress: records in a log of the runtime. A repair's number is the seqno of its first record.
 
-use millrace_journal::{Kind, Log, Transaction};
+use millrace_journal::{Kind, Log, Position, Transaction};
 use millrace_namespace::{Definition, Namespace, found, names};
 use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
@@ -68,17 +68,46 @@ pub(crate) enum Note {
         /// Whether it is applied as soon as it is replayed: its corrections are amendments.
         #[serde(default)]
         auto: bool,
+        /// The addresses of the namespaces that take part in it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        across: Vec<String>,
+        /// The repair of another namespace that this one is a part of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        part_of: Option<PartOf>,
+        /// Whether records that have left a participant's journal may keep their old values there.
+        #[serde(default)]
+        accept_unknown: bool,
         /// The pin that protects the past from retention.
         pin: u32,
     },
     /// All corrections are in the journal: the host is to replay.
     Run { repair: u64 },
-    /// All that depended on them is replayed.
-    Ready { repair: u64, counts: Counts },
+    /// All that depended on them is replayed, and on so many seeds.
+    Ready {
+        repair: u64,
+        counts: Counts,
+        #[serde(default)]
+        seeds: Covered,
+    },
     /// It cannot continue.
     Stopped { repair: u64, code: String, error: String },
     /// The host is to apply it.
     Apply { repair: u64 },
+    /// The host is to prepare a part: follow what came since behind a fence, and promise to switch.
+    Prepare { repair: u64 },
+    /// The part is prepared: its initiator decides.
+    Prepared { repair: u64, counts: Counts, seeds: Covered },
+    /// The initiator has switched: the host is to apply the part.
+    Commit { repair: u64 },
+    /// What is the matter with a participant, or that it knows the outcome.
+    Member {
+        repair: u64,
+        address: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<(String, String)>,
+        #[serde(default)]
+        done: bool,
+    },
     /// It is in force, in the batch of its GENERATION; the revision of the function that has its code.
     Applied {
         repair: u64,
@@ -106,6 +135,12 @@ pub enum Phase {
     Stopped,
     /// The host follows what came since, and applies it.
     Applying,
+    /// Of a part: the host follows what came since, and prepares to switch.
+    Preparing,
+    /// Of a part: it switches when its initiator has switched.
+    Prepared,
+    /// Of a part: the initiator has switched, and the host applies it.
+    Committing,
     /// It is in force, and can be taken back.
     Applied,
     /// It was taken back.
@@ -119,7 +154,8 @@ pub enum Phase {
 impl Phase {
     /// Whether there can be no other repair yet.
     pub fn is_open(self) -> bool {
-        matches!(self, Phase::Open | Phase::Running | Phase::Ready | Phase::Stopped | Phase::Applying)
+        use Phase::{Applying, Committing, Open, Prepared, Preparing, Ready, Running, Stopped};
+        matches!(self, Open | Running | Ready | Stopped | Applying | Preparing | Prepared | Committing)
     }
 
     /// The word for it.
@@ -130,12 +166,44 @@ impl Phase {
             Phase::Ready => "ready",
             Phase::Stopped => "stopped",
             Phase::Applying => "applying",
+            Phase::Preparing => "preparing",
+            Phase::Prepared => "prepared",
+            Phase::Committing => "committing",
             Phase::Applied => "applied",
             Phase::RolledBack => "rolled-back",
             Phase::Abandoned => "abandoned",
             Phase::Closed => "closed",
         }
     }
+}
+
+/// The repair of another namespace that a part belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PartOf {
+    /// The namespace's id.
+    pub namespace: String,
+    /// The repair's number there.
+    pub repair: u64,
+}
+
+/// A namespace that takes part in a repair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its address.
+    pub address: String,
+    /// Why it does not answer, or what it waits for: a code, and what is wrong.
+    pub error: Option<(String, String)>,
+    /// Whether it knows the outcome.
+    pub done: bool,
+}
+
+/// How many seeds a part has taken up, and how many of them name records that are not in its journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// How many were taken up.
+    pub taken: u64,
+    /// How many of them found no record.
+    pub missing: u64,
 }
 
 /// A repair.
@@ -163,6 +231,14 @@ pub struct Repair {
     pub counts: Counts,
     /// Why it stopped: the code, and what was wrong.
     pub error: Option<(String, String)>,
+    /// The namespaces that take part in it.
+    pub across: Vec<Member>,
+    /// The repair of another namespace that it is a part of.
+    pub part_of: Option<PartOf>,
+    /// Of a part: the records of other namespaces that it has taken up.
+    pub seeds: Covered,
+    #[serde(skip)]
+    pub(crate) accept_unknown: bool,
     /// The pin that protects the past from retention.
     #[serde(skip)]
     pub(crate) pin: u32,
@@ -176,6 +252,17 @@ pub struct Repair {
 }
 
 impl Repair {
+    /// Whether namespaces that take part in it do not know its outcome yet.
+    pub fn has_news_for_others(&self) -> bool {
+        let is_decided = matches!(self.phase, Phase::Applied | Phase::Closed | Phase::RolledBack | Phase::Abandoned);
+        is_decided && self.across.iter().any(|member| !member.done)
+    }
+
+    /// Whether its host replays messages to other namespaces: their receivers learn what changes.
+    pub(crate) fn is_across(&self) -> bool {
+        !self.across.is_empty() || self.part_of.is_some()
+    }
+
     /// The function before this repair replaced its code, if it did.
     pub fn replaced(&self) -> Result<Option<Definition>> {
         let code = self.code.as_ref().filter(|_| self.deployed.is_some());
@@ -214,6 +301,12 @@ pub fn news(namespace: &Namespace) -> Result<u64> {
     Ok(namespace.journal().catalog()?.log(LOG).map_or(0, Log::latest))
 }
 
+/// Where the first note of a repair stands.
+pub(crate) fn position(namespace: &Namespace, number: u64) -> Result<Position> {
+    let catalog = namespace.journal().catalog()?;
+    found(catalog.log(LOG), LOG).map(|log| namespace.journal().position(log, number))
+}
+
 /// How many corrections of a repair are in the journal.
 pub(crate) fn corrections(namespace: &Namespace, number: u64) -> Result<u64> {
     let journal = namespace.journal();
@@ -250,33 +343,54 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         }
     };
     match note {
-        Note::Open { reason, log, records, undo, code, append_new, auto, pin } => repairs.push(Repair {
-            repair: seqno,
-            phase: Phase::Open,
-            reason,
-            at_us: at.wall_us(),
-            log,
-            function: code.as_ref().map(|code| code.name.clone()),
-            records,
-            undo,
-            auto,
-            counts: Counts::default(),
-            error: None,
-            pin,
-            code,
-            append_new,
-            deployed: None,
-        }),
+        Note::Open { reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, pin } => {
+            let member = |address| Member { address, error: None, done: false };
+            repairs.push(Repair {
+                repair: seqno,
+                phase: Phase::Open,
+                reason,
+                at_us: at.wall_us(),
+                log,
+                function: code.as_ref().map(|code| code.name.clone()),
+                records,
+                undo,
+                auto,
+                counts: Counts::default(),
+                error: None,
+                across: across.into_iter().map(member).collect(),
+                part_of,
+                seeds: Covered::default(),
+                accept_unknown,
+                pin,
+                code,
+                append_new,
+                deployed: None,
+            })
+        }
         Note::Run { repair } => of(repairs, repair, &|repair| {
             (repair.phase, repair.error) = (Phase::Running, None);
         }),
-        Note::Ready { repair, counts } => of(repairs, repair, &|repair| {
-            (repair.phase, repair.counts) = (Phase::Ready, counts);
+        Note::Ready { repair, counts, seeds } => of(repairs, repair, &|repair| {
+            (repair.phase, repair.counts, repair.seeds) = (Phase::Ready, counts, seeds);
         }),
         Note::Stopped { repair, code, error } => of(repairs, repair, &|repair| {
-            (repair.phase, repair.error) = (Phase::Stopped, Some((code.clone(), error.clone())));
+            repair.error = Some((code.clone(), error.clone()));
+            // What its initiator has decided stays decided.
+            if repair.phase != Phase::Committing {
+                repair.phase = Phase::Stopped;
+            }
         }),
         Note::Apply { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Applying),
+        Note::Prepare { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Preparing),
+        Note::Prepared { repair, counts, seeds } => of(repairs, repair, &|repair| {
+            (repair.phase, repair.counts, repair.seeds) = (Phase::Prepared, counts, seeds);
+        }),
+        Note::Commit { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Committing),
+        Note::Member { repair, address, error, done } => of(repairs, repair, &|repair| {
+            if let Some(member) = repair.across.iter_mut().find(|member| member.address == address) {
+                (member.error, member.done) = (error.clone(), done);
+            }
+        }),
         Note::Applied { repair: number, counts, deployed } => {
             of(repairs, number, &|repair| {
                 (repair.phase, repair.counts, repair.deployed) = (Phase::Applied, counts, deployed);

@@ -5,7 +5,11 @@ use crate::{
     past::{At, Fired, Past},
 };
 use millrace_journal::{Journal, Reads, What};
-use millrace_namespace::{definition::Rights, names::check_public};
+use millrace_namespace::{
+    definition::Rights,
+    names::check_public,
+    outbox::{self, message},
+};
 use millrace_runtime::{HostCalls, Replay};
 use millrace_wire::{Address, Code, Error, LogName, Result};
 use std::collections::{HashMap, HashSet};
@@ -80,6 +84,30 @@ impl<'a> Calls<'a> {
         Err(error)
     }
 
+    /// Leaves a message for another namespace, if the outbox for it existed when the run was replayed for the first time.
+    fn send(&mut self, to: &str, payload: &[u8]) -> Result<Option<u64>> {
+        let address: Address = to.parse()?;
+        let target = outbox::check_target(&address)?;
+        self.rights.check_send(&address)?;
+        let name = outbox::outbox_of(&address.peer);
+        let Some(log) = self.past.logs.iter().find(|(_, log)| log.name == name).map(|(id, _)| *id) else {
+            let error = Code::RepairUnsupported.error(format!("it sends to '{to}', which got no message before"));
+            return Err(self.broken.get_or_insert(error).clone());
+        };
+        let mut bytes = Vec::new();
+        message::encode(&mut bytes, 0, target, None, payload);
+        self.leave(log, bytes)
+    }
+
+    fn leave(&mut self, log: u32, bytes: Vec<u8>) -> Result<Option<u64>> {
+        if self.appends.len() == APPENDS_MAX {
+            return Err(Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records")));
+        }
+        self.own.entry(log).or_default().push(self.appends.len());
+        self.appends.push((log, bytes));
+        Ok(None)
+    }
+
     /// The content of a slot that the run saw.
     fn at(&self, log: u32, seqno: u64) -> Option<At> {
         let slot = self.past.logs.get(&log)?.slots.get(&seqno).filter(|slot| self.past.sees(&self.fired, slot))?;
@@ -104,18 +132,12 @@ pub fn newest(past: &Past, overlay: &Overlay, log: u32, fired: &Fired) -> u64 {
 impl HostCalls for Calls<'_> {
     fn append(&mut self, name: &str, payload: &[u8]) -> Result<Option<u64>> {
         if Address::claims(name) {
-            let error = Code::RepairUnsupported.error(format!("it sends to '{name}'"));
-            return Err(self.broken.get_or_insert(error).clone());
+            return self.send(name, payload);
         }
         check_public(name)?;
         self.rights.check_append(&name.parse::<LogName>()?)?;
         let log = self.log(name)?;
-        if self.appends.len() == APPENDS_MAX {
-            return Err(Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records")));
-        }
-        self.own.entry(log).or_default().push(self.appends.len());
-        self.appends.push((log, payload.to_vec()));
-        Ok(None)
+        self.leave(log, payload.to_vec())
     }
 
     fn get(&mut self, name: &str, seqno: u64) -> Result<Vec<u8>> {

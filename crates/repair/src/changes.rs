@@ -1,7 +1,8 @@
 //! What a repair changes, record by record.
 
 use crate::{book, overlay::Overlay, past::Past};
-use millrace_namespace::Namespace;
+use millrace_journal::Position;
+use millrace_namespace::{Namespace, outbox::message};
 use millrace_wire::{LogName, Result};
 
 /// One record: what was there, and what is there in the history that the repair makes; `None` where there is no record.
@@ -39,14 +40,19 @@ pub fn changes(
     before.into_iter().flatten().for_each(|(slot, at)| old.insert(*slot, *at));
     let mut slots: Vec<_> = new.iter().collect();
     slots.sort_unstable_by_key(|(slot, _)| *slot);
-    let bytes = |at: crate::past::At| -> Result<Option<Vec<u8>>> {
-        if at.void { Ok(None) } else { Ok(Some(journal.entry_at(at.position)?.payload)) }
+    // Of a message, what it says.
+    let payload = |log: u32, at: Position| -> Result<Vec<u8>> {
+        let payload = journal.entry_at(at)?.payload;
+        Ok(if past.is_outbox(log) { message::decode(&payload)?.data.to_vec() } else { payload })
+    };
+    let bytes = |log: u32, at: crate::past::At| -> Result<Option<Vec<u8>>> {
+        if at.void { Ok(None) } else { payload(log, at.position).map(Some) }
     };
     for ((log, seqno), now) in slots {
         let Some(of_log) = past.logs.get(&log).filter(|log| of.is_none_or(|of| of == &*log.name)) else { continue };
         let live = of_log.slots.get(&seqno).map(|slot| slot.at);
-        let was = old.at(log, seqno).or(live).map_or(Ok(None), bytes)?;
-        let change = Change { log: of_log.name.clone(), seqno, old: was, new: bytes(now)? };
+        let was = old.at(log, seqno).or(live).map_or(Ok(None), |at| bytes(log, at))?;
+        let change = Change { log: of_log.name.clone(), seqno, old: was, new: bytes(log, now)? };
         if !visit(change)? {
             return Ok(());
         }
@@ -58,7 +64,7 @@ pub fn changes(
         let Some(of_log) = past.logs.get(&extra.log).filter(|log| of.is_none_or(|of| of == &*log.name)) else {
             continue;
         };
-        let new = Some(journal.entry_at(extra.position)?.payload);
+        let new = Some(payload(extra.log, extra.position)?);
         if !visit(Change { log: of_log.name.clone(), seqno, old: None, new })? {
             return Ok(());
         }

@@ -14,10 +14,14 @@
 //!
 //! Corrections that a source delivers late wait as amendments ([`mod@amend`]) until they become a repair, which is applied by itself.
 //!
+//! Records may go on to other namespaces. Those that take part in a repair replay what depends on such records, and switch together
+//! ([`mod@across`]).
+//!
 //! A repair may also replace a function's code: its runs are replayed with the new code, and the GENERATION's batch deploys it.
 //!
 //! This crate runs no code and does not know the host: the trait [`Runner`] does both. Rights are checked elsewhere.
 
+mod across;
 mod amend;
 mod apply;
 mod book;
@@ -29,8 +33,9 @@ mod past;
 mod session;
 mod verify;
 
+pub use across::{NoPeers, PartAsk, Peers, SentPage, Step, outcomes, part, sent_page};
 pub use amend::{Amendments, Attempts, Due, Waiting, amend, amend_policy, amendments, declare_amendable, take_due};
-pub use book::{Counts, Phase, Repair, news, repair, repairs};
+pub use book::{Counts, Covered, Member, PartOf, Phase, Repair, news, repair, repairs};
 pub use changes::{Change, changes};
 pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, undo};
 pub use session::{Session, drive};

@@ -2,7 +2,8 @@
 //! lock, carries it out.
 
 use crate::{
-    book::{self, NewCode, Note, Phase, Repair, note, repair, repairs},
+    across::{MEMBERS_MAX, seeds},
+    book::{self, NewCode, Note, PartOf, Phase, Repair, note, repair, repairs},
     session::replaced_by,
 };
 use millrace_journal::{Log, Transaction};
@@ -11,11 +12,11 @@ use millrace_wire::{Code, EventId, LogName, Result};
 use std::time::Duration;
 
 /// How long a repair that was applied can be taken back.
-const WINDOW: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(crate) const WINDOW: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How much the journal may grow in that time.
-const WINDOW_BYTES: u64 = 16 << 30;
+pub(crate) const WINDOW_BYTES: u64 = 16 << 30;
 /// Bytes of corrections that are committed at once.
-const BATCH_BYTES: usize = 128 << 10;
+pub(crate) const BATCH_BYTES: usize = 128 << 10;
 /// Most corrections of one repair.
 const RECORDS_MAX: usize = 10_000_000;
 
@@ -41,6 +42,8 @@ pub struct Request {
     pub accept_unknown: bool,
     /// Whether records that replayed runs leave beyond those that they had left are appended when the repair is applied.
     pub append_new: bool,
+    /// The addresses of the namespaces that take part, as [`crate::Peers`] reaches them.
+    pub across: Vec<String>,
 }
 
 /// A function whose past runs are replayed with other code.
@@ -56,9 +59,25 @@ pub struct CodeRequest {
     pub reason: String,
     /// As in [`Request`].
     pub append_new: bool,
+    /// As in [`Request`].
+    pub across: Vec<String>,
 }
 
-fn check_none_open(namespace: &Namespace) -> Result<()> {
+/// The addresses of those that take part, each once.
+fn members(across: Vec<String>) -> Result<Vec<String>> {
+    if across.len() > MEMBERS_MAX {
+        let error = format!("{} namespaces take part; the most is {MEMBERS_MAX}", across.len());
+        return Err(Code::CorrectionInvalid.error(error));
+    }
+    if let Some((at, twice)) = across.iter().enumerate().find(|(at, address)| across[..*at].contains(address)) {
+        return Err(
+            Code::CorrectionInvalid.error(format!("'{twice}' is named twice, the second time as number {}", at + 1))
+        );
+    }
+    Ok(across)
+}
+
+pub(crate) fn check_none_open(namespace: &Namespace) -> Result<()> {
     match repairs(namespace)?.iter().find(|repair| repair.phase.is_open()) {
         Some(open) => {
             let (number, phase) = (open.repair, open.phase.as_str());
@@ -74,7 +93,8 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     check_public(&request.log)?;
     let journal = namespace.journal();
     let log = namespace.log(&request.log)?;
-    let Request { mut corrections, reason, log: name, accept_unknown, append_new } = request;
+    let Request { mut corrections, reason, log: name, accept_unknown, append_new, across } = request;
+    let across = members(across)?;
     if corrections.is_empty() || corrections.len() > RECORDS_MAX {
         return Err(Code::CorrectionInvalid.error(format!("{} corrections", corrections.len())));
     }
@@ -95,7 +115,8 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     if kept.is_empty() {
         return Err(Code::CorrectionInvalid.error("every correction equals the recorded value"));
     }
-    let number = begin(namespace, &log, &kept, Opening { reason, append_new, auto: false })?;
+    let opening = Opening { reason, append_new, auto: false, across, accept_unknown };
+    let number = begin(namespace, &log, &kept, opening)?;
     ask_run(namespace, number)?;
     Ok(number)
 }
@@ -132,17 +153,24 @@ pub(crate) struct Opening {
     pub append_new: bool,
     /// Whether the host applies it as soon as it is replayed.
     pub auto: bool,
+    pub across: Vec<String>,
+    pub accept_unknown: bool,
 }
 
 /// Opens a repair, records its corrections and returns its number. The replay does not start yet.
 pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], opening: Opening) -> Result<u64> {
     let (journal, name) = (namespace.journal(), log.name());
-    let Opening { reason, append_new, auto } = opening;
+    let Opening { reason, append_new, auto, across, accept_unknown } = opening;
     let pin = journal.pin(&format!("repair of log '{name}'"), WINDOW_BYTES, WINDOW)?.id;
     let (records, of_log) = (kept.len() as u64, Some(name.clone()));
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?; // Somebody else may have been faster.
-        note(tx, &Note::Open { reason, log: of_log, records, undo: None, code: None, append_new, auto, pin })
+        let (log, undo, code, part_of) = (of_log, None, None, None);
+        #[rustfmt::skip]
+        let open = Note::Open {
+            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, pin,
+        };
+        note(tx, &open)
     });
     let number = opened.inspect_err(|_| drop(journal.unpin(pin)))?.value;
     let mut rest = kept;
@@ -166,7 +194,8 @@ pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], openi
 /// Opens a repair that has runs of a function replayed with other code. Its number.
 pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
     check_none_open(namespace)?;
-    let CodeRequest { definition, revision, since, reason, append_new } = request;
+    let CodeRequest { definition, revision, since, reason, append_new, across } = request;
+    let across = members(across)?;
     let (journal, name) = (namespace.journal(), definition.spec.name.clone());
     let attributes = definition.to_attributes();
     let pin = journal.pin(&format!("repair of function '{name}'"), WINDOW_BYTES, WINDOW)?.id;
@@ -183,8 +212,13 @@ pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
         }
         let code =
             NewCode { function: function.id(), name: name.clone(), attributes, before, revision, since, only: None };
-        let (log, undo, code) = (None, None, Some(code));
-        let opened = note(tx, &Note::Open { reason, log, records: 0, undo, code, append_new, auto: false, pin })?;
+        let (log, undo, code, part_of) = (None, None, Some(code), None);
+        let (auto, accept_unknown) = (false, false);
+        #[rustfmt::skip]
+        let open = Note::Open {
+            reason, log, records: 0, undo, code, append_new, auto, across, part_of, accept_unknown, pin,
+        };
+        let opened = note(tx, &open)?;
         note(tx, &Note::Run { repair: opened })?;
         Ok(opened)
     });
@@ -213,6 +247,16 @@ fn stage(
 
 /// Opens a repair that takes another one back: the last that is in force. Its number.
 pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
+    check_own(&repair(namespace, number)?)?;
+    undo_as(namespace, number, reason, None)
+}
+
+/// Opens a part that takes an earlier one back. Its number.
+pub(crate) fn undo_part(namespace: &Namespace, number: u64, reason: String, part_of: PartOf) -> Result<u64> {
+    undo_as(namespace, number, reason, Some(part_of))
+}
+
+fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<PartOf>) -> Result<u64> {
     let all = repairs(namespace)?;
     let of = repair(namespace, number)?;
     expect(&of, &[Phase::Applied], "taken back")?;
@@ -247,8 +291,13 @@ pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
                 return Err(deployed_since(&code.name, number));
             }
         }
-        let undo = Some(number);
-        let opened = note(tx, &Note::Open { reason, log: None, records, undo, code, append_new, auto: false, pin })?;
+        let (undo, log, auto, accept_unknown) = (Some(number), None, false, of.accept_unknown);
+        let across = of.across.iter().map(|member| member.address.clone()).collect();
+        #[rustfmt::skip]
+        let open = Note::Open {
+            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, pin,
+        };
+        let opened = note(tx, &open)?;
         note(tx, &Note::Run { repair: opened })?;
         Ok(opened)
     });
@@ -257,7 +306,18 @@ pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
     Ok(opened)
 }
 
-fn expect(repair: &Repair, phases: &[Phase], what: &str) -> Result<()> {
+/// An error if another namespace decides what becomes of a repair.
+fn check_own(repair: &Repair) -> Result<()> {
+    match &repair.part_of {
+        Some(PartOf { namespace, repair: of }) => {
+            let number = repair.repair;
+            Err(Code::RepairPart.error(format!("repair {number} is a part of repair {of} of namespace {namespace}")))
+        }
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn expect(repair: &Repair, phases: &[Phase], what: &str) -> Result<()> {
     if phases.contains(&repair.phase) {
         return Ok(());
     }
@@ -266,7 +326,7 @@ fn expect(repair: &Repair, phases: &[Phase], what: &str) -> Result<()> {
 }
 
 /// Notes something of a repair that is in one of these phases.
-fn step(namespace: &Namespace, number: u64, phases: &[Phase], what: &str, noted: &Note) -> Result<Repair> {
+pub(crate) fn step(namespace: &Namespace, number: u64, phases: &[Phase], what: &str, noted: &Note) -> Result<Repair> {
     let committed = namespace.journal().commit(|tx| {
         let found = repair(namespace, number)?;
         expect(&found, phases, what)?;
@@ -281,6 +341,7 @@ fn step(namespace: &Namespace, number: u64, phases: &[Phase], what: &str, noted:
 pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
     let phases = [Phase::Open, Phase::Stopped];
     let found = repair(namespace, number)?;
+    check_own(&found)?;
     if found.phase == Phase::Open && found.undo.is_none() && book::corrections(namespace, number)? != found.records {
         let error = format!("not all corrections of repair {number} were noted: abandon it");
         return Err(Code::RepairPhase.error(error));
@@ -290,13 +351,28 @@ pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
 
 /// Has the host apply a repair that is ready.
 pub fn ask_apply(namespace: &Namespace, number: u64) -> Result<()> {
+    check_own(&repair(namespace, number)?)?;
     step(namespace, number, &[Phase::Ready], "applied", &Note::Apply { repair: number }).map(drop)
 }
 
 /// Gives a repair up that is not in force; nothing was changed.
 pub fn abandon(namespace: &Namespace, number: u64) -> Result<()> {
-    let phases = [Phase::Open, Phase::Running, Phase::Ready, Phase::Stopped, Phase::Applying];
+    let found = repair(namespace, number)?;
+    if matches!(found.phase, Phase::Preparing | Phase::Prepared | Phase::Committing) {
+        return check_own(&found); // It has promised to switch.
+    }
+    give_up(namespace, number, &[])
+}
+
+/// Gives up a part whose initiator has given up the repair.
+pub(crate) fn abandon_part(namespace: &Namespace, number: u64) -> Result<()> {
+    give_up(namespace, number, &[Phase::Preparing, Phase::Prepared])
+}
+
+fn give_up(namespace: &Namespace, number: u64, also: &[Phase]) -> Result<()> {
+    let phases = [&[Phase::Open, Phase::Running, Phase::Ready, Phase::Stopped, Phase::Applying], also].concat();
     let found = step(namespace, number, &phases, "abandoned", &Note::Abandoned { repair: number })?;
+    namespace.journal().commit(|tx| seeds::forget(tx, number))?;
     namespace.journal().unpin(found.pin)
 }
 

@@ -1,8 +1,14 @@
 //! The overlay of a repair: the slots that differ from the live ones.
 
 use crate::past::At;
+use millrace_journal::Position;
 use millrace_namespace::fence::Slots;
 use std::collections::{BTreeMap, HashMap};
+
+/// Whether an entry stands behind a position, if one is given.
+pub fn is_after(at: &At, position: Option<Position>) -> bool {
+    position.is_none_or(|position| at.position > position)
+}
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
@@ -21,15 +27,15 @@ impl Overlay {
         self.logs.get(&log)?.get(&seqno).copied()
     }
 
-    /// Whether it has one of `count` slots of a log.
-    pub fn touches(&self, log: u32, from: u64, count: u64) -> bool {
+    /// Whether it has one of `count` slots of a log that got its entry after a position, if one is given.
+    pub fn touches(&self, log: u32, from: u64, count: u64, after: Option<Position>) -> bool {
         let end = from.saturating_add(count);
-        self.logs.get(&log).is_some_and(|slots| slots.range(from..end).next().is_some())
+        self.logs.get(&log).is_some_and(|slots| slots.range(from..end).any(|(_, at)| is_after(at, after)))
     }
 
-    /// Whether it has any slot of a log.
-    pub fn has_log(&self, log: u32) -> bool {
-        self.logs.contains_key(&log)
+    /// Whether it has any slot of a log that got its entry after a position, if one is given.
+    pub fn has_log(&self, log: u32, after: Option<Position>) -> bool {
+        self.logs.get(&log).is_some_and(|slots| after.is_none() || slots.values().any(|at| is_after(at, after)))
     }
 
     /// The logs of which it has slots.

@@ -146,11 +146,12 @@ pub struct Written {
     pub fresh: Vec<((u32, u64), At)>,
     /// The slots that it corrects: no run gives them anything else.
     pub corrected: HashSet<(u32, u64)>,
-    /// The runs that it replayed.
-    pub settled: HashSet<EventId>,
+    /// The runs that it replayed, and where it noted the end of the last replay.
+    pub settled: HashMap<EventId, Position>,
     /// The records that it appends when it is applied, in order.
     pub extra: Vec<Extra>,
-    reads: HashMap<EventId, Vec<Row>>,
+    /// What its replays read.
+    pub reads: HashMap<EventId, Vec<Row>>,
 }
 
 /// The slots that an applied repair changed.
@@ -190,7 +191,18 @@ pub struct Past {
     opened: HashMap<u64, (Option<NewCode>, Option<u64>)>,
     /// Slots that runs left which had ended before: the repair whose batch this is appended them.
     late: Vec<(u32, u64)>,
+    /// The namespaces from which links deliver records.
+    sources: HashSet<u64>,
+    /// By the id of a record elsewhere, or of one that a relay of this namespace copies: the slots that links delivered it to.
+    pub delivered: HashMap<EventId, Vec<(u32, u64)>>,
+    /// Those that were delivered since whoever takes them did.
+    pub arrived: Vec<EventId>,
 }
+
+/// What the names of the logs begin with that count what came from another namespace.
+const INBOX: &str = "_inbox/";
+/// What the names of outboxes begin with.
+const OUTBOX: &str = "_outbox/";
 
 /// A DEFINE, as far as it matters here.
 #[derive(Deserialize)]
@@ -226,6 +238,9 @@ impl Past {
             applied: HashMap::new(),
             opened: HashMap::new(),
             late: Vec::new(),
+            sources: HashSet::new(),
+            delivered: HashMap::new(),
+            arrived: Vec::new(),
         };
         past.know(&*journal.catalog()?);
         Ok(past)
@@ -244,6 +259,8 @@ impl Past {
     }
 
     fn log(&mut self, id: u32, name: &LogName, history: u64) {
+        let source = name.strip_prefix(INBOX).and_then(|rest| rest.split('/').next());
+        self.sources.extend(source.and_then(|id| u64::from_str_radix(id, 16).ok()));
         let new = || LogPast { name: name.clone(), history, slots: BTreeMap::new() };
         self.logs.entry(id).or_insert_with(new).history = history;
     }
@@ -320,9 +337,17 @@ impl Past {
         let (origin, clock, written) = replaced.map_or(first, |it| (it.origin, it.clock, it.position));
         let writer = if entry.claimed { None } else { self.fired.get(&entry.cause) };
         let (claim, place) = writer.map_or((0, 0), |fired| (fired.claim, fired.place));
+        if entry.claimed && entry.cause.namespace().is_some_and(|from| self.sources.contains(&from.get())) {
+            let slots = self.delivered.entry(entry.cause).or_default();
+            if !slots.contains(&(entry.subject, entry.seqno)) {
+                slots.push((entry.subject, entry.seqno));
+                self.arrived.push(entry.cause);
+            }
+        }
         if !entry.carried && !entry.claimed && entry.cause != EventId::NONE {
             let slot = (entry.subject, entry.seqno);
-            let is_public = self.logs.get(&entry.subject).is_some_and(|log| !log.name.starts_with('_'));
+            let log = self.logs.get(&entry.subject);
+            let is_public = log.is_some_and(|log| !log.name.starts_with('_') || log.name.starts_with(OUTBOX));
             match self.by_id.get(&entry.cause) {
                 // A repair appends it, in the batch that applies it.
                 Some(run) if is_public => {
@@ -352,6 +377,7 @@ impl Past {
                 let applied = self.applied.entry(repair).or_default();
                 applied.sequence = applied.sequence.max(entry.id.sequence());
                 applied.added.append(&mut self.late);
+                self.messages(repair);
                 let Some((code, undone)) = self.opened.get(&repair) else { return };
                 for run in &mut self.runs {
                     run.code.retain(|repair| Some(*repair) != *undone);
@@ -362,6 +388,26 @@ impl Past {
             }
             _ => {}
         }
+    }
+
+    /// The messages that an applied repair changes: their receivers have the new ones, and the outboxes keep the old ones.
+    fn messages(&mut self, repair: u64) {
+        let undone = self.opened.get(&repair).and_then(|(_, undo)| *undo).and_then(|undone| self.applied.get(&undone));
+        let mut slots: HashMap<_, _> = undone.into_iter().flat_map(|undone| undone.before.iter().copied()).collect();
+        slots.extend(self.written.get(&repair).into_iter().flat_map(|written| &written.slots));
+        let applied = self.applied.entry(repair).or_default();
+        for (slot, at) in slots {
+            let log = self.logs.get_mut(&slot.0).filter(|log| log.name.starts_with(OUTBOX));
+            if let Some(of) = log.and_then(|log| log.slots.get_mut(&slot.1)) {
+                applied.before.push((slot, of.at));
+                of.at = at;
+            }
+        }
+    }
+
+    /// Whether a log is an outbox.
+    pub fn is_outbox(&self, log: u32) -> bool {
+        self.logs.get(&log).is_some_and(|log| log.name.starts_with(OUTBOX))
     }
 
     fn fire(&mut self, entry: &Entry) {
@@ -410,7 +456,12 @@ impl Past {
                 }
             }
             Kind::Read => drop(written.reads.insert(entry.cause, rows(entry).collect())),
-            Kind::Done => drop(written.settled.insert(entry.cause)),
+            Kind::Done => {
+                if let Some(before) = written.settled.insert(entry.cause, entry.position) {
+                    // It was replayed again: what it had left over before counts no more.
+                    written.extra.retain(|extra| extra.run != entry.cause || extra.position > before);
+                }
+            }
             _ => {}
         }
     }
@@ -430,7 +481,7 @@ impl Past {
             slot.at = At { position, void };
         }
         // From here on, what a run read may be either.
-        for (run, rows) in self.written.entry(repair).or_default().reads.drain() {
+        for (run, rows) in std::mem::take(&mut self.written.entry(repair).or_default().reads) {
             if let Some(at) = self.by_id.get(&run) {
                 let reads = &mut self.runs[*at].reads;
                 reads.extend(rows.iter().filter(|row| !reads.contains(row)).copied().collect::<Vec<_>>());

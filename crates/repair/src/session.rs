@@ -1,16 +1,20 @@
 //! Replays: each run that has an input that differs, in the order in which the runs had ended.
 
 use crate::{
-    DeadLetter, Runner,
+    DeadLetter, Peers, Runner,
+    across::{Rounds, seeds::Seeds},
     book::{self, Counts, NewCode, Note, Phase, Repair, note},
     calls::{Calls, newest},
-    overlay::Overlay,
-    past::{At, Fired, Past, Row, Run},
+    overlay::{Overlay, is_after},
+    past::{At, Extra, Fired, Past, Row, Run},
 };
 use millrace_journal::{End, Journal, Kind, Log, Outcome as Ended, Position, Reads, Replaced, Run as RunId, What};
-use millrace_namespace::{Definition, Namespace};
+use millrace_namespace::{
+    Definition, Namespace,
+    outbox::{log_of, message, state::State},
+};
 use millrace_runtime::{Invocation, Outcome, Replay};
-use millrace_wire::{Code, Error, Hlc, Result};
+use millrace_wire::{Code, Error, EventId, Hlc, Result};
 use std::{
     collections::HashMap,
     sync::{
@@ -53,17 +57,33 @@ pub struct Session<'a> {
     pub(crate) overlay: Overlay,
     /// The next run to be looked at.
     next: usize,
+    /// The first run that the repair may replay without a new reason.
+    first: usize,
+    /// Where the repair was opened.
+    opened: Position,
     pub(crate) counts: Counts,
     /// The code that it gives a function.
     pub(crate) code: Option<(NewCode, Arc<Definition>)>,
     append_new: bool,
+    /// Whether other namespaces take part, so that messages to them may change.
+    pub(crate) is_across: bool,
+    /// What changes in other namespaces of what links have delivered here.
+    pub(crate) seeds: Seeds,
+    /// How often a slot got something else.
+    pub(crate) changes: u64,
     runner: &'a mut dyn Runner,
-    stop: &'a AtomicBool,
+    pub(crate) stop: &'a AtomicBool,
 }
 
 /// The effects of a replayed run: slots with their new bytes, none where the record became void. Seqno 0 means a record that is appended
 /// when the repair is applied.
 type Left = Vec<((u32, u64), Option<Vec<u8>>, u16)>;
+
+/// Where a message goes: the log, and the function if one is named.
+fn target_of(bytes: &[u8]) -> Result<Vec<u8>> {
+    let message = message::decode(bytes)?;
+    Ok([message.log, message.function.unwrap_or_default()].join("\n").into_bytes())
+}
 
 impl<'a> Session<'a> {
     /// Takes a repair up where it was left. Once `stop` is set, it goes no further.
@@ -80,19 +100,33 @@ impl<'a> Session<'a> {
             Ok((code.clone(), Arc::new(Definition::from_attributes(&code.name, &code.attributes)?)))
         };
         let code = repair.code.as_ref().map(parsed).transpose()?;
+        let opened = book::position(namespace, repair.repair)?;
+        let (is_across, seeds, changes) = (repair.is_across(), Seeds::of(repair.repair), 0);
         let (repair, undo, append_new) = (repair.repair, repair.undo, repair.append_new);
-        let mut session = Self { namespace, repair, past, overlay, next: 0, counts, code, append_new, runner, stop };
+        #[rustfmt::skip]
+        let mut session = Self {
+            namespace, repair, past, overlay, next: 0, first: 0, opened, counts, code, append_new, is_across, seeds, changes, runner,
+            stop,
+        };
         session.follow()?;
+        // What relays have copied until now is found by what they have copied it from.
+        session.past.arrived.clear();
         if let Some(undone) = undo {
             session.put_back(undone)?;
         }
+        session.take_seeds()?;
         Ok(session)
     }
 
     /// The past as it is, with nothing repaired; it is only looked at.
     pub(crate) fn over(namespace: &'a Namespace, past: Past, runner: &'a mut dyn Runner, stop: &'a AtomicBool) -> Self {
-        let (overlay, counts) = (Overlay::default(), Counts::default());
-        Self { namespace, repair: 0, past, overlay, next: 0, counts, code: None, append_new: true, runner, stop }
+        let (overlay, counts, seeds) = (Overlay::default(), Counts::default(), Seeds::of(0));
+        #[rustfmt::skip]
+        let session = Self {
+            namespace, repair: 0, past, overlay, next: 0, first: 0, opened: Position::default(), counts, code: None,
+            append_new: true, is_across: true, seeds, changes: 0, runner, stop,
+        };
+        session
     }
 
     /// The function of a run that ended well, and whether the run leaves the same again; none if it cannot be replayed, or if its
@@ -104,7 +138,7 @@ impl<'a> Session<'a> {
     ) -> Result<Option<(String, bool)>> {
         let Some(fired) = run.fired.filter(|fired| !fired.streamed) else { return Ok(None) };
         let Ok(definition) = self.past.definition_of(run, &fired) else { return Ok(None) };
-        let sent = |(log, _): &(u32, u64)| self.past.logs.get(log).is_none_or(|log| log.name.starts_with('_'));
+        let sent = |(log, _): &(u32, u64)| self.is_of_runtime(*log);
         if definition.spec.network || run.appends.iter().any(sent) || !wanted(&definition.spec.name) {
             return Ok(None);
         }
@@ -127,28 +161,33 @@ impl<'a> Session<'a> {
         let first = self.namespace.journal().first();
         let catalog = self.namespace.journal().catalog()?;
         let is_held = |(log, seqno): &(u32, u64)| catalog.log_by_id(*log).is_some_and(|log| *seqno >= log.earliest());
-        if applied.before.iter().any(|(_, at)| at.position < first) || applied.lost.iter().any(is_held) {
+        let is_kept = |(slot, at): &&((u32, u64), At)| at.position >= first || self.past.is_outbox(slot.0);
+        if !applied.before.iter().all(|row| is_kept(&row)) || applied.lost.iter().any(is_held) {
             return Err(gone());
         }
-        for (slot, at) in &applied.before {
+        for (slot, at) in applied.before.iter().filter(|(_, at)| at.position >= first) {
             self.overlay.insert(*slot, *at);
         }
-        let added: Vec<_> = applied.added.iter().filter(|slot| is_held(slot)).copied().collect();
+        // Messages have left the outbox by now: their receivers take them away.
+        let is_sent = |slot: &(u32, u64)| self.past.is_outbox(slot.0);
+        let added: Vec<_> = applied.added.iter().filter(|slot| is_held(slot) || is_sent(slot)).copied().collect();
         // Runs that had ended before are unchanged.
         let sequence = applied.sequence;
-        self.next = self.past.runs.partition_point(|run| run.done < sequence);
+        self.first = self.past.runs.partition_point(|run| run.done < sequence);
+        self.next = self.first;
         self.take_away(&added)
     }
 
     /// Corrects records that the repair which is taken back appended: there are none.
     fn take_away(&mut self, added: &[(u32, u64)]) -> Result<()> {
         let journal = self.namespace.journal();
-        let catalog = journal.catalog()?;
         let written = &self.past.written.entry(self.repair).or_default().slots;
         let mut rows = Vec::new();
-        for (log, seqno) in added.iter().filter(|slot| !written.contains_key(slot)) {
-            let log = catalog.log_by_id(*log).expect("it holds the record");
-            rows.push(((log.id(), *seqno), replaced_by(journal, log, *seqno, self.repair, true)?));
+        for slot in added.iter().filter(|slot| !written.contains_key(slot)) {
+            let of = self.past.logs.get(&slot.0).and_then(|log| log.slots.get(&slot.1));
+            let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} is gone", slot.1)))?;
+            let (repair, origin, clock, position) = (self.repair, of.origin, of.clock, of.written);
+            rows.push((*slot, Replaced { repair, origin, clock, void: true, position }));
         }
         if !rows.is_empty() {
             let none = (millrace_wire::EventId::NONE, 0);
@@ -165,12 +204,27 @@ impl<'a> Session<'a> {
         let written = self.past.written.entry(self.repair).or_default();
         for (slot, at) in std::mem::take(&mut written.fresh) {
             self.overlay.insert(slot, at);
+            self.changes += 1;
+            self.seeds.moved.push(slot);
         }
         Ok(())
     }
 
+    /// Looks at every run again: what was settled may depend on what is known since.
+    pub(crate) fn look_again(&mut self) {
+        self.next = 0;
+    }
+
+    /// Whether a log is the runtime's and no outbox: what runs leave there cannot be replayed.
+    fn is_of_runtime(&self, log: u32) -> bool {
+        self.past.logs.get(&log).is_none_or(|log| log.name.starts_with('_')) && !self.past.is_outbox(log)
+    }
+
     /// Whether a run that has ended has to be replayed and was not.
     pub(crate) fn is_behind(&mut self) -> Result<bool> {
+        if self.has_arrivals()? {
+            return Ok(true);
+        }
         while self.next < self.past.runs.len() {
             if self.is_due(self.next)? {
                 return Ok(true);
@@ -182,33 +236,45 @@ impl<'a> Session<'a> {
 
     /// Replays all affected runs that have ended. `progress` gets the number of examined runs and the total.
     pub fn replay(&mut self, progress: &mut dyn FnMut(&Counts, usize, usize)) -> Result<()> {
-        while self.next < self.past.runs.len() {
-            if self.stop.load(Ordering::Acquire) {
-                return Err(Code::HostStopping.error("the host is stopping"));
+        loop {
+            while self.next < self.past.runs.len() {
+                if self.stop.load(Ordering::Acquire) {
+                    return Err(Code::HostStopping.error("the host is stopping"));
+                }
+                if self.is_due(self.next)? {
+                    self.settle(self.next)?;
+                    progress(&self.counts, self.next, self.past.runs.len());
+                }
+                self.next += 1;
             }
-            if self.is_due(self.next)? {
-                self.settle(self.next)?;
-                progress(&self.counts, self.next, self.past.runs.len());
+            if !self.take_seeds()? {
+                return Ok(());
             }
-            self.next += 1;
         }
-        Ok(())
     }
 
     /// Whether an input of a run differs and its new effects are not known.
     fn is_due(&self, at: usize) -> Result<bool> {
         let run = &self.past.runs[at];
-        let is_settled = self.past.written.get(&self.repair).is_some_and(|it| it.settled.contains(&run.trigger.run));
-        let has_other_code = self.code.as_ref().is_some_and(|(code, _)| code.is_for(run));
-        Ok(!is_settled
-            && (has_other_code || self.is_caused(run)? || run.reads.iter().any(|row| self.differs(run, row))))
+        let written = self.past.written.get(&self.repair);
+        let settled = written.and_then(|written| written.settled.get(&run.trigger.run).copied());
+        // What was replayed is replayed again only for what came since, and what had ended before the repair that is taken back was
+        // applied, only for what this one writes itself.
+        let (after, reads) = match settled {
+            Some(_) => (settled, written.and_then(|written| written.reads.get(&run.trigger.run))),
+            None if at < self.first => (Some(self.opened), Some(&run.reads)),
+            None => (None, Some(&run.reads)),
+        };
+        let has_other_code = after.is_none() && self.code.as_ref().is_some_and(|(code, _)| code.is_for(run));
+        let differs = |row: &Row| self.differs(run, row, after);
+        Ok(has_other_code || self.is_caused(run, after)? || reads.is_some_and(|reads| reads.iter().any(differs)))
     }
 
-    /// Whether what caused it is replaced.
-    fn is_caused(&self, run: &Run) -> Result<bool> {
+    /// Whether what caused it is replaced, by an entry behind a position if one is given.
+    fn is_caused(&self, run: &Run, after: Option<Position>) -> Result<bool> {
         let trigger = &run.trigger;
-        Ok(self.overlay.at(trigger.log, trigger.seqno).is_some()
-            || self.letter(run)?.is_some_and(|(log, seqno)| self.overlay.at(log, seqno).is_some()))
+        let is_new = |log, seqno| self.overlay.at(log, seqno).is_some_and(|at| is_after(&at, after));
+        Ok(is_new(trigger.log, trigger.seqno) || self.letter(run)?.is_some_and(|(log, seqno)| is_new(log, seqno)))
     }
 
     /// The dead letter that a run retried.
@@ -220,10 +286,10 @@ impl<'a> Session<'a> {
         Ok(letter.filter(|entry| entry.kind == Kind::Append).map(|entry| (entry.subject, entry.seqno)))
     }
 
-    fn differs(&self, run: &Run, row: &Row) -> bool {
+    fn differs(&self, run: &Run, row: &Row, after: Option<Position>) -> bool {
         match (row.what, &run.fired) {
-            (What::Record | What::Refused(_), _) => self.overlay.touches(row.log, row.from, row.count),
-            (What::Latest, Some(fired)) if self.overlay.has_log(row.log) => {
+            (What::Record | What::Refused(_), _) => self.overlay.touches(row.log, row.from, row.count, after),
+            (What::Latest, Some(fired)) if self.overlay.has_log(row.log, after) => {
                 newest(&self.past, &self.overlay, row.log, fired) != row.from
             }
             _ => false,
@@ -231,7 +297,7 @@ impl<'a> Session<'a> {
     }
 
     /// The bytes of a slot in the history that the repair makes; none if it is void.
-    fn bytes(&self, (log, seqno): (u32, u64)) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn bytes(&self, (log, seqno): (u32, u64)) -> Result<Option<Vec<u8>>> {
         let live = self.past.logs.get(&log).and_then(|past| past.slots.get(&seqno)).map(|slot| slot.at);
         match self.overlay.at(log, seqno).or(live) {
             Some(at) => self.bytes_at(at),
@@ -239,7 +305,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn bytes_at(&self, at: At) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn bytes_at(&self, at: At) -> Result<Option<Vec<u8>>> {
         if at.void { Ok(None) } else { Ok(Some(self.namespace.journal().entry_at(at.position)?.payload)) }
     }
 
@@ -254,9 +320,8 @@ impl<'a> Session<'a> {
         let letter = self.letter(&run)?;
         let is_cancelled = self.bytes((run.trigger.log, run.trigger.seqno))?.is_none()
             || letter.map(|letter| self.bytes(letter)).transpose()?.is_some_and(|letter| letter.is_none());
-        let sent = |(log, _): &&(u32, u64)| self.past.logs.get(log).is_some_and(|log| log.name.starts_with('_'));
-        if run.appends.iter().any(|append| sent(&append)) {
-            return Err(unsupported("it sent messages to another namespace"));
+        if run.appends.iter().any(|(log, _)| self.is_of_runtime(*log)) {
+            return Err(unsupported("it appended to a log of the runtime"));
         }
         if is_cancelled {
             self.counts.cancelled += 1;
@@ -340,21 +405,29 @@ impl<'a> Session<'a> {
     /// Assigns the new records of a run to the places of its old ones, and returns the differences. Additional records are appended later,
     /// if requested; a dead letter always is.
     fn placed(&self, run: &Run, appends: Vec<(u32, Vec<u8>)>, dead: bool) -> Result<Left> {
-        let mut places: HashMap<u32, Vec<u64>> = HashMap::new();
+        let mut places: HashMap<(u32, Vec<u8>), Vec<u64>> = HashMap::new();
         for (log, seqno) in run.appends.iter().rev() {
-            places.entry(*log).or_default().push(*seqno);
+            places.entry((*log, self.target((*log, *seqno))?)).or_default().push(*seqno);
         }
         let mut left = Left::new();
         let corrected = self.past.written.get(&self.repair).map(|written| &written.corrected);
         let is_corrected = |slot: (u32, u64)| corrected.is_some_and(|corrected| corrected.contains(&slot));
-        let live = |slot: (u32, u64)| {
+        // A run that is replayed again may have given a slot something else before.
+        let current = |slot: (u32, u64)| {
             let at = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
-            at.map_or(Ok(None), |at| self.bytes_at(at))
+            self.overlay.at(slot.0, slot.1).or(at).map_or(Ok(None), |at| self.bytes_at(at))
         };
-        let mut extra = self.past.written.get(&self.repair).map_or(0, |written| written.extra.len());
+        let is_of_others = |extra: &&Extra| extra.run != run.trigger.run;
+        let extras = self.past.written.get(&self.repair).map_or(&[][..], |written| &written.extra);
+        let mut extra = extras.iter().filter(is_of_others).count();
         for (ordinal, (log, bytes)) in appends.into_iter().enumerate() {
-            let Some(seqno) = places.get_mut(&log).and_then(Vec::pop) else {
+            let is_message = self.past.is_outbox(log);
+            let target = if is_message { target_of(&bytes)? } else { Vec::new() };
+            let Some(seqno) = places.get_mut(&(log, target)).and_then(Vec::pop) else {
                 let (run, name) = (run.trigger.run, self.name(log));
+                if is_message {
+                    self.check_across(run, log)?;
+                }
                 if dead || self.append_new {
                     if extra >= EXTRA_MAX {
                         let error = format!("run {run}: the repair appends more than {EXTRA_MAX} records");
@@ -366,19 +439,52 @@ impl<'a> Session<'a> {
                 }
                 return Err(Code::RepairGrows.error(format!("run {run}: it leaves more records in {name} than before")));
             };
-            if !is_corrected((log, seqno)) && live((log, seqno))?.as_ref() != Some(&bytes) {
+            let before = current((log, seqno))?;
+            let is_same = match before {
+                Some(before) if is_message => message::decode(&before)?.data == message::decode(&bytes)?.data,
+                before => before.as_ref() == Some(&bytes),
+            };
+            if !is_corrected((log, seqno)) && !is_same {
+                if is_message {
+                    self.check_across(run.trigger.run, log)?;
+                }
                 left.push(((log, seqno), Some(bytes), ordinal as u16)); // bounded by the calls
             }
         }
         for (log, seqno) in
-            places.into_iter().flat_map(|(log, seqnos)| seqnos.into_iter().map(move |seqno| (log, seqno)))
+            places.into_iter().flat_map(|((log, _), seqnos)| seqnos.into_iter().map(move |seqno| (log, seqno)))
         {
-            if !is_corrected((log, seqno)) && live((log, seqno))?.is_some() {
+            if !is_corrected((log, seqno)) && current((log, seqno))?.is_some() {
+                if self.past.is_outbox(log) {
+                    self.check_across(run.trigger.run, log)?;
+                }
                 left.push(((log, seqno), None, 0));
             }
         }
         left.sort_by_key(|(slot, _, ordinal)| (*slot, *ordinal));
         Ok(left)
+    }
+
+    /// Where a slot of an outbox sent its message: the log, and the function if one was named. Nothing of any other log.
+    fn target(&self, (log, seqno): (u32, u64)) -> Result<Vec<u8>> {
+        let slot =
+            self.past.logs.get(&log).filter(|_| self.past.is_outbox(log)).and_then(|past| past.slots.get(&seqno));
+        let Some(slot) = slot else { return Ok(Vec::new()) };
+        // Of a message that a repair took away, the first version says it.
+        let position = if slot.at.void { slot.written } else { slot.at.position };
+        target_of(&self.namespace.journal().entry_at(position)?.payload)
+    }
+
+    /// An error if nobody would learn that a message changes.
+    fn check_across(&self, run: EventId, log: u32) -> Result<()> {
+        if self.is_across {
+            return Ok(());
+        }
+        let outbox = self.past.logs.get(&log).map(|past| past.name.clone());
+        let peers = State::load(self.namespace)?.peers;
+        let peer = peers.iter().find(|peer| Some(log_of(&peer.name)) == outbox);
+        let to = peer.map_or_else(|| "another namespace".into(), |peer| peer.address.to_string());
+        Err(Code::RepairLeaves.error(format!("run {run}: it sends other messages to {to} now")))
     }
 
     /// Journals what a run leaves now, and takes it up.
@@ -436,39 +542,60 @@ impl<'a> Session<'a> {
     pub(crate) fn count(&mut self) -> Counts {
         let void = self.overlay.iter().filter(|(_, at)| at.void).count() as u64;
         (self.counts.void, self.counts.replaced) = (void, self.overlay.len() as u64 - void);
+        // Those that were replayed before the host, or a namespace that takes part, went away count as well.
+        let settled = self.past.written.get(&self.repair).map_or(0, |written| written.settled.len()) as u64;
+        self.counts.replayed = self.counts.replayed.max(settled.saturating_sub(self.counts.cancelled));
         self.counts.appended = self.past.written.get(&self.repair).map_or(0, |written| written.extra.len()) as u64;
         self.counts
     }
 }
 
 /// Executes pending requests about a namespace's repairs; returns whether there were any. `progress` gets the progress of replays.
+///
+/// # Errors
+///
+/// [`Code::RepairPeer`] if a repair waits for a namespace that takes part in it: to be called again after a pause.
 pub fn drive(
     namespace: &Namespace,
     runner: &mut dyn Runner,
+    peers: &mut dyn Peers,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(u64, &Counts, usize, usize),
 ) -> Result<bool> {
-    let waiting = |repair: &Repair| matches!(repair.phase, Phase::Running | Phase::Applying);
-    let Some(repair) = book::repairs(namespace)?.into_iter().find(waiting) else { return Ok(false) };
-    let applies = repair.phase == Phase::Applying || repair.undo.is_some() || repair.auto;
+    let is_waiting = |repair: &Repair| {
+        matches!(repair.phase, Phase::Running | Phase::Applying | Phase::Preparing | Phase::Committing)
+    };
+    let Some(repair) = book::repairs(namespace)?.into_iter().find(is_waiting) else { return Ok(false) };
+    let is_part = repair.part_of.is_some();
+    let applies = repair.phase == Phase::Applying || !is_part && (repair.undo.is_some() || repair.auto);
     let number = repair.repair;
+    let mut rounds = (!repair.across.is_empty()).then(|| Rounds::new(namespace, &repair, peers));
     let done = Session::begin(namespace, &repair, runner, stop).and_then(|mut session| {
         session.replay(&mut |counts, at, of| progress(number, counts, at, of))?;
-        if applies { session.apply() } else { session.ready() }
-    });
-    match done {
-        Ok(()) => Ok(true),
-        Err(error) if matches!(error.code(), Code::HostStopping | Code::RepairPhase) => Err(error),
-        Err(error) => {
-            let (code, detail) = (error.code().id().to_owned(), error.detail().to_owned());
-            namespace.journal().commit(|tx| {
-                let is_open = book::repair(namespace, number)?.phase.is_open();
-                if is_open {
-                    note(tx, &Note::Stopped { repair: number, code, error: detail })?;
+        match repair.phase {
+            Phase::Preparing | Phase::Committing => session.take_part(),
+            _ if applies => session.apply(rounds.as_mut()),
+            _ => {
+                if let Some(rounds) = &mut rounds {
+                    rounds.exchange(&mut session, false)?;
                 }
-                Ok(())
-            })?;
-            Ok(true)
+                session.ready()
+            }
         }
+    });
+    let Err(error) = done else { return Ok(true) };
+    if matches!(error.code(), Code::HostStopping | Code::RepairPhase | Code::RepairPeer) {
+        return Err(error);
     }
+    let (code, detail) = (error.code().id().to_owned(), error.detail().to_owned());
+    let noted = namespace.journal().commit(|tx| {
+        let found = book::repair(namespace, number)?;
+        let is_new = found.error.as_ref() != Some(&(code.clone(), detail.clone()));
+        if found.phase.is_open() && is_new {
+            note(tx, &Note::Stopped { repair: number, code, error: detail })?;
+        }
+        Ok(found.phase)
+    })?;
+    // The initiator has switched: a part that cannot follow yet tries again.
+    if noted.value == Phase::Committing { Err(error) } else { Ok(true) }
 }

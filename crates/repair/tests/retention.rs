@@ -2,7 +2,7 @@
 
 use millrace_journal::Position;
 use millrace_namespace::{AppendOptions, CreateOptions, Definition, Durability, Namespace};
-use millrace_repair::{Correction, DeadLetter, Phase, Request, Runner, ask_apply, drive, open, repair, undo};
+use millrace_repair::{Correction, DeadLetter, NoPeers, Phase, Request, Runner, ask_apply, drive, open, repair, undo};
 use millrace_runtime::{Completion, HostCalls, Invocation};
 use millrace_wire::{Code, Result};
 use std::{
@@ -24,7 +24,7 @@ impl Runner for Nothing {
 }
 
 fn work(namespace: &Namespace) {
-    while drive(namespace, &mut Nothing, &AtomicBool::new(false), &mut |_, _, _, _| {}).unwrap() {}
+    while drive(namespace, &mut Nothing, &mut NoPeers, &AtomicBool::new(false), &mut |_, _, _, _| {}).unwrap() {}
 }
 
 fn created(dir: &Path) -> Namespace {
@@ -60,6 +60,7 @@ fn opened(namespace: &Namespace) -> u64 {
         reason: "a test".into(),
         accept_unknown: false,
         append_new: false,
+        across: Vec::new(),
     };
     let number = open(namespace, request).unwrap();
     work(namespace);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Union, overload
 
@@ -170,7 +170,9 @@ class Namespace(ABC):
         """The basis of `repair`: takes a request as JSON, and returns the state of the repair."""
 
     @abstractmethod
-    def repair_code(self, function: str, source: str, since: Optional[str], reason: str, append_new: bool) -> str:
+    def repair_code(
+        self, function: str, source: str, since: Optional[str], reason: str, append_new: bool, across: list[str]
+    ) -> str:
         """The basis of `repair`: replaces a function's code."""
 
     @abstractmethod
@@ -313,6 +315,7 @@ class Namespace(ABC):
         reason: str = "",
         accept_unknown: bool = False,
         append_new: bool = False,
+        across: Sequence[str] = (),
     ) -> Plan:
         """Plans other values for records of the past, or other code for a function's past runs.
 
@@ -320,11 +323,12 @@ class Namespace(ABC):
         None as a value takes the record away. `function` is `{name: source}`, with a file or a directory; it replays the
         runs from the event `since` on ("LOG@SEQNO" or an event's id), and is only taken where the namespace's files are.
         A run that leaves more records than before stops the repair, unless `append_new` has them appended to the end of
-        their logs. `plan.run()` replays, `apply()` makes it visible.
+        their logs. `across` has the addresses of namespaces that take part: those that received records of this one. They
+        switch together, or not at all. `plan.run()` replays, `apply()` makes it visible.
         """
         from millrace.repairs import plan
 
-        return plan(self, values, function, since, reason, accept_unknown, append_new)
+        return plan(self, values, function, since, reason, accept_unknown, append_new, list(across))
 
     def repairs(self) -> list[Repair]:
         """Every repair of the namespace, the oldest first."""

@@ -298,7 +298,8 @@ impl LocalNamespace {
     }
 
     /// Opens a repair that gives a function other code.
-    #[pyo3(signature = (function, source, since, reason, append_new))]
+    #[pyo3(signature = (function, source, since, reason, append_new, across))]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn repair_code(
         &self,
         py: Python<'_>,
@@ -307,17 +308,18 @@ impl LocalNamespace {
         since: Option<&str>,
         reason: String,
         append_new: bool,
+        across: Vec<String>,
     ) -> PyResult<String> {
         let function: Name = function.parse().or_raise(py)?;
         let since = since.map(|event| event.parse::<EventId>().or_raise(py)).transpose()?;
         let since = since.map_or(0, EventId::sequence);
-        let ask = Ask::Code(NewCode { function, source, since, reason, append_new });
+        let ask = Ask::Code(NewCode { function, source, since, reason, append_new, across });
         self.detached(py, |namespace| views::repair(namespace, ask))
     }
 
     /// Does what repairs wait for in this process, unless a host does it.
     fn repair_here(&self, py: Python<'_>) -> PyResult<()> {
-        self.detached(py, |namespace| match repairs::here(namespace, &mut |_, _, _, _| {}) {
+        self.detached(py, |namespace| match repairs::here(namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}) {
             Err(error) if error.code() == Code::HostHeld => Ok(()),
             done => done,
         })

@@ -385,7 +385,8 @@ impl RemoteNamespace {
         self.ask(py, |client| client.repair(request))
     }
 
-    #[pyo3(signature = (function, source, since, reason, append_new))]
+    #[pyo3(signature = (function, source, since, reason, append_new, across))]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn repair_code(
         &self,
         py: Python<'_>,
@@ -394,8 +395,9 @@ impl RemoteNamespace {
         since: Option<&str>,
         reason: &str,
         append_new: bool,
+        across: Vec<String>,
     ) -> PyResult<String> {
-        let _ = (source, since, reason, append_new);
+        let _ = (source, since, reason, append_new, across);
         let detail =
             format!("the new code of function '{}' was given to a namespace elsewhere", function.escape_debug());
         Err(refuse(py, Code::RepairCodeRemote, detail))

@@ -1,5 +1,6 @@
 //! The Rust clients against real hosts, also such as are killed meanwhile.
 
+mod repairs;
 mod uploads;
 
 use millrace_client::{

@@ -103,10 +103,14 @@ code from elsewhere.
 A run that appends fewer records than before leaves gaps. A run that appends more stops the repair; with --append-new, the additional \
 records are appended to the end of their logs when the repair is applied, and run the functions of these logs.
 
+Records may have gone to other namespaces, as messages of runs or through relays. With --with, such a namespace takes part: its host \
+corrects the records that it received, and replays the runs that used them. All namespaces switch with `millrace repair apply`, or none.
+
 The host replays the runs; if no host runs, this command does.
 
 Examples:
   millrace repair run raw/kitchen --values stale-day.csv --reason stuck-sensor
+  millrace repair run raw/kitchen --values stale-day.csv --with mr://cloud:7070/weather
   millrace repair run raw/kitchen --at 289..300 --void
   millrace repair run --function smooth=fixed/smooth.py --since raw/kitchen@289
   millrace repair run 7")]
@@ -131,7 +135,8 @@ Examples:
     Diff(RepairDiffArgs),
     /// Make a repair visible: its logs show the repaired records from now on
     #[command(after_help = "\
-All logs of the repair switch at once. Runs that used an old value and have not ended run again.
+All logs of the repair switch at once. Runs that used an old value and have not ended run again. Namespaces that take part switch \
+once all of them are prepared.
 
 Examples:
   millrace repair apply 7")]
@@ -184,6 +189,10 @@ pub struct RepairRunArgs {
     /// Append additional records to the end of their logs, instead of stopping
     #[arg(long)]
     pub append_new: bool,
+    /// Repair this namespace too, where records of this one have gone: an address, a context, or the directory of a namespace with a host;
+    /// may be repeated
+    #[arg(long, value_name = "NAMESPACE", add = ArgValueCompleter::new(complete::namespaces))]
+    pub with: Vec<PathBuf>,
     /// The reason, a text for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,

@@ -8,7 +8,7 @@ use crate::{
     show,
 };
 use millrace_client::credentials;
-use millrace_gateway::{Bound, Certificate, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions};
+use millrace_gateway::{Bound, Certificate, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions, reach};
 use millrace_node::{
     Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served,
     application::units,
@@ -137,8 +137,11 @@ impl Serving {
         let mut hosts = Vec::new();
         let mut served: Vec<Served> = Vec::new();
         for (name, namespace) in namespaces {
-            let options =
-                HostOptions { observer: Some(observers.runs.clone()), isolation: Some(Arc::clone(&isolation)) };
+            let options = HostOptions {
+                observer: Some(observers.runs.clone()),
+                isolation: Some(Arc::clone(&isolation)),
+                reach: Some(reach(ca.map(Path::to_owned))),
+            };
             let host = Host::start(namespace.clone(), options)?;
             let objects = host.objects().clone();
             hosts.push(host);

@@ -177,12 +177,40 @@ pub struct RepairDoc {
     pub counts: RepairCounts,
     /// Why it stopped: a code, and what was wrong.
     pub error: Option<(String, String)>,
+    /// The namespaces that take part.
+    pub across: Vec<MemberDoc>,
+    /// The repair of another namespace that it is a part of.
+    pub part_of: Option<PartOfDoc>,
+}
+
+/// A namespace that takes part in a repair.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberDoc {
+    pub address: String,
+    /// Why it does not answer: a code, and what is wrong.
+    pub error: Option<(String, String)>,
+    /// Whether it knows the outcome.
+    pub done: bool,
+}
+
+/// The repair of another namespace that a part belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PartOfDoc {
+    pub namespace: String,
+    pub repair: u64,
 }
 
 impl RepairDoc {
     /// Whether a host has something to do about it.
     pub fn is_moving(&self) -> bool {
-        matches!(&*self.phase, "open" | "running" | "applying")
+        matches!(&*self.phase, "open" | "running" | "applying" | "preparing" | "committing")
+    }
+
+    /// Whether it is decided, and a namespace that takes part does not know that yet.
+    pub fn has_news_for_others(&self) -> bool {
+        matches!(&*self.phase, "applied" | "abandoned") && self.across.iter().any(|member| !member.done)
     }
 }
 

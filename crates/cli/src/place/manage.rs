@@ -301,6 +301,11 @@ pub fn local_links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
     namespace.inspect(|namespace| Links::of(namespace).view())?.iter().map(link_doc).collect()
 }
 
+/// The links of a namespace of which this process sees the files as they are, and nothing more.
+pub fn viewed_links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
+    Links::of(namespace).view()?.iter().map(link_doc).collect()
+}
+
 fn definition_of(namespace: &Namespace, function: &Name) -> Result<Option<DefinitionDoc>> {
     let found = local::functions(namespace)?.into_iter().find(|there| there.name == **function);
     let found = found.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{function}'")))?;

@@ -15,6 +15,7 @@ mod manage;
 pub mod remote;
 mod target;
 
+pub use manage::viewed_links;
 pub use target::{Origin, Target, application_file};
 
 use crate::{args::Global, report::Outcome};

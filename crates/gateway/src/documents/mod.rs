@@ -126,6 +126,7 @@ enum Asked {
     Repairs,
     Repair(u64),
     Diff { repair: u64, log: Option<String>, after: u64 },
+    Sent { repair: u64, after: u64 },
 }
 
 impl Asked {
@@ -162,6 +163,9 @@ impl Asked {
                 log: query.take("log"),
                 after: query.number("after", 0, u64::MAX)?.unwrap_or(0),
             },
+            ["repairs", number, "sent"] => {
+                Asked::Sent { repair: repair_number(number)?, after: query.number("after", 0, u64::MAX)?.unwrap_or(0) }
+            }
             ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
             _ => return Err(unknown(path)),
         };
@@ -176,7 +180,15 @@ impl Asked {
 
     /// Whether it reads the journal, all of it or much.
     fn is_slow(&self) -> bool {
-        matches!(self, Asked::Runs(_) | Asked::Run(_) | Asked::Why(_) | Asked::Journal(_) | Asked::Diff { .. })
+        matches!(
+            self,
+            Asked::Runs(_)
+                | Asked::Run(_)
+                | Asked::Why(_)
+                | Asked::Journal(_)
+                | Asked::Diff { .. }
+                | Asked::Sent { .. }
+        )
     }
 
     fn answer(self, hosted: &Hosted, access: &Access, wanted: &Wanted) -> Gated<String> {
@@ -205,6 +217,9 @@ impl Asked {
             Asked::Journal(_) | Asked::Diff { .. } => {
                 access.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, access, namespace, wanted))
             }
+            // The initiator of a repair asks, which takes part with the right to give records other values.
+            Asked::Sent { .. } => access
+                .inspect_with(Right::Repair, of_namespace, |namespace| self.look(hosted, access, namespace, wanted)),
             _ => access.inspect(|namespace| self.look(hosted, access, namespace, wanted)),
         }
     }
@@ -235,6 +250,7 @@ impl Asked {
                 text(&serde_json::json!({ "repairs": repairs, "amendments": amendments }))
             }
             Asked::Repair(number) => text(&repairs::repair(namespace, number)?),
+            Asked::Sent { repair, after } => text(&repairs::sent_page(namespace, repair, after)?),
             Asked::Diff { repair, log, after } => text(&repairs::page(namespace, repair, log.as_deref(), after)?),
         }
     }

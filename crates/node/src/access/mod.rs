@@ -32,7 +32,7 @@ use limits::Limits;
 use millrace_access::{Caller, Resource, Right};
 use millrace_journal::{Durability, Log};
 use millrace_wire::{
-    Code, Error, EventId, Hlc, LogName, Name, NamespaceId, Result,
+    Address, Code, Error, EventId, Hlc, LogName, Name, NamespaceId, Result,
     protocol::{Deliver, Delivered, Link, Linked},
 };
 use std::{
@@ -279,6 +279,14 @@ impl Access {
             let namespace = self.namespace();
             if let Some((log, bytes)) = ask.amended() {
                 self.check_append(log, bytes, None)?;
+            }
+            if ask.is_of_initiator() || !ask.across().is_empty() {
+                // It changes whatever links bring from elsewhere, or has this host ask others for that.
+                self.check(Right::Repair, Resource::NAMESPACE)?;
+            }
+            if let Some(odd) = ask.across().iter().find(|address| !Address::claims(address)) {
+                let error = format!("'{}' is not the address of a namespace", odd.escape_debug());
+                return Err(Code::AddressInvalid.error(error));
             }
             match ask.number() {
                 Some(_) => self.check_repair(&ask)?,

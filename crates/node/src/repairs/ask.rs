@@ -1,8 +1,8 @@
 //! Requests about repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
 
 use super::{
-    Amendments, Change, CodeRequest, Correction, Phase, Repair, Request, Waiting, abandon, amend, ask_apply, ask_run,
-    changes, close, open, open_code, repair, undo,
+    Amendments, Change, CodeRequest, Correction, PartAsk, Phase, Repair, Request, Waiting, abandon, amend, ask_apply,
+    ask_run, changes, close, open, open_code, part, repair, undo,
 };
 use crate::{Namespace, Runtime};
 use millrace_dispatch::functions;
@@ -40,7 +40,10 @@ enum AskDoc {
         accept_unknown: bool,
         #[serde(default)]
         append_new: bool,
+        #[serde(default)]
+        across: Vec<String>,
     },
+    Part(PartAsk),
     Amend {
         log: LogName,
         corrections: Vec<CorrectionDoc>,
@@ -77,6 +80,8 @@ pub struct NewCode {
     pub reason: String,
     /// Whether records that runs leave beyond those that they had left are appended when the repair is applied.
     pub append_new: bool,
+    /// The addresses of the namespaces that take part.
+    pub across: Vec<String>,
 }
 
 /// The request.
@@ -86,6 +91,8 @@ pub enum Ask {
     Open(Request),
     /// Opens a repair that replaces a function's code. Only for callers with the namespace's files, because a host accepts no code for a repair.
     Code(NewCode),
+    /// What the initiator of a repair asks a namespace that takes part.
+    Part(Box<PartAsk>),
     /// Amends records, which become a repair by the policy of their log.
     Amend(Amendments),
     /// Resumes a stopped repair.
@@ -114,10 +121,11 @@ impl Ask {
             Ok(Correction { seqno: doc.seqno, value })
         };
         Ok(match ask {
-            AskDoc::Open { log, reason, corrections, accept_unknown, append_new } => {
+            AskDoc::Open { log, reason, corrections, accept_unknown, append_new, across } => {
                 let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
-                Ask::Open(Request { log, corrections, reason, accept_unknown, append_new })
+                Ask::Open(Request { log, corrections, reason, accept_unknown, append_new, across })
             }
+            AskDoc::Part(asked) => Ask::Part(Box::new(asked)),
             AskDoc::Amend { log, corrections } => {
                 let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
                 Ask::Amend(Amendments { log, corrections })
@@ -144,12 +152,17 @@ impl Ask {
                 let (accept_unknown, append_new) = (request.accept_unknown, request.append_new);
                 json!({
                     "do": "open", "log": log, "reason": reason, "corrections": corrections,
-                    "accept_unknown": accept_unknown, "append_new": append_new,
+                    "accept_unknown": accept_unknown, "append_new": append_new, "across": request.across,
                 })
             }
             Ask::Amend(amendments) => {
                 let corrections: Vec<Value> = amendments.corrections.iter().map(correction).collect();
                 json!({ "do": "amend", "log": &*amendments.log, "corrections": corrections })
+            }
+            Ask::Part(asked) => {
+                let mut asked = serde_json::to_value(asked).expect("names, numbers and text always make JSON");
+                asked["do"] = "part".into();
+                asked
             }
             Ask::Code(code) => {
                 let error = format!("the new code of function '{}' was given to a namespace elsewhere", code.function);
@@ -167,10 +180,24 @@ impl Ask {
     /// The repair that it names; none if it opens one, or amends.
     pub fn number(&self) -> Option<u64> {
         match self {
-            Ask::Open(_) | Ask::Amend(_) | Ask::Code(_) => None,
+            Ask::Open(_) | Ask::Amend(_) | Ask::Code(_) | Ask::Part(_) => None,
             Ask::Run(repair) | Ask::Apply(repair) | Ask::Rollback(repair, _) => Some(*repair),
             Ask::Abandon(repair) | Ask::Close(repair) => Some(*repair),
         }
+    }
+
+    /// The addresses of the namespaces that are to take part in the repair that it opens.
+    pub fn across(&self) -> &[String] {
+        match self {
+            Ask::Open(request) => &request.across,
+            Ask::Code(code) => &code.across,
+            _ => &[],
+        }
+    }
+
+    /// Whether another namespace asks it, which gives records of this one other values.
+    pub fn is_of_initiator(&self) -> bool {
+        matches!(self, Ask::Part(_))
     }
 
     /// The log whose records it amends, and the length of the longest new value: what a source may do.
@@ -184,7 +211,7 @@ impl Ask {
     pub fn corrected(&self, namespace: &Namespace) -> Result<Option<LogName>> {
         match self {
             Ask::Open(request) => Ok(Some(request.log.clone())),
-            Ask::Amend(_) | Ask::Code(_) => Ok(None),
+            Ask::Amend(_) | Ask::Code(_) | Ask::Part(_) => Ok(None),
             _ => Ok(repair(namespace, self.number().unwrap_or(0))?.log),
         }
     }
@@ -192,7 +219,7 @@ impl Ask {
     /// The function whose code it changes, or would change.
     pub fn function(&self, namespace: &Namespace) -> Result<Option<Name>> {
         match self {
-            Ask::Open(_) | Ask::Amend(_) => Ok(None),
+            Ask::Open(_) | Ask::Amend(_) | Ask::Part(_) => Ok(None),
             Ask::Code(code) => Ok(Some(code.function.clone())),
             _ => Ok(repair(namespace, self.number().unwrap_or(0))?.function),
         }
@@ -203,7 +230,8 @@ impl Ask {
         let mut logs: Vec<LogName> = self.corrected(namespace)?.into_iter().collect();
         let Some(number) = self.number() else { return Ok(logs) };
         changes(namespace, number, None, &mut |change| {
-            if !logs.contains(&change.log) {
+            // Outboxes are nobody's to read; their receivers agree to what changes.
+            if !logs.contains(&change.log) && !LogName::is_internal(&change.log) {
                 logs.push(change.log);
             }
             Ok(true)
@@ -217,6 +245,7 @@ impl Ask {
             Ask::Amend(amendments) => return amend(namespace, &amendments).map(Reported::Amended),
             Ask::Open(request) => open(namespace, request)?,
             Ask::Code(code) => replace(namespace, code)?,
+            Ask::Part(asked) => return part(namespace, *asked).map(|part| Reported::Repair(Box::new(part))),
             Ask::Run(number) => ask_run(namespace, number).map(|()| number)?,
             Ask::Apply(number) => ask_apply(namespace, number).map(|()| number)?,
             Ask::Rollback(number, reason) => take_back(namespace, number, reason)?,
@@ -239,7 +268,7 @@ pub enum Reported {
 
 /// Brings the new code of a function into the namespace, checks it, and opens the repair. Its number.
 fn replace(namespace: &Namespace, asked: NewCode) -> Result<u64> {
-    let NewCode { function: name, source, since, reason, append_new } = asked;
+    let NewCode { function: name, source, since, reason, append_new, across } = asked;
     // Until a repair names it, only this keeps the code from being removed.
     let _lock = functions::StoreLock::shared(namespace.dir())?;
     let catalog = namespace.journal().catalog()?;
@@ -250,7 +279,7 @@ fn replace(namespace: &Namespace, asked: NewCode) -> Result<u64> {
     let definition = Definition { application: old.application, removing: old.removing, ..new };
     // The check of the code has taken a while; what was deployed meanwhile is not replaced.
     let revision = function.revision();
-    open_code(namespace, CodeRequest { definition, revision, since, reason, append_new })
+    open_code(namespace, CodeRequest { definition, revision, since, reason, append_new, across })
 }
 
 /// Opens the repair that takes another one back, if the code that the function gets again is there. Its number.
@@ -289,7 +318,7 @@ fn with_bytes(mut object: Value, bytes: &[u8]) -> Value {
 
 /// Whether the caller has something to wait for.
 pub fn is_moving(repair: &Repair) -> bool {
-    matches!(repair.phase, Phase::Open | Phase::Running | Phase::Applying)
+    matches!(repair.phase, Phase::Open | Phase::Running | Phase::Applying | Phase::Preparing | Phase::Committing)
 }
 
 /// A page of a repair's changes.

@@ -6,11 +6,11 @@ pub use ask::{Ask, NewCode, Page, Reported, is_moving, page};
 use millrace_dispatch::{Again, Environment, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
 pub use millrace_repair::{
-    Amendments, Change, CodeRequest, Correction, Counts, Phase, Repair, Request, Verified, Waiting, abandon, amend,
-    amend_policy, amendments, ask_apply, ask_run, changes, close, declare_amendable, news, open, open_code, repair,
-    repairs, undo,
+    Amendments, Change, CodeRequest, Correction, Counts, Member, NoPeers, PartAsk, PartOf, Peers, Phase, Repair,
+    Request, SentPage, Verified, Waiting, abandon, amend, amend_policy, amendments, ask_apply, ask_run, changes, close,
+    declare_amendable, news, open, open_code, part, repair, repairs, sent_page, undo,
 };
-use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, take_due};
+use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, outcomes, take_due};
 use millrace_runtime::{Completion, HostCalls, Invocation};
 use millrace_wire::{Code, Result};
 use std::{
@@ -20,13 +20,16 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How long a look at a journal at rest waits for news.
 const LOOK: Duration = Duration::from_secs(10);
 /// How long to wait before trying again what failed.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// Makes what reaches the hosts of other namespaces.
+pub type Reach = Arc<dyn Fn(&Arc<AtomicBool>) -> Box<dyn Peers> + Send + Sync>;
 
 /// Runs the functions of a namespace again.
 struct Functions(Again);
@@ -54,10 +57,13 @@ pub(crate) struct Repairer {
 }
 
 impl Repairer {
-    pub fn start(namespace: Namespace, environment: Environment) -> Result<Self> {
+    pub fn start(namespace: Namespace, environment: Environment, reach: Option<Reach>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (of_thread, stop_there) = (namespace.clone(), stop.clone());
-        let run = move || look(&of_thread, &environment, &stop_there);
+        let run = move || {
+            let mut peers = reach.map_or_else(|| Box::new(NoPeers) as Box<dyn Peers>, |reach| reach(&stop_there));
+            look(&of_thread, &environment, &mut *peers, &stop_there);
+        };
         let thread = millrace_threads::spawn(thread::Builder::new().name("millrace-repairs".into()), run)
             .map_err(|error| Code::HostStart.error(format!("cannot start a thread: {error}")))?;
         Ok(Self { namespace, stop, thread: Some(thread) })
@@ -80,19 +86,28 @@ impl Drop for Repairer {
     }
 }
 
-fn look(namespace: &Namespace, environment: &Environment, stop: &AtomicBool) {
+fn look(namespace: &Namespace, environment: &Environment, peers: &mut dyn Peers, stop: &AtomicBool) {
     let (journal, mut seen, mut phases) = (namespace.journal(), None, HashMap::new());
     let mut attempts = Attempts::default();
+    // Whether some namespace does not know yet how a repair ended in which it took part.
+    let (mut has_news, mut told) = (true, None::<Instant>);
     note_phases(namespace, &mut phases);
     while !stop.load(Ordering::Acquire) {
         // A request wakes all waiters.
         let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
         match noted {
+            // The next repair may need those who do not know yet how the last one ended.
+            Ok(_) if has_news && told.is_none_or(|told| told.elapsed() >= PAUSE) => {
+                (has_news, told) = (outcomes(namespace, peers, stop).unwrap_or(true), Some(Instant::now()));
+            }
             // It only sleeps, unless amendments are due.
             Ok(noted) if seen == Some(noted) => match take_due(namespace, &mut attempts) {
                 Ok(Due::Taken) => {}
-                Ok(Due::In(time)) => drop(journal.wait_change(None, defined, wakes, LOOK.min(time))),
-                Ok(Due::Nothing) => drop(journal.wait_change(None, defined, wakes, LOOK)),
+                Ok(due) => {
+                    let most = if has_news { PAUSE } else { LOOK };
+                    let rest = if let Due::In(time) = due { time.min(most) } else { most };
+                    drop(journal.wait_change(None, defined, wakes, rest));
+                }
                 Err(error) => {
                     let (code, error) = (error.code().id(), error.detail());
                     tracing::warn!(target: "repairs", code, error, "amendments wait");
@@ -101,9 +116,9 @@ fn look(namespace: &Namespace, environment: &Environment, stop: &AtomicBool) {
             },
             Ok(noted) => {
                 let mut functions = Functions(Again::new(namespace, environment.clone()));
-                match drive(namespace, &mut functions, stop, &mut |_, _, _, _| {}) {
+                match drive(namespace, &mut functions, peers, stop, &mut |_, _, _, _| {}) {
                     Ok(true) => note_phases(namespace, &mut phases), // There may be more.
-                    Ok(false) => seen = Some(noted),
+                    Ok(false) => (seen, has_news, told) = (Some(noted), true, None),
                     Err(error) => {
                         tracing_of(&error);
                         thread::sleep(PAUSE);
@@ -139,14 +154,26 @@ pub fn verify(namespace: &Namespace, most: usize) -> Result<BTreeMap<String, Ver
 }
 
 /// Executes pending requests about repairs in this process, in place of a host; an error if a host runs. `progress` gets the repair, the
-/// step, how many runs were examined, and how many there are.
-pub fn here(namespace: &Namespace, progress: &mut dyn FnMut(u64, &Counts, usize, usize)) -> Result<()> {
+/// step, how many runs were examined, and how many there are. `peers` reaches the namespaces that take part; it waits as long as one of
+/// them does not answer.
+pub fn here(
+    namespace: &Namespace,
+    peers: &mut dyn Peers,
+    progress: &mut dyn FnMut(u64, &Counts, usize, usize),
+) -> Result<()> {
     let _lock = holder::lock(namespace.dir())?;
     let secrets: Arc<dyn millrace_dispatch::SecretStore> =
         Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
     let environment = Environment { isolation: None, secrets: Some(secrets), objects: None };
     let mut functions = Functions(Again::new(namespace, environment));
     let stop = AtomicBool::new(false);
-    while drive(namespace, &mut functions, &stop, progress)? {}
-    Ok(())
+    loop {
+        outcomes(namespace, peers, &stop)?;
+        match drive(namespace, &mut functions, peers, &stop, progress) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) if error.code() == Code::RepairPeer => thread::sleep(PAUSE),
+            Err(error) => return Err(error),
+        }
+    }
 }

@@ -2,18 +2,19 @@
 //!
 //! `MILLRACE_SEED=n` is the first seed (1), `MILLRACE_REPAIR_SEEDS=n` how many are played (150), `MILLRACE_REPAIR_SECONDS=n` for how long, instead.
 
+mod across;
 mod model;
 mod program;
 mod world;
 
 use millrace_namespace::{Definition, Namespace, definition::AmendPolicy};
 use millrace_repair::{
-    Amendments, Attempts, CodeRequest, Correction, DeadLetter, Due, Phase, Request, Runner, abandon, amend, ask_apply,
-    declare_amendable, drive, open, open_code, repair, repairs, take_due, undo,
+    Amendments, Attempts, CodeRequest, Correction, DeadLetter, Due, NoPeers, Phase, Request, Runner, abandon, amend,
+    ask_apply, declare_amendable, drive, open, open_code, repair, repairs, take_due, undo,
 };
 use millrace_runtime::{Completion, HostCalls, Invocation, Outcome};
 use millrace_wire::{Code, EventId, Result};
-use model::{Corrections, Logs, Model};
+use model::{Corrections, Logs, Model, Seeds};
 use program::{Io, Random, Step};
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,7 @@ struct Programs<'a> {
     stop: &'a AtomicBool,
 }
 
-struct OfCalls<'a>(&'a mut dyn HostCalls);
+struct OfCalls<'a>(&'a mut dyn HostCalls, String);
 
 fn name(log: usize) -> String {
     format!("log/{log}")
@@ -49,6 +50,11 @@ impl Io for OfCalls<'_> {
     fn append(&mut self, log: usize, value: u64) {
         assert_eq!(self.0.append(&name(log), value.to_string().as_bytes()), Ok(None));
     }
+
+    fn send(&mut self, log: usize, value: u64) {
+        let to = format!("{}/log/{log}", self.1);
+        assert_eq!(self.0.append(&to, value.to_string().as_bytes()), Ok(None));
+    }
 }
 
 impl Runner for Programs<'_> {
@@ -60,7 +66,9 @@ impl Runner for Programs<'_> {
     ) -> Result<Completion> {
         let steps: Vec<Step> = serde_json::from_str(&definition.spec.env["STEPS"]).unwrap();
         let input = std::str::from_utf8(of.payload).unwrap().parse().unwrap();
-        let well = program::run(&steps, input, &mut OfCalls(calls));
+        let to = definition.spec.rights.sends.first().map_or_else(String::new, ToString::to_string);
+        let to = to.trim_end_matches('/').to_owned();
+        let well = program::run(&steps, input, &mut OfCalls(calls, to));
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
             self.stop.store(true, Ordering::Release);
@@ -111,7 +119,7 @@ fn work(namespace: &Namespace, random: &mut Random) {
     loop {
         let stop = AtomicBool::new(false);
         let left = if random.below(3) == 0 { 1 + random.index(4) } else { usize::MAX };
-        match drive(namespace, &mut Programs { left, stop: &stop }, &stop, &mut |_, _, _, _| {}) {
+        match drive(namespace, &mut Programs { left, stop: &stop }, &mut NoPeers, &stop, &mut |_, _, _, _| {}) {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => assert_eq!(error.code(), Code::HostStopping, "{error}"),
@@ -167,14 +175,15 @@ impl Repaired {
         (!corrections.is_empty()).then_some(Repaired::Records(corrections))
     }
 
-    fn open(&self, world: &World, append_new: bool) -> u64 {
+    fn open(&self, world: &World, append_new: bool, across: Vec<String>) -> u64 {
         let (reason, namespace) = ("random".to_owned(), &world.namespace);
         match self {
             Repaired::Code(_, definition, _, since) => {
                 let (definition, since) = (Definition::clone(definition), *since);
                 let catalog = namespace.journal().catalog().unwrap();
                 let revision = catalog.function(&definition.spec.name).unwrap().revision();
-                open_code(namespace, CodeRequest { definition, revision, since, reason, append_new }).unwrap()
+                let request = CodeRequest { definition, revision, since, reason, append_new, across };
+                open_code(namespace, request).unwrap()
             }
             Repaired::Records(corrections) => {
                 let correction = |((_, seqno), value): (&(u32, u64), &Option<u64>)| Correction {
@@ -184,7 +193,8 @@ impl Repaired {
                 let (log, _) = *corrections.keys().next().unwrap();
                 let log = world.names[world.logs.iter().position(|id| *id == log).unwrap()].clone();
                 let corrections = corrections.iter().map(correction).collect();
-                open(namespace, Request { log, corrections, reason, accept_unknown: false, append_new }).unwrap()
+                let request = Request { log, corrections, reason, accept_unknown: false, append_new, across };
+                open(namespace, request).unwrap()
             }
         }
     }
@@ -223,7 +233,9 @@ fn expected(world: &World, repaired: Option<&Repaired>, append_new: bool, repair
         Some(Repaired::Records(corrections)) => (corrections, None),
         Some(Repaired::Code(function, _, steps, since)) => (&none, Some((*function, *since, &**steps))),
     };
-    let model = Model { logs: &world.logs, programs: &world.original, corrections, code, append_new, repair };
+    let (outbox, seeds) = (None, &Seeds::new());
+    let programs = &world.original;
+    let model = Model { logs: &world.logs, programs, corrections, code, append_new, repair, outbox, seeds };
     model.history(world.namespace.journal()).ok()
 }
 
@@ -244,7 +256,7 @@ fn play(seed: u64) -> bool {
     let (before, before_ids) = (logs(&world), ids(&world));
     let Some(repaired) = Repaired::random(&world, &before, random) else { return false };
     let amends = append_new && matches!(repaired, Repaired::Records(_)) && random.below(2) == 0;
-    let number = if amends { repaired.amend(&world, random) } else { repaired.open(&world, append_new) };
+    let number = if amends { repaired.amend(&world, random) } else { repaired.open(&world, append_new, Vec::new()) };
     if amends && random.below(2) == 0 {
         (0..random.index(30)).for_each(|_| world.step(random));
     }

@@ -3,6 +3,7 @@
 
 use crate::program::{self, Io, Step};
 use millrace_journal::{Entry, Journal, Kind, Origin, Position};
+use millrace_namespace::outbox::message;
 use millrace_wire::EventId;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -27,6 +28,11 @@ struct Fired {
     place: u32,
 }
 
+/// What is added to the number of a log of the other namespace: messages there have places of their own.
+pub const ELSEWHERE: u32 = 1 << 30;
+/// Records that change in the other namespace: by id, what they are.
+pub type Seeds = BTreeMap<EventId, Option<String>>;
+
 pub struct Model<'a> {
     /// Log ids, by number in programs.
     pub logs: &'a [u32],
@@ -39,6 +45,10 @@ pub struct Model<'a> {
     pub append_new: bool,
     /// The repair that makes this history: what others appended is void in it.
     pub repair: Option<u64>,
+    /// The outbox, if anything was sent.
+    pub outbox: Option<u32>,
+    /// What changes of what the other namespace has sent.
+    pub seeds: &'a Seeds,
 }
 
 /// Records for which runs had no place, until the repair appends them.
@@ -99,11 +109,23 @@ impl Io for View<'_> {
     fn append(&mut self, log: usize, value: u64) {
         self.own.push((self.logs[log], value));
     }
+
+    fn send(&mut self, log: usize, value: u64) {
+        self.own.push((ELSEWHERE + log as u32, value));
+    }
 }
 
 impl Model<'_> {
     /// The history up to the journal's end.
     pub fn history(&self, journal: &Journal) -> Result<Logs, Grows> {
+        let (logs, _, grows) = self.histories(journal);
+        if grows { Err(Grows) } else { Ok(logs) }
+    }
+
+    /// The same, what messages to the other namespace are, and whether a run would leave more than it had left.
+    pub fn histories(&self, journal: &Journal) -> (Logs, Seeds, bool) {
+        let mut grows = false;
+        let mut messages: HashMap<(u32, u64), EventId> = HashMap::new();
         let mut entries: Vec<Entry> = Vec::new();
         let mut scan = journal.scan(Position::default());
         while let Some(entry) = scan.next().unwrap() {
@@ -117,10 +139,18 @@ impl Model<'_> {
         let (mut ended, mut rest) = (HashSet::new(), Rest::default());
         for (at, entry) in entries.iter().enumerate() {
             match entry.kind {
+                Kind::Append if self.outbox == Some(entry.subject) => {
+                    let message = message::decode(&entry.payload).unwrap();
+                    let log: u32 = message.log.rsplit('/').next().unwrap().parse().unwrap();
+                    messages.insert((ELSEWHERE + log, entry.seqno), entry.id);
+                    let append = (ELSEWHERE + log, entry.seqno, entry.id.sequence());
+                    left.entry(entry.cause).or_default().push(append);
+                }
                 Kind::Append if !self.logs.contains(&entry.subject) => {}
                 Kind::Append if entry.claimed || entry.cause == EventId::NONE => {
                     let corrected = self.corrections.get(&(entry.subject, entry.seqno));
-                    let recorded = || Some(String::from_utf8(entry.payload.clone()).unwrap());
+                    let sent = || Some(String::from_utf8(entry.payload.clone()).unwrap());
+                    let recorded = || self.seeds.get(&entry.cause).cloned().unwrap_or_else(sent);
                     let value = corrected.map_or_else(recorded, |value| value.map(|value| value.to_string()));
                     let slot = Slot { value, sequence: entry.id.sequence(), claim: None };
                     slots.entry(entry.subject).or_default().insert(entry.seqno, slot);
@@ -174,9 +204,10 @@ impl Model<'_> {
                     let claim = fired.get(&entry.cause).map(|fired| (fired.claim, fired.place));
                     let over = place(&mut slots, places, new, claim);
                     if !over.is_empty() && !dead && !self.append_new {
-                        return Err(Grows);
+                        grows = true;
+                    } else {
+                        rest.0.extend(over);
                     }
-                    rest.0.extend(over);
                     // Who corrects what a run left means it so, whatever the run leaves now.
                     for ((log, seqno), value) in self.corrections {
                         if let Some(slot) = slots.get_mut(log).and_then(|log| log.get_mut(seqno)) {
@@ -188,7 +219,10 @@ impl Model<'_> {
             }
         }
         let values = |of: BTreeMap<u64, Slot>| of.into_iter().map(|(seqno, slot)| (seqno, slot.value)).collect();
-        Ok(slots.into_iter().map(|(log, of)| (log, values(of))).collect())
+        let mut logs: Logs = slots.into_iter().map(|(log, of)| (log, values(of))).collect();
+        let sent = logs.split_off(&ELSEWHERE);
+        let sent = sent.iter().flat_map(|(log, of)| of.iter().map(|(seqno, value)| ((*log, *seqno), value.clone())));
+        (logs, sent.map(|(slot, value)| (messages[&slot], value)).collect(), grows)
     }
 
     /// The log of dead letters: the last.

@@ -19,6 +19,10 @@ pub enum Step {
     Append(usize),
     /// Appends the number unless it is divisible by this.
     Unless(usize, u64),
+    /// Sends the number to this log of the other namespace.
+    Send(usize),
+    /// Sends the number unless it is divisible by this.
+    SendUnless(usize, u64),
     /// Fails if the number is divisible by this.
     Fail(u64),
 }
@@ -28,6 +32,7 @@ pub trait Io {
     fn latest(&mut self, log: usize) -> u64;
     fn get(&mut self, log: usize, seqno: u64) -> Option<u64>;
     fn append(&mut self, log: usize, value: u64);
+    fn send(&mut self, log: usize, value: u64);
 }
 
 fn mixed(number: u64, with: u64) -> u64 {
@@ -58,6 +63,12 @@ pub fn run(steps: &[Step], input: u64, io: &mut dyn Io) -> bool {
             Step::Unless(log, divisor) => {
                 if !number.is_multiple_of(divisor) {
                     io.append(log, number);
+                }
+            }
+            Step::Send(log) => io.send(log, number),
+            Step::SendUnless(log, divisor) => {
+                if !number.is_multiple_of(divisor) {
+                    io.send(log, number);
                 }
             }
             Step::Fail(divisor) => {

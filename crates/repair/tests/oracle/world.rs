@@ -7,6 +7,7 @@ use millrace_namespace::{
     AppendOptions, CreateOptions, Definition, Durability, FunctionSpec, Namespace, Runtime, View,
     admission::{Publish, Room, Stage},
     fence::{Used, Verdict},
+    outbox::NewMessage,
     runs::pending::pending,
 };
 use millrace_wire::{EventId, LogName};
@@ -30,6 +31,15 @@ pub struct World {
     pub sources: usize,
     claims: Vec<Claim>,
     attempts: HashMap<EventId, u32>,
+    /// The other namespace, and how many of its logs take messages, from which one on.
+    other: Option<Other>,
+}
+
+/// Where messages go.
+#[derive(Clone)]
+pub struct Other {
+    pub address: String,
+    pub logs: std::ops::Range<usize>,
 }
 
 /// Runs of one function that are in progress.
@@ -53,6 +63,8 @@ struct Claimed {
 #[derive(Default)]
 struct Did {
     appends: Vec<(usize, u64)>,
+    /// Which of the appends are messages.
+    sends: Vec<usize>,
     reads: Reads,
     used: Vec<Used>,
     depends: BTreeMap<u32, u64>,
@@ -60,6 +72,11 @@ struct Did {
 
 impl World {
     pub fn new(dir: &Path, random: &mut Random) -> World {
+        Self::beside(dir, random, None)
+    }
+
+    /// One whose functions send messages to another namespace.
+    pub fn beside(dir: &Path, random: &mut Random, other: Option<Other>) -> World {
         let options =
             CreateOptions { durability: Durability::Memory, segment_bytes: 1 << 20, ..CreateOptions::default() };
         let namespace = Namespace::create(dir, &options).unwrap();
@@ -71,8 +88,11 @@ impl World {
         let (mut programs, mut functions) = (HashMap::new(), Vec::new());
         for n in 0..2 + random.index(4) {
             let on = random.index(count - 1);
-            let steps = steps(random, on, count);
-            let definition = definition(n, &names[on], &steps);
+            let mut steps = steps(random, on, count);
+            if let Some(other) = other.as_ref().filter(|_| random.below(3) > 0) {
+                steps.extend(sends(random, other));
+            }
+            let definition = definition(n, &names[on], &steps, other.as_ref());
             let (name, attributes) = (definition.spec.name.clone(), definition.to_attributes());
             let committed = namespace.journal().commit(|tx| tx.define_function(&name, &attributes)).unwrap();
             programs.insert(committed.value.id(), steps);
@@ -80,15 +100,18 @@ impl World {
         }
         let (claims, attempts) = (Vec::new(), HashMap::new());
         let original = programs.clone();
-        World { namespace, logs, names, programs, original, functions, sources, claims, attempts }
+        World { namespace, logs, names, programs, original, functions, sources, claims, attempts, other }
     }
 
     /// Other code for one function: its id, its definition, and what that does.
     pub fn other_code(&self, random: &mut Random) -> (u32, Definition, Vec<Step>) {
         let n = random.index(self.functions.len());
         let (function, on) = self.functions[n];
-        let steps = steps(random, on, self.logs.len() - 1);
-        (function, definition(n, &self.names[on], &steps), steps)
+        let mut steps = steps(random, on, self.logs.len() - 1);
+        if let Some(other) = self.other.as_ref().filter(|_| random.below(2) == 0) {
+            steps.extend(sends(random, other));
+        }
+        (function, definition(n, &self.names[on], &steps, self.other.as_ref()), steps)
     }
 
     /// Does one thing that could happen.
@@ -106,6 +129,12 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// The id of the outbox, if anything was sent.
+    pub fn outbox(&self) -> Option<u32> {
+        let catalog = self.namespace.journal().catalog().unwrap();
+        catalog.logs().find(|log| log.name().starts_with("_outbox/")).map(Log::id)
     }
 
     /// Runs until nothing is pending.
@@ -191,10 +220,10 @@ impl World {
             results.push((std::mem::take(&mut seen.did), done));
         }
         drop(seen);
-        let logs = &self.logs;
+        let (logs, other) = (&self.logs, self.other.as_ref());
         let journal = self.namespace.journal();
         let committed = journal.commit(|tx| {
-            let publish = Publish::new(&self.namespace, tx);
+            let mut publish = Publish::new(&self.namespace, tx);
             let catalog = tx.catalog().clone();
             let mut newest: HashMap<u32, u64> = catalog.logs().map(|log| (log.id(), log.latest())).collect();
             let mut tainted = false;
@@ -212,6 +241,12 @@ impl World {
                 let well = did.appends.iter().map(|(log, value)| (*log, value.to_string()));
                 let appends: Vec<_> = if *done { well.collect() } else { dead.to_vec() };
                 for (ordinal, (log, value)) in appends.into_iter().enumerate() {
+                    if *done && did.sends.contains(&ordinal) {
+                        let to = format!("{}/log/{log}", other.unwrap().address).parse().unwrap();
+                        let (cause, ordinal, data) = (claimed.run.id, ordinal as u16, value.as_bytes());
+                        publish.send(tx, Room::Run, NewMessage { to: &to, function: None, data, cause, ordinal })?;
+                        continue;
+                    }
                     let log = catalog.log_by_id(logs[log]).unwrap();
                     let (cause, ending) = (claimed.run.id, Some(claim.function));
                     let stage = Stage { cause, ordinal: ordinal as u16, room: Room::Run, named: None, ending };
@@ -247,12 +282,23 @@ fn steps(random: &mut Random, on: usize, count: usize) -> Vec<Step> {
     steps
 }
 
-fn definition(n: usize, on: &LogName, steps: &[Step]) -> Definition {
+/// Messages that a function sends.
+fn sends(random: &mut Random, other: &Other) -> Vec<Step> {
+    let mut sends = Vec::new();
+    for _ in 0..1 + random.index(2) {
+        let to = other.logs.start + random.index(other.logs.len());
+        sends.push(if random.below(3) == 0 { Step::SendUnless(to, 2 + random.below(6)) } else { Step::Send(to) });
+    }
+    sends
+}
+
+fn definition(n: usize, on: &LogName, steps: &[Step], other: Option<&Other>) -> Definition {
     let mut spec = FunctionSpec::new(format!("f{n}").parse().unwrap(), Runtime::Process);
     spec.command = vec!["program".into()];
     spec.on = vec![on.clone()];
     (spec.ordered, spec.concurrency, spec.retries) = (false, 4, 0);
     spec.dead_letter = "dead".parse().unwrap();
+    spec.rights.sends = other.map(|other| other.address.parse().unwrap()).into_iter().collect();
     spec.env.insert("STEPS".into(), serde_json::to_string(steps).unwrap());
     Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false }
 }
@@ -287,7 +333,8 @@ impl Seen<'_> {
 impl Io for Seen<'_> {
     fn latest(&mut self, at: usize) -> u64 {
         let (log, base, others) = self.extent(at);
-        let own = self.did.appends.iter().filter(|(of, _)| *of == at).count() as u64;
+        let appends = self.did.appends.iter().enumerate().filter(|(n, _)| !self.did.sends.contains(n));
+        let own = appends.filter(|(_, (of, _))| *of == at).count() as u64;
         let newest = self.view.newest(&log, base).unwrap();
         let reported = if others > 0 { base + others } else { newest };
         self.note(&log, reported, What::Latest);
@@ -323,5 +370,10 @@ impl Io for Seen<'_> {
     fn append(&mut self, at: usize, value: u64) {
         self.did.appends.push((at, value));
         self.visible.push((self.run, at, value));
+    }
+
+    fn send(&mut self, at: usize, value: u64) {
+        self.did.sends.push(self.did.appends.len());
+        self.did.appends.push((at, value));
     }
 }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: How often it is asked how far a repair is, in seconds.
 _LOOK_S = 0.05
 #: In these phases there is something that a host does.
-_MOVING = ("open", "running", "applying")
+_MOVING = ("open", "running", "applying", "preparing", "committing")
 
 __all__ = ["Change", "Diff", "Plan", "Repair", "amend", "plan", "repairs"]
 
@@ -88,7 +88,8 @@ class Repair:
 
     @property
     def phase(self) -> str:
-        """`open`, `running`, `ready`, `stopped`, `applying`, `applied`, `rolled-back`, `abandoned` or `closed`."""
+        """`open`, `running`, `ready`, `stopped`, `applying`, `applied`, `rolled-back`, `abandoned` or `closed`; of a part
+        of another namespace's repair also `preparing`, `prepared` or `committing`."""
         return str(self._told["phase"])
 
     @property
@@ -122,6 +123,12 @@ class Repair:
         """Why it stopped, if it did: a code, and what was wrong."""
         told = self._told.get("error")
         return (told[0], told[1]) if told else None
+
+    @property
+    def across(self) -> dict[str, Optional[tuple[str, str]]]:
+        """The addresses of the namespaces that take part, each with what is wrong there: a code, and its details."""
+        told = self._told.get("across", [])
+        return {one["address"]: tuple(one["error"]) if one["error"] else None for one in told}
 
     def refresh(self) -> Repair:
         """Asks how far it is."""
@@ -207,6 +214,8 @@ class Plan:
     code: Optional[tuple[str, str, Optional[str]]]
     reason: str
     append_new: bool
+    #: The addresses of the namespaces that take part.
+    across: list[str]
 
     def run(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
         """Opens the repair and returns when all that depended on it is replayed. Nobody sees anything of it before
@@ -216,7 +225,7 @@ class Plan:
             told = self.namespace.ask_repair(json.dumps(self.request))
         else:
             function, source, since = self.code
-            told = self.namespace.repair_code(function, source, since, self.reason, self.append_new)
+            told = self.namespace.repair_code(function, source, since, self.reason, self.append_new, self.across)
         return Repair(self.namespace, json.loads(told))._wait(progress, timeout)
 
 
@@ -228,6 +237,7 @@ def plan(
     reason: str,
     accept_unknown: bool,
     append_new: bool,
+    across: list[str],
 ) -> Plan:
     """What `Namespace.repair` answers."""
     given = [one for one in (values, function) if one]
@@ -235,7 +245,7 @@ def plan(
         raise _native.error("MR7003", "a repair corrects the records of one log, or gives one function other code")
     if function:
         ((name, source),) = function.items()
-        return Plan(namespace, None, (name, str(source), _event(namespace, since)), reason, append_new)
+        return Plan(namespace, None, (name, str(source), _event(namespace, since)), reason, append_new, across)
     if since is not None:
         raise _native.error("MR7003", "`since` goes with `function`")
     assert values is not None
@@ -247,8 +257,9 @@ def plan(
         "corrections": [_correction(seqno, value) for seqno, value in _pairs(new)],
         "accept_unknown": accept_unknown,
         "append_new": append_new,
+        "across": across,
     }
-    return Plan(namespace, request, None, reason, append_new)
+    return Plan(namespace, request, None, reason, append_new, across)
 
 
 def amend(namespace: Namespace, log: str, values: Any) -> int:

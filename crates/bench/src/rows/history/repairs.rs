@@ -70,6 +70,7 @@ fn open(namespace: &Namespace, every: u64, round: u64) -> Outcome<u64> {
         reason: String::new(),
         accept_unknown: false,
         append_new: false,
+        across: Vec::new(),
     };
     match Ask::Open(request).ask(namespace)? {
         Reported::Repair(repair) => Ok(repair.repair),
@@ -80,7 +81,7 @@ fn open(namespace: &Namespace, every: u64, round: u64) -> Outcome<u64> {
 /// Does what repairs wait for; how long that takes, in seconds.
 fn work(namespace: &Namespace) -> Outcome<f64> {
     let start = Instant::now();
-    repairs::here(namespace, &mut |_, _, _, _| {})?;
+    repairs::here(namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {})?;
     Ok(start.elapsed().as_secs_f64())
 }
 

@@ -7,12 +7,13 @@ use super::{
 use crate::{
     args::{Global, PlanArgs},
     out::{Out, Style},
+    place::docs::LinkDoc,
     report::Outcome,
     show,
 };
 use millrace_causality::{Changes, Class, Discovery, Kept, Place, Reason, Rewritten, Table, discover};
 use millrace_journal::RECORD_MAX_BYTES;
-use millrace_node::{Code, Hlc, LogName, Result, application::units, repairs::Verified};
+use millrace_node::{Address, Code, Hlc, LogName, Result, application::units, repairs::Verified};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -86,6 +87,8 @@ struct Plan<'a> {
     unknown_readers: bool,
     /// By function: how many runs were replayed as they were, and how many left the same.
     verified: Option<BTreeMap<String, Verified>>,
+    /// By namespace: its links to others.
+    links: Vec<Vec<LinkDoc>>,
 }
 
 impl<'a> Plan<'a> {
@@ -102,6 +105,7 @@ impl<'a> Plan<'a> {
             from: None,
             unknown_readers: false,
             verified: None,
+            links: sources.sources.iter().map(super::sources::Source::links).collect(),
         })
     }
 
@@ -261,7 +265,7 @@ impl<'a> Plan<'a> {
         kept
     }
 
-    /// Logs of all namespaces with what of them changes: those of the user, and outboxes.
+    /// Logs of all namespaces with what of them changes: those of the user, and outboxes of peers that are not among the namespaces.
     fn logs(&self, of: impl Fn(&Discovery) -> &BTreeMap<u32, Rewritten>) -> [Vec<(String, Rewritten)>; 2] {
         let all = self.found.iter().enumerate().flat_map(|(at, found)| {
             of(found).iter().map(move |(log, rewritten)| (at, self.table(at).log_name(*log), *rewritten))
@@ -269,12 +273,53 @@ impl<'a> Plan<'a> {
         let (mut own, mut sent) = (Vec::new(), Vec::new());
         for (at, name, rewritten) in all {
             let name = name.unwrap_or("(removed log)");
-            match name.strip_prefix("_outbox/") {
-                Some(peer) => sent.push((format!("{}{peer}", self.prefix(at)), rewritten)),
-                None => own.push((format!("{}{name}", self.prefix(at)), rewritten)),
+            let Some(peer) = name.strip_prefix("_outbox/") else {
+                own.push((format!("{}{name}", self.prefix(at)), rewritten));
+                continue;
+            };
+            let link = self.links[at].iter().find(|link| link.kind == "outbox" && link.name == peer);
+            if !link.is_some_and(|link| self.is_among(link)) {
+                let to = link.map_or(peer, |link| &*link.to);
+                sent.push((format!("{}{to}", self.prefix(at)), rewritten));
             }
         }
         [own, sent]
+    }
+
+    /// Whether the namespace at the other end of a link is one of those that the plan is about.
+    fn is_among(&self, link: &LinkDoc) -> bool {
+        let tables = self.sources.history.tables().iter();
+        let mut ids = tables.map(|table| table.namespace().to_string());
+        link.peer.as_ref().is_some_and(|peer| ids.any(|id| id == *peer))
+    }
+
+    /// The relays of logs that change to namespaces that the plan is not about: the logs, and where the relays lead.
+    fn copies(&self) -> Vec<(String, String)> {
+        let mut copies = Vec::new();
+        for (at, found) in self.found.iter().enumerate() {
+            let corrected = self.corrected.as_ref().filter(|log| at == 0 && log.records > 0);
+            let changed: HashSet<&str> = found
+                .rewrites
+                .keys()
+                .filter_map(|log| self.table(at).log_name(*log))
+                .chain(corrected.map(|corrected| &*corrected.log))
+                .collect();
+            for link in self.links[at].iter().filter(|link| link.kind == "relay" && changed.contains(&*link.from)) {
+                if Address::claims(&link.to) && !self.is_among(link) {
+                    copies.push((format!("{}{}", self.prefix(at), link.from), link.to.clone()));
+                }
+            }
+        }
+        copies
+    }
+
+    /// The relays by which one namespace of the plan fetches from another: a repair does not follow them.
+    fn fetches(&self) -> Vec<String> {
+        let fetches = self.links.iter().enumerate().flat_map(|(at, links)| {
+            let of = links.iter().filter(|link| link.kind == "relay" && Address::claims(&link.from));
+            of.filter(move |link| self.is_among(link)).map(move |link| format!("{}{}", self.prefix(at), link.name))
+        });
+        fetches.collect()
     }
 
     fn prefix(&self, at: usize) -> String {
@@ -339,7 +384,7 @@ impl<'a> Plan<'a> {
     /// Whether the repair would stop at a run that cannot be replayed.
     fn stops(&self) -> bool {
         let [_, sent] = self.logs(|found| &found.rewrites);
-        !sent.is_empty() || self.kept().keys().any(|(at, ..)| *at == 0)
+        !sent.is_empty() || !self.kept().is_empty() || !self.fetches().is_empty()
     }
 
     fn is_complete(&self) -> bool {
@@ -347,8 +392,12 @@ impl<'a> Plan<'a> {
     }
 
     fn print(&self, out: &mut Out) -> Outcome {
-        let name = self.sources.names().swap_remove(0);
+        let mut names = self.sources.names();
+        let name = names.remove(0);
         out.line(out.styled(Style::Bold, &format!("Plan for namespace {name}. Nothing was changed.")))?;
+        if !names.is_empty() {
+            out.line(format!("  {:<11}{}", "with", names.join(", ")))?;
+        }
         let mut line = |word: &str, text: String| out.line(format!("  {word:<11}{text}"));
         if let Some(corrected) = &self.corrected {
             let Corrected { log, records, range, times, equal, .. } = corrected;
@@ -392,7 +441,18 @@ impl<'a> Plan<'a> {
         let mut word = "not sent";
         for (peer, messages) in &sent {
             let messages = show::count(messages.records, "message");
-            line(std::mem::take(&mut word), format!("{messages} to {peer}: the peer keeps what it received"))?;
+            line(std::mem::take(&mut word), format!("{messages} to {peer}, which does not take part: add --with"))?;
+        }
+        let mut word = "copies";
+        for (log, to) in self.copies() {
+            line(
+                std::mem::take(&mut word),
+                format!("{to} keeps the old records of {log}, unless it takes part: add --with"),
+            )?;
+        }
+        let mut word = "fetched";
+        for relay in self.fetches() {
+            line(std::mem::take(&mut word), format!("relay {relay}: a repair follows only relays that push"))?;
         }
         let mut word = "not run";
         for ((at, function, kept), count) in self.kept() {
@@ -403,7 +463,7 @@ impl<'a> Plan<'a> {
             )?;
         }
         if self.stops() {
-            line("stops", "`millrace repair run` stops at such a run or message (MR7011)".into())?;
+            line("stops", "`millrace repair run` stops at such a run, message or relay".into())?;
         }
         let mut word = "stale";
         let [own_stale, _] = self.logs(|found| &found.stale);
@@ -506,6 +566,9 @@ impl<'a> Plan<'a> {
             "replays": will.iter().map(group).collect::<Vec<Value>>(),
             "rewrites": logs(own, "log"),
             "not_sent": logs(sent, "peer"),
+            "copies": self.copies().into_iter().map(|(log, to)| json!({ "log": log, "to": to })).collect::<Vec<Value>>(),
+            "fetched": self.fetches(),
+            "participants": self.sources.names(),
             "not_run": kept.collect::<Vec<Value>>(),
             "stops": self.stops(),
             "stale": logs(own_stale, "log"),

@@ -9,23 +9,29 @@ use crate::{
     args::{Global, RepairCommand, RepairRunArgs, WithArgs},
     out::{Out, Style, Table},
     place::{
-        Place,
-        docs::{AmendmentsDoc, RepairDoc},
+        Place, Target,
+        docs::{AmendmentsDoc, MemberDoc, PartOfDoc, RepairDoc},
+        tidy,
     },
     report::Outcome,
     show,
 };
+use millrace_gateway::{SOCKET, reach};
 use millrace_node::{
     Code, Error, Hlc, Result,
     repairs::{self, Ask, Correction, NewCode, Request},
 };
 use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
 
 /// How often it is asked how far a repair is.
 const ASK_EVERY: Duration = Duration::from_millis(50);
+/// How long a command waits for namespaces that take part, once the repair is decided.
+const OUTCOME: Duration = Duration::from_secs(10);
 /// How often progress is printed.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
@@ -35,15 +41,15 @@ pub fn run(command: &RepairCommand, global: &Global, out: &mut Out) -> Outcome {
         RepairCommand::Plan(_) => Ok(()),
         RepairCommand::Run(args) => {
             let ask = of_run(args, global)?;
-            begin(&place, ask, out)
+            begin(&place, ask, global, out)
         }
         RepairCommand::Show(args) => tell(&place.repair(args.repair)?, out),
         RepairCommand::Ls => list(&place, out),
         RepairCommand::Diff(args) => super::diff::diff(&place, args, out),
-        RepairCommand::Apply(args) => begin(&place, Ask::Apply(args.repair), out),
-        RepairCommand::Rollback(args) => begin(&place, Ask::Rollback(args.repair, args.reason.clone()), out),
-        RepairCommand::Abandon(args) => begin(&place, Ask::Abandon(args.repair), out),
-        RepairCommand::Gc(args) => begin(&place, Ask::Close(args.repair), out),
+        RepairCommand::Apply(args) => begin(&place, Ask::Apply(args.repair), global, out),
+        RepairCommand::Rollback(args) => begin(&place, Ask::Rollback(args.repair, args.reason.clone()), global, out),
+        RepairCommand::Abandon(args) => begin(&place, Ask::Abandon(args.repair), global, out),
+        RepairCommand::Gc(args) => begin(&place, Ask::Close(args.repair), global, out),
     }
 }
 
@@ -54,8 +60,10 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
     let log = args.log.as_deref().unwrap_or_default();
     if args.at.is_none() && args.values.is_none() {
         let invalid = || Code::CorrectionInvalid.error("give --values, or --at with --void, or the number of a repair");
-        if args.append_new {
-            return Err(Code::CorrectionInvalid.error("--append-new can be given only when a repair is opened"));
+        if args.append_new || !args.with.is_empty() {
+            return Err(
+                Code::CorrectionInvalid.error("--append-new and --with can be given only when a repair is opened")
+            );
         }
         return Ok(Ask::Run(log.parse().map_err(|_| invalid())?));
     }
@@ -66,7 +74,24 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
     let corrections = read.into_iter().map(|(seqno, value)| Correction { seqno, value }).collect();
     let (log, reason) = (log.parse()?, args.reason.clone());
     let (accept_unknown, append_new) = (args.accept_unknown, args.append_new);
-    Ok(Ask::Open(Request { log, corrections, reason, accept_unknown, append_new }))
+    let across = across(args, global)?;
+    Ok(Ask::Open(Request { log, corrections, reason, accept_unknown, append_new, across }))
+}
+
+/// The addresses of the namespaces that take part.
+fn across(args: &RepairRunArgs, global: &Global) -> Result<Vec<String>> {
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    let address = |named: &PathBuf| match Target::named(named, global)? {
+        Target::Peer(peer, _) => Ok(peer.to_string()),
+        Target::Socket(path) => Ok(format!("unix:{}", absolute(path).display())),
+        Target::Directory(dir) => {
+            // Its host is found by its socket.
+            let remote = Place::at(&Target::Directory(dir.clone()))?;
+            remote.connect()?;
+            Ok(format!("unix:{}", absolute(tidy(dir)).join(SOCKET).display()))
+        }
+    };
+    args.with.iter().map(address).collect()
 }
 
 /// Other code for a function, given as `NAME=SOURCE`.
@@ -82,13 +107,14 @@ fn of_code(args: &RepairRunArgs, function: &str, global: &Global) -> Result<Ask>
     };
     let (function, source) = (name.parse()?, source.into());
     let (reason, append_new) = (args.reason.clone(), args.append_new);
-    Ok(Ask::Code(NewCode { function, source, since, reason, append_new }))
+    let across = across(args, global)?;
+    Ok(Ask::Code(NewCode { function, source, since, reason, append_new, across }))
 }
 
 /// Makes a request, waits until it is done, and prints the result.
-fn begin(place: &Place, ask: Ask, out: &mut Out) -> Outcome {
+fn begin(place: &Place, ask: Ask, global: &Global, out: &mut Out) -> Outcome {
     let asked = place.ask_repair(ask)?;
-    let done = if asked.is_moving() { wait(place, &asked)? } else { asked };
+    let done = if asked.is_moving() || asked.has_news_for_others() { wait(place, &asked, global)? } else { asked };
     tell(&done, out)?;
     match &done.error {
         Some((code, detail)) if done.phase == "stopped" => Err(stopped(code, detail).into()),
@@ -103,13 +129,15 @@ fn stopped(code: &str, detail: &str) -> Error {
     }
 }
 
-fn wait(place: &Place, asked: &RepairDoc) -> Result<RepairDoc> {
+fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> {
     let number = asked.repair;
     if let Place::Local(namespace) = place
         && namespace.host()?.is_none()
     {
         let mut reported = Instant::now();
-        let done = repairs::here(namespace, &mut |_, counts, at, of| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut peers = reach(global.ca.clone())(&stop);
+        let done = repairs::here(namespace, &mut *peers, &mut |_, counts, at, of| {
             if reported.elapsed() >= TELL_EVERY {
                 reported = Instant::now();
                 eprintln!("repair {number}: {} replayed, {at} of {of} examined", show::count(counts.replayed, "run"));
@@ -121,15 +149,20 @@ fn wait(place: &Place, asked: &RepairDoc) -> Result<RepairDoc> {
             done => done?,
         }
     }
-    let mut reported = Instant::now();
+    let (mut reported, mut decided) = (Instant::now(), None);
     loop {
         let now = place.repair(number)?;
-        if !now.is_moving() {
+        // It is decided, and a namespace that does not answer learns it when it is back.
+        let waits_on = |decided: Instant| now.has_news_for_others() && decided.elapsed() < OUTCOME;
+        if !now.is_moving() && !waits_on(*decided.get_or_insert_with(Instant::now)) {
             return Ok(now);
         }
         if reported.elapsed() >= TELL_EVERY {
             reported = Instant::now();
-            eprintln!("repair {number} is {}", now.phase);
+            let missing = now.across.iter().find_map(|member| Some((&member.address, member.error.as_ref()?)));
+            let missing =
+                missing.map_or(String::new(), |(address, (code, error))| format!(": {address}: {error} [{code}]"));
+            eprintln!("repair {number} is {}{missing}", now.phase);
         }
         thread::sleep(ASK_EVERY);
     }
@@ -143,7 +176,7 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         (_, Some(undone), _) => format!("undoes repair {undone}"),
         (Some(log), None, _) => format!("corrects {} of '{log}'", show::count(repair.records, "record")),
         (None, None, Some(function)) => format!("replaces the code of function '{function}'"),
-        (None, None, None) => String::new(),
+        (None, None, None) => "corrects what other namespaces sent".into(),
     };
     let style = if repair.phase == "stopped" { Style::Bad } else { Style::Bold };
     let phase = out.styled(style, &repair.phase);
@@ -167,6 +200,17 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         }
     }
     let number = repair.repair;
+    for MemberDoc { address, error, done } in &repair.across {
+        let state = match error {
+            Some((code, error)) => format!("; waits: {error} [{code}]"),
+            None if !*done && repair.has_news_for_others() => "; does not know the outcome yet".into(),
+            None => String::new(),
+        };
+        out.line(format!("  with       {address}{state}"))?;
+    }
+    if let Some(PartOfDoc { namespace, repair }) = &repair.part_of {
+        return Ok(out.line(format!("  part of    repair {repair} of namespace {namespace}, which decides"))?);
+    }
     let next = match &*repair.phase {
         "open" | "stopped" => Some(format!("millrace repair run {number}   or   millrace repair abandon {number}")),
         "ready" => Some(format!("millrace repair diff {number}   then   millrace repair apply {number}")),
@@ -191,9 +235,10 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
     }
     let mut table = Table::new(&["repair>", "phase", "begun", "log", "records>", "runs>", "replaces>", "reason"]);
     for repair in repairs {
-        let log = match repair.undo {
-            Some(undone) => format!("(undoes {undone})"),
-            None => repair.log.or(repair.function.map(|name| format!("(function {name})"))).unwrap_or_default(),
+        let log = match (repair.undo, &repair.part_of) {
+            (Some(undone), _) => format!("(undoes {undone})"),
+            (None, Some(of)) => format!("(part of {} of {})", of.repair, of.namespace),
+            (None, None) => repair.log.or(repair.function.map(|name| format!("(function {name})"))).unwrap_or_default(),
         };
         let counts = repair.counts;
         table.row(vec![

@@ -2,7 +2,7 @@
 
 use crate::{
     args::{Global, WithArgs},
-    place::{Place, Target, entries::Start, tidy},
+    place::{Place, Target, docs::LinkDoc, entries::Start, tidy, viewed_links},
     show,
 };
 use millrace_causality::{Builder, Event, Extent, History, Place as Spot, Table, Violation};
@@ -349,6 +349,15 @@ impl Source {
                 Ok(facts.collect())
             }
         }
+    }
+
+    /// Its links to other namespaces, as far as they are known: the copy of a broken machine may not tell.
+    pub fn links(&self) -> Vec<LinkDoc> {
+        let links = match &self.inner {
+            Inner::Files(namespace) => viewed_links(namespace),
+            Inner::Host(place, _) => place.links(),
+        };
+        links.unwrap_or_default()
     }
 
     /// How many bytes the journal has from a position on; only of files.
