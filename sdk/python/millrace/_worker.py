@@ -330,6 +330,11 @@ class Record(metaclass=abc.ABCMeta):
         self.seqno = seqno
         self.data = data
 
+    @property
+    def topic(self) -> Optional[str]:
+        """The topic that it was published to, if the function runs for a topic; None for the record of a log."""
+        return self.log.split("/", 2)[2] if self.log.startswith("_topic/") else None
+
     def text(self) -> str:
         """The record as UTF-8 text."""
         return self.data.decode()

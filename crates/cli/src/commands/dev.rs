@@ -5,6 +5,7 @@ use super::{
     live::Live,
     serve::on_signals,
     serving::Serving,
+    up::topics::need_host,
 };
 use crate::{
     args::{ClusterArgs, DevArgs, Global},
@@ -175,6 +176,9 @@ impl Dev {
 
     /// Applies the application; functions that the file no longer names go with their pending runs.
     fn apply(&self, reloading: bool, out: &mut Out) -> Outcome {
+        if self.application.has_topics() {
+            return Err(need_host(&self.application, "`millrace dev` does not apply topics").into());
+        }
         super::up::each_step(out, |progress| {
             Changes::of(&self.application).taking_over(true).apply(&self.opened, true, &mut |reported| match reported {
                 // After a save only what changed is news.
