@@ -100,8 +100,9 @@ pub const TOPIC: &[Key] = &[
     key(
         "fed_by",
         "list of logs",
-        "`[]`",
-        "Logs of this file whose records are published to the topic, each once and in order. Functions publish in this way.",
+        "none",
+        "Logs of this file whose records are published to the topic, each once and in order. Functions publish in this way. \
+         Without it, `up` changes no feeds of the topic.",
     ),
 ];
 

@@ -19,8 +19,8 @@ pub struct TopicDeclaration {
     pub durability: &'static str,
     /// The group that has it; none for the first.
     pub group: Option<Name>,
-    /// Logs of the file whose records are published to it.
-    pub fed_by: Vec<LogName>,
+    /// The logs of this host whose records are published to it; none if the file leaves that open.
+    pub fed_by: Option<Vec<LogName>>,
 }
 
 /// A topic's name, which is one of a log that does not belong to the runtime.
@@ -61,8 +61,10 @@ fn read_topic(
     let words = [("quorum", "quorum"), ("leader", "leader")];
     let durability = section.word("durability", &words, problems).map_or("quorum", |placed| placed.value);
     let group = section.parsed::<Name>("group", problems).map(|placed| placed.value);
-    let mut fed_by: Vec<LogName> = Vec::new();
-    for text in section.texts("fed_by", problems).map(|list| list.value).unwrap_or_default() {
+    let listed = section.texts("fed_by", problems).map(|list| list.value);
+    let mut fed_by: Option<Vec<LogName>> = listed.is_some().then(Vec::new);
+    for text in listed.unwrap_or_default() {
+        let fed_by = fed_by.get_or_insert_default();
         match parse::<LogName>(text.value) {
             Ok(log) if fed_by.contains(&log) => {
                 problems.add(text.span, format!("fed_by in {}: '{log}' is listed twice", section.label()));

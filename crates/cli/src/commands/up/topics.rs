@@ -102,14 +102,14 @@ impl<'a> Topics<'a> {
         (wanted.collect(), are)
     }
 
-    /// Likewise the feeds of its topics: topics and logs.
+    /// Likewise the feeds of the topics of which the file says what feeds them: topics and logs.
     fn feeds(&self, there: &There) -> (BTreeSet<Pair>, BTreeSet<Pair>) {
         let topics = &self.application.topics;
-        let wanted = topics
-            .iter()
-            .flat_map(|topic| topic.fed_by.iter().map(|log| (topic.name.to_string(), log.to_string())));
+        let wanted = topics.iter().flat_map(|topic| {
+            topic.fed_by.iter().flatten().map(|log| (topic.name.to_string(), log.to_string()))
+        });
         let mut are = there.pairs("feeds", "log");
-        are.retain(|(topic, _)| topics.iter().any(|declared| *declared.name == **topic));
+        are.retain(|(topic, _)| topics.iter().any(|declared| declared.fed_by.is_some() && *declared.name == **topic));
         (wanted.collect(), are)
     }
 
