@@ -1,14 +1,12 @@
 //! Three hosts, and what the rows ask of them.
 
-use crate::{
-    Context, Outcome,
-    rows::{host::program, namespace_with_logs},
-};
+use crate::{Context, Outcome, rows::host::program};
 use millrace_client::{
     Options, Place,
     blocking::{Client, Socket},
 };
-use millrace_journal::Durability;
+use millrace_journal::{CreateOptions, Durability};
+use millrace_node::Namespace;
 use millrace_wire::{
     Code, EventId,
     protocol::{Failure, Message, PublishTopic, Seqno},
@@ -53,7 +51,9 @@ impl Cluster {
         let mut cluster = Self { program: program(context)?, sites: Vec::new(), dir: context.fresh()? };
         for number in 0..HOSTS {
             let dir = cluster.dir.path().join(number.to_string());
-            drop(namespace_with_logs(&dir, Durability::Disk, &[("out", 1 << 20)])?);
+            let options =
+                CreateOptions { retain_bytes: 256 << 20, durability: Durability::Disk, ..CreateOptions::default() };
+            Namespace::create(&dir, &options)?.create_log(&"out".parse()?, 1 << 20)?;
             // Nobody else on this machine asks for it meanwhile.
             let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
             cluster.sites.push(Site { dir, port, child: None });

@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, HOSTS};
 use crate::{Context, Outcome, measure::Repeated, rows::Measured};
+use serde_json::Value;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -25,17 +26,8 @@ pub fn groups(context: &Context) -> Outcome<Measured> {
     cluster.await_that("all groups rest", |cluster| {
         let mut resting = 0;
         for host in 0..HOSTS {
-            let mut after = None::<String>;
-            loop {
-                let path = after.as_ref().map_or("groups".to_owned(), |after| format!("groups?after={after}"));
-                let page: serde_json::Value = serde_json::from_str(&cluster.client(host)?.show(&path)?)?;
-                let groups = page["groups"].as_array().ok_or("no groups")?;
-                resting += groups.iter().filter(|group| group["role"] == "leader" && group["resting"] == true).count();
-                match page["next"].as_str() {
-                    Some(next) => after = Some(next.to_owned()),
-                    None => break,
-                }
-            }
+            let all: Vec<Value> = serde_json::from_str(&cluster.client(host)?.show("cluster/groups")?)?;
+            resting += all.iter().filter(|group| group["role"] == "leader" && group["resting"] == true).count();
         }
         thread::sleep(Duration::from_millis(200));
         Ok(resting >= count)
