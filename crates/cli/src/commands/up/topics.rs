@@ -53,19 +53,16 @@ impl<'a> Topics<'a> {
         application.has_topics().then_some(Self { remote, application })
     }
 
-    /// What is there. Of each topic that the application names, the host knows everything afterwards.
+    /// What is there, as of now.
     fn there(&self) -> Result<There> {
-        let list = topics(self.remote)?;
-        let names = |topic: &str| self.named().any(|name| name == topic);
-        let strange = list.iter().filter(|topic| topic["latest"].is_null());
-        let mut followed = false;
-        for topic in strange.filter_map(|topic| topic["topic"].as_str()).filter(|topic| names(topic)) {
-            // The host follows the group of a topic that it was asked for.
-            self.remote.client().latest_topic(topic, 0, 0)?;
-            followed = true;
+        // A host follows the group of a topic that it was asked for, and knows all that was agreed on before it answers.
+        for topic in self.named().collect::<BTreeSet<_>>() {
+            match self.remote.client().latest_topic(topic, 0, 0) {
+                Err(error) if error.code() != Code::TopicNotFound => return Err(error),
+                _ => {}
+            }
         }
-        let topics = if followed { topics(self.remote)? } else { list };
-        Ok(There { topics, own: own_id(self.remote)? })
+        Ok(There { topics: topics(self.remote)?, own: own_id(self.remote)? })
     }
 
     /// The topics that the application declares, and those that its functions run for.
