@@ -355,7 +355,8 @@ class Namespace(ABC):
     def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:
         """Deploys a function that `@millrace.function` decorates; `settings` go before what the decorator says.
 
-        Its code is the file that it stands in, or the directory `source`. It runs when a host does: `millrace serve`.
+        Its code is the file that it stands in, or the directory `source`. It runs when a host does: `millrace serve`. For the topics that
+        `on` names as `topic:NAME` it runs from now on, until `Topic.unsubscribe`.
         """
         from millrace._deploy import deploy
 

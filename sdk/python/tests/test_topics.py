@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import signal
 import socket
@@ -21,6 +22,7 @@ R = TypeVar("R")
 PATIENCE_S = 120
 KEEP = """import millrace
 
+@millrace.function(on="topic:env/raw")
 def keep(record, ctx):
     assert record.topic == "env/raw", record.log
     ctx.append("kept", record.data)
@@ -148,15 +150,20 @@ def test_a_topic_is_a_sequence_of_values_through_every_host(sites: list[Site]) -
         a.topic("values")
 
 
-def test_a_function_runs_for_a_topic_through_the_files_and_their_host(sites: list[Site], tmp_path: Path) -> None:
-    (tmp_path / "keep.py").write_text(KEEP)
+def test_a_function_runs_for_a_topic_through_the_files_and_their_host(
+    sites: list[Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keep_topic.py").write_text(KEEP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    keep = importlib.import_module("keep_topic").keep
     with millrace.open(sites[2].directory) as ns, millrace.open(sites[0].address) as other:
-        sites[2].run("log", "create", "kept")
-        code = ("function", "deploy", "keep", "--runtime", "python", "--code", str(tmp_path / "keep.py"))
-        sites[2].run(*code, "--handler", "keep:keep")
+        ns.create_log("kept")
+        with pytest.raises(millrace.NotFound):
+            ns.deploy(keep)
+        assert ns.functions() == []
         ns.create_topic("env/raw")
+        ns.deploy(keep)
         topic = ns.topic("env/raw")
-        topic.subscribe("keep")
         for n in range(5):
             other.topic("env/raw").publish(b"%d" % n)
         assert ns.get("kept", 5, wait=PATIENCE_S).data == b"4"
