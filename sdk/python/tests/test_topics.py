@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import json
 import signal
@@ -29,7 +30,7 @@ def keep(record, ctx):
 """
 
 
-def eventually(what: str, attempt: Callable[[], R]) -> R:
+def eventually(what: str, attempt: Callable[[], Optional[R]]) -> R:
     """What an attempt returns once it returns something; `Unavailable` counts as nothing."""
     until = time.monotonic() + PATIENCE_S
     while True:
@@ -204,7 +205,7 @@ def test_a_tail_resumes_while_the_leader_is_killed(sites: list[Site]) -> None:
             if n == 5:
                 leader.kill()
             data = b"%d" % n
-            eventually("it is acknowledged", lambda: topic.publish(data, key=f"tailed {n}"))
+            eventually("it is acknowledged", functools.partial(topic.publish, data, key=f"tailed {n}"))
         thread.join(PATIENCE_S)
         assert seen == [b"%d" % n for n in range(20)]
         tail = reader._hosted().tail("tailed", 3)
