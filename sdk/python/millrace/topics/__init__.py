@@ -215,6 +215,8 @@ class Topics:
     ) -> TopicRecords:
         """The records from `start` on, and then each that comes."""
         first = self.latest(log) + 1 if start is None else start
+        if first < 1:
+            raise _native.error("MR1003", f"{first} is not the index of a record")
         return TopicRecords(self.calls, log, first, None, timeout)
 
     def all(self) -> list[TopicStat]:
