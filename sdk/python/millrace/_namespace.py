@@ -303,7 +303,9 @@ class Namespace(ABC):
             raise _native.error("MR6106", f"the namespace '{self.address}' is closed")
         topics: Optional[Topics] = getattr(self, "_topics", None)
         if topics is None:
-            topics = self._topics = Topics(self.address, self.topic_calls())
+            topics = Topics(self.address, self.topic_calls())
+            # The subclasses have the slot.
+            object.__setattr__(self, "_topics", topics)
         return topics
 
     def _leave(self) -> None:
