@@ -46,8 +46,8 @@ class Subscription:
     function: str
     #: The id of the host that runs it.
     host: str
-    #: Records that left the topic before the host could run the function for them; None on other hosts.
-    missed: Optional[int] = None
+    #: Records that left the topic before the host could run the function for them; known only on its own host.
+    missed: int = 0
     #: Why it does not proceed, if it does not; only on its own host.
     trouble: Optional[str] = None
 
@@ -90,7 +90,7 @@ def _stat(told: dict[str, Any]) -> TopicStat:
     if told.get("latest") is None:
         return TopicStat(told["topic"], told["group"], False)
     subscriptions = (
-        Subscription(one["function"], one["host"], one.get("missed"), one.get("trouble"))
+        Subscription(one["function"], one["host"], one.get("missed") or 0, one.get("trouble"))
         for one in told["subscriptions"]
     )
     feeds = (Feed(one["log"], one["host"], one["published"], one.get("trouble")) for one in told["feeds"])
