@@ -60,21 +60,14 @@ def draw(
         origin = min(moments[0] for moments in times.values())
         for host, begin, end in kills:
             growth.axvspan(begin - origin, end - origin, color=AWAY, linewidth=0)
-            growth.text(
-                (begin + end) / 2 - origin,
-                max(map(len, times.values())) * 0.02,
-                f"{host}, the leader,\nis killed",
-                ha="center",
-                va="bottom",
-                rotation=90,
-                color=QUIET,
-            )
+            top = max(map(len, times.values())) * 1.06
+            growth.text(begin - origin, top, f" {host} is killed", rotation=90, ha="right", va="top", color=QUIET)
         for topic, moments in times.items():
             xs = sorted(moment - origin for moment in moments)
             growth.step(xs, range(1, len(xs) + 1), where="post", color=COLOURS[topic], linewidth=1.6, label=topic)
         growth.set_ylabel("records in the topic")
         growth.set_xlabel("seconds since the first record")
-        growth.legend(frameon=False, loc="lower right", ncols=2)
+        growth.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=6)
         figure.savefig(path, dpi=160)
         plt.close(figure)
     return path
