@@ -246,6 +246,10 @@ mod tests {
             assert!(page.contains(&row), "docs/reference/millrace-toml.md lacks this row:\n{row}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, NAMESPACE.len() + LOG.len() + TOPIC.len() + FUNCTION.len(), "a row documents a key that does not exist");
+        assert_eq!(
+            rows,
+            NAMESPACE.len() + LOG.len() + TOPIC.len() + FUNCTION.len(),
+            "a row documents a key that does not exist"
+        );
     }
 }

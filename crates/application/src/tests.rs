@@ -379,7 +379,8 @@ on = ["out/cpu", "topic:cpu_raw", "topic:elsewhere"]
     let [raw, cpu] = &application.topics[..] else { panic!("{:?}", application.topics) };
     assert_eq!((&*raw.name, raw.history, raw.durability, raw.group.as_deref()), ("cpu_raw", 10_000, "quorum", None));
     assert_eq!((&*cpu.name, cpu.history, cpu.durability), ("farm/cpu", HISTORY_ALL, "leader"));
-    let fed_by = |topic: &TopicDeclaration| topic.fed_by.as_ref().map(|logs| logs.iter().map(|log| log.to_string()).collect());
+    let fed_by =
+        |topic: &TopicDeclaration| topic.fed_by.as_ref().map(|logs| logs.iter().map(|log| log.to_string()).collect());
     assert_eq!((cpu.group.as_deref(), fed_by(cpu)), (Some("farm"), Some(vec!["out/cpu".to_owned()])));
     assert_eq!(fed_by(raw), None);
     let [function] = &application.functions[..] else { panic!("{:?}", application.functions) };

@@ -64,7 +64,7 @@ fn each_group_has_a_leader_and_topics_of_its_own() {
     sites[next].die();
     let others: Vec<usize> = (0..3).filter(|at| *at != next).collect();
     for topic in ["farm/raw", "lab/raw", "plain"] {
-        publish(&sites[others[0]], topic, "without it");
+        sites[others[0]].publish_to(topic, "without it");
         assert_eq!(records(&sites[others[1]], topic).last().map(String::as_str), Some("without it"));
     }
     sites[next].live(None);

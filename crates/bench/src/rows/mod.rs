@@ -196,7 +196,12 @@ pub const ALL: &[Spec] = &[
         unit: "µs",
         run: topics::function_lag,
     },
-    Spec { id: "topic.get", what: "get 1 KiB of a topic through any of three hosts, p50", unit: "µs", run: topics::get },
+    Spec {
+        id: "topic.get",
+        what: "get 1 KiB of a topic through any of three hosts, p50",
+        unit: "µs",
+        run: topics::get,
+    },
     Spec {
         id: "topic.failover",
         what: "a leader is killed: to the next acknowledged publish, p50",

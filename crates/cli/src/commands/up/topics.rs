@@ -68,7 +68,8 @@ impl<'a> Topics<'a> {
     /// The topics that the application declares, and those that its functions run for.
     fn named(&self) -> impl Iterator<Item = &str> {
         let declared = self.application.topics.iter().map(|topic| &*topic.name);
-        declared.chain(self.application.functions.iter().flat_map(|function| function.topics.iter().map(|name| &**name)))
+        declared
+            .chain(self.application.functions.iter().flat_map(|function| function.topics.iter().map(|name| &**name)))
     }
 
     /// What would become of the topics; an error if it cannot be.
@@ -82,7 +83,8 @@ impl<'a> Topics<'a> {
         match self.named().find(|name| !declared(name) && there.topic(name).is_none()) {
             None => Ok(steps),
             Some(name) => {
-                let detail = format!("no topic '{name}'; a function of {} runs for it", self.application.path.display());
+                let detail =
+                    format!("no topic '{name}'; a function of {} runs for it", self.application.path.display());
                 Err(Code::TopicNotFound.error(detail))
             }
         }
@@ -102,9 +104,9 @@ impl<'a> Topics<'a> {
     /// Likewise the feeds of the topics of which the file says what feeds them: topics and logs.
     fn feeds(&self, there: &There) -> (BTreeSet<Pair>, BTreeSet<Pair>) {
         let topics = &self.application.topics;
-        let wanted = topics.iter().flat_map(|topic| {
-            topic.fed_by.iter().flatten().map(|log| (topic.name.to_string(), log.to_string()))
-        });
+        let wanted = topics
+            .iter()
+            .flat_map(|topic| topic.fed_by.iter().flatten().map(|log| (topic.name.to_string(), log.to_string())));
         let mut are = there.pairs("feeds", "log");
         are.retain(|(topic, _)| topics.iter().any(|declared| declared.fed_by.is_some() && *declared.name == **topic));
         (wanted.collect(), are)
@@ -182,7 +184,8 @@ pub fn release_removed(remote: &Remote, removed: &BTreeSet<String>, done: &mut d
         topics => topics?,
     };
     let there = There { topics, own: own_id(remote)? };
-    for pair in there.pairs("subscriptions", "function").into_iter().filter(|(_, function)| removed.contains(function)) {
+    for pair in there.pairs("subscriptions", "function").into_iter().filter(|(_, function)| removed.contains(function))
+    {
         remote.client().unsubscribe_topic(&pair.0, &pair.1)?;
         done(&step(What::Subscription, &pair, Action::Removed));
     }
@@ -211,7 +214,8 @@ fn own_id(remote: &Remote) -> Result<String> {
     let cluster: Value = remote.document("cluster")?;
     let hosts = cluster["hosts"].as_array().into_iter().flatten();
     let own = hosts.filter(|host| host["here"] == true).find_map(|host| host["host"].as_str());
-    own.map(str::to_owned).ok_or_else(|| Code::NotInCluster.error("the host does not know itself as one of the cluster"))
+    own.map(str::to_owned)
+        .ok_or_else(|| Code::NotInCluster.error("the host does not know itself as one of the cluster"))
 }
 
 /// What is wanted and not there, what is both, and what is there and not wanted.
