@@ -97,10 +97,10 @@ fn topics_of_an_application_need_a_host_of_a_cluster() {
     let empty = Place::empty();
     empty.write("millrace.toml", TOPICS);
     empty.run(["up"]).fails("MR7221", 1);
+    empty.run(["dev", "--listen", "none"]).fails("MR7221", 1);
     assert!(!empty.namespace().exists(), "nothing was created");
     let mut site = Site::new(None);
     up(&site, TOPICS).fails("MR7221", 1);
-    site.place.run(["dev", "--listen", "none"]).fails("MR7221", 1);
     site.live(None);
     up(&site, TOPICS).fails("MR7209", 1);
     site.die();
