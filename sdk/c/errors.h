@@ -305,5 +305,6 @@
 #define MRC_GROUP_NOT_FOUND (-7218)
 #define MRC_GROUP_EXISTS (-7219)
 #define MRC_GROUP_HAS_TOPICS (-7220)
+#define MRC_TOPICS_NEED_HOST (-7221)
 
 #endif

@@ -5,6 +5,7 @@ use super::{
     problem::{Collector, nearest, shown},
     quoted,
     section::{Placed, Section, Span, parse},
+    topics,
 };
 use millrace_namespace::definition::{
     BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, FunctionSpec, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX, Runtime,
@@ -26,6 +27,9 @@ const RUNTIMES: [(&str, Runtime); 4] = [
     ("oneshot", Runtime::Oneshot),
 ];
 
+/// What the name of a topic begins with where logs are listed.
+const TOPIC: &str = "topic:";
+
 /// Keys that mean something to some runtimes only, and to which.
 const ONLY_FOR: [(&str, &[Runtime]); 5] = [
     ("handler", &[Runtime::Python, Runtime::Wasm]),
@@ -39,10 +43,11 @@ const ONLY_FOR: [(&str, &[Runtime]); 5] = [
 /// Keys that a pool cannot have: its tasks determine what it runs for, reads and appends.
 const NOT_FOR_POOLS: [&str; 4] = ["on", "reads", "appends", "streamed"];
 
-/// The logs a function names, to be checked against those of the file.
+/// The logs a function names, to be checked against those of the file, and the topics that it runs for.
 #[derive(Default)]
 pub(super) struct Bindings {
     pub(super) on: Vec<Placed<LogName>>,
+    pub(super) topics: Vec<LogName>,
     pub(super) dead_letter: Option<LogName>,
 }
 
@@ -87,12 +92,13 @@ pub(super) fn read(
     if right && runtime == Some(Runtime::Process) && section.flag("pool", problems).unwrap_or(false) {
         read_pool(&section, &mut spec, problems);
     }
-    let declaration = source.filter(|_| right).map(|source| FunctionDeclaration { spec, source });
+    let topics = bindings.topics.clone();
+    let declaration = source.filter(|_| right).map(|source| FunctionDeclaration { spec, source, topics });
     Read { declaration, bindings }
 }
 
 fn read_bindings(name: &str, section: &Section<'_>, problems: &mut Collector<'_>) -> Bindings {
-    let mut on: Vec<Placed<LogName>> = Vec::new();
+    let (mut on, mut topics): (Vec<Placed<LogName>>, Vec<LogName>) = Default::default();
     let texts = section.texts("on", problems).map(|list| list.value).unwrap_or_default();
     if texts.len() > BOUND_LOGS_MAX {
         let message =
@@ -100,6 +106,16 @@ fn read_bindings(name: &str, section: &Section<'_>, problems: &mut Collector<'_>
         problems.add(section.place_of("on"), message);
     }
     for text in texts {
+        if let Some(name) = text.value.strip_prefix(TOPIC) {
+            match topics::name(name) {
+                Ok(topic) if topics.contains(&topic) => {
+                    problems.add(text.span, format!("on in {}: topic '{topic}' is listed twice", section.label()));
+                }
+                Ok(topic) => topics.push(topic),
+                Err(message) => problems.add(text.span, format!("on in {}: {message}", section.label())),
+            }
+            continue;
+        }
         match parse::<LogName>(text.value) {
             Ok(log) if on.iter().any(|other| other.value == log) => {
                 problems.add(text.span, format!("on in {}: '{log}' is listed twice", section.label()));
@@ -112,7 +128,7 @@ fn read_bindings(name: &str, section: &Section<'_>, problems: &mut Collector<'_>
         true => section.parsed::<LogName>("dead_letter", problems).map(|placed| placed.value),
         false => format!("dead/{name}").parse().ok(),
     };
-    Bindings { on, dead_letter }
+    Bindings { on, topics, dead_letter }
 }
 
 /// The runtime, after refusing keys that it does not use.

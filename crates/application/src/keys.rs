@@ -19,7 +19,7 @@ const fn key(name: &'static str, value: &'static str, default: &'static str, mea
 }
 
 /// The sections at the top of the file.
-pub const SECTIONS: &[&str] = &["namespace", "logs", "functions"];
+pub const SECTIONS: &[&str] = &["namespace", "logs", "topics", "functions"];
 
 /// Keys of `[namespace]`.
 pub const NAMESPACE: &[Key] = &[
@@ -82,6 +82,30 @@ pub const LOG: &[Key] = &[
     ),
 ];
 
+/// Keys of `[topics."NAME"]`.
+pub const TOPIC: &[Key] = &[
+    key(
+        "history",
+        "1 to 268435456, or `\"all\"`",
+        "`10000`",
+        "How many of its newest records can be read. Fixed at creation.",
+    ),
+    key(
+        "durability",
+        "`\"quorum\"` or `\"leader\"`",
+        "`\"quorum\"`",
+        "When a publish is acknowledged: once a majority of the group has the record on disk, or once the leader has it. Fixed at creation.",
+    ),
+    key("group", "name", "`\"main\"`", "The group of hosts that agrees on the topic. Fixed at creation."),
+    key(
+        "fed_by",
+        "list of logs",
+        "none",
+        "Logs of this file whose records are published to the topic, each once and in order. Functions publish in this way. \
+         Without it, `up` changes no feeds of the topic.",
+    ),
+];
+
 /// Keys of `[functions.NAME]`.
 pub const FUNCTION: &[Key] = &[
     key(
@@ -117,9 +141,9 @@ pub const FUNCTION: &[Key] = &[
     ),
     key(
         "on",
-        "list of logs",
+        "list of logs and topics",
         "`[]`",
-        "Logs whose records run the function. Without any, it runs when an append names it.",
+        "Logs whose records run the function; `\"topic:NAME\"` is a topic of the cluster. Without any, it runs when an append names it.",
     ),
     key("concurrency", "1 to 64", "`1`", "Maximum number of runs at once. More than 1 needs `ordered = false`."),
     key(
@@ -224,11 +248,15 @@ mod tests {
     #[test]
     fn the_reference_page_has_a_row_for_every_key() {
         let page = include_str!("../../../docs/reference/millrace-toml.md");
-        for key in [NAMESPACE, LOG, FUNCTION].concat() {
+        for key in [NAMESPACE, LOG, TOPIC, FUNCTION].concat() {
             let row = format!("| `{}` | {} | {} | {} |", key.name, key.value, key.default, key.meaning);
             assert!(page.contains(&row), "docs/reference/millrace-toml.md lacks this row:\n{row}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, NAMESPACE.len() + LOG.len() + FUNCTION.len(), "a row documents a key that does not exist");
+        assert_eq!(
+            rows,
+            NAMESPACE.len() + LOG.len() + TOPIC.len() + FUNCTION.len(),
+            "a row documents a key that does not exist"
+        );
     }
 }

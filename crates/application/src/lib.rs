@@ -1,4 +1,4 @@
-//! The application file, `millrace.toml`: logs, functions, bindings and limits.
+//! The application file, `millrace.toml`: logs, topics, functions, bindings and limits.
 //!
 //! ```text
 //! text --parse--> Application --(node: plan, apply)--> DEFINE entries, code
@@ -14,11 +14,13 @@ mod section;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod topics;
 pub mod units;
 mod watch;
 
 pub use problem::{Problem, Problems};
 pub use settings::Settings;
+pub use topics::TopicDeclaration;
 pub use watch::Fingerprint;
 
 use millrace_journal::Durability;
@@ -46,6 +48,8 @@ pub const NAMESPACE_DIR: &str = ".millrace";
 pub const FILE_MAX_BYTES: u64 = 4 << 20;
 /// Most logs of an application file.
 const LOGS_MAX: usize = 10_000;
+/// Most topics of an application file.
+const TOPICS_MAX: usize = 10_000;
 /// Most functions of an application file.
 const FUNCTIONS_MAX: usize = 1000;
 
@@ -60,6 +64,8 @@ pub struct Application {
     pub settings: Settings,
     /// Its logs, in the order of the file.
     pub logs: Vec<LogDeclaration>,
+    /// Its topics, in the order of the file. A host of a cluster has to apply them.
+    pub topics: Vec<TopicDeclaration>,
     /// Its functions, in the order of the file.
     pub functions: Vec<FunctionDeclaration>,
 }
@@ -82,6 +88,8 @@ pub struct FunctionDeclaration {
     pub spec: FunctionSpec,
     /// Where its code is now.
     pub source: PathBuf,
+    /// The topics for whose records it runs, besides the logs.
+    pub topics: Vec<LogName>,
 }
 
 impl Application {
@@ -129,6 +137,11 @@ impl Application {
         }
     }
 
+    /// Whether it says anything of topics.
+    pub fn has_topics(&self) -> bool {
+        !self.topics.is_empty() || self.functions.iter().any(|function| !function.topics.is_empty())
+    }
+
     /// The application file at `path`, and the code and interpreters that it names, whether they exist or not. A change of any of
     /// them means that the application must be applied again. Of a file that cannot be parsed only the file itself is listed.
     pub fn sources(path: &Path) -> Vec<PathBuf> {
@@ -151,10 +164,10 @@ impl Application {
     }
 }
 
-/// Whether there are more logs or functions than a file may have, which is a problem then.
+/// Whether there are more logs, topics or functions than a file may have, which is a problem then.
 fn has_too_many(root: &dyn TableLike, problems: &mut Collector<'_>) -> bool {
     let mut has = false;
-    for (section, max) in [("logs", LOGS_MAX), ("functions", FUNCTIONS_MAX)] {
+    for (section, max) in [("logs", LOGS_MAX), ("topics", TOPICS_MAX), ("functions", FUNCTIONS_MAX)] {
         let count = root.get(section).and_then(Item::as_table_like).map_or(0, |table| table.len());
         if count > max {
             problems.add(None, format!("the file has {count} {section}; the limit is {max}"));
@@ -180,9 +193,12 @@ fn explain_syntax(text: &str, error: &toml_edit::TomlError) -> String {
             None => format!("'{}' is given twice", shown(line.split('=').next().unwrap_or("").trim())),
         };
     }
-    if let Some(name) = line.strip_prefix("[logs.").filter(|name| name.contains('/') && !name.starts_with('"')) {
-        let name = name.split(']').next().unwrap_or(name);
-        return format!("a log's name with '/' is quoted: [logs.\"{}\"]", shown(name));
+    for (kind, section) in [("log", "logs"), ("topic", "topics")] {
+        let named = line.strip_prefix('[').and_then(|line| line.strip_prefix(section)?.strip_prefix('.'));
+        if let Some(name) = named.filter(|name| name.contains('/') && !name.starts_with('"')) {
+            let name = name.split(']').next().unwrap_or(name);
+            return format!("a {kind}'s name with '/' is quoted: [{section}.\"{}\"]", shown(name));
+        }
     }
     message
 }
@@ -196,7 +212,7 @@ fn read(
     for (name, item) in root.iter() {
         if !keys::SECTIONS.contains(&name) {
             let hint = suggestion(name, keys::SECTIONS.iter().copied());
-            let sections = "the file has [namespace], [logs.\"NAME\"] and [functions.NAME]";
+            let sections = "the file has [namespace], [logs.\"NAME\"], [topics.\"NAME\"] and [functions.NAME]";
             let span = key_span(root, name).or_else(|| item.span());
             problems.add(span, format!("unknown section '{}'{hint}; {sections}", shown(name)));
         }
@@ -206,6 +222,7 @@ fn read(
         .into_iter()
         .filter_map(|(name, item, span)| read_log(name, item, span, problems))
         .collect();
+    let (topics, fed_by) = topics::read(root, problems);
     let mut functions = Vec::new();
     let mut bindings = Vec::new();
     for (name, item, span) in entries(root, "functions", problems) {
@@ -217,7 +234,7 @@ fn read(
     let mut known: BTreeSet<&str> = logs.iter().map(|log| &*log.name).collect();
     known.extend(bindings.iter().filter_map(|b| b.dead_letter.as_deref()));
     known.extend(entries_quiet(root, "logs"));
-    for bound in bindings.iter().flat_map(|b| &b.on) {
+    for bound in bindings.iter().flat_map(|b| &b.on).chain(&fed_by) {
         if !known.contains(&*bound.value) && !problems.is_full() {
             let mut hint = suggestion(&bound.value, known.iter().copied());
             if hint.is_empty() {
@@ -227,7 +244,7 @@ fn read(
         }
     }
     grant_logs(&mut functions, &known, path, problems);
-    Application { path: path.into(), namespace, settings, logs, functions }
+    Application { path: path.into(), namespace, settings, logs, topics, functions }
 }
 
 /// A function that says nothing else may read the logs of the file and append to them, those of dead letters included. They are
@@ -265,7 +282,7 @@ fn key_span(table: &dyn TableLike, key: &str) -> Span {
 fn entries<'a>(root: &'a dyn TableLike, section: &str, problems: &mut Collector<'_>) -> Vec<(&'a str, &'a Item, Span)> {
     let Some(item) = root.get(section) else { return Vec::new() };
     let Some(table) = item.as_table_like() else {
-        let name = if section == "logs" { "\"NAME\"" } else { "NAME" };
+        let name = if section == "functions" { "NAME" } else { "\"NAME\"" };
         let span = key_span(root, section).or_else(|| item.span());
         problems.add(span, format!("'{section}' is a section of tables: [{section}.{name}]"));
         return Vec::new();

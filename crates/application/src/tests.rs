@@ -376,3 +376,54 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn topics_are_declared_like_logs_and_named_where_functions_are_bound() {
+    let text = r#"
+[logs."out/cpu"]
+[topics.cpu_raw]
+[topics."farm/cpu"]
+history = "all"
+durability = "leader"
+group = "farm"
+fed_by = ["out/cpu"]
+[functions.f]
+runtime = "oneshot"
+code = "."
+command = ["./x"]
+on = ["out/cpu", "topic:cpu_raw", "topic:elsewhere"]
+"#;
+    let application = parse_there(text).unwrap();
+    assert!(application.has_topics());
+    let [raw, cpu] = &application.topics[..] else { panic!("{:?}", application.topics) };
+    assert_eq!((&*raw.name, raw.history, raw.durability, raw.group.as_deref()), ("cpu_raw", 10_000, "quorum", None));
+    assert_eq!((&*cpu.name, cpu.history, cpu.durability), ("farm/cpu", HISTORY_ALL, "leader"));
+    let fed_by =
+        |topic: &TopicDeclaration| topic.fed_by.as_ref().map(|logs| logs.iter().map(|log| log.to_string()).collect());
+    assert_eq!((cpu.group.as_deref(), fed_by(cpu)), (Some("farm"), Some(vec!["out/cpu".to_owned()])));
+    assert_eq!(fed_by(raw), None);
+    let [function] = &application.functions[..] else { panic!("{:?}", application.functions) };
+    assert_eq!(function.spec.on.iter().map(|log| &**log).collect::<Vec<_>>(), ["out/cpu"]);
+    assert_eq!(function.topics.iter().map(|topic| &**topic).collect::<Vec<_>>(), ["cpu_raw", "elsewhere"]);
+    assert!(!parse_there(GOOD).unwrap().has_topics());
+    assert!(parse_there(&function_on("topic:t")).unwrap().has_topics());
+}
+
+fn function_on(name: &str) -> String {
+    function(&format!("on = [\"{name}\"]"))
+}
+
+#[test]
+fn mistakes_in_topics_are_reported() {
+    assert!(problem("[topics.t]\nhitory = 3\n").contains("did you mean 'history'"));
+    assert!(problem("[topics.t]\ndurability = \"disk\"\n").contains("not one of 'quorum', 'leader'"));
+    assert!(problem("[topics.t]\nfed_by = [\"nothing\"]\n").contains("2:11: no log 'nothing' is declared"));
+    assert!(problem("[logs.a]\n[topics.t]\nfed_by = [\"a\", \"a\"]\n").contains("'a' is listed twice"));
+    assert!(problem("[topics._t]\n").contains("begins with '_'"));
+    assert!(problem("[topics.a/b]\n").contains("[topics.\"a/b\"]"));
+    assert!(problem("[topics.a.b]\n").contains("[topics.\"a/b\"]"));
+    assert!(problem(&function_on("topic:")).contains("on in [functions.f]"));
+    assert!(problem(&function_on("topic:_x")).contains("begins with '_'"));
+    let twice = function("on = [\"topic:a\", \"topic:a\"]");
+    assert!(problem(&twice).contains("topic 'a' is listed twice"));
+}

@@ -45,6 +45,12 @@ pub enum What {
     Log,
     /// A function.
     Function,
+    /// A topic of the cluster. This and what follows is applied through a host, and not here.
+    Topic,
+    /// A function that runs for a topic: `FUNCTION to TOPIC`.
+    Subscription,
+    /// A log that feeds a topic: `LOG to TOPIC`.
+    Feed,
 }
 
 /// What a step does to it.
@@ -98,7 +104,8 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Step {
-    fn new(what: What, name: &str, action: Action) -> Self {
+    /// A step of this kind, without anything else to say.
+    pub fn new(what: What, name: &str, action: Action) -> Self {
         Self { what, name: name.into(), action, given_up: 0, history: None, amendable: None }
     }
 

@@ -44,7 +44,7 @@ from millrace._worker import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from millrace import codecs, objects, repairs
-    from millrace._async import AsyncLog, AsyncNamespace, aopen
+    from millrace._async import AsyncLog, AsyncNamespace, AsyncTopic, aopen
     from millrace._log import Entry, Log
     from millrace._namespace import Namespace
     from millrace._open import create, open
@@ -52,10 +52,12 @@ if TYPE_CHECKING:
     from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, Why
     from millrace.executor import CloudThread, Connection, Executor, connect, parallel_for, register_module
     from millrace.objects._classes import method, readonly, shared
+    from millrace.topics import Topic, TopicStat
 
 __all__ = [
     "AsyncLog",
     "AsyncNamespace",
+    "AsyncTopic",
     "Busy",
     "CloudThread",
     "Conflict",
@@ -82,6 +84,8 @@ __all__ = [
     "StorageFailed",
     "StoredRecord",
     "TimedOut",
+    "Topic",
+    "TopicStat",
     "Unavailable",
     "Why",
     "aopen",
@@ -102,6 +106,7 @@ __all__ = [
 _LATER = {
     "AsyncLog": "_async",
     "AsyncNamespace": "_async",
+    "AsyncTopic": "_async",
     "CloudThread": "executor",
     "Connection": "executor",
     "Deployed": "_views",
@@ -114,6 +119,8 @@ _LATER = {
     "Reason": "_views",
     "Run": "_views",
     "StoredRecord": "_records",
+    "Topic": "topics",
+    "TopicStat": "topics",
     "Why": "_views",
     "aopen": "_async",
     "connect": "executor",

@@ -25,6 +25,7 @@ from millrace._views import Deployed, FunctionStat, LogStat, Run, Why
 if TYPE_CHECKING:
     from millrace._worker import Handler
     from millrace.codecs import Codec
+    from millrace.topics import Topic, TopicStat
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -237,6 +238,31 @@ class AsyncNamespace:
             return AsyncLog(self, await self._call(self.sync.log, name))
         return AsyncLog(self, await self._call(self.sync.log, name, codec))
 
+    async def create_topic(
+        self,
+        name: str,
+        history: Optional[int] = HISTORY_DEFAULT,
+        *,
+        durability: str = "quorum",
+        group: Optional[str] = None,
+    ) -> None:
+        """Creates a topic, which every host of the cluster has. See `Namespace.create_topic`."""
+        await self._call(self.sync.create_topic, name, history, durability=durability, group=group)
+
+    async def topics(self) -> list[TopicStat]:
+        """Every topic of the cluster, by name."""
+        return await self._call(self.sync.topics)
+
+    @overload
+    async def topic(self, name: str) -> AsyncTopic[bytes]: ...
+    @overload
+    async def topic(self, name: str, codec: Codec[T]) -> AsyncTopic[T]: ...
+    async def topic(self, name: str, codec: Optional[Codec[Any]] = None) -> AsyncTopic[Any]:
+        """The topic of this name, as what its codec makes of the records: by default, bytes."""
+        if codec is None:
+            return AsyncTopic(self, await self._call(self.sync.topic, name))
+        return AsyncTopic(self, await self._call(self.sync.topic, name, codec))
+
     async def functions(self) -> list[FunctionStat]:
         """Every function, by name."""
         return await self._call(self.sync.functions)
@@ -334,6 +360,76 @@ class AsyncLog(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<millrace.AsyncLog {self.name!r} of {self.namespace.address!r}, {self.sync.codec!r}>"
+
+
+class AsyncTopic(Generic[T]):
+    """A topic of an `AsyncNamespace`, as values of its codec."""
+
+    def __init__(self, namespace: AsyncNamespace, topic: Topic[T]) -> None:
+        self.namespace = namespace
+        self.sync = topic
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.sync.name
+
+    async def publish(
+        self, value: T, *, key: Optional[str] = None, durability: Optional[str] = None, patience: float = 0.0
+    ) -> int:
+        """Publishes a value and returns its index. See `Topic.publish`."""
+        return await self.namespace._call(
+            self.sync.publish, value, key=key, durability=durability, patience=patience
+        )
+
+    async def get(self, seqno: Optional[int] = None, *, wait: float = 0.0) -> Entry[T]:
+        """Returns the entry with this index, or the newest; waits for it for at most `wait` seconds."""
+        return await self.namespace._call(self.sync.get, seqno, wait=wait)
+
+    async def latest(self) -> int:
+        """The index of the newest record, 0 if there is none."""
+        return await self.namespace._call(self.sync.source.latest, self.name)
+
+    def range(self, start: Optional[int] = None, stop: Optional[int] = None) -> AsyncGenerator[Entry[T], None]:
+        """The entries from `start` up to, and without, `stop`."""
+        read = functools.partial(self.sync.source.range, self.name, start, stop)
+        return self._entries(AsyncRecords(read, self.namespace._threads, None))
+
+    def tail(
+        self, start: Optional[int] = None, *, timeout: Optional[float] = None
+    ) -> AsyncGenerator[Entry[T], None]:
+        """The entries from `start` on, and then each that comes. To resume, start after the last entry's `seqno`."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="millrace-tail")
+        read = functools.partial(self.sync.source.tail, self.name, start, timeout=timeout)
+        return self._entries(AsyncRecords(read, thread, thread))
+
+    async def _entries(self, records: AsyncRecords) -> AsyncGenerator[Entry[T], None]:
+        async with contextlib.aclosing(records):
+            async for record in records:
+                yield self.sync.entry(record)
+
+    async def subscribe(self, function: str) -> None:
+        """Runs a function of this host's namespace for each record that is published from now on, once for each."""
+        await self.namespace._call(self.sync.subscribe, function)
+
+    async def unsubscribe(self, function: str) -> None:
+        """Ends a subscription of this host."""
+        await self.namespace._call(self.sync.unsubscribe, function)
+
+    async def feed(self, log: str) -> None:
+        """Publishes each record that is appended to a log of this host's namespace from now on, once and in order."""
+        await self.namespace._call(self.sync.feed, log)
+
+    async def unfeed(self, log: str) -> None:
+        """Stops publishing the records of a log."""
+        await self.namespace._call(self.sync.unfeed, log)
+
+    async def stat(self) -> TopicStat:
+        """The topic: its group, subscriptions and feeds."""
+        return await self.namespace._call(self.sync.stat)
+
+    def __repr__(self) -> str:
+        return f"<millrace.AsyncTopic {self.name!r} of {self.namespace.address!r}, {self.sync.codec!r}>"
 
 
 class _Opening(Awaitable[AsyncNamespace]):

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from millrace._namespace import Namespace
     from millrace._worker import Handler
 
+#: What the name of a topic begins with where logs are listed.
+_TOPIC = "topic:"
+
 
 def deploy(namespace: Namespace, handler: Handler, source: Optional[str], settings: dict[str, Any]) -> Deployed:
     """Deploys `handler` with the settings of its decorator; `settings` take precedence."""
@@ -31,12 +34,19 @@ def deploy(namespace: Namespace, handler: Handler, source: Optional[str], settin
     spec.update({key: value for key, value in settings.items() if value is not None})
     if isinstance(spec.get("on"), str):
         spec["on"] = [spec["on"]]
+    named = list(spec.get("on") or ())
+    # All of them have to be there before anything is deployed.
+    topics = [namespace.topic(name.removeprefix(_TOPIC)) for name in named if name.startswith(_TOPIC)]
+    spec["on"] = [name for name in named if not name.startswith(_TOPIC)]
     module, code = _module_and_code(handler, source)
     spec["handler"] = f"{module}:{handler.__name__}"
     spec["name"] = spec.get("name") or handler.__name__
     # The interpreter that runs this program has what the function imports.
     spec["python"] = spec.get("python") or sys.executable or "python3"
-    return _views.deployed(namespace.deploy_code(json.dumps(spec), code))
+    deployed = _views.deployed(namespace.deploy_code(json.dumps(spec), code))
+    for topic in topics:
+        topic.subscribe(deployed.name)
+    return deployed
 
 
 def _module_and_code(handler: Handler, source: Optional[str]) -> tuple[str, str]:

@@ -1,10 +1,10 @@
-"""One log as a sequence of values."""
+"""One log as a sequence of values, and what a log and a topic have in common."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Generic, Optional, Protocol, TypeVar, Union, overload
 
 from millrace import _show
 from millrace._records import StoredRecord, _native
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-    from millrace._namespace import Namespace
+    from millrace._namespace import Namespace, Records
 
 T = TypeVar("T")
 
@@ -43,72 +43,66 @@ class Entry(Generic[T]):
         return f"Entry({self.record.log!r}, {self.seqno}, {self.value!r})"
 
 
-class Log(Generic[T]):
-    """A log, as a sequence of values: `log[17]`, `log[-1]`, `log[10:20]`, `len(log)`, `for value in log`.
+class Source(Protocol):
+    """What a series reads from: a namespace has the logs, and a host of a cluster the topics."""
 
-    Numbers are sequence numbers: they start at 1 and never change. Negative ones count from the newest back. A slice that
-    begins with a record that has left the log's history raises `Gone`; without a beginning it is what is there.
+    @property
+    def address(self) -> str: ...
+    def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> StoredRecord: ...
+    def latest(self, log: str) -> int: ...
+    def bounds(self, log: str) -> tuple[Optional[int], int, int]: ...
+    def range(self, log: str, start: Optional[int] = None, stop: Optional[int] = None) -> Records: ...
+    def tail(
+        self, log: str, start: Optional[int] = None, *, timeout: Optional[float] = None, incarnation: int = 0
+    ) -> Records: ...
+
+
+class Series(Generic[T]):
+    """Numbered records as a sequence of values: `series[17]`, `series[-1]`, `series[10:20]`, `len(series)`, `for value in series`.
+
+    Numbers start at 1 and never change. Negative ones count from the newest back. A slice that begins with a record that has left the
+    history raises `Gone`; without a beginning it is what is there.
     """
 
-    __slots__ = ("codec", "name", "namespace")
+    __slots__ = ("codec", "name", "source")
 
-    def __init__(self, namespace: Namespace, name: str, codec: Codec[T]) -> None:
-        self.namespace = namespace
+    #: As errors call it.
+    KIND = "log"
+
+    def __init__(self, source: Source, name: str, codec: Codec[T]) -> None:
+        self.source = source
         self.name = name
         self.codec = codec
 
-    def append(
-        self,
-        value: T,
-        *,
-        function: Optional[str] = None,
-        durability: Optional[str] = None,
-        key: Optional[str] = None,
-        cause: Optional[str] = None,
-        patience: float = 0.0,
-    ) -> int:
-        """Appends a value and returns its number. See `Namespace.append`."""
-        data = self.encode(value)
-        return self.namespace.append(
-            self.name, data, function=function, durability=durability, key=key, cause=cause, patience=patience
-        )
-
-    def append_many(
-        self, values: Iterable[T], *, durability: Optional[str] = None, patience: float = 0.0
-    ) -> list[int]:
-        """Appends values as they come, many to a commit, and returns their numbers."""
-        pairs = ((self.name, self.encode(value)) for value in values)
-        return self.namespace.append_many(pairs, durability=durability, patience=patience)
-
     def get(self, seqno: Optional[int] = None, *, wait: float = 0.0) -> Entry[T]:
         """Returns the entry with this number, or the newest; waits for it for at most `wait` seconds."""
-        return self.entry(self.namespace.get(self.name, seqno, wait=wait))
+        return self.entry(self.source.get(self.name, seqno, wait=wait))
 
     def range(self, start: Optional[int] = None, stop: Optional[int] = None) -> Iterator[Entry[T]]:
         """The entries from `start` up to, and without, `stop`."""
-        return map(self.entry, self.namespace.range(self.name, start, stop))
+        return map(self.entry, self.source.range(self.name, start, stop))
 
     def tail(self, start: Optional[int] = None, *, timeout: Optional[float] = None) -> Iterator[Entry[T]]:
         """The entries from `start` on, and then each that comes. See `Namespace.tail`."""
-        return map(self.entry, self.namespace.tail(self.name, start, timeout=timeout))
+        return map(self.entry, self.source.tail(self.name, start, timeout=timeout))
 
     @property
     def latest(self) -> int:
         """The number of the newest record, 0 if there is none."""
-        return self.namespace.latest(self.name)
+        return self.source.latest(self.name)
 
     @property
     def earliest(self) -> int:
         """The number of the oldest record that can be read, 0 if there is none."""
-        return self.namespace.bounds(self.name)[1]
+        return self.source.bounds(self.name)[1]
 
     @property
     def history(self) -> Optional[int]:
-        """How many of its newest records the log keeps; None if it keeps them until they are trimmed."""
-        return self.namespace.bounds(self.name)[0]
+        """How many of its newest records it keeps; None if it keeps them until they are trimmed."""
+        return self.source.bounds(self.name)[0]
 
     def __len__(self) -> int:
-        _, earliest, latest = self.namespace.bounds(self.name)
+        _, earliest, latest = self.source.bounds(self.name)
         return latest - earliest + 1 if latest else 0
 
     def __iter__(self) -> Iterator[T]:
@@ -122,7 +116,7 @@ class Log(Generic[T]):
         if not isinstance(key, slice):
             return self.get(self._absolute(key) if key < 0 else key).value
         if key.step not in (None, 1):
-            raise _native.error("MR1006", f"a log is read in order: a slice's step is 1, not {key.step}")
+            raise _native.error("MR1006", f"a {self.KIND} is read in order: a slice's step is 1, not {key.step}")
         start, stop = (None if end is None else self._absolute(end) if end < 0 else end for end in (key.start, key.stop))
         return [entry.value for entry in self.range(start, stop)]
 
@@ -130,7 +124,7 @@ class Log(Generic[T]):
         """The number of the record at this distance from the end."""
         latest = self.latest
         if latest + 1 + back < 1:
-            error = _native.error("MR2105", f"log '{self.name}' has {latest} records; {back} is before the first")
+            error = _native.error("MR2105", f"{self.KIND} '{self.name}' has {latest} records; {back} is before the first")
             assert isinstance(error, NotFound)
             raise error
         return latest + 1 + back
@@ -167,23 +161,60 @@ class Log(Generic[T]):
         try:
             return self.codec.encode(value)
         except Exception as why:
-            raise _native.error("MR6104", f"log '{self.name}' with {self.codec!r}: {_said(why)}") from why
+            raise _native.error("MR6104", f"{self.KIND} '{self.name}' with {self.codec!r}: {_said(why)}") from why
 
     def entry(self, record: StoredRecord) -> Entry[T]:
         """The decoded value of a record."""
         try:
             return Entry(record, self.codec.decode(record.data))
         except Exception as why:
-            detail = f"record {record.seqno} of log '{self.name}' with {self.codec!r}: {_said(why)}"
+            detail = f"record {record.seqno} of {self.KIND} '{self.name}' with {self.codec!r}: {_said(why)}"
             raise _native.error("MR6104", detail) from why
 
     def __repr__(self) -> str:
-        _, earliest, latest = self.namespace.bounds(self.name)
+        _, earliest, latest = self.source.bounds(self.name)
         records = f"records {earliest} to {latest}" if latest else "no records"
-        return f"<millrace.Log {self.name!r} of {self.namespace.address!r}: {records}, {self.codec!r}>"
+        return f"<millrace.{type(self).__name__} {self.name!r} of {self.source.address!r}: {records}, {self.codec!r}>"
 
     def _repr_html_(self) -> str:
-        return _show.log(self)
+        return _show.series(self)
+
+
+class Log(Series[T]):
+    """A log, as a sequence of values: `log[17]`, `log[-1]`, `log[10:20]`, `len(log)`, `for value in log`.
+
+    Numbers are sequence numbers: they start at 1 and never change. Negative ones count from the newest back. A slice that
+    begins with a record that has left the log's history raises `Gone`; without a beginning it is what is there.
+    """
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, namespace: Namespace, name: str, codec: Codec[T]) -> None:
+        super().__init__(namespace, name, codec)
+        self.namespace = namespace
+
+    def append(
+        self,
+        value: T,
+        *,
+        function: Optional[str] = None,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        cause: Optional[str] = None,
+        patience: float = 0.0,
+    ) -> int:
+        """Appends a value and returns its number. See `Namespace.append`."""
+        data = self.encode(value)
+        return self.namespace.append(
+            self.name, data, function=function, durability=durability, key=key, cause=cause, patience=patience
+        )
+
+    def append_many(
+        self, values: Iterable[T], *, durability: Optional[str] = None, patience: float = 0.0
+    ) -> list[int]:
+        """Appends values as they come, many to a commit, and returns their numbers."""
+        pairs = ((self.name, self.encode(value)) for value in values)
+        return self.namespace.append_many(pairs, durability=durability, patience=patience)
 
 
 def _said(error: Exception) -> str:

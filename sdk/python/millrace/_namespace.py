@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from millrace._worker import Handler
     from millrace.codecs import Codec
     from millrace.repairs import Plan, Repair
+    from millrace.topics import Topic, Topics, TopicStat
 
 T = TypeVar("T")
 
@@ -71,6 +72,8 @@ class Namespace(ABC):
         def durability(self) -> str: ...
         @property
         def closed(self) -> bool: ...
+
+        _topics: Topics
 
     @abstractmethod
     def append(
@@ -180,6 +183,10 @@ class Namespace(ABC):
         """Does what repairs wait for, unless a host does it."""
 
     @abstractmethod
+    def topic_calls(self) -> _native.Topics:
+        """The basis of `topic`: connections to a host of the cluster."""
+
+    @abstractmethod
     def close(self) -> None:
         """Closes it; closing twice is fine."""
 
@@ -257,6 +264,58 @@ class Namespace(ABC):
         self.bounds(name)
         return Log(self, name, codec or Bytes())
 
+    def create_topic(
+        self,
+        name: str,
+        history: Optional[int] = HISTORY_DEFAULT,
+        *,
+        durability: str = "quorum",
+        group: Optional[str] = None,
+    ) -> None:
+        """Creates a topic, which every host of the cluster has: a host has to serve the namespace.
+
+        It keeps its `history` newest records readable, or all of them with None. A publish is acknowledged once a majority of the topic's
+        group has the record on disk ("quorum"), or once the leader has it ("leader"), unless the publisher says otherwise. The topic stays
+        in its group, by default `main`. A topic with the same settings is left as it is.
+        """
+        self._hosted().calls.create(name, history, durability, group)
+
+    def topics(self) -> list[TopicStat]:
+        """Every topic of the cluster, by name."""
+        return self._hosted().all()
+
+    @overload
+    def topic(self, name: str) -> Topic[bytes]: ...
+    @overload
+    def topic(self, name: str, codec: Codec[T]) -> Topic[T]: ...
+    def topic(self, name: str, codec: Optional[Codec[Any]] = None) -> Topic[Any]:
+        """The topic of this name, as a sequence of what its codec makes of the records: by default, bytes."""
+        from millrace.codecs import Bytes
+        from millrace.topics import Topic
+
+        topics = self._hosted()
+        topics.latest(name)
+        return Topic(self, topics, name, codec or Bytes())
+
+    def _hosted(self) -> Topics:
+        """The topics of the cluster; the connections to the host are made when they are first needed."""
+        from millrace.topics import Topics
+
+        if self.closed:
+            raise _native.error("MR6106", f"the namespace '{self.address}' is closed")
+        topics: Optional[Topics] = getattr(self, "_topics", None)
+        if topics is None:
+            topics = Topics(self.address, self.topic_calls())
+            # The subclasses have the slot.
+            object.__setattr__(self, "_topics", topics)
+        return topics
+
+    def _leave(self) -> None:
+        """Closes the connections to the host."""
+        topics: Optional[Topics] = getattr(self, "_topics", None)
+        if topics is not None:
+            topics.close()
+
     def functions(self) -> list[FunctionStat]:
         """Every function, by name."""
         return [_views.function_stat(document) for document in self._list("functions")]
@@ -300,7 +359,8 @@ class Namespace(ABC):
     def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:
         """Deploys a function that `@millrace.function` decorates; `settings` take precedence over those of the decorator.
 
-        Its code is the file that defines it, or the directory `source`. A host runs it: `millrace serve`.
+        Its code is the file that defines it, or the directory `source`. A host runs it: `millrace serve`. For the topics that
+        `on` names as `topic:NAME` it runs from now on, until `Topic.unsubscribe`.
         """
         from millrace._deploy import deploy
 
@@ -386,10 +446,31 @@ N = TypeVar("N", bound=Namespace)
 class LocalNamespace(_native.LocalNamespace, Namespace):
     """A namespace on this machine, by its mapped files."""
 
-    __slots__ = ()
+    __slots__ = ("_topics",)
+
+    def topic_calls(self) -> _native.Topics:
+        """The basis of `topic`: connections to the host that serves the files."""
+        socket = os.path.join(self.address, "socket")
+        if not os.path.exists(socket):
+            raise _native.error("MR5009", f"no host serves {self.address}")
+        return _native.Topics(f"unix:{socket}")
+
+    def close(self) -> None:
+        """Closes it; closing twice is fine."""
+        self._leave()
+        super().close()
 
 
 class RemoteNamespace(_native.RemoteNamespace, Namespace):
     """A namespace on a host, by its address."""
 
-    __slots__ = ()
+    __slots__ = ("_topics",)
+
+    def topic_calls(self) -> _native.Topics:
+        """The basis of `topic`: further connections to the host."""
+        return _native.Topics(self.address, self.ca)
+
+    def close(self) -> None:
+        """Closes it; closing twice is fine."""
+        self._leave()
+        super().close()

@@ -1,4 +1,4 @@
-"""How namespaces and logs look in a notebook."""
+"""How namespaces, logs and topics look in a notebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace._log import Log
+    from millrace._log import Series
     from millrace._namespace import Namespace
 
 _ROWS_MAX = 10
@@ -41,16 +41,16 @@ def namespace(namespace: Namespace) -> str:
     return shown
 
 
-def log(log: Log[Any]) -> str:
+def series(series: Series[Any]) -> str:
     """Its newest records."""
-    latest = log.latest
-    first = max(latest - _ROWS_MAX + 1, log.earliest, 1)
+    latest = series.latest
+    first = max(latest - _ROWS_MAX + 1, series.earliest, 1)
     rows = []
-    for record in log.namespace.range(log.name, first):
+    for record in series.source.range(series.name, first):
         try:
-            value: object = log.codec.decode(record.data)
+            value: object = series.codec.decode(record.data)
         except Exception:
             # Another program may have appended it; the bytes are shown instead.
             value = record.data
         rows.append((record.seqno, record.time.isoformat(" ", "milliseconds"), value))
-    return _table(f"log {log.name}: {len(log)} records", ("seqno", "time", "value"), rows)
+    return _table(f"{series.KIND} {series.name}: {len(series)} records", ("seqno", "time", "value"), rows)

@@ -197,7 +197,7 @@ _KINDS = {
     **dict.fromkeys((
         5001, 5002, 5003, 5004, 5005, 5007, 5008, 5009, 6003, 6004, 6005, 6006, 6008, 6012, 6013, 6053,
         6054, 6069, 6072, 6073, 6078, 6080, 6114, 6116, 6121, 6123, 6125, 6126, 6127, 6128, 6129, 6139,
-        6161, 6197, 7018, 7208, 7213,
+        6161, 6197, 7018, 7208, 7213, 7221,
     ), Unavailable),
 }
 # fmt: on
@@ -328,6 +328,11 @@ class Record(metaclass=abc.ABCMeta):
         self.log = log
         self.seqno = seqno
         self.data = data
+
+    @property
+    def topic(self) -> Optional[str]:
+        """The topic that it was published to, if the function runs for a topic; None for the record of a log."""
+        return self.log.split("/", 2)[2] if self.log.startswith("_topic/") else None
 
     def text(self) -> str:
         """The record as UTF-8 text."""

@@ -5,6 +5,7 @@
 //!     |
 //! _native            -- LocalNamespace: the mapped files, through millrace_node
 //!                       RemoteNamespace, Pipeline: a host, through millrace_client, blocking and for asyncio
+//!                       Topics: a host of a cluster, likewise
 //! ```
 
 mod arguments;
@@ -15,6 +16,7 @@ mod record;
 mod records;
 mod remote;
 mod remote_records;
+mod topics;
 mod views;
 
 use millrace_node::application::Application;
@@ -41,6 +43,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pipeline::Request>()?;
     module.add_class::<record::Record>()?;
     module.add_class::<records::Records>()?;
+    module.add_class::<topics::Topics>()?;
     module.add_function(wrap_pyfunction!(empty_call, module)?)?;
     module.add_function(wrap_pyfunction!(errors::codes, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error, module)?)?;

@@ -59,6 +59,14 @@ impl Record {
         self.log.clone_ref(py)
     }
 
+    /// The topic that it was published to, of a record that stands in the log of a subscription.
+    #[getter]
+    fn topic(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let log = self.log.bind(py).to_str()?;
+        let named = log.strip_prefix("_topic/").and_then(|rest| rest.split_once('/'));
+        Ok(named.map(|(_, topic)| topic.to_owned()))
+    }
+
     /// The id of the append that made it, unique everywhere.
     #[getter]
     fn id(&self) -> Option<String> {

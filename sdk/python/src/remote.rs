@@ -34,7 +34,7 @@ const BATCH_BYTES_MAX: usize = 256 << 10;
 const IDLE_LOOK: Duration = Duration::from_millis(20);
 
 /// What a Python signal handler raised while a call waited.
-type Raised = Arc<Mutex<Option<PyErr>>>;
+pub type Raised = Arc<Mutex<Option<PyErr>>>;
 
 /// A connection to a host, and what is known of the namespace there.
 #[pyclass(frozen, subclass, module = "millrace._native")]
@@ -124,7 +124,7 @@ fn odd(what: &dyn std::fmt::Display) -> Error {
 }
 
 /// A part of a path: what is not plain is written as `%` and two digits.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -27,11 +27,6 @@ fn leader(sites: &[Site], name: &str) -> usize {
     found.expect("it was found")
 }
 
-/// Publishes until it is acknowledged.
-fn publish(site: &Site, topic: &str, record: &str) {
-    eventually("a record is acknowledged", || site.topic(&["publish", topic, record, "--key", record]).code == 0);
-}
-
 fn records(site: &Site, topic: &str) -> Vec<String> {
     let records = site.topic(&["range", topic]).ok().objects();
     records.iter().map(|record| record["data"].as_str().expect("text").to_owned()).collect()
@@ -48,7 +43,7 @@ fn each_group_has_a_leader_and_topics_of_its_own() {
     // By its name alone, through whichever host.
     for (at, site) in sites.iter().enumerate() {
         for topic in ["farm/raw", "lab/raw", "plain"] {
-            publish(site, topic, &format!("{topic} {at}"));
+            site.publish_to(topic, &format!("{topic} {at}"));
         }
     }
     for topic in ["farm/raw", "lab/raw", "plain"] {
@@ -63,18 +58,18 @@ fn each_group_has_a_leader_and_topics_of_its_own() {
     eventually("the preferred site leads", || group(&sites[0], "lab")["role"] == "leader");
     // Without work they rest, and what comes then is served as before.
     eventually("groups without work rest", || group(&sites[next], "farm")["resting"] == true);
-    publish(&sites[(next + 1) % 3], "farm/raw", "after a rest");
+    sites[(next + 1) % 3].publish_to("farm/raw", "after a rest");
     assert_eq!(records(&sites[next], "farm/raw").last().map(String::as_str), Some("after a rest"));
     eventually("it rests again", || group(&sites[next], "farm")["resting"] == true);
     sites[next].die();
     let others: Vec<usize> = (0..3).filter(|at| *at != next).collect();
     for topic in ["farm/raw", "lab/raw", "plain"] {
-        publish(&sites[others[0]], topic, "without it");
+        sites[others[0]].publish_to(topic, "without it");
         assert_eq!(records(&sites[others[1]], topic).last().map(String::as_str), Some("without it"));
     }
     sites[next].live(None);
     for topic in ["farm/raw", "lab/raw", "plain"] {
-        publish(&sites[next], topic, "back");
+        sites[next].publish_to(topic, "back");
         assert_eq!(records(&sites[next], topic), records(&sites[others[0]], topic));
     }
 }
@@ -86,7 +81,7 @@ fn a_host_outside_a_group_finds_its_topics_and_takes_the_place_of_one_that_leave
     let voters: Vec<String> = sites.iter().map(Site::id).collect();
     sites[0].place.run(["cluster", "group", "create", "farm", "--voters", &voters.join(",")]).ok();
     sites[0].topic(&["create", "t", "--group", "farm"]).ok();
-    publish(&sites[0], "t", "early");
+    sites[0].publish_to("t", "early");
     let mut fourth = Site::new(Some(&secret));
     fourth.live(Some(&sites[0]));
     eventually("it knows of the group", || group(&fourth, "farm")["role"] == "absent");
@@ -102,7 +97,7 @@ fn a_host_outside_a_group_finds_its_topics_and_takes_the_place_of_one_that_leave
     let deploy = ["function", "deploy", "keep", "--runtime", "oneshot", "--code", "keep.sh", "--", "./keep.sh"];
     fourth.place.run(deploy).ok();
     fourth.topic(&["subscribe", "t", "keep"]).ok();
-    publish(&sites[1], "t", "for the function");
+    sites[1].publish_to("t", "for the function");
     eventually("the function has run", || {
         let runs = fourth.place.run(["--json", "run", "ls", "--state", "done"]).ok().objects();
         runs.iter().any(|run| run["function"] == "keep")
@@ -115,7 +110,7 @@ fn a_host_outside_a_group_finds_its_topics_and_takes_the_place_of_one_that_leave
     let expected: BTreeSet<String> = [sites[0].id(), sites[1].id(), fourth.id()].into();
     eventually("the fourth host votes", || ids(&group(&fourth, "farm")["voters"]) == expected);
     sites[1].die();
-    publish(&fourth, "t", "with the one that came");
+    fourth.publish_to("t", "with the one that came");
     assert_eq!(records(&fourth, "t"), ["early", "for the function", "with the one that came"]);
 }
 
@@ -128,7 +123,7 @@ fn hosts_that_lose_their_vote_follow_and_the_last_voter_stays() {
     sites[0].place.run(["cluster", "voters", "1", "--group", "farm"]).ok();
     eventually("one votes", || ids(&group(&sites[0], "farm")["voters"]) == [voters[0].clone()].into());
     for (at, site) in sites.iter().enumerate() {
-        publish(site, "t", &format!("through {at}"));
+        site.publish_to("t", &format!("through {at}"));
     }
     sites[2].live_again();
     assert_eq!(records(&sites[2], "t"), ["through 0", "through 1", "through 2"]);
@@ -137,7 +132,7 @@ fn hosts_that_lose_their_vote_follow_and_the_last_voter_stays() {
     sites[1].place.run(["cluster", "voters", "3", "--group", "farm"]).ok();
     eventually("three vote", || ids(&group(&sites[1], "farm")["voters"]).len() == 3);
     eventually("it may go now", || sites[1].place.run(["cluster", "rm", &voters[0]]).code == 0);
-    publish(&sites[1], "t", "without it");
+    sites[1].publish_to("t", "without it");
     assert_eq!(records(&sites[2], "t").last().map(String::as_str), Some("without it"));
 }
 

@@ -1,5 +1,6 @@
 //! Three real hosts on one machine: topics that survive the one that leads.
 
+mod applications;
 mod groups;
 
 use millrace_tests::{Host, Place, Port, end, eventually};
@@ -62,6 +63,11 @@ impl Site {
             }
             ended.code == 0
         });
+    }
+
+    /// Publishes to another topic until it is acknowledged, likewise.
+    fn publish_to(&self, topic: &str, record: &str) {
+        eventually("a record is acknowledged", || self.topic(&["publish", topic, record, "--key", record]).code == 0);
     }
 
     /// Its id, as `cluster ls` prints it.

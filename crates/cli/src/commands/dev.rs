@@ -5,6 +5,7 @@ use super::{
     live::Live,
     serve::on_signals,
     serving::Serving,
+    up::topics::need_host,
 };
 use crate::{
     args::{ClusterArgs, DevArgs, Global},
@@ -41,6 +42,7 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let file = args.file.path();
     let looked = Looked::at(&file);
     let application = Application::load(&file)?;
+    check(&application)?;
     let dir = place::application_dir(global, &application);
     let opened = super::up::open(&application, &dir, out)?;
     let namespace = opened.namespace.clone();
@@ -54,6 +56,14 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     dev.announce(&serving, out)?;
     dev.follow(&serving, &stop, out)?;
     serving.finish(DRAIN, out)
+}
+
+/// Refuses what only a host of a cluster can apply.
+fn check(application: &Application) -> millrace_node::Result<()> {
+    match application.has_topics() {
+        true => Err(need_host(application, "`millrace dev` does not apply topics")),
+        false => Ok(()),
+    }
 }
 
 struct Dev {
@@ -175,6 +185,7 @@ impl Dev {
 
     /// Applies the application; functions that the file no longer names go with their pending runs.
     fn apply(&self, reloading: bool, out: &mut Out) -> Outcome {
+        check(&self.application)?;
         super::up::each_step(out, |progress| {
             Changes::of(&self.application).taking_over(true).apply(&self.opened, true, &mut |reported| match reported {
                 // After a save only what changed is news.

@@ -178,7 +178,8 @@ fn tail(remote: &Remote, args: &TailTopicArgs, out: &mut Out) -> Outcome {
     }
 }
 
-fn topics(remote: &Remote) -> Result<Vec<Value>> {
+/// All topics, as the host's documents have them.
+pub fn topics(remote: &Remote) -> Result<Vec<Value>> {
     let (mut all, mut after) = (Vec::new(), String::new());
     loop {
         let path = format!("topics?after={}", crate::place::remote::segment(&after));

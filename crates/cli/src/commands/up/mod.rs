@@ -1,6 +1,7 @@
 //! `millrace up` and `millrace down`: apply the application file to a namespace, or remove it.
 
 mod send;
+pub mod topics;
 
 use crate::{
     args::{DownArgs, Global, UpArgs},
@@ -16,7 +17,8 @@ use millrace_node::{
     history,
 };
 use serde_json::json;
-use std::{io, path::Path};
+use std::{collections::BTreeSet, io, path::Path};
+use topics::Topics;
 
 pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
     if let Some(remote) = place::chosen_host(global)? {
@@ -24,20 +26,49 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     let application = Application::load(&args.file.path())?;
     let dir = place::application_dir(global, &application);
+    let there = match Namespace::open(&dir) {
+        Ok(namespace) => Some(namespace),
+        Err(error) if error.code() == Code::NotANamespace => None,
+        Err(error) => return Err(error.into()),
+    };
+    let remote = topics::host_of(&application, there.as_ref())?;
+    let topics = remote.as_ref().and_then(|remote| Topics::of(&application, remote));
+    let changes = Changes::of(&application).taking_over(args.take_over);
     if args.dry_run {
-        let namespace = match Namespace::open(&dir) {
-            Ok(namespace) => Some(namespace),
-            Err(error) if error.code() == Code::NotANamespace => None,
-            Err(error) => return Err(error.into()),
-        };
-        for step in Changes::of(&application).taking_over(args.take_over).plan(namespace.as_ref())? {
-            report(&step, true, out)?;
+        let mut steps = topics.as_ref().map_or(Ok(Vec::new()), Topics::plan)?;
+        steps.extend(changes.plan(there.as_ref())?);
+        return steps.iter().try_for_each(|step| Ok(report(step, true, out)?));
+    }
+    drop(there);
+    let opened = open(&application, &dir, out)?;
+    let mut removed = BTreeSet::new();
+    each_step(out, |progress| {
+        if let Some(topics) = &topics {
+            topics.create(&mut |step| progress(Progress::Step(step)))?;
         }
+        changes.apply(&opened, args.force, &mut |reported| {
+            note_removed(&reported, &mut removed);
+            progress(reported);
+        })?;
+        topics.as_ref().map_or(Ok(()), |topics| topics.bind(&mut |step| progress(Progress::Step(step))))
+    })?;
+    release_removed(&opened.namespace, &removed, out)
+}
+
+/// Takes note of a function that was removed.
+fn note_removed(reported: &Progress<'_>, removed: &mut BTreeSet<String>) {
+    if let Progress::Step(Step { what: What::Function, action: Action::Removed, name, .. }) = reported {
+        removed.insert(name.clone());
+    }
+}
+
+/// Ends the subscriptions of functions that were removed. Without a host that is not possible, nor is it without functions.
+fn release_removed(namespace: &Namespace, removed: &BTreeSet<String>, out: &mut Out) -> Outcome {
+    if removed.is_empty() || namespace.host()?.is_none() {
         return Ok(());
     }
-    let opened = open(&application, &dir, out)?;
-    let changes = Changes::of(&application).taking_over(args.take_over);
-    each_step(out, |progress| changes.apply(&opened, args.force, progress))
+    let remote = place::Place::Local(namespace.clone()).connect()?;
+    each_step(out, |progress| topics::release_removed(&remote, removed, &mut |step| progress(Progress::Step(step))))
 }
 
 /// Opens the application's namespace, which is created if it does not exist.
@@ -55,18 +86,24 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     let application = Application::load(&args.file.path())?;
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
-    let mut any = false;
+    let remote = topics::host_of(&application, Some(&namespace))?;
+    let topics = remote.as_ref().and_then(|remote| Topics::of(&application, remote));
+    let (mut any, mut removed) = (false, BTreeSet::new());
     each_step(out, |progress| {
+        let mut progress = |reported: Progress<'_>| {
+            any = true;
+            note_removed(&reported, &mut removed);
+            progress(reported);
+        };
         Changes::of(&application).taking_over(args.take_over).withdraw(
             &namespace,
             args.logs,
             args.force,
-            &mut |reported| {
-                any = true;
-                progress(reported);
-            },
-        )
+            &mut progress,
+        )?;
+        topics.as_ref().map_or(Ok(()), |topics| topics.release(&mut |step| progress(Progress::Step(step))))
     })?;
+    release_removed(&namespace, &removed, out)?;
     nothing_there(any, out)
 }
 
@@ -111,6 +148,9 @@ fn report(step: &Step, planned: bool, out: &mut Out) -> io::Result<()> {
     let what = match step.what {
         What::Log => "log",
         What::Function => "function",
+        What::Topic => "topic",
+        What::Subscription => "subscription",
+        What::Feed => "feed",
     };
     let (mark, word, style) = match (step.action, planned) {
         (Action::Created, false) => ("+", "created", Style::Good),

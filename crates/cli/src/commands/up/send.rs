@@ -1,7 +1,10 @@
 //! `millrace up` and `millrace down` for a namespace on another machine: sends the application file, and the code that the host does not
 //! have. The host checks both as it would check them here.
 
-use super::{nothing_there, report};
+use super::{
+    each_step, note_removed, nothing_there, report,
+    topics::{self, Topics},
+};
 use crate::{
     args::{DownArgs, UpArgs},
     out::Out,
@@ -12,13 +15,14 @@ use crate::{
 use millrace_node::{
     Code, Result,
     application::Application,
+    changes::{Progress as Reported, Step},
     functions::{CodeItem, list_code},
     manage::{Down, MissingDoc, Order, Sending, StepsDoc, Up, bundle::Bundle},
 };
 use millrace_wire::protocol::UPLOAD_PART_MAX_BYTES;
 use serde::Deserialize;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::Read,
     path::Path,
@@ -60,14 +64,45 @@ pub fn up(remote: &Remote, args: &UpArgs, out: &mut Out) -> Outcome {
         sending.functions.insert(declared.spec.name.clone(), Bundle::of(shown(&declared.source)?, &listing));
         files.extend(listing.items.into_iter().map(|item| (item.sha256.clone(), item)));
     }
+    let of_topics = Topics::of(&application, remote);
+    match &of_topics {
+        Some(topics) if args.dry_run => {
+            topics.plan()?.iter().try_for_each(|step| report(step, true, out))?;
+        }
+        Some(topics) => each_step(out, |progress| topics.create(&mut |step| progress(Reported::Step(step))))?,
+        None => {}
+    }
     let order = Order::Up(Up { sending, force: args.force, take_over: args.take_over, dry_run: args.dry_run });
+    let steps = apply(remote, &order, &files)?;
+    steps.iter().try_for_each(|step| report(step, args.dry_run, out))?;
+    if args.dry_run {
+        return Ok(());
+    }
+    if let Some(topics) = &of_topics {
+        each_step(out, |progress| topics.bind(&mut |step| progress(Reported::Step(step))))?;
+    }
+    release_removed(remote, &steps, out)
+}
+
+/// Has the host apply an application, after it was sent what it lacks.
+fn apply(remote: &Remote, order: &Order, files: &BTreeMap<String, CodeItem>) -> Result<Vec<Step>> {
     for _ in 0..ROUNDS_MAX {
-        match remote.manage(&order)? {
-            Answer::Steps(done) => return done.steps.iter().try_for_each(|step| Ok(report(step, args.dry_run, out)?)),
-            Answer::Missing(MissingDoc { missing }) => send(remote, &files, &missing)?,
+        match remote.manage(order)? {
+            Answer::Steps(done) => return Ok(done.steps),
+            Answer::Missing(MissingDoc { missing }) => send(remote, files, &missing)?,
         }
     }
-    Err(Code::UploadUnexpected.error("the host again lacks files that were sent to it").into())
+    Err(Code::UploadUnexpected.error("the host again lacks files that were sent to it"))
+}
+
+/// Ends the subscriptions of functions that were removed.
+fn release_removed(remote: &Remote, steps: &[Step], out: &mut Out) -> Outcome {
+    let mut removed = BTreeSet::new();
+    steps.iter().for_each(|step| note_removed(&Reported::Step(step), &mut removed));
+    if removed.is_empty() {
+        return Ok(());
+    }
+    each_step(out, |progress| topics::release_removed(remote, &removed, &mut |step| progress(Reported::Step(step))))
 }
 
 /// Sends these files.
@@ -120,12 +155,22 @@ fn hash_of(text: &str) -> Result<Vec<u8>> {
 
 pub fn down(remote: &Remote, args: &DownArgs, out: &mut Out) -> Outcome {
     let path = args.file.path();
-    Application::load(&path)?;
+    let application = Application::load(&path)?;
     let DownArgs { logs, force, take_over, .. } = *args;
     let order = Order::Down(Down { sending: sending(&path)?, logs, force, take_over });
     let done: StepsDoc = remote.manage(&order)?;
     for step in &done.steps {
         report(step, false, out)?;
     }
-    nothing_there(!done.steps.is_empty(), out)
+    let mut any = !done.steps.is_empty();
+    if let Some(topics) = Topics::of(&application, remote) {
+        each_step(out, |progress| {
+            topics.release(&mut |step| {
+                any = true;
+                progress(Reported::Step(step));
+            })
+        })?;
+    }
+    release_removed(remote, &done.steps, out)?;
+    nothing_there(any, out)
 }

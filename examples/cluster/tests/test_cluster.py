@@ -1,0 +1,25 @@
+"""The example as it is run, shorter. Needs `millrace` to be built: `cargo build` at the root, or set MILLRACE."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).resolve().parents[1]
+
+
+def test_three_hosts_whose_leaders_are_killed_have_what_one_host_has(tmp_path):
+    command = [sys.executable, EXAMPLE / "run.py", "--days", "4", "--kills", "2", "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all six topics are the same on all three hosts as on one, to the last byte" in done.stdout
+    figures = json.loads((tmp_path / "cluster.json").read_text())
+    assert len(figures["kills"]) == 2 and figures["predictions"] > 60
+    assert (tmp_path / "cluster.png").stat().st_size > 20_000
+
+
+def test_help_says_what_it_is():
+    done = subprocess.run([sys.executable, EXAMPLE / "run.py", "--help"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and "leaders are killed" in done.stdout

@@ -1,0 +1,135 @@
+//! Topics of the cluster that a namespace belongs to, through a host of it.
+
+use crate::{
+    arguments::{SLICE, Seqno, bytes_of, patiently, seconds, text},
+    errors::OrRaise,
+    local::closed,
+    record::{Meta, Record},
+    remote::{Raised, answer, options, wait_for},
+};
+use millrace_client::{Options, Place, blocking::Client};
+use millrace_wire::{HISTORY_ALL, Result};
+use pyo3::{
+    prelude::*,
+    types::{PyAny, PyString},
+};
+use std::{
+    path::PathBuf,
+    sync::{PoisonError, RwLock},
+};
+
+/// Connections to a host, for requests about topics.
+#[pyclass(frozen, module = "millrace._native")]
+pub struct Topics {
+    open: RwLock<Option<Client>>,
+    place: Place,
+    raised: Raised,
+}
+
+impl Topics {
+    /// Asks the host while other Python threads run.
+    fn ask<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&Client) -> Result<T> + Send) -> PyResult<T> {
+        let client = self.open.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let client = client.ok_or_else(|| closed(py, &self.place.to_string()))?;
+        let answered = py.detach(|| ask(&client));
+        answer(py, &self.raised, answered)
+    }
+}
+
+fn shown(topic: &Bound<'_, PyString>, record: &millrace_client::Record) -> Record {
+    let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
+    Record::of(topic, meta, &record.data)
+}
+
+#[pymethods]
+impl Topics {
+    #[new]
+    #[pyo3(signature = (address, ca=None))]
+    fn new(py: Python<'_>, address: &str, ca: Option<PathBuf>) -> PyResult<Self> {
+        let place: Place = address.parse().or_raise(py)?;
+        let raised = Raised::default();
+        let options = Options { ca, ..options(&raised) };
+        let connected = py.detach(|| Client::connect(&place, &options));
+        let client = answer(py, &raised, connected)?;
+        Ok(Self { open: RwLock::new(Some(client)), place, raised })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let taken = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(taken));
+    }
+
+    #[pyo3(signature = (topic, history, durability, group))]
+    fn create(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        history: Option<u64>,
+        durability: &str,
+        group: Option<&str>,
+    ) -> PyResult<()> {
+        let history = history.unwrap_or(HISTORY_ALL);
+        self.ask(py, |client| client.create_topic(topic, history, Some(durability), group))
+    }
+
+    #[pyo3(signature = (topic, data, key, durability, patience))]
+    fn publish(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        data: &Bound<'_, PyAny>,
+        key: Option<&str>,
+        durability: Option<&str>,
+        patience: f64,
+    ) -> PyResult<u64> {
+        let data = bytes_of(data)?;
+        let payload = data.as_bytes();
+        patiently(py, seconds(py, "patience", patience)?, SLICE, |_| {
+            self.ask(py, |client| client.publish(topic, payload, key, durability))
+        })
+    }
+
+    /// A record of a topic; without an index, the newest.
+    #[pyo3(signature = (topic, index=None))]
+    fn get(&self, py: Python<'_>, topic: &Bound<'_, PyString>, index: Option<Seqno>) -> PyResult<Record> {
+        let (name, index) = (text(topic)?, index.map_or(0, |index| index.0));
+        let record = self.ask(py, |client| client.get_topic(name, index))?;
+        Ok(shown(topic, &record))
+    }
+
+    /// At most `count` records from `start` on, as many as one answer holds.
+    fn range(&self, py: Python<'_>, topic: &Bound<'_, PyString>, start: Seqno, count: u32) -> PyResult<Vec<Record>> {
+        let name = text(topic)?;
+        let batch = self.ask(py, |client| client.range_topic(name, start.0, count))?;
+        Ok(batch.records.iter().map(|record| shown(topic, record)).collect())
+    }
+
+    /// The index of the newest record; waits for at most `wait` seconds until it is above `above`.
+    #[pyo3(signature = (topic, above=0, wait=0.0))]
+    fn latest(&self, py: Python<'_>, topic: &str, above: u64, wait: f64) -> PyResult<u64> {
+        let wait = wait_for(seconds(py, "wait", wait)?);
+        self.ask(py, |client| client.latest_topic(topic, above, wait.wait_ms))
+    }
+
+    fn subscribe(&self, py: Python<'_>, topic: &str, function: &str) -> PyResult<()> {
+        self.ask(py, |client| client.subscribe_topic(topic, function))
+    }
+
+    fn unsubscribe(&self, py: Python<'_>, topic: &str, function: &str) -> PyResult<()> {
+        self.ask(py, |client| client.unsubscribe_topic(topic, function))
+    }
+
+    fn feed(&self, py: Python<'_>, topic: &str, log: &str) -> PyResult<()> {
+        self.ask(py, |client| client.feed_topic(topic, log))
+    }
+
+    fn unfeed(&self, py: Python<'_>, topic: &str, log: &str) -> PyResult<()> {
+        self.ask(py, |client| client.unfeed_topic(topic, log))
+    }
+
+    /// The topics behind this name, as the host's document.
+    fn page(&self, py: Python<'_>, after: &str) -> PyResult<String> {
+        let path = format!("topics?after={}", crate::remote::escaped(after));
+        self.ask(py, |client| client.show(&path))
+    }
+}
