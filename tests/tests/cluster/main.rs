@@ -1,5 +1,6 @@
 //! Three real hosts on one machine: topics that survive the one that leads.
 
+mod edge;
 mod groups;
 
 use millrace_tests::{Host, Place, Port, end, eventually};

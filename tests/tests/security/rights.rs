@@ -6,7 +6,7 @@ use millrace_wire::{
     EventId, Hlc,
     protocol::{
         Append, AppendMany, CancelRun, CreateLog, Deliver, Failure, Frame, Get, InvokeFunction, Item, Latest, Link,
-        Manage, Message, NewRecord, PublishTopic, Range, RemoveLog, SetLog, Show, Tail,
+        Manage, Message, MirrorTopic, NewRecord, PublishTopic, Range, RemoveLog, SetLog, Show, Tail, UnmirrorTopic,
     },
 };
 
@@ -63,6 +63,21 @@ fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
             "publish",
             vec!["append=topics/news"],
             asks(PublishTopic { topic: "news", data: b"x", ..PublishTopic::default() }),
+        ),
+        (
+            "publish later",
+            vec!["append=topics/news"],
+            asks(PublishTopic { topic: "news", data: b"x", durability: Some("local"), ..PublishTopic::default() }),
+        ),
+        (
+            "mirror a topic",
+            vec!["read=topics/news", "create=copy"],
+            asks(MirrorTopic { topic: "news", log: "copy", history: None }),
+        ),
+        (
+            "end a mirror",
+            vec!["read=topics/news", "create=copy"],
+            asks(UnmirrorTopic { topic: "news", log: "copy" }),
         ),
         ("trim", vec!["delete=raw"], manage(r#"{"do":"trim-log","log":"raw","before":1}"#)),
         (
