@@ -98,6 +98,9 @@ fn a_mirror_has_the_topic_under_its_indexes_whichever_side_is_killed_and_is_read
     sites[0].publish("early", &mut reported);
     sites[1].topic(&["mirror", TOPIC, "--to", log]).ok();
     sites[1].topic(&["mirror", TOPIC, "--to", log]).ok();
+    sites[1].place.write("keep.sh", "#!/bin/sh\ncat\n");
+    let deploy = "function deploy keep --runtime oneshot --code keep.sh --on copy/raw -- ./keep.sh";
+    sites[1].place.run(deploy.split(' ')).ok();
     sites[1].place.run(["topic", "mirror", "none", "--to", "copy/none"]).fails("MR7202", 1);
     sites[1].place.run(["topic", "mirror", TOPIC, "--to", "mr://127.0.0.1:1/x/y"]).fails("MR1006", 2);
     for number in 0..5 {
@@ -119,6 +122,10 @@ fn a_mirror_has_the_topic_under_its_indexes_whichever_side_is_killed_and_is_read
     let expected: Vec<(u64, String)> = reported.clone().into_iter().collect();
     eventually("it has all again", || copied(&sites[1], log) == expected);
     assert_eq!(mirror(&sites[1], log)["lag"], 0);
+    sites[1].place.idle();
+    let runs = sites[1].place.run(["--json", "run", "ls", "-l", "1000", "--state", "done"]).ok().objects().len();
+    // The first record may have been copied before the function was there.
+    assert!((expected.len() - 1..=expected.len()).contains(&runs), "{runs} runs for {} records", expected.len());
     let others: Vec<&Site> = [&sites[0], &sites[2]].into();
     for site in &others {
         site.host.as_ref().expect("it runs").signal("STOP");
