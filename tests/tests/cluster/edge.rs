@@ -159,7 +159,9 @@ fn a_mirror_says_which_records_its_topic_had_lost_and_stops_at_a_gap() {
     let sites = three();
     let publish = |numbers: std::ops::RangeInclusive<u32>| {
         for record in numbers.map(|number| number.to_string()) {
-            eventually("it is published", || sites[0].topic(&["publish", "short", &record, "--key", &record]).code == 0);
+            eventually("it is published", || {
+                sites[0].topic(&["publish", "short", &record, "--key", &record]).code == 0
+            });
         }
     };
     let numbers = |log: &str| copied(&sites[1], log).into_iter().map(|(number, _)| number).collect::<Vec<_>>();
@@ -174,7 +176,8 @@ fn a_mirror_says_which_records_its_topic_had_lost_and_stops_at_a_gap() {
     // It stands still while a function that is bound to it has no room.
     sites[1].place.write("stuck.sh", "#!/bin/sh\nsleep 10000\n");
     let function = "runtime = \"oneshot\"\ncode = \"stuck.sh\"\ncommand = [\"./stuck.sh\"]\non = [\"copy\"]";
-    let application = format!("[logs.copy]\nhistory = \"all\"\n[functions.stuck]\n{function}\ntimeout = \"10h\"\npending_max = 1\n");
+    let application =
+        format!("[logs.copy]\nhistory = \"all\"\n[functions.stuck]\n{function}\ntimeout = \"10h\"\npending_max = 1\n");
     sites[1].place.write("millrace.toml", &application);
     sites[1].place.run(["up"]).ok();
     publish(7..=12);

@@ -74,11 +74,7 @@ fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
             vec!["read=topics/news", "create=copy"],
             asks(MirrorTopic { topic: "news", log: "copy", history: None }),
         ),
-        (
-            "end a mirror",
-            vec!["read=topics/news", "create=copy"],
-            asks(UnmirrorTopic { topic: "news", log: "copy" }),
-        ),
+        ("end a mirror", vec!["read=topics/news", "create=copy"], asks(UnmirrorTopic { topic: "news", log: "copy" })),
         ("trim", vec!["delete=raw"], manage(r#"{"do":"trim-log","log":"raw","before":1}"#)),
         (
             "backfill",
