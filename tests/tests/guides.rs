@@ -218,7 +218,7 @@ impl Drop for TwoMachines {
 #[test]
 fn clusters() {
     let printed = type_in("cluster.md");
-    says(&printed, &["site campus", "wrote the secret", "created topic env_raw", "21.7", "3  22.5"]);
+    says(&printed, &["site campus", "wrote the secret", "created topic env_raw", "21.7", "3  22.1", "4  22.5"]);
     says(
         &printed,
         &["subscription smooth to soil created", "0.35", "1 {'celsius': -0.5}", "['env_raw', 'env_smooth', 'frost',"],

@@ -22,6 +22,8 @@ pub use millrace_wire::token::{
 const KEYS_LOG: &str = "_keys";
 /// The log of persistent objects: a right to read logs is none to read objects.
 const ENTITIES_LOG: &str = "_entities";
+/// What waits to be published: the rights to read it are those on its topic.
+const WAITING: &str = "_publish/";
 /// The kernel's overflow uid: it shows this for every user that the user namespace does not map, so it identifies nobody.
 const OVERFLOW_USER: u32 = 65534;
 
@@ -69,7 +71,7 @@ pub fn target(log: &str) -> Resource<'_> {
 
 /// Whether no caller may read the records of this log.
 pub fn is_secret(log: &str) -> bool {
-    [KEYS_LOG, ENTITIES_LOG].contains(&log)
+    [KEYS_LOG, ENTITIES_LOG].contains(&log) || log.starts_with(WAITING)
 }
 
 #[cfg(test)]

@@ -121,6 +121,9 @@ pub enum Action {
         behind: u64,
         /// The record.
         seqno: u64,
+        /// A name for the record: one that has it already is there once.
+        #[serde(default)]
+        key: Option<String>,
     },
     /// Has a host at this site lead, whenever one can; with an empty name, any host may.
     Prefer {
@@ -253,7 +256,15 @@ mod tests {
             Action::Unsubscribe { topic: "env/raw".into(), function: "smooth".into(), host: 1 },
             Action::Feed { topic: "t".into(), host: 1, log: "raw".into(), after: 3 },
             Action::Unfeed { topic: "t".into(), host: 1, log: "raw".into() },
-            Action::Fed { topic: "t".into(), host: 1, log: "raw".into(), since: 9, behind: 3, seqno: 4 },
+            Action::Fed {
+                topic: "t".into(),
+                host: 1,
+                log: "raw".into(),
+                since: 9,
+                behind: 3,
+                seqno: 4,
+                key: Some("k".into()),
+            },
             Action::Prefer { site: "lab".into() },
             Action::Member(member),
             Action::Voters { count: 5 },

@@ -273,7 +273,7 @@ impl Topics {
                 found.feeds.retain(|known| known.host != host || known.log != log);
                 if found.feeds.len() == before { Err(no_feed(&topic, &log)) } else { Ok(0) }
             }
-            Action::Fed { topic, host, log, since, behind, seqno } => {
+            Action::Fed { topic, host, log, since, behind, seqno, key } => {
                 let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
                 let mut feeds = found.feeds.iter_mut();
                 let feed = feeds.find(|known| known.host == host && known.log == log && known.since == since);
@@ -287,7 +287,8 @@ impl Topics {
                     return Err(Code::FeedOutOfOrder.error(detail));
                 }
                 feed.last = seqno;
-                Ok(found.add(entry))
+                let known = key.as_deref().and_then(|key| found.keys.get(key)).copied();
+                Ok(known.unwrap_or_else(|| found.add_keyed(entry, key)))
             }
             Action::Prefer { site } => {
                 self.preferred = site;
@@ -485,7 +486,7 @@ mod tests {
             Action::Subscribe { topic: t(), function: "f".into(), host: 4 },
             Action::Unsubscribe { topic: t(), function: "f".into(), host: 4 },
             Action::Feed { topic: t(), host: 4, log: log(), after: 0 },
-            Action::Fed { topic: t(), host: 4, log: log(), since: 1, behind: 0, seqno: 1 },
+            Action::Fed { topic: t(), host: 4, log: log(), since: 1, behind: 0, seqno: 1, key: None },
             Action::Unfeed { topic: t(), host: 4, log: log() },
             Action::Member(Member { id: 4, ..Member::default() }),
         ]
@@ -519,18 +520,22 @@ mod tests {
         let mut topics = with_topic(10);
         apply(&mut topics, 2, 2, Action::Feed { topic: "t".into(), host: 1, log: "raw".into(), after: 7 });
         let mut serial = 2;
-        let mut feed = |topics: &mut Topics, since, behind, seqno| {
+        let mut keyed = |topics: &mut Topics, since, behind, seqno, key: Option<&str>| {
             serial += 1;
+            let key = key.map(str::to_owned);
             let (topic, log) = ("t".into(), "raw".into());
-            let outcome = apply(topics, serial, serial, Action::Fed { topic, host: 1, log, since, behind, seqno });
+            let outcome = apply(topics, serial, serial, Action::Fed { topic, host: 1, log, since, behind, seqno, key });
             outcome.unwrap().map_err(|error| error.code())
         };
-        assert_eq!(feed(&mut topics, 2, 8, 9), Err(Code::FeedOutOfOrder), "record 8 comes first");
-        assert_eq!(feed(&mut topics, 2, 7, 8), Ok(1));
-        assert_eq!(feed(&mut topics, 2, 7, 8), Ok(0), "it is there");
-        assert_eq!(feed(&mut topics, 2, 8, 12), Ok(2), "those between had left the log");
-        assert_eq!(feed(&mut topics, 1, 12, 13), Err(Code::SubscriptionNotFound), "another feed of that log");
-        assert_eq!(topics.topic("t").unwrap().latest, 2);
+        assert_eq!(keyed(&mut topics, 2, 8, 9, None), Err(Code::FeedOutOfOrder), "record 8 comes first");
+        assert_eq!(keyed(&mut topics, 2, 7, 8, None), Ok(1));
+        assert_eq!(keyed(&mut topics, 2, 7, 8, None), Ok(0), "it is there");
+        assert_eq!(keyed(&mut topics, 2, 8, 12, None), Ok(2), "those between had left the log");
+        assert_eq!(keyed(&mut topics, 1, 12, 13, None), Err(Code::SubscriptionNotFound), "another feed of that log");
+        assert_eq!(keyed(&mut topics, 2, 12, 13, Some("k")), Ok(3));
+        assert_eq!(keyed(&mut topics, 2, 13, 14, Some("k")), Ok(3), "the same key");
+        assert_eq!(keyed(&mut topics, 2, 14, 15, None), Ok(4), "the feed goes on");
+        assert_eq!(topics.topic("t").unwrap().latest, 4);
     }
 
     #[test]

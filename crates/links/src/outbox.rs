@@ -126,9 +126,9 @@ impl Links {
             let (mut total, mut copy) = (waiting.total, Vec::new());
             for (id, payload) in &behind.messages {
                 let Message { log, function, data, .. } = message::decode(payload)?;
-                let (log, function) = (log.parse()?, function.map(str::parse::<Name>).transpose()?);
-                total += message::bytes(&log, function.as_ref(), data);
-                message::encode(&mut copy, total, &log, function.as_ref(), data);
+                let function = function.map(str::parse::<Name>).transpose()?;
+                total += message::bytes(log, function.as_ref(), data);
+                message::encode(&mut copy, total, log, function.as_ref(), data);
                 tx.append(outbox, &copy, *id, 0)?;
             }
             course.aside[place].from = outbox.latest() + 1;

@@ -1,10 +1,10 @@
 //! Which functions run for the records of a log: the catalog's definitions, parsed once per version of the catalog.
 
-use crate::definition::Definition;
+use crate::{admission::mirrors, definition::Definition};
 use millrace_journal::Catalog;
 use millrace_wire::{Error, Result};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -23,11 +23,13 @@ pub struct Bindings {
     version: u64,
     functions: HashMap<u32, Result<Arc<Definition>>>,
     by_log: HashMap<u32, Vec<Bound>>,
+    mirrors: HashSet<u32>,
 }
 
 impl Bindings {
     fn of(catalog: &Catalog) -> Self {
-        let mut bindings = Self { version: catalog.version(), ..Self::default() };
+        let mirrors = mirrors::all(catalog).map(|(log, _)| log.id()).collect();
+        let mut bindings = Self { version: catalog.version(), mirrors, ..Self::default() };
         for function in catalog.functions() {
             let definition = Definition::from_attributes(function.name(), function.attributes()).map(Arc::new);
             if let Ok(definition) = &definition
@@ -54,6 +56,11 @@ impl Bindings {
     /// The functions bound to a log.
     pub fn of_log(&self, log: u32) -> &[Bound] {
         self.by_log.get(&log).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a log is the mirror of a topic.
+    pub fn is_mirror(&self, log: u32) -> bool {
+        self.mirrors.contains(&log)
     }
 
     /// The definition of a function, if it has a readable one.

@@ -606,6 +606,9 @@ impl Namespace {
     /// The reason why this log is needed, if any.
     fn user_of(&self, tx: &mut Transaction<'_>, log: &Log) -> Option<String> {
         let bindings = self.bindings_of(tx);
+        if bindings.is_mirror(log.id()) {
+            return Some("it is the mirror of a topic".to_owned());
+        }
         for (function, definition) in bindings.functions() {
             if let Ok(definition) = definition {
                 let spec = &definition.spec;
@@ -747,7 +750,7 @@ impl<'a> Outside<'a> {
 
 /// Whether there will be room again without intervention.
 fn lacks_room(error: &Error) -> bool {
-    matches!(error.code(), Code::Busy | Code::OutboxFull)
+    matches!(error.code(), Code::Busy | Code::OutboxFull | Code::PublishBufferFull)
 }
 
 /// The function that an append names.

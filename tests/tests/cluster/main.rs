@@ -1,6 +1,7 @@
 //! Three real hosts on one machine: topics that survive the one that leads.
 
 mod applications;
+mod edge;
 mod groups;
 
 use millrace_tests::{Host, Place, Port, end, eventually};

@@ -12,9 +12,9 @@ use millrace_wire::{
     protocol::{
         self, Append, AppendMany, Call, Cancel, CancelRun, CreateGroup, CreateLog, CreateTopic, Credit, Deliver,
         Failure, FeedTopic, Frame, Get, GetTopic, GroupMessages, Hello, InvokeFunction, Item, JoinCluster, Latest,
-        LatestTopic, LeadGroup, Link, Manage, Message, NewRecord, Ping, Pong, PreferSite, Present, PublishTopic, Range,
-        RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog, Repair, SetLog, SetVoters, Show, SubscribeTopic, Tail,
-        UnfeedTopic, UnsubscribeTopic, Upload,
+        LatestTopic, LeadGroup, Link, Manage, Message, MirrorTopic, NewRecord, Ping, Pong, PreferSite, Present,
+        PublishTopic, Range, RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog, Repair, SetLog, SetVoters, Show,
+        SubscribeTopic, Tail, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic, Upload,
     },
     token::{Grant, Kind, Rights, Rules, Token, TokenId},
 };
@@ -124,6 +124,13 @@ fn records() -> Vec<Request> {
             InvokeFunction { function: "shout", data: b"x", ..InvokeFunction::default() },
         ),
         of("remove a log", &["delete=gone"], RemoveLog { log: "gone" }),
+        of(
+            "publish later",
+            &["append=topics/news"],
+            PublishTopic { topic: "news", data: b"x", durability: Some("local"), ..PublishTopic::default() },
+        ),
+        of("mirror", &["read=topics/news", "create=copy"], MirrorTopic { topic: "news", log: "copy", history: None }),
+        of("unmirror", &["read=topics/news", "create=copy"], UnmirrorTopic { topic: "news", log: "copy" }),
     ]
 }
 

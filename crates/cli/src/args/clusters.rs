@@ -207,6 +207,28 @@ impl TopicDurability {
     }
 }
 
+/// When one record is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PublishDurability {
+    /// Once a majority of the group has it on disk
+    Quorum,
+    /// Once the leader has it on disk: it is lost if the leader is lost for good before others have it
+    Leader,
+    /// Once this host has it on disk: the host publishes it when it reaches the group, in order and once
+    Local,
+}
+
+impl PublishDurability {
+    /// As the protocol has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PublishDurability::Quorum => "quorum",
+            PublishDurability::Leader => "leader",
+            PublishDurability::Local => "local",
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct InitClusterArgs {
     /// The site of this host
@@ -261,11 +283,15 @@ Examples:
     Create(CreateTopicArgs),
     /// Publish a record; acknowledged once a majority of the group has it on disk
     #[command(after_help = "\
-Prints the index of the record, or 0 if --durability leader acknowledges the record before its index is known.
+Prints the index of the record, or 0 if the record is acknowledged before its index is known, by --durability leader or local.
+
+With --durability local, the record waits on the disk of this host until the topic's group can be reached. The host publishes such records \
+in order and once each; `millrace topic ls` and `millrace cluster why` show how many wait.
 
 Examples:
   millrace topic publish env_raw 21.5
   millrace topic publish env_raw 21.5 --durability leader
+  millrace topic publish env_raw 21.5 --durability local
   millrace topic publish env_raw - < reading.json
   millrace -n mr://127.0.0.1:7072/b topic publish env_raw 21.5")]
     Publish(PublishArgs),
@@ -321,6 +347,25 @@ Examples:
 Examples:
   millrace topic unfeed smooth env_smooth")]
     Unfeed(FeedArgs),
+    /// Copy a topic to a log of this host, and keep the copy up to date
+    #[command(after_help = "\
+The log has each record under the index that it has in the topic, and nothing else can be appended to it. It can be read while the topic's \
+group cannot be reached; the host copies what is missing afterwards. Functions can be bound to the log, and a relay can forward it to \
+another namespace.
+
+If records leave the topic's history before they are copied, the mirror stops (MR7232).
+
+Examples:
+  millrace topic mirror env_raw --to copy/env_raw
+  millrace topic mirror env_raw --to archive/env_raw --history all
+  millrace topic mirror env_raw --to copy/env_raw --stop")]
+    Mirror(MirrorTopicArgs),
+    /// List the mirrors of this host, and how many records each lacks
+    #[command(after_help = "\
+Examples:
+  millrace topic mirrors
+  millrace --json topic mirrors | jq .lag")]
+    Mirrors,
     /// List the topics, with the functions that run for them
     #[command(after_help = "\
 Examples:
@@ -361,7 +406,22 @@ pub struct PublishArgs {
     pub key: Option<String>,
     /// When the record is acknowledged [default: as the topic was created]
     #[arg(long, value_enum, value_name = "WHEN")]
-    pub durability: Option<TopicDurability>,
+    pub durability: Option<PublishDurability>,
+}
+
+#[derive(Debug, Args)]
+pub struct MirrorTopicArgs {
+    /// The topic
+    pub topic: String,
+    /// The log of the host that is asked; the mirror creates it
+    #[arg(long, value_name = "LOG")]
+    pub to: String,
+    /// How many of its newest records the log keeps readable, or `all` [default: as the topic]
+    #[arg(long, value_name = "RECORDS", value_parser = history, conflicts_with = "stop")]
+    pub history: Option<u64>,
+    /// End the mirror; the log stays, and takes appends again
+    #[arg(long)]
+    pub stop: bool,
 }
 
 #[derive(Debug, Args)]

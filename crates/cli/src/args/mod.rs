@@ -18,7 +18,7 @@ pub use access::{
 };
 pub use clusters::{
     ClusterArgs, ClusterCommand, ClusterSecretArgs, CreateGroupArgs, GroupArg, GroupCommand, InitClusterArgs,
-    PlanGroupArgs, PublishArgs, RangeTopicArgs, TailTopicArgs, TopicCommand, TopicDurability,
+    MirrorTopicArgs, PlanGroupArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs, TopicCommand,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use entities::EntityCommand;

@@ -5,8 +5,9 @@ use crate::{Batch, Record, ask};
 use millrace_wire::{
     EventId, Result,
     protocol::{
-        CreateGroup, CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic,
-        RemoveGroup, RemoveHost, Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+        CreateGroup, CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, MirrorTopic, PreferSite, PublishTopic,
+        RangeTopic, RemoveGroup, RemoveHost, Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnmirrorTopic,
+        UnsubscribeTopic,
     },
 };
 
@@ -17,7 +18,8 @@ impl Client {
     }
 
     /// Publishes a record; returns its index once a majority of the group's disks have it. With a key it may be published again: it is
-    /// there once. With the durability `leader`, 0 is returned once the leader has it on disk.
+    /// there once. With the durability `leader`, 0 is returned once the leader has it on disk; with `local`, once the host that is asked has
+    /// it on disk, which publishes it later.
     pub fn publish(&self, topic: &str, data: &[u8], key: Option<&str>, durability: Option<&str>) -> Result<u64> {
         let asked = (data.len(), 0, EventId::NONE);
         let again = if key.is_some() { Again::May } else { Again::MayNot };
@@ -54,6 +56,16 @@ impl Client {
     /// Ends that.
     pub fn unfeed_topic(&self, topic: &str, log: &str) -> Result<()> {
         self.ask(&UnfeedTopic { topic, log }, (0, 0, EventId::NONE), Again::MayNot, done)
+    }
+
+    /// Has a topic copied to a new log of the host that is asked; with the topic's history unless another one is named.
+    pub fn mirror_topic(&self, topic: &str, log: &str, history: Option<u64>) -> Result<()> {
+        self.ask(&MirrorTopic { topic, log, history }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Ends that; the log stays.
+    pub fn unmirror_topic(&self, topic: &str, log: &str) -> Result<()> {
+        self.ask(&UnmirrorTopic { topic, log }, (0, 0, EventId::NONE), Again::MayNot, done)
     }
 
     /// Has a host lead a group; without one, the first.

@@ -123,6 +123,7 @@ enum Asked {
     Cluster,
     Groups,
     Topics(Page),
+    Mirrors,
     Repairs,
     Repair(u64),
     Diff { repair: u64, log: Option<String>, after: u64 },
@@ -155,6 +156,7 @@ impl Asked {
             ["objects", key @ ..] => Asked::Object(key.join("/")),
             ["cluster"] => Asked::Cluster,
             ["cluster", "groups"] => Asked::Groups,
+            ["mirrors"] => Asked::Mirrors,
             ["topics"] => Asked::Topics(Page::of(&mut query)?),
             ["repairs"] => Asked::Repairs,
             ["repairs", number] => Asked::Repair(repair_number(number)?),
@@ -245,6 +247,7 @@ impl Asked {
             Asked::Cluster => text(&access.of_cluster()?.stat()),
             Asked::Groups => text(&access.of_cluster()?.groups()),
             Asked::Topics(page) => text(&status::Topics::of(access.of_cluster()?, &page)?),
+            Asked::Mirrors => text(&access.of_cluster()?.mirrors()?),
             Asked::Repairs => {
                 let (repairs, amendments) = (repairs::repairs(namespace)?, repairs::amendments(namespace)?);
                 text(&serde_json::json!({ "repairs": repairs, "amendments": amendments }))

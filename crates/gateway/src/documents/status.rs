@@ -4,7 +4,7 @@ use super::Page;
 use crate::Hosted;
 use millrace_node::{
     Durability, HostStatus, Name, Namespace, Pin, Served,
-    cluster::{Cluster, TopicStat},
+    cluster::{BufferStat, Cluster, TopicStat},
     links::LinkView,
 };
 use millrace_wire::Result;
@@ -60,6 +60,9 @@ pub(super) struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     certificate_until_ms: Option<u64>,
     draining: bool,
+    /// Records that wait here to be published to topics, if there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    buffered: Vec<BufferStat>,
     host: Option<HostStatus>,
 }
 
@@ -98,6 +101,7 @@ impl Status {
             uptime_ms: u64::try_from(hosted.started().elapsed().as_millis()).unwrap_or(u64::MAX),
             certificate_until_ms: hosted.certificate_until_s().map(|until| until * 1000),
             draining: hosted.is_draining(),
+            buffered: served.cluster().and_then(|cluster| cluster.buffers().ok()).unwrap_or_default(),
             host: host_of(hosted, name),
         }
     }

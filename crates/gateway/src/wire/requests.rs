@@ -214,7 +214,7 @@ impl Connection {
             Upload::TYPE => self.upload(&access, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
-            kind => match self.topic_request(&access, frame) {
+            kind => match self.topic_request(&access, frame, raw) {
                 Ok(true) => return,
                 Ok(false) => Err(Code::MessageUnknown.error(format!("message of type {kind}"))),
                 Err(error) => Err(error),

@@ -6,15 +6,15 @@ use super::{
 };
 use crate::memory::{self, SMALL_BYTES};
 use millrace_node::{
-    Access, Record, Right,
-    cluster::{Cluster, Durability, GROWTH_MAX, MAIN_NAME, Member, Reply, TopicOptions},
+    Access, Gated, Record, Right,
+    cluster::{Cluster, Durability, GROWTH_MAX, MAIN_NAME, Member, NewPublish, Reply, TopicOptions},
 };
 use millrace_wire::{
     Code, Result,
     protocol::{
         CreateGroup, CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup,
-        Message, PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic,
-        UnsubscribeTopic,
+        Message, MirrorTopic, PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, SetVoters, SubscribeTopic,
+        UnfeedTopic, UnmirrorTopic, UnsubscribeTopic,
     },
 };
 use std::{future::Future, sync::Arc, time::Duration};
@@ -30,7 +30,7 @@ fn replied<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> impl Future<Output
 
 impl Connection {
     /// Handles a message about topics; false if it is none.
-    pub fn topic_request(&mut self, access: &Access, frame: &Frame<'_>) -> Result<bool> {
+    pub fn topic_request(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<bool> {
         match frame.kind {
             GroupMessages::TYPE => groups(access, frame)?,
             JoinCluster::TYPE => self.join_cluster(access, frame)?,
@@ -41,7 +41,9 @@ impl Connection {
                 let options = TopicOptions { history, durability, group: group.map(str::to_owned) };
                 self.done(frame, |reply| cluster.create(topic, &options, reply))?;
             }
-            PublishTopic::TYPE => self.publish(access, frame)?,
+            PublishTopic::TYPE => self.publish(access, frame, raw)?,
+            MirrorTopic::TYPE => self.mirror(access, frame)?,
+            UnmirrorTopic::TYPE => self.commit(access, frame, raw, unmirror)?,
             GetTopic::TYPE => self.get_topic(access, frame)?,
             RangeTopic::TYPE => self.range_topic(access, frame)?,
             LatestTopic::TYPE => self.latest_topic(access, frame)?,
@@ -119,12 +121,27 @@ impl Connection {
         self.waits.add(frame.heading.request, async { done.await.map(|()| Answer::Done) })
     }
 
-    fn publish(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
+    fn publish(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
         let PublishTopic { topic, data, key, durability: named } = frame.message()?;
+        if named == Some(LOCAL) {
+            return self.commit(access, frame, raw, publish_later);
+        }
         let (cluster, key) = access.topics_to_publish(topic, data.len(), key)?;
         let durability = durability(named)?;
         let published = replied(|reply| cluster.publish(topic, data, key.as_deref(), durability, reply));
         self.waits.add(frame.heading.request, async { published.await.map(Answer::Seqno) })
+    }
+
+    fn mirror(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
+        let MirrorTopic { topic, log, history } = frame.message()?;
+        let cluster = access.topics_to_mirror(topic, log)?.clone();
+        let (access, topic, log) = (access.clone(), topic.to_owned(), log.to_owned());
+        self.waits.add(frame.heading.request, async move {
+            // From then on this host follows the group of the topic.
+            replied(|reply| cluster.fresh(&topic, reply)).await?;
+            let begun = access.submit(move |access| access.mirror(&topic, &log, history)).await;
+            begun.await.map(|()| Answer::Done)
+        })
     }
 
     fn get_topic(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
@@ -163,6 +180,20 @@ impl Connection {
     }
 }
 
+/// The durability of a record that is on the disk of this host when its publisher is told, and published later.
+const LOCAL: &str = "local";
+
+fn publish_later(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
+    let PublishTopic { topic, data, key, .. } = frame.message()?;
+    let record = NewPublish { topic, key, data, cause: frame.heading.cause, ordinal: 0 };
+    Ok(access.publish_later(record, frame.heading.hlc).map(|()| Answer::Seqno(0)))
+}
+
+fn unmirror(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
+    let UnmirrorTopic { topic, log } = frame.message()?;
+    Ok(access.unmirror(topic, log).map(|()| Answer::Done))
+}
+
 /// The hosts that must have a record on disk before its publish is acknowledged.
 fn durability(named: Option<&str>) -> Result<Option<Durability>> {
     match named {
@@ -171,7 +202,8 @@ fn durability(named: Option<&str>) -> Result<Option<Durability>> {
         Some("leader") => Ok(Some(Durability::Leader)),
         Some(other) => {
             let shown: String = other.chars().take(40).flat_map(char::escape_debug).collect();
-            Err(Code::ValueInvalid.error(format!("durability '{shown}'; it is quorum or leader")))
+            Err(Code::ValueInvalid
+                .error(format!("durability '{shown}'; it is quorum or leader, or local for a publish")))
         }
     }
 }

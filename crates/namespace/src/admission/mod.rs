@@ -5,6 +5,7 @@
 //! takes the place of the run that ends with it.
 
 mod backfill;
+pub mod mirrors;
 mod publish;
 
 pub use backfill::{Backfilled, Stretch};
@@ -33,12 +34,14 @@ pub enum Room {
     Run,
     /// A dead letter.
     DeadLetter,
+    /// The copy of a topic's record in its mirror.
+    Mirror,
 }
 
 impl Room {
     fn multiple(self) -> u64 {
         match self {
-            Room::Outside => 1,
+            Room::Outside | Room::Mirror => 1,
             Room::Run => 2,
             Room::DeadLetter => 4,
         }
@@ -52,7 +55,7 @@ impl Room {
     /// The refusal when there is no room for `log`'s functions.
     pub fn refusal(self, log: &str, function: &str, pending: u64) -> Error {
         match self {
-            Room::Outside => {
+            Room::Outside | Room::Mirror => {
                 let after_ms = retry_after_ms();
                 let reported = format!(
                     "{pending} runs of function '{function}' are pending, so log '{log}' takes no more; \
@@ -92,6 +95,9 @@ pub fn append(
     payload: &[u8],
     options: Stage,
 ) -> Result<Appended> {
+    if options.room != Room::Mirror && bindings.is_mirror(log.id()) {
+        return Err(Code::LogIsMirror.error(format!("log '{}'", log.name())));
+    }
     let bound = bindings.of_log(log.id());
     let named = options.named.filter(|named| !bound.contains(named));
     for bound in bound.iter().copied().chain(named) {

@@ -5,7 +5,7 @@ use crate::{
     Namespace,
     bindings::Bindings,
     definition::DEAD_LETTER_HISTORY,
-    outbox::{NewMessage, Outgoing},
+    outbox::{NewMessage, Outgoing, topics::NewPublish},
 };
 use millrace_journal::{Appended, Log, Transaction};
 use millrace_wire::{LogName, Result};
@@ -38,6 +38,11 @@ impl<'a> Publish<'a> {
     /// Stages a message to another namespace; nothing if there is no room for it.
     pub fn send(&mut self, tx: &mut Transaction<'_>, room: Room, letter: NewMessage<'_>) -> Result<Appended> {
         self.outgoing.append(self.namespace, tx, room, letter)
+    }
+
+    /// Stages a record that the host is to publish to a topic; nothing if there is no room for it.
+    pub fn publish(&mut self, tx: &mut Transaction<'_>, room: Room, record: NewPublish<'_>) -> Result<Appended> {
+        self.outgoing.publish(self.namespace, tx, room, record)
     }
 
     /// Stages a dead letter; its log is created if there is none.

@@ -40,7 +40,10 @@ fn tells_no_state(code: Code) -> bool {
             | HttpPathUnknown
             | HttpParameterInvalid
     );
-    let of_moment = matches!(code, Busy | OutboxFull | RoomExhausted | ClockAhead | WaitTimeout | JournalBlocked);
+    let of_moment = matches!(
+        code,
+        Busy | OutboxFull | PublishBufferFull | RoomExhausted | ClockAhead | WaitTimeout | JournalBlocked
+    );
     // A disk that refuses would make nothing durable either.
     let of_disk = matches!(code, DiskFull | JournalFull | ReadOnly | Io | AppendUncertain);
     let of_end = matches!(code, FlushFailed | JournalPoisoned | ForkedHandle);

@@ -10,7 +10,7 @@
 //! `total` counts the bytes of all messages up to and including this one, as u64, little-endian: what waits is the
 //! difference of two of them, and needs no counter that a crash could leave wrong. `m` is 0 if no function is named.
 
-use millrace_wire::{Code, LogName, Name, Result};
+use millrace_wire::{Code, Name, Result};
 
 const VERSION: u8 = 1;
 const FIXED_BYTES: usize = 11;
@@ -20,7 +20,7 @@ const FIXED_BYTES: usize = 11;
 pub struct Message<'b> {
     /// Bytes of all messages up to and including this one.
     pub total: u64,
-    /// The log that it is for.
+    /// The log that it is for; of a record for a topic, its idempotency key.
     pub log: &'b str,
     /// The function there that is to run.
     pub function: Option<&'b str>,
@@ -29,12 +29,12 @@ pub struct Message<'b> {
 }
 
 /// Bytes that a message takes in an outbox.
-pub fn bytes(log: &LogName, function: Option<&Name>, data: &[u8]) -> u64 {
+pub fn bytes(log: &str, function: Option<&Name>, data: &[u8]) -> u64 {
     (FIXED_BYTES + log.len() + function.map_or(0, |name| name.len()) + data.len()) as u64
 }
 
 /// Puts a message into `out`, which is cleared first.
-pub fn encode(out: &mut Vec<u8>, total: u64, log: &LogName, function: Option<&Name>, data: &[u8]) {
+pub fn encode(out: &mut Vec<u8>, total: u64, log: &str, function: Option<&Name>, data: &[u8]) {
     out.clear();
     out.push(VERSION);
     out.extend_from_slice(&total.to_le_bytes());
@@ -70,11 +70,11 @@ mod tests {
 
     #[test]
     fn messages_come_back_and_cut_ones_are_refused() {
-        let (log, function): (LogName, Name) = ("raw/a".parse().unwrap(), "f".parse().unwrap());
+        let (log, function): (&str, Name) = ("raw/a", "f".parse().unwrap());
         let mut out = Vec::new();
         for function in [None, Some(&function)] {
-            encode(&mut out, 7, &log, function, b"data");
-            assert_eq!(out.len() as u64, bytes(&log, function, b"data"));
+            encode(&mut out, 7, log, function, b"data");
+            assert_eq!(out.len() as u64, bytes(log, function, b"data"));
             let message = decode(&out).unwrap();
             let expected = Message { total: 7, log: "raw/a", function: function.map(|name| &**name), data: b"data" };
             assert_eq!(message, expected);

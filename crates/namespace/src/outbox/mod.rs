@@ -3,12 +3,14 @@
 //! ```text
 //!  append to mr://…, in the batch of what caused it ──> _outbox/PEER ──> (links: the sender)
 //!                                                       _links      the first message to a peer notes it
+//!  publish to a topic, later ─────────────────────────> _publish/TOPIC ──> (node: the feed of the topic)
 //! ```
 //!
 //! An outbox is bounded. Appends from outside stop at half of it, so that runs in progress have room to end.
 
 pub mod message;
 pub mod state;
+pub mod topics;
 
 use crate::{
     Namespace,
@@ -67,7 +69,7 @@ pub fn check_target(to: &Address) -> Result<&LogName> {
 /// The messages that one batch of the journal adds to outboxes. It keeps track of what it has staged, which is not readable yet.
 #[derive(Default)]
 pub struct Outgoing {
-    /// By peer: what the batch has made of its outbox.
+    /// By peer, or by the log of a topic: what the batch has made of its outbox.
     staged: HashMap<String, Staged>,
     /// The note of links, if the batch has changed it.
     state: Option<State>,

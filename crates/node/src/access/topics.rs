@@ -1,11 +1,15 @@
 //! The access of a caller to the cluster's topics: a topic takes the rights on the log `topics/NAME`.
 //!
-//! Answers pass no gate: the group has their content on the disks of a majority before it answers.
+//! Answers of a group pass no gate: it has their content on the disks of a majority before it answers. What this host alone has on its disk
+//! passes the gate.
 
 use super::{Access, Served};
-use crate::cluster::{Cluster, DELIVERED};
+use crate::{
+    Gated,
+    cluster::{Cluster, DELIVERED, NewPublish},
+};
 use millrace_access::{Resource, Right};
-use millrace_wire::{Code, Name, Result};
+use millrace_wire::{Code, Hlc, Name, Result};
 use std::{borrow::Cow, sync::Arc};
 
 type ToPublish<'c, 'k> = (&'c Arc<Cluster>, Option<Cow<'k, str>>);
@@ -33,6 +37,33 @@ impl Access {
     pub fn topics_to_publish<'k>(&self, topic: &str, bytes: usize, key: Option<&'k str>) -> Result<ToPublish<'_, 'k>> {
         self.check_append(&as_log(topic), bytes, None)?;
         Ok((self.of_cluster()?, self.own_key(key)?))
+    }
+
+    /// Keeps a record on the disk of this host until it is published. The key is stored as that of a publish.
+    pub fn publish_later(&self, record: NewPublish<'_>, clock: Hlc) -> Gated<()> {
+        let publish = || {
+            let (cluster, key) = self.topics_to_publish(record.topic, record.data.len(), record.key)?;
+            cluster.publish_later(NewPublish { key: key.as_deref(), ..record }, clock)
+        };
+        self.out(publish(), None)
+    }
+
+    /// The cluster, for a caller that may mirror a topic in a log.
+    pub fn topics_to_mirror(&self, topic: &str, log: &str) -> Result<&Arc<Cluster>> {
+        self.check(Right::Create, Resource::log(log))?;
+        self.topics(Right::Read, topic)
+    }
+
+    /// Begins a mirror of a topic that this host knows.
+    pub fn mirror(&self, topic: &str, log: &str, history: Option<u64>) -> Gated<()> {
+        let begin = || self.topics_to_mirror(topic, log)?.begin_mirror(topic, log, history);
+        self.out(begin(), None)
+    }
+
+    /// Ends a mirror.
+    pub fn unmirror(&self, topic: &str, log: &str) -> Gated<()> {
+        let end = || self.topics_to_mirror(topic, log)?.end_mirror(topic, log);
+        self.out(end(), None)
     }
 
     /// The cluster, for a caller that may subscribe a function to a topic.
@@ -74,9 +105,9 @@ impl Access {
 
     /// The cluster that the namespace belongs to.
     pub fn of_cluster(&self) -> Result<&Arc<Cluster>> {
-        self.served
-            .cluster()
-            .ok_or_else(|| Code::NotInCluster.error(format!("namespace '{}' belongs to no cluster", self.served.name())))
+        self.served.cluster().ok_or_else(|| {
+            Code::NotInCluster.error(format!("namespace '{}' belongs to no cluster", self.served.name()))
+        })
     }
 }
 

@@ -44,6 +44,16 @@ fn remove_from(shared: Arc<Shared>, host: u64, mut groups: Vec<u32>, reply: Repl
     shared.attend(group, Box::new(then));
 }
 
+/// Refuses what is no idempotency key.
+pub(super) fn check_key(key: Option<&str>) -> Result<()> {
+    match key.filter(|key| key.is_empty() || key.len() > KEY_MAX_BYTES) {
+        None => Ok(()),
+        Some(key) => {
+            Err(Code::ValueInvalid.error(format!("a key of {} bytes; it has 1 to {KEY_MAX_BYTES}", key.len())))
+        }
+    }
+}
+
 impl Shared {
     pub fn submit(&self, group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64>) {
         self.ask(Input::Submit { group, action, data, durability, reply });
@@ -134,12 +144,7 @@ impl Cluster {
             if data.len() > most {
                 return Err(Code::RecordTooLong.error(format!("{} bytes; a topic takes {most} here", data.len())));
             }
-            if let Some(key) = key.filter(|key| key.is_empty() || key.len() > KEY_MAX_BYTES) {
-                return Err(
-                    Code::ValueInvalid.error(format!("a key of {} bytes; it has 1 to {KEY_MAX_BYTES}", key.len()))
-                );
-            }
-            Ok(())
+            check_key(key)
         });
         if let Err(error) = checked {
             return reply(Err(error));
@@ -206,8 +211,9 @@ impl Cluster {
 
     /// Ends that.
     pub fn unfeed(&self, topic: &str, log: &str, reply: Reply<()>) {
-        let (name, log, host) = (topic.to_owned(), log.to_owned(), self.host());
-        self.of_topic(topic, Ok(Action::Unfeed { topic: name, host, log }), done(reply));
+        let (name, host) = (topic.to_owned(), self.host());
+        let action = check_public(log).map(|()| Action::Unfeed { topic: name, host, log: log.to_owned() });
+        self.of_topic(topic, action, done(reply));
     }
 
     /// Makes a group on these hosts, or on as many hosts that are chosen.

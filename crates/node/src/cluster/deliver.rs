@@ -3,7 +3,7 @@
 //! A record goes into the log `_topic/FUNCTION/TOPIC` of this host's namespace, in one batch with the run that it triggers and with the
 //! cursor of the subscription. So each record triggers one run, even after crashes.
 
-use super::{Shared, groups::Group, locked};
+use super::{Shared, groups::Group, locked, mirror};
 use millrace_group::{Place, Subscription};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
@@ -58,11 +58,11 @@ enum Progress {
     More,
 }
 
-/// Delivers until the host stops.
-pub(super) fn run(shared: &Shared) {
-    let (mut seen, mut known) = (0, (0, Vec::new()));
+/// Delivers, and copies topics to their mirrors, until the host stops.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let (mut seen, mut known, mut mirrors) = (0, (0, Vec::new()), mirror::Known::default());
     while !shared.is_stopping() {
-        let (mut more, mut refused) = (false, false);
+        let mirror::Turned { mut more, mut refused } = mirror::turn(shared, &mut mirrors);
         look(shared, &mut known);
         for (group, topic, subscription) in &known.1 {
             let key = (topic.clone(), subscription.function.clone());

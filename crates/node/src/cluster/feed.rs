@@ -1,11 +1,14 @@
 //! Publishes the records of logs of this host that feed topics.
 //!
 //! The topic knows the last record of each of its feeds, so each record is published once and in order, even after crashes. While the group
-//! cannot be reached, records wait in the log, up to its history.
+//! cannot be reached, records wait in the log, up to its history. The records that wait here to be published
+//! ([`buffer`]) are a feed of their topic, too.
 
-use super::{Shared, driver::Input, groups::Group, locked};
+pub(super) mod buffer;
+
+use super::{Shared, driver::Input, groups::Group, is_led, locked};
 use millrace_group::{Action, Durability};
-use millrace_namespace::names::check_public;
+use millrace_namespace::{names::check_public, outbox::topics};
 use millrace_wire::{Code, RETRY_AFTER_MS, Result};
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
@@ -30,13 +33,13 @@ struct Work {
 }
 
 /// Feeds until the host stops.
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &Arc<Shared>) {
     let journal = shared.namespace.journal();
-    let mut known = (0, Vec::new());
+    let (mut known, mut buffers) = ((0, Vec::new()), buffer::Known::default());
     while !shared.is_stopping() {
         let seen = journal.tail();
         look(shared, &mut known);
-        let (mut more, mut refused) = (false, false);
+        let (mut more, mut refused) = (false, buffer::attach(shared, &known.1, &mut buffers));
         for (group, topic, log) in &known.1 {
             let key = (topic.clone(), log.clone());
             let fed = work(shared, group, topic, log).map(|work| is_led(group).and_then(|()| feed(shared, &work)));
@@ -88,40 +91,45 @@ fn work(shared: &Shared, group: &Group, topic: &str, log: &str) -> Option<Work> 
     Some(Work { group: group.id, topic, log, since: feed.since, last: feed.last })
 }
 
-/// The feeds of other groups are not to wait for one that decides nothing.
-fn is_led(group: &Group) -> Result<()> {
-    if locked(&group.replica).leader() != 0 {
-        return Ok(());
-    }
-    Err(Code::GroupUnavailable.error(format!("group '{}' has no leader that this host hears of", group.name)))
-}
-
 /// Publishes what is next; whether there was anything.
 fn feed(shared: &Shared, work: &Work) -> Result<bool> {
-    // The runtime's own logs are never published, even if the group agreed on it.
-    check_public(&work.log)?;
-    let log = shared.namespace.log(&work.log).map_err(|error| Code::FeedStopped.error(error.detail().to_owned()))?;
+    let is_buffer = work.log == buffer::FEED;
+    let name = if is_buffer {
+        topics::log_of(&work.topic)?.to_string()
+    } else {
+        // Whatever the group agreed on, the runtime's own logs stay here.
+        check_public(&work.log)?;
+        work.log.clone()
+    };
+    let log = shared.namespace.log(&name).map_err(|error| Code::FeedStopped.error(error.detail().to_owned()))?;
     if log.latest() < work.last {
-        let detail = format!("log '{}' has {} records, and {} were published", work.log, log.latest(), work.last);
+        let detail = format!("log '{name}' has {} records, and {} were published", log.latest(), work.last);
         return Err(Code::FeedStopped.error(detail));
+    }
+    if is_buffer && log.earliest() <= work.last {
+        // The topic has them.
+        shared.namespace.journal().commit(|tx| tx.trim(&log, work.last + 1))?;
     }
     let from = log.earliest().max(work.last + 1);
     if from > log.latest() {
         return Ok(false);
     }
-    // They are read through the gate: records that this disk could still lose are not published.
-    let records = shared.namespace.range(&work.log, from, RECORDS_MAX, BYTES_MAX)?;
+    // They come through the gate: what this disk could still lose is not told to others. What waits to be published was promised to be on
+    // disk, and its numbers are not given twice, whatever the durability of the namespace.
+    let durability = is_buffer.then_some(millrace_journal::Durability::Disk);
+    let records = shared.namespace.range_of_gated(&log, from, RECORDS_MAX, BYTES_MAX, durability)?.wait()?;
     let (sender, receiver) = mpsc::channel();
     let mut behind = work.last;
     for record in &records {
-        let (topic, log) = (work.topic.clone(), work.log.clone());
-        let action =
-            Action::Fed { topic, host: shared.facts.host, log, since: work.since, behind, seqno: record.seqno };
-        behind = record.seqno;
+        let (topic, log, host, seqno) = (work.topic.clone(), work.log.clone(), shared.facts.host, record.seqno);
+        let (key, data) = if is_buffer { topics::decode(&record.payload)? } else { (None, &*record.payload) };
+        let (key, data) = (key.map(str::to_owned), data.to_vec());
+        let action = Action::Fed { topic, host, log, since: work.since, behind, seqno, key };
+        behind = seqno;
         let sender = sender.clone();
         // The receiver may be gone.
         let reply = Box::new(move |outcome: Result<u64>| drop(sender.send(outcome)));
-        let (group, data, durability) = (work.group, record.payload.clone(), Durability::Quorum);
+        let (group, durability) = (work.group, Durability::Quorum);
         if shared.queue(Input::Submit { group, action, data, durability, reply }).is_err() {
             break;
         }

@@ -69,7 +69,7 @@ impl Shared {
     }
 
     /// Which group has a topic, as far as is known here. A topic stays where it is.
-    fn locate(&self, topic: &str) -> Option<u32> {
+    pub fn locate(&self, topic: &str) -> Option<u32> {
         let replica = locked(&self.main.replica);
         let topics = replica.topics();
         if topics.topic(topic).is_ok() { Some(MAIN) } else { topics.directory().placed(topic) }

@@ -3,7 +3,9 @@
 //! ```text
 //!  gateway ──> Cluster ──> driver: one thread   Replicas ──turns──> Stores (the namespace's journal), one flush ──> Post ──> other hosts
 //!                 │                                │ applied
-//!                 └── get, range: journal          └──> deliver: one thread   records and their runs, in one batch with the cursor
+//!                 └── get, range: journal          ├──> deliver: one thread   records and their runs, in one batch with the cursor;
+//!                                                  │                          copies of topics
+//!                                                  └<── feed: one thread      records of logs that feed topics, or wait to be published
 //! ```
 //!
 //! The first group has the directory, and every host follows it: so each host finds a topic's group by itself. A host that is asked for a
@@ -17,6 +19,7 @@ mod driver;
 mod facts;
 mod feed;
 mod groups;
+mod mirror;
 mod stats;
 mod store;
 #[cfg(test)]
@@ -25,7 +28,10 @@ mod tests;
 pub use calls::TopicOptions;
 pub(crate) use deliver::DELIVERED;
 pub use facts::{Facts, KnownMember};
+pub use feed::buffer::BufferStat;
 pub use millrace_group::{Durability, MAIN, MAIN_NAME, Member, Role, plan};
+pub use millrace_namespace::outbox::topics::NewPublish;
+pub use mirror::MirrorStat;
 pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, TopicHere, TopicStat};
 
 use crate::Namespace;
@@ -131,6 +137,8 @@ struct Shared {
     troubles: Mutex<HashMap<(String, String), String>>,
     /// Why a feed is stopped.
     feeding: Mutex<HashMap<(String, String), String>>,
+    /// Why a mirror does not go on: of its log and its topic.
+    mirroring: Mutex<HashMap<(String, String), String>>,
     /// How many records of a subscription had left the topic before they could be delivered.
     missed: Mutex<HashMap<(String, String), u64>>,
 }
@@ -154,6 +162,14 @@ pub fn shown(host: u64) -> String {
 /// A record that left its topic while this host was sent a snapshot, or that did so just now.
 fn is_gone(topic: &str, index: u64) -> Error {
     Code::BelowHistory.error(format!("topic '{topic}' no longer has record {index}"))
+}
+
+/// Nothing is to wait for a group that decides nothing.
+fn is_led(group: &Group) -> Result<()> {
+    if locked(&group.replica).leader() != 0 {
+        return Ok(());
+    }
+    Err(Code::GroupUnavailable.error(format!("group '{}' has no leader that this host hears of", group.name)))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -195,6 +211,7 @@ impl Cluster {
             unkept: Mutex::default(),
             troubles: Mutex::default(),
             feeding: Mutex::default(),
+            mirroring: Mutex::default(),
             missed: Mutex::default(),
         });
         let failed = |error| Code::HostStart.error(format!("a thread could not be started: {error}"));

@@ -1,11 +1,17 @@
 //! The cluster, its groups and its topics as they are reported.
 
-use super::{BEHIND_MAX, Cluster, Shared, groups::Group, locked, shown};
+use super::{
+    BEHIND_MAX, Cluster, Shared,
+    feed::buffer::{BufferStat, FEED},
+    groups::Group,
+    locked, shown,
+};
 use millrace_group::{Directory, MAIN_NAME, Member, Role, Topic};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 /// A topic, as it is reported.
@@ -13,8 +19,11 @@ use std::{
 pub struct TopicStat {
     /// Its name.
     pub topic: String,
-    /// The group that has it.
+    /// The group that has it; empty if this host does not know it yet.
     pub group: String,
+    /// Its records that wait on the host that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffered: Option<BufferStat>,
     /// What is known of it where its group is kept.
     #[serde(flatten)]
     pub here: Option<TopicHere>,
@@ -159,6 +168,18 @@ pub struct GroupStat {
     pub resting: bool,
 }
 
+/// Which records wait here, and why. Those that are on their way are nothing to be told of.
+fn why_buffers(buffers: &[BufferStat], why: &mut Vec<String>) {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64); // until the year 584 million
+    for BufferStat { topic, records, bytes, since_ms, trouble } in buffers {
+        let Some(trouble) = trouble else { continue };
+        let since_s = now_ms.saturating_sub(*since_ms) / 1000;
+        why.push(format!(
+            "{records} records of {bytes} bytes wait here to be published to topic {topic}, the oldest for {since_s} s: {trouble}"
+        ));
+    }
+}
+
 fn role_word(role: Role) -> &'static str {
     match role {
         Role::Leader => "leader",
@@ -180,6 +201,12 @@ impl Cluster {
             let placed = topics.directory().placed_after(after).take(limit);
             names.extend(placed.map(|(name, group)| (name.to_owned(), Some(group))));
         }
+        // A host that was started a moment ago may know no more of a topic than that records wait for it.
+        let buffers = self.buffers().unwrap_or_default();
+        let waiting = buffers.iter().map(|buffer| &buffer.topic).filter(|name| after.is_empty() || &***name > after);
+        for topic in waiting {
+            names.entry(topic.clone()).or_insert(Some(0));
+        }
         let stat = |(topic, id): (String, Option<u32>)| match id {
             None => self.shared.stat(&self.shared.main, topic),
             Some(id) => match self.shared.group(id) {
@@ -187,11 +214,16 @@ impl Cluster {
                 None => {
                     let replica = locked(&self.shared.main.replica);
                     let group = replica.topics().directory().numbered(id).map_or("?", |(name, _)| name).to_owned();
-                    TopicStat { topic, group, here: None }
+                    let group = if id == 0 { String::new() } else { group };
+                    TopicStat { topic, group, buffered: None, here: None }
                 }
             },
         };
-        names.into_iter().take(limit).map(stat).collect()
+        let mut stats: Vec<TopicStat> = names.into_iter().take(limit).map(stat).collect();
+        for stat in &mut stats {
+            stat.buffered = buffers.iter().find(|buffer| buffer.topic == stat.topic).cloned();
+        }
+        stats
     }
 
     /// The groups, by name; the first group stands first.
@@ -225,6 +257,7 @@ impl Cluster {
 
     /// The cluster as this host sees it.
     pub fn stat(&self) -> ClusterStat {
+        let buffers = self.buffers().unwrap_or_default();
         let replica = locked(&self.shared.main.replica);
         let (applied, committed, last) = replica.progress();
         let (first, log_bytes) = replica.log_size();
@@ -258,6 +291,7 @@ impl Cluster {
         let mut hosts: Vec<HostStat> = hosts.collect();
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
         let mut why = self.why(leader != 0, replica.voters_wanted(), &hosts);
+        why_buffers(&buffers, &mut why);
         self.why_groups(&mut why);
         let too_long = replica.too_long_bytes();
         if too_long > 0 {
@@ -318,8 +352,11 @@ impl Cluster {
                 "{missed} records had left topic {topic} before function {function} could run for them here"
             ));
         }
-        for ((topic, log), trouble) in &*locked(&self.shared.feeding) {
+        for ((topic, log), trouble) in locked(&self.shared.feeding).iter().filter(|((_, log), _)| log != FEED) {
             why.push(format!("log {log} here does not feed topic {topic}: {trouble}"));
+        }
+        for ((log, topic), trouble) in &*locked(&self.shared.mirroring) {
+            why.push(format!("log {log} here does not follow topic {topic}: {trouble}"));
         }
         why
     }
@@ -377,7 +414,7 @@ impl Shared {
     fn stat(&self, group: &Group, name: String) -> TopicStat {
         let replica = locked(&group.replica);
         let here = replica.topics().topic(&name).ok().map(|topic| self.here(&name, topic));
-        TopicStat { topic: name, group: group.name.clone(), here }
+        TopicStat { topic: name, group: group.name.clone(), buffered: None, here }
     }
 
     fn here(&self, name: &str, topic: &Topic) -> TopicHere {
@@ -401,7 +438,7 @@ impl Shared {
             earliest: topic.earliest(),
             latest: topic.latest,
             subscriptions: topic.subscriptions.iter().map(subscription).collect(),
-            feeds: topic.feeds.iter().map(feed).collect(),
+            feeds: topic.feeds.iter().filter(|known| known.log != FEED).map(feed).collect(),
         }
     }
 }

@@ -173,3 +173,41 @@ fn topics_are_found_in_whichever_group_they_are() {
     }
     assert_eq!(called(|reply| cluster.publish("t", b"awake", None, None, reply)), Ok(4));
 }
+
+/// Publishes a record that is kept here first.
+fn later(cluster: &Cluster, topic: &str, data: &[u8], key: Option<&str>) -> std::result::Result<(), Code> {
+    let record = NewPublish { topic, key, data, cause: millrace_wire::EventId::NONE, ordinal: 0 };
+    let kept = cluster.publish_later(record, millrace_wire::Hlc::default());
+    kept.and_then(crate::Gated::wait).map_err(|error| error.code())
+}
+
+#[test]
+fn records_that_wait_are_published_in_order_and_once_and_leave_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = alone(dir.path());
+    assert_eq!(later(&cluster, "t", b"x", None), Err(Code::TopicNotFound));
+    assert_eq!(later(&cluster, "_t", b"x", None), Err(Code::TopicNameInvalid));
+    called(|reply| cluster.create("t", &kept(1000), reply)).unwrap();
+    assert_eq!(later(&cluster, "t", b"x", Some("")), Err(Code::ValueInvalid));
+    assert_eq!(later(&cluster, "t", &vec![0; 64 << 20], None), Err(Code::RecordTooLong));
+    assert_eq!(called(|reply| cluster.publish("t", b"first", Some("k"), None, reply)), Ok(1));
+    let mut expected = vec![b"first".to_vec()];
+    for number in 0..200 {
+        let record = number.to_string().into_bytes();
+        later(&cluster, "t", &record, None).unwrap();
+        expected.push(record);
+        if number % 50 == 0 {
+            later(&cluster, "t", b"again", Some("k")).unwrap();
+        }
+    }
+    let start = Instant::now();
+    while cluster.latest("t") != Ok(201) || !cluster.buffers().unwrap().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", cluster.buffers());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let records: Vec<Vec<u8>> =
+        cluster.range("t", 1, 1000, 1 << 20).unwrap().into_iter().map(|record| record.payload).collect();
+    assert_eq!(records, expected);
+    assert!(cluster.stat().why.iter().all(|why| !why.contains("publish")), "{:?}", cluster.stat().why);
+    assert_eq!(called(|reply| cluster.unfeed("t", "_publish", reply)), Err(Code::LogInternal));
+}

@@ -60,8 +60,8 @@ pub struct PublishTopic<'b> {
     /// The idempotency key: a record with a key that the topic remembers is there already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
-    /// The hosts that must have the record on disk before the answer: `quorum` or `leader`; by default as the topic was created. With
-    /// `leader` the answer is 0, because the index is not known yet.
+    /// The hosts that must have the record on disk before the answer: `quorum`, `leader`, or `local`, which is the host that is asked; by
+    /// default as the topic was created. With `leader` and `local` the answer is 0, because the index is not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<&'b str>,
 }
@@ -129,6 +129,27 @@ pub struct FeedTopic<'b> {
 /// Ends that. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfeedTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The log.
+    pub log: &'b str,
+}
+
+/// Has a topic copied to a new log of this host's namespace, to which nothing else is appended. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The log.
+    pub log: &'b str,
+    /// How many of its newest records stay readable; as many as those of the topic if it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<u64>,
+}
+
+/// Ends that; the log stays. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmirrorTopic<'b> {
     /// The topic.
     pub topic: &'b str,
     /// The log.
@@ -221,4 +242,6 @@ numbered! {
     146 SetVoters
     147 CreateGroup
     148 RemoveGroup
+    153 MirrorTopic
+    154 UnmirrorTopic
 }

@@ -2,14 +2,14 @@
 
 use super::host;
 use crate::{
-    args::{Global, PublishArgs, RangeTopicArgs, TailTopicArgs, TopicCommand, TopicDurability},
+    args::{Global, MirrorTopicArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs, TopicCommand},
     out::{Out, Table},
     place::remote::Remote,
     report::Outcome,
     show,
 };
 use millrace_client::{Record, blocking::Client};
-use millrace_node::{Code, HISTORY_ALL, Result};
+use millrace_node::{Address, Code, HISTORY_ALL, Hlc, Result};
 use serde_json::{Value, json};
 use std::{
     io::Read,
@@ -76,8 +76,66 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
             let line = format!("log {} no longer feeds topic {}", args.log, args.topic);
             said(out, json!({ "topic": args.topic, "log": args.log, "change": "unfed" }), line)
         }
+        TopicCommand::Mirror(args) => mirror(client, args, out),
+        TopicCommand::Mirrors => mirrors(&remote, out),
         TopicCommand::Ls => ls(&remote, out),
     }
+}
+
+fn mirror(client: &Client, args: &MirrorTopicArgs, out: &mut Out) -> Outcome {
+    let MirrorTopicArgs { topic, to, history, stop } = args;
+    if Address::claims(to) {
+        let detail = format!(
+            "'{to}': a mirror is a log of the host that is asked; `millrace relay add` forwards it to another namespace"
+        );
+        return Err(Code::ValueInvalid.error(detail).into());
+    }
+    let (change, line) = if *stop {
+        client.unmirror_topic(topic, to)?;
+        ("ended", format!("log {to} no longer follows topic {topic}"))
+    } else {
+        client.mirror_topic(topic, to, *history)?;
+        ("begun", format!("log {to} follows topic {topic}"))
+    };
+    said(out, json!({ "topic": topic, "log": to, "change": change }), line)
+}
+
+fn mirrors(remote: &Remote, out: &mut Out) -> Outcome {
+    let mirrors: Vec<Value> = remote.document("mirrors")?;
+    let mut table = Table::new(&["log", "topic", "earliest>", "copied>", "behind>", "lost before>", ""]);
+    for mirror in mirrors {
+        if out.json() {
+            out.object(&mirror)?;
+            continue;
+        }
+        let number = |key: &str| mirror[key].as_u64().map_or("-".into(), show::grouped);
+        let text = |key: &str| mirror[key].as_str().unwrap_or_default().to_owned();
+        table.row(vec![
+            text("log"),
+            text("topic"),
+            number("earliest"),
+            number("copied"),
+            number("lag"),
+            number("missed"),
+            text("trouble"),
+        ]);
+    }
+    if out.json() {
+        return Ok(());
+    }
+    if table.is_empty() {
+        return Ok(out.line("no mirrors; `millrace topic mirror TOPIC --to LOG` begins one")?);
+    }
+    Ok(out.table(&table)?)
+}
+
+/// How many records of a topic wait on the host that was asked, since when, and why.
+fn waiting(topic: &Value) -> String {
+    let buffered = &topic["buffered"];
+    let Some(records) = buffered["records"].as_u64() else { return String::new() };
+    let since = Hlc::from_wall_us(buffered["since_ms"].as_u64().unwrap_or(0).saturating_mul(1000));
+    let trouble = buffered["trouble"].as_str().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
+    format!("{} since {}{trouble}", show::grouped(records), show::rfc3339(since))
 }
 
 fn said(out: &mut Out, object: Value, line: String) -> Outcome {
@@ -91,7 +149,8 @@ fn publish(client: &Client, args: &PublishArgs, out: &mut Out) -> Outcome {
         let read = std::io::stdin().lock().take(RECORD_MAX_BYTES + 1).read_to_end(&mut data);
         read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
     }
-    let index = client.publish(&args.topic, &data, args.key.as_deref(), args.durability.map(TopicDurability::name))?;
+    let index =
+        client.publish(&args.topic, &data, args.key.as_deref(), args.durability.map(PublishDurability::name))?;
     said(out, json!({ "topic": args.topic, "index": index }), index.to_string())
 }
 
@@ -195,7 +254,7 @@ pub fn topics(remote: &Remote) -> Result<Vec<Value>> {
 }
 
 fn ls(remote: &Remote, out: &mut Out) -> Outcome {
-    let mut table = Table::new(&["topic", "group", "records>", "latest>", "history>", "runs", "fed by"]);
+    let mut table = Table::new(&["topic", "group", "records>", "latest>", "history>", "runs", "fed by", "waits here"]);
     for topic in topics(remote)? {
         if out.json() {
             out.object(&topic)?;
@@ -225,6 +284,7 @@ fn ls(remote: &Remote, out: &mut Out) -> Outcome {
             }),
             runs.collect::<Vec<_>>().join(", "),
             feeds.collect::<Vec<_>>().join(", "),
+            waiting(&topic),
         ]);
     }
     if out.json() {

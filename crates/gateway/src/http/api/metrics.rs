@@ -22,7 +22,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{Display, Write},
     sync::atomic::Ordering::Relaxed,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::time::timeout;
 
@@ -190,6 +190,7 @@ fn of_namespace(hosted: &Hosted, access: &Access) -> Gated<Vec<Sample>> {
         journal(&mut samples, name, namespace);
         logs_and_functions(&mut samples, name, namespace)?;
         links(&mut samples, name, namespace)?;
+        topics(&mut samples, name, access.served())?;
         times(&mut samples, name, namespace)?;
         host(&mut samples, hosted, name);
         Ok(samples)
@@ -305,6 +306,30 @@ fn links(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Resul
         add("millrace_link_waiting", "gauge", help, waiting.into());
         let stopped = u64::from(link.state == LinkState::Stopped);
         add("millrace_link_stopped", "gauge", "Whether a link has stopped and needs a decision.", stopped);
+    }
+    Ok(())
+}
+
+/// Records that wait here to be published, and copies of topics.
+fn topics(samples: &mut Vec<Sample>, name: &Name, served: &Served) -> Result<()> {
+    let Some(cluster) = served.cluster() else { return Ok(()) };
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64); // until the year 584 million
+    for buffer in cluster.buffers()?.into_iter().take(SERIES_MAX) {
+        let labels = format!("namespace=\"{name}\",topic=\"{}\"", escaped(&buffer.topic));
+        let mut add = |metric, help, value| samples.push((metric, "gauge", help, labels.clone(), Value::Number(value)));
+        add("millrace_topic_buffered_records", "Records that wait here to be published to a topic.", buffer.records);
+        add("millrace_topic_buffered_bytes", "Size of the records that wait here to be published.", buffer.bytes);
+        let help = "Time since the oldest record that waits here was published.";
+        add("millrace_topic_buffered_seconds", help, now_ms.saturating_sub(buffer.since_ms) / 1000);
+    }
+    for mirror in cluster.mirrors()?.into_iter().take(SERIES_MAX) {
+        let (log, topic) = (escaped(&mirror.log), escaped(&mirror.topic));
+        let labels = format!("namespace=\"{name}\",log=\"{log}\",topic=\"{topic}\"");
+        let mut add = |metric, help, value| samples.push((metric, "gauge", help, labels.clone(), Value::Number(value)));
+        let help = "Records of a topic that its mirror does not have yet, as far as this host knows.";
+        add("millrace_mirror_lag_records", help, mirror.lag.unwrap_or(0));
+        let help = "Whether a mirror cannot continue.";
+        add("millrace_mirror_stopped", help, u64::from(mirror.trouble.is_some()));
     }
     Ok(())
 }

@@ -1,0 +1,164 @@
+//! Records that wait on this host to be published: those that were published with the durability `local`.
+//!
+//! ```text
+//!  publish ── _publish/TOPIC, flushed ── answer            (the group of the topic may be out of reach)
+//!                   └──> the feed `_publish` of the topic, agreed on by its group ──> the topic ──> trimmed here
+//! ```
+//!
+//! The feed is made once the group can be reached. From then on the topic knows the last record of it that it has, as of any feed.
+
+use super::AGAIN;
+use crate::{
+    Gated, Namespace,
+    cluster::{Cluster, PATIENCE, Shared, calls::check_key, driver::Input, groups::Group, is_led, locked},
+};
+use millrace_group::{Action, Durability, check_topic};
+use millrace_journal::Log;
+use millrace_namespace::outbox::{
+    topics::{self, NewPublish},
+    waiting,
+};
+use millrace_wire::{Code, Hlc, Result};
+use serde::Serialize;
+use std::{
+    collections::HashSet,
+    sync::{Arc, mpsc},
+};
+
+/// What the feed is called in the group. No log has this name: the records stand in one log for each topic.
+pub(in crate::cluster) const FEED: &str = "_publish";
+/// What the command has around such a record, at most: the name of its topic, its key, and what the feed has to say.
+const AROUND_MAX_BYTES: usize = 768;
+
+/// Records that wait on this host, as they are told.
+#[derive(Clone, Debug, Serialize)]
+pub struct BufferStat {
+    /// The topic.
+    pub topic: String,
+    /// How many records wait.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the oldest of them was published here, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Why they wait, unless they are on their way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// The logs in which records may wait, as of a version of the catalog.
+#[derive(Default)]
+pub struct Known {
+    version: u64,
+    logs: Vec<(String, Log)>,
+}
+
+/// Whether records wait in a log.
+fn waits(log: &Log) -> bool {
+    log.latest() > 0 && log.earliest() <= log.latest()
+}
+
+/// Makes the feeds of topics for which records wait and that know nothing of this host's; whether one could not be made.
+pub(super) fn attach(shared: &Arc<Shared>, feeds: &[(Arc<Group>, String, String)], known: &mut Known) -> bool {
+    if let Ok(catalog) = shared.namespace.journal().catalog()
+        && catalog.version() != known.version
+        && let Ok(logs) = topics::all(&shared.namespace)
+    {
+        *known = Known { version: catalog.version(), logs };
+    }
+    let attached: HashSet<&str> =
+        feeds.iter().filter(|(_, _, log)| log == FEED).map(|(_, topic, _)| &**topic).collect();
+    let mut refused = false;
+    for (topic, _) in known.logs.iter().filter(|(topic, log)| !attached.contains(&**topic) && waits(log)) {
+        if shared.is_stopping() {
+            break;
+        }
+        let key = (topic.clone(), FEED.to_owned());
+        match begin(shared, topic) {
+            Ok(()) => drop(locked(&shared.feeding).remove(&key)),
+            Err(error) => {
+                refused = true;
+                tracing::debug!(target: "topics", topic, code = error.code().id(), "not published: {}", error.detail());
+                locked(&shared.feeding).insert(key, format!("{}: {}", error.code().id(), error.detail()));
+            }
+        }
+    }
+    refused
+}
+
+/// Has the group of a topic agree on the feed.
+fn begin(shared: &Arc<Shared>, topic: &str) -> Result<()> {
+    // Others are not to wait for a group that decides nothing.
+    is_led(&shared.group_of(topic).unwrap_or_else(|_| shared.main.clone()))?;
+    let group: Arc<Group> = answered(|reply| shared.find(topic, reply))?;
+    is_led(&group)?;
+    let (topic, log, host) = (topic.to_owned(), FEED.to_owned(), shared.facts.host);
+    let action = Action::Feed { topic, host, log, after: 0 };
+    let (group, data, durability) = (group.id, Vec::new(), Durability::Quorum);
+    answered(|reply| shared.ask(Input::Submit { group, action, data, durability, reply })).map(|_| ())
+}
+
+/// What a call of the group replies.
+fn answered<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(Result<T>) + Send>)) -> Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    // Nobody may listen any more.
+    call(Box::new(move |outcome| drop(sender.send(outcome))));
+    let late = |_| Code::GroupUnavailable.error(format!("no decision within {} s", PATIENCE.as_secs()));
+    receiver.recv_timeout(PATIENCE + AGAIN).unwrap_or_else(|error| Err(late(error)))
+}
+
+impl Cluster {
+    /// Keeps a record on this disk until it is published. It leaves the gate once it is there.
+    pub fn publish_later(&self, record: NewPublish<'_>, clock: Hlc) -> Result<Gated<()>> {
+        let (shared, topic) = (&self.shared, record.topic);
+        check_topic(topic)?;
+        let most = shared.namespace.journal().record_max_bytes().saturating_sub(AROUND_MAX_BYTES);
+        let bytes = record.data.len();
+        if bytes > most {
+            return Err(Code::RecordTooLong.error(format!("{bytes} bytes; a topic takes {most} here")));
+        }
+        check_key(record.key)?;
+        // A host that was started a moment ago may not have heard of a topic for which it keeps records.
+        let log = topics::log_of(topic)?;
+        if shared.locate(topic).is_none() && shared.namespace.journal().catalog()?.log(&log).is_none() {
+            let shown: String = topic.chars().take(80).flat_map(char::escape_debug).collect();
+            let detail = format!("this host knows no topic '{shown}'; records can wait for topics that it knows");
+            return Err(Code::TopicNotFound.error(detail));
+        }
+        topics::keep(&shared.namespace, record, clock)
+    }
+
+    /// The records that wait on this host, by topic.
+    pub fn buffers(&self) -> Result<Vec<BufferStat>> {
+        let logs = topics::all(&self.shared.namespace)?;
+        logs.into_iter().filter_map(|(topic, log)| self.shared.buffered(topic, &log).transpose()).collect()
+    }
+}
+
+impl Shared {
+    /// The records that wait in a log; nothing if there are none.
+    fn buffered(&self, topic: String, log: &Log) -> Result<Option<BufferStat>> {
+        loop {
+            if !waits(log) {
+                return Ok(None);
+            }
+            let found = waiting(&self.namespace, log)?;
+            match oldest_ms(&self.namespace, log) {
+                Ok(since_ms) => {
+                    let trouble = locked(&self.feeding).get(&(topic.clone(), FEED.to_owned())).cloned();
+                    let (records, bytes) = (found.records, found.bytes);
+                    return Ok(Some(BufferStat { topic, records, bytes, since_ms, trouble }).filter(|_| records > 0));
+                }
+                // It was published just now.
+                Err(error) if error.code() == Code::BelowHistory => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn oldest_ms(namespace: &Namespace, log: &Log) -> Result<u64> {
+    let mut payload = Vec::new();
+    let meta = namespace.journal().get(log, log.earliest(), &mut payload)?;
+    Ok(meta.hlc.wall_us() / 1000)
+}

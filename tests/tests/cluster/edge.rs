@@ -1,0 +1,193 @@
+//! A site that loses its link to the others: what it keeps for them, and what it keeps of them.
+
+use super::{Site, three};
+use millrace_tests::eventually;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+const TOPIC: &str = "env/raw";
+
+/// Publishes a record that the site keeps.
+fn keep(site: &Site, record: &str) {
+    let kept = site.topic(&["publish", TOPIC, record, "--durability", "local"]).ok().object();
+    assert_eq!(kept["index"], 0, "its index is not known yet");
+}
+
+/// What a host says of a topic.
+fn listed(site: &Site, topic: &str) -> Value {
+    let all = site.topic(&["ls"]).ok().objects();
+    all.into_iter().find(|known| known["topic"] == topic).unwrap_or(Value::Null)
+}
+
+fn why(site: &Site) -> String {
+    site.place.run(["cluster", "why"]).ok().text().to_owned()
+}
+
+fn mirror(site: &Site, log: &str) -> Value {
+    let all = site.topic(&["mirrors"]).ok().objects();
+    all.into_iter().find(|known| known["log"] == log).unwrap_or(Value::Null)
+}
+
+fn copied(site: &Site, log: &str) -> Vec<(u64, String)> {
+    let read = site.place.run(["--json", "log", "get", log, "--all"]);
+    if read.code != 0 {
+        return Vec::new();
+    }
+    let records = read.objects();
+    let record = |record: &Value| {
+        (record["seqno"].as_u64().expect("a number"), record["data"].as_str().expect("text").to_owned())
+    };
+    records.iter().map(record).collect()
+}
+
+/// The others are there and answer nothing, as behind a link that is down.
+fn link(sites: &[Site], is_up: bool) {
+    for site in sites {
+        site.host.as_ref().expect("it runs").signal(if is_up { "CONT" } else { "STOP" });
+    }
+}
+
+#[test]
+fn a_site_that_is_cut_off_keeps_records_on_its_disk_and_publishes_them_once_and_in_order() {
+    let mut sites = three();
+    sites[0].topic(&["create", TOPIC, "--history", "1000"]).ok();
+    let mut expected = vec!["before".to_owned()];
+    sites[2].publish("before", &mut BTreeMap::new());
+    // A topic that nobody has made is a mistake of the publisher.
+    sites[2].place.run(["topic", "publish", "none", "x", "--durability", "local"]).fails("MR7202", 1);
+    link(&sites[..2], false);
+    for number in 0..10 {
+        keep(&sites[2], &format!("cut off {number}"));
+        expected.push(format!("cut off {number}"));
+    }
+    eventually("it says how many records wait, and why", || {
+        let waits = &listed(&sites[2], TOPIC)["buffered"];
+        waits["records"] == 10 && waits["trouble"].as_str().is_some_and(|why| why.starts_with("MR7208"))
+    });
+    assert!(why(&sites[2]).contains("10 records of"), "{}", why(&sites[2]));
+    // Whatever was acknowledged is on its disk.
+    sites[2].live_again();
+    for number in 0..10 {
+        // With the same key it is there once, in this site's records and in the topic.
+        for _ in 0..2 {
+            let (record, key) = (format!("after a crash {number}"), format!("key {number}"));
+            sites[2].topic(&["publish", TOPIC, &record, "--durability", "local", "--key", &key]).ok();
+        }
+        expected.push(format!("after a crash {number}"));
+    }
+    eventually("it still knows what waits", || listed(&sites[2], TOPIC)["buffered"]["records"] == 30);
+    link(&sites[..2], true);
+    // It may be in the middle of publishing them.
+    sites[2].live_again();
+    let all = |site: &Site| {
+        let read = site.topic(&["range", TOPIC]);
+        let records = if read.code == 0 { read.objects() } else { Vec::new() };
+        records.iter().map(|record| record["data"].as_str().expect("text").to_owned()).collect::<Vec<_>>()
+    };
+    eventually("nothing waits any more", || {
+        listed(&sites[2], TOPIC)["latest"] == expected.len() && listed(&sites[2], TOPIC)["buffered"].is_null()
+    });
+    for site in &sites {
+        eventually("it has all of them once and in order", || {
+            let records = all(site);
+            assert!(records.len() <= expected.len(), "{records:?}");
+            records == expected
+        });
+    }
+    eventually("nothing is wrong", || why(&sites[2]) == "no problems found\n");
+    // With the link up, it is published at once, behind what waited.
+    keep(&sites[2], "at once");
+    eventually("it is published", || all(&sites[0]).last().is_some_and(|last| last == "at once"));
+    assert!(listed(&sites[0], TOPIC)["feeds"].as_array().is_some_and(Vec::is_empty), "no log of the user's feeds it");
+    sites[2].place.run(["topic", "unfeed", "_publish", TOPIC]).fails("MR6022", 1);
+}
+
+#[test]
+fn a_mirror_has_the_topic_under_its_indexes_whichever_side_is_killed_and_is_read_without_the_link() {
+    let mut sites = three();
+    let (mut reported, log) = (BTreeMap::new(), "copy/raw");
+    sites[0].topic(&["create", TOPIC, "--history", "1000"]).ok();
+    sites[0].publish("early", &mut reported);
+    sites[1].topic(&["mirror", TOPIC, "--to", log]).ok();
+    sites[1].topic(&["mirror", TOPIC, "--to", log]).ok();
+    sites[1].place.write("keep.sh", "#!/bin/sh\ncat\n");
+    let deploy = "function deploy keep --runtime oneshot --code keep.sh --on copy/raw -- ./keep.sh";
+    sites[1].place.run(deploy.split(' ')).ok();
+    sites[1].place.run(["topic", "mirror", "none", "--to", "copy/none"]).fails("MR7202", 1);
+    sites[1].place.run(["topic", "mirror", TOPIC, "--to", "mr://127.0.0.1:1/x/y"]).fails("MR1006", 2);
+    for number in 0..5 {
+        sites[2].publish(&format!("first {number}"), &mut reported);
+    }
+    eventually("it is copied", || copied(&sites[1], log) == reported.clone().into_iter().collect::<Vec<_>>());
+    sites[1].place.run(["log", "append", log, "x"]).fails("MR7231", 1);
+    sites[1].place.run(["log", "rm", log]).fails("MR2103", 1);
+    // The side that copies is killed, and then each of the others.
+    sites[1].die();
+    for number in 0..5 {
+        sites[2].publish(&format!("without it {number}"), &mut reported);
+    }
+    sites[1].live(None);
+    for at in [0, 2] {
+        sites[at].live_again();
+        sites[at].publish(&format!("after a crash of {at}"), &mut reported);
+    }
+    let expected: Vec<(u64, String)> = reported.clone().into_iter().collect();
+    eventually("it has all again", || copied(&sites[1], log) == expected);
+    assert_eq!(mirror(&sites[1], log)["lag"], 0);
+    sites[1].place.idle();
+    let runs = sites[1].place.run(["--json", "run", "ls", "-l", "1000", "--state", "done"]).ok().objects().len();
+    // The first record may have been copied before the function was there.
+    assert!((expected.len() - 1..=expected.len()).contains(&runs), "{runs} runs for {} records", expected.len());
+    let others: Vec<&Site> = [&sites[0], &sites[2]].into();
+    for site in &others {
+        site.host.as_ref().expect("it runs").signal("STOP");
+    }
+    assert_eq!(copied(&sites[1], log), expected, "it is read without the others");
+    for site in &others {
+        site.host.as_ref().expect("it runs").signal("CONT");
+    }
+    sites[1].topic(&["mirror", TOPIC, "--to", log, "--stop"]).ok();
+    sites[1].place.run(["topic", "mirror", TOPIC, "--to", log, "--stop"]).fails("MR7233", 1);
+    eventually("a log that is there is no new mirror", || {
+        sites[1].place.run(["topic", "mirror", TOPIC, "--to", log]).stderr.contains("error[MR7234]")
+    });
+    sites[1].place.run(["log", "append", log, "mine"]).ok();
+}
+
+#[test]
+fn a_mirror_says_which_records_its_topic_had_lost_and_stops_at_a_gap() {
+    let sites = three();
+    let publish = |numbers: std::ops::RangeInclusive<u32>| {
+        for record in numbers.map(|number| number.to_string()) {
+            eventually("it is published", || {
+                sites[0].topic(&["publish", "short", &record, "--key", &record]).code == 0
+            });
+        }
+    };
+    let numbers = |log: &str| copied(&sites[1], log).into_iter().map(|(number, _)| number).collect::<Vec<_>>();
+    let trouble = |log: &str| mirror(&sites[1], log)["trouble"].as_str().unwrap_or_default().to_owned();
+    sites[0].topic(&["create", "short", "--history", "2"]).ok();
+    publish(1..=5);
+    sites[1].topic(&["mirror", "short", "--to", "copy", "--history", "all"]).ok();
+    eventually("it begins with the oldest that is left", || numbers("copy") == [4, 5]);
+    assert_eq!(mirror(&sites[1], "copy")["missed"], 3);
+    publish(6..=6);
+    eventually("it keeps more than the topic", || numbers("copy") == [4, 5, 6]);
+    // It stands still while a function that is bound to it has no room.
+    sites[1].place.write("stuck.sh", "#!/bin/sh\nsleep 10000\n");
+    let function = "runtime = \"oneshot\"\ncode = \"stuck.sh\"\ncommand = [\"./stuck.sh\"]\non = [\"copy\"]";
+    let application =
+        format!("[logs.copy]\nhistory = \"all\"\n[functions.stuck]\n{function}\ntimeout = \"10h\"\npending_max = 1\n");
+    sites[1].place.write("millrace.toml", &application);
+    sites[1].place.run(["up"]).ok();
+    publish(7..=12);
+    eventually("it waits for the function", || trouble("copy").starts_with("MR2019"));
+    assert_eq!(numbers("copy"), [4, 5, 6, 7]);
+    sites[1].place.run(["function", "rm", "stuck", "--force"]).ok();
+    eventually("it stops at the gap", || trouble("copy").starts_with("MR7232") && trouble("copy").contains("8 to 10"));
+    assert!(why(&sites[1]).contains("log copy here does not follow topic short"), "{}", why(&sites[1]));
+    assert_eq!(numbers("copy"), [4, 5, 6, 7]);
+    sites[1].topic(&["mirror", "short", "--to", "copy", "--stop"]).ok();
+    sites[1].topic(&["mirror", "short", "--to", "later"]).ok();
+    eventually("another one goes on", || numbers("later") == [11, 12]);
+}
