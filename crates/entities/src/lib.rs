@@ -9,13 +9,17 @@
 //! Nothing here reads a clock, a file or randomness: what a step needs of them comes with it as a [`Moment`]. A call that has to wait
 //! is data in its entity's state, and holds no thread. Every change of a state is an [`Effect`], which names the value that it
 //! leaves, and applying one yields the effect that takes it back.
+//!
+//! [`Replicated`] is a space whose calls are commands of a group: the same on every host that applies them.
 
+mod replicated;
 mod session;
 mod space;
 mod state;
 mod types;
 pub mod value;
 
+pub use replicated::{Applied, Command, Replicated};
 pub use session::{Application, SESSION_BYTES, Session};
 pub use space::{Call, Called, Cursor, Finished, Flags, Job, Moment, Shown, Space};
 pub use state::{Effect, State, Ticket, Waiter};

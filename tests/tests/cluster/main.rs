@@ -1,6 +1,7 @@
 //! Three real hosts on one machine: topics that survive the one that leads.
 
 mod groups;
+mod objects;
 
 use millrace_tests::{Host, Place, Port, end, eventually};
 use serde_json::Value;

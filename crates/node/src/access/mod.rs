@@ -13,7 +13,7 @@ mod denials;
 mod deploy;
 pub(crate) mod limits;
 mod manage;
-mod objects;
+pub(crate) mod objects;
 pub(crate) mod submit;
 mod topics;
 pub(crate) mod watch;

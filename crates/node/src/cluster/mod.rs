@@ -17,6 +17,7 @@ mod driver;
 mod facts;
 mod feed;
 mod groups;
+mod objects;
 mod stats;
 mod store;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod tests;
 
 pub use calls::TopicOptions;
 pub use facts::{Facts, KnownMember};
+pub use objects::Copies;
 pub use millrace_group::{Durability, MAIN, MAIN_NAME, Member, Role, plan};
 pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, TopicHere, TopicStat};
 
