@@ -36,7 +36,7 @@ pub use again::{Again, dead_letter};
 use engine::Millis;
 pub use functions::{
     cancel::cancel_gated as cancel_run,
-    hands::{HANDS_MAX, Hand, Hands, Step},
+    method_workers::{METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step},
     tasks::cancel as cancel_task,
 };
 use millrace_journal::{Function, Maintained};

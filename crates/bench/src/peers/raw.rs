@@ -44,7 +44,7 @@ impl Prewritten {
 pub struct GroupCommit {
     file: Prewritten,
     queue: Mutex<Queue>,
-    bell: Condvar,
+    flushed: Condvar,
 }
 
 #[derive(Default)]
@@ -59,7 +59,7 @@ struct Queue {
 
 impl GroupCommit {
     pub fn create(path: &Path, bytes: u64) -> Outcome<Self> {
-        Ok(Self { file: Prewritten::create(path, bytes)?, queue: Mutex::default(), bell: Condvar::new() })
+        Ok(Self { file: Prewritten::create(path, bytes)?, queue: Mutex::default(), flushed: Condvar::new() })
     }
 
     /// Returns when `payload` is on disk.
@@ -70,7 +70,7 @@ impl GroupCommit {
         let mine = queue.taken;
         while queue.durable < mine {
             if queue.flushing {
-                queue = self.bell.wait(queue).expect("no thread panics with it");
+                queue = self.flushed.wait(queue).expect("no thread panics with it");
                 continue;
             }
             queue.flushing = true;
@@ -82,7 +82,7 @@ impl GroupCommit {
             queue = self.queue.lock().expect("no thread panics with it");
             queue.flushing = false;
             queue.durable = upto;
-            self.bell.notify_all();
+            self.flushed.notify_all();
             written?;
         }
         Ok(())

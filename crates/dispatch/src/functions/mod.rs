@@ -5,8 +5,8 @@
 //! run in directories of their own. What no definition names any more is removed after a while.
 
 pub(crate) mod cancel;
-pub(crate) mod hands;
 mod listing;
+pub(crate) mod method_workers;
 mod store;
 pub(crate) mod tasks;
 mod tree;

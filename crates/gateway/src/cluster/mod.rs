@@ -63,7 +63,7 @@ struct Line {
     address: Mutex<Address>,
     queue: Mutex<Queue>,
     trouble: Mutex<Option<(Instant, String)>>,
-    bell: Condvar,
+    queued: Condvar,
 }
 
 #[derive(Default)]
@@ -90,7 +90,7 @@ impl Peers {
         self.shared.stopping.store(true, Ordering::Relaxed);
         for line in locked(&self.shared.lines).values() {
             let _queue = locked(&line.queue);
-            line.bell.notify_all();
+            line.queued.notify_all();
         }
         for thread in locked(&self.threads).drain(..) {
             // It only panics if there is a mistake in it, which it has printed.
@@ -114,7 +114,7 @@ impl Post for Peers {
         while queue.bytes > QUEUE_MAX_BYTES && queue.messages.len() > 1 {
             queue.bytes -= queue.messages.pop_front().map_or(0, |(_, message)| message.len());
         }
-        line.bell.notify_one();
+        line.queued.notify_one();
     }
 
     fn trouble(&self, host: u64) -> Option<String> {
@@ -136,9 +136,9 @@ impl Post for Peers {
             if self.shared.stopping.load(Ordering::Relaxed) {
                 return;
             }
-            let (address, queue, trouble, bell) =
+            let (address, queue, trouble, queued) =
                 (Mutex::new(address), Mutex::default(), Mutex::default(), Condvar::new());
-            let line = Arc::new(Line { host: member.id, address, queue, trouble, bell });
+            let line = Arc::new(Line { host: member.id, address, queue, trouble, queued });
             let (shared, of_thread) = (self.shared.clone(), line.clone());
             let builder = thread::Builder::new().name("millrace-peer".into()).stack_size(STACK_BYTES);
             // Without a thread the host is not reached; it is tried again with the next change.
@@ -199,7 +199,7 @@ impl Line {
             if shared.stopping.load(Ordering::Relaxed) {
                 return None;
             }
-            queue = self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.queued.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         if shared.stopping.load(Ordering::Relaxed) {
             return None;
@@ -217,7 +217,7 @@ impl Line {
             if left.is_zero() {
                 break;
             }
-            queue = self.bell.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+            queue = self.queued.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         *queue = Queue::default();
     }

@@ -323,7 +323,7 @@ async fn run(
     loop {
         let incoming = tokio::select! {
             () = stop.notified() => return,
-            () = wake_list.answer() => continue,
+            () = wake_list.wake_all() => continue,
             incoming = queue.recv() => incoming,
         };
         let Some(incoming) = incoming else { return };

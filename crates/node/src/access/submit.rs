@@ -49,7 +49,7 @@ pub(crate) struct Submissions {
 #[derive(Default)]
 struct Queue {
     jobs: Mutex<Jobs>,
-    bell: Condvar,
+    queued: Condvar,
 }
 
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Queue {
     fn next(&self) -> Vec<Job> {
         let mut jobs = self.jobs();
         while jobs.waiting.is_empty() && !jobs.closed {
-            jobs = self.bell.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+            jobs = self.queued.wait(jobs).unwrap_or_else(PoisonError::into_inner);
         }
         let count = jobs.waiting.len().min(BATCH);
         jobs.waiting.drain(..count).collect()
@@ -79,7 +79,7 @@ impl Drop for Submissions {
     fn drop(&mut self) {
         // Nobody waits for the thread: it may be waiting for the disk.
         self.queue.jobs().closed = true;
-        self.queue.bell.notify_all();
+        self.queue.queued.notify_all();
     }
 }
 
@@ -113,7 +113,7 @@ impl Submissions {
         jobs.waiting.push_back(job);
         drop(jobs);
         if first {
-            self.queue.bell.notify_one();
+            self.queue.queued.notify_one();
         }
         true
     }

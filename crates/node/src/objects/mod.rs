@@ -8,13 +8,13 @@
 //!
 //! A call takes its lock for as long as the method runs, which is short, and holds it for nothing else. Anyone who waits is a waker.
 
-mod crew;
+mod class_pool;
 mod task;
 mod writer;
 
 use crate::{Gate, Gated, Namespace, Site, cluster::Cluster};
-use crew::Crews;
-use millrace_dispatch::{Environment, Hands};
+use class_pool::ClassPools;
+use millrace_dispatch::{Environment, MethodWorkers};
 use millrace_entities::{Called, Moment, Reply, Session, Shown, Space, Type};
 use millrace_journal::{Durability, Position};
 use millrace_wire::{Code, Error, Result};
@@ -48,12 +48,12 @@ struct Inner {
     namespace: Namespace,
     start: Instant,
     state: Mutex<State>,
-    bell: Condvar,
+    due: Condvar,
     /// Rings for the thread that writes the steps of persistent objects.
-    ink: Condvar,
+    to_write: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Workers for the methods of user classes; none where no functions run.
-    hands: OnceLock<Arc<Hands>>,
+    method_workers: OnceLock<Arc<MethodWorkers>>,
     /// The cluster that keeps copies of objects, if the namespace takes part in one.
     cluster: OnceLock<Weak<Cluster>>,
 }
@@ -68,9 +68,9 @@ struct State {
     /// What the answers depend on that runs have given objects.
     depends: Position,
     /// Who runs the methods of user classes.
-    crews: Crews,
+    class_pools: ClassPools,
     /// What is to be written of persistent objects.
-    pen: writer::Pen,
+    writer_state: writer::Writer,
     /// The host is gone.
     closed: bool,
 }
@@ -153,7 +153,7 @@ impl Drop for Waiting {
         }
         let moment = inner.moment(&mut state);
         state.space.unpin(&self.session, moment);
-        inner.bell.notify_one();
+        inner.due.notify_one();
     }
 }
 
@@ -192,21 +192,21 @@ impl Inner {
     fn answers(&self, state: &mut State) -> Vec<Waker> {
         let mut wakers = Vec::new();
         // What a step released waits for the records of that step.
-        let after = match state.pen.take(&mut state.space) {
+        let after = match state.writer_state.take(&mut state.space) {
             true => {
-                self.ink.notify_one();
-                state.pen.queued()
+                self.to_write.notify_one();
+                state.writer_state.queued()
             }
             false => 0,
         };
-        let reached = state.pen.reached(after);
+        let reached = state.writer_state.reached(after);
         for (session, number) in state.space.take_ready() {
             let Some(slots) = state.waiting.remove(&(session, number)) else { continue };
             let Some(called) = state.space.reply(&session, number) else { continue };
             for slot in slots {
                 match reached {
                     Some(upto) => wakers.extend(slot.give(Ok((called.clone(), upto)))),
-                    None => state.pen.add(after, slot, Ok(called.clone())),
+                    None => state.writer_state.add(after, slot, Ok(called.clone())),
                 }
             }
         }
@@ -219,9 +219,9 @@ impl Objects {
     pub fn start(namespace: Namespace) -> Result<Objects> {
         let mut state = State::default();
         writer::recover(&namespace, &mut state)?;
-        let (start, bell, ink, hands) = (Instant::now(), Condvar::new(), Condvar::new(), OnceLock::new());
+        let (start, due, to_write, method_workers) = (Instant::now(), Condvar::new(), Condvar::new(), OnceLock::new());
         let (state, threads, cluster) = (Mutex::new(state), Mutex::default(), OnceLock::new());
-        let inner = Arc::new(Inner { namespace, start, state, bell, ink, threads, hands, cluster });
+        let inner = Arc::new(Inner { namespace, start, state, due, to_write, threads, method_workers, cluster });
         let (leasing, writing) = (Arc::downgrade(&inner), Arc::downgrade(&inner));
         let named = |name: &str| thread::Builder::new().name(name.into());
         let leasing = millrace_threads::spawn(named("millrace-leases"), move || leases(&leasing));
@@ -235,7 +235,7 @@ impl Objects {
 
     /// From now on methods of user classes run, in workers of these surroundings.
     pub(crate) fn employ(&self, environment: Environment) {
-        self.inner.hands.get_or_init(|| crew::hands(&self.inner.namespace, environment));
+        self.inner.method_workers.get_or_init(|| class_pool::method_workers(&self.inner.namespace, environment));
         // Calls that an earlier host has left.
         self.inner.hand_out(self.inner.state());
     }
@@ -276,7 +276,7 @@ impl Objects {
             false => state.space.open(session, application, lease_ms.into(), moment)?,
         };
         drop(state);
-        self.inner.bell.notify_one();
+        self.inner.due.notify_one();
         Ok((resumed, lease_ms))
     }
 
@@ -335,26 +335,26 @@ impl Objects {
         if call.kind != Type::Shared {
             return Ok(());
         }
-        let hands = self.inner.hands.get().ok_or_else(none_here)?;
+        let method_workers = self.inner.method_workers.get().ok_or_else(none_here)?;
         let pool = millrace_entities::pool_of(call.args);
         let pool = pool.ok_or_else(|| Code::ObjectCallInvalid.error("a call of a user class names a pool"))?;
-        let concurrency = hands.concurrency(pool)?;
-        self.inner.state().crews.allow(pool, concurrency);
+        let concurrency = method_workers.concurrency(pool)?;
+        self.inner.state().class_pools.allow(pool, concurrency);
         Ok(())
     }
 
     fn call_in(&self, mut state: MutexGuard<'_, State>, call: &millrace_entities::Call<'_>) -> Result<Answered> {
         let moment = self.inner.moment(&mut state);
         if call.flags.persistent {
-            state.pen.check()?;
+            state.writer_state.check()?;
         }
-        let before = state.pen.queued();
+        let before = state.writer_state.queued();
         let called = state.space.call(call, moment);
         let wakers = self.inner.answers(&mut state);
-        let made = if state.pen.queued() > before { state.pen.queued() } else { 0 };
+        let made = if state.writer_state.queued() > before { state.writer_state.queued() } else { 0 };
         let after = made.max(state.space.after(call.key));
         let is_waiting = matches!(called, Ok(Called::Waiting(_)));
-        let answered = match state.pen.reached(after).filter(|_| !is_waiting) {
+        let answered = match state.writer_state.reached(after).filter(|_| !is_waiting) {
             Some(upto) => called.map(|called| Answered::Now(called, upto)),
             // A session that is not open waits for nothing.
             None if !state.space.is_open(&call.session) => {
@@ -366,7 +366,7 @@ impl Objects {
                     state.waiting.entry((call.session, call.number)).or_default().push(slot.clone());
                 } else {
                     // A refusal tells of the state, too.
-                    state.pen.add(after, slot.clone(), called);
+                    state.writer_state.add(after, slot.clone(), called);
                 }
                 state.space.pin(&call.session);
                 let (session, number) = (call.session, call.number);
@@ -407,10 +407,10 @@ impl Objects {
         let methods = {
             let mut state = self.inner.state();
             state.closed = true;
-            state.crews.threads()
+            state.class_pools.threads()
         };
-        self.inner.bell.notify_all();
-        self.inner.ink.notify_all();
+        self.inner.due.notify_all();
+        self.inner.to_write.notify_all();
         methods.into_iter().for_each(|thread| drop(thread.join()));
         // They have the namespace open, which is to end cleanly; and what was answered is to be written.
         let threads = std::mem::take(&mut *self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
@@ -438,7 +438,7 @@ fn leases(objects: &Weak<Inner>) {
         let pause = next.map_or(LOOK_IDLE, |next| {
             Duration::from_millis(next.saturating_sub(moment.now_ms)).clamp(LOOK_MIN, LOOK_MAX)
         });
-        drop(inner.bell.wait_timeout(state, pause));
+        drop(inner.due.wait_timeout(state, pause));
     }
 }
 

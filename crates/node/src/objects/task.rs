@@ -19,7 +19,7 @@ const WELL_LEASE_MS: u64 = 2_000;
 /// The elements of a call.
 const ELEMENTS: usize = 10;
 
-/// A bell that one can poll.
+/// An event file descriptor that wakes a waiting thread.
 struct EventFd(OwnedFd);
 
 impl Wake for EventFd {
@@ -202,12 +202,12 @@ impl Objects {
         state.depends = state.depends.max(self.inner.namespace.journal().tail());
         if kind == Type::Shared {
             // Under one lock with the call: the step that it waits for may be the one that closes a circle.
-            state.crews.waits(&session, Some(parsed.key));
+            state.class_pools.waits(&session, Some(parsed.key));
         }
         if kind == Type::Shared
-            && let Some(circle) = state.crews.circle(&session, parsed.key)
+            && let Some(circle) = state.class_pools.circle(&session, parsed.key)
         {
-            state.crews.waits(&session, None);
+            state.class_pools.waits(&session, None);
             let circle: Vec<String> = circle.iter().map(|key| format!("'{key}'")).collect();
             let reported =
                 format!("{} would wait for each other: the method was called from one of theirs", circle.join(" and "));
@@ -215,7 +215,7 @@ impl Objects {
         }
         let answered = self.call_in(state, &wanted);
         if kind == Type::Shared && !matches!(answered, Ok(Answered::Later(_))) {
-            self.inner.state().crews.waits(&session, None);
+            self.inner.state().class_pools.waits(&session, None);
         }
         self.answer_of(answered?, &parsed, call)
     }
@@ -276,6 +276,6 @@ impl Callee for Objects {
         state.space.lease(&session, lease_ms, moment);
         state.space.unpin(&session, moment);
         drop(state);
-        self.inner.bell.notify_one();
+        self.inner.due.notify_one();
     }
 }

@@ -40,7 +40,7 @@ type Late = (Arc<Slot>, Result<Called>);
 
 /// What is to be written, and who waits for it.
 #[derive(Default)]
-pub(super) struct Pen {
+pub(super) struct Writer {
     queue: VecDeque<Vec<u8>>,
     /// How many bytes they have.
     waiting: usize,
@@ -64,7 +64,7 @@ pub(super) struct Pen {
     begun: u64,
 }
 
-impl Pen {
+impl Writer {
     /// Takes the records that the last step made; whether there were any.
     pub fn take(&mut self, space: &mut Space) -> bool {
         let records = space.take_records();
@@ -181,9 +181,9 @@ pub(super) fn recover(namespace: &Namespace, state: &mut State) -> Result<()> {
         let damaged =
             |error: Error| Code::EntitiesDamaged.error(format!("record {seqno} of log '{name}': {}", error.detail()));
         state.space.restore(&bytes, moment).map_err(damaged)?;
-        state.pen.since += bytes.len();
+        state.writer_state.since += bytes.len();
     }
-    state.pen.base = log.latest();
+    state.writer_state.base = log.latest();
     state.space.restored();
     Ok(())
 }
@@ -215,14 +215,14 @@ fn may_pass(error: &Error) -> bool {
 pub(super) fn write(objects: &Weak<Inner>) {
     while let Some(inner) = objects.upgrade() {
         let mut state = inner.state();
-        let State { space, pen, closed, .. } = &mut *state;
-        let trim = pen.snapshot(space);
-        let batch = pen.batch();
+        let State { space, writer_state, closed, .. } = &mut *state;
+        let trim = writer_state.snapshot(space);
+        let batch = writer_state.batch();
         if batch.is_empty() && trim.is_none() {
             if *closed {
                 return;
             }
-            drop(inner.ink.wait_timeout(state, LOOK));
+            drop(inner.to_write.wait_timeout(state, LOOK));
             continue;
         }
         drop(state);
@@ -235,15 +235,15 @@ pub(super) fn write(objects: &Weak<Inner>) {
             }
         };
         let mut state = inner.state();
-        let State { space, pen, .. } = &mut *state;
+        let State { space, writer_state, .. } = &mut *state;
         let wakers = match &end {
             Ok(end) => {
                 let bytes: usize = batch.iter().map(Vec::len).sum();
-                pen.since += bytes;
+                writer_state.since += bytes;
                 space.wrote(bytes);
-                pen.wrote(batch.len(), *end)
+                writer_state.wrote(batch.len(), *end)
             }
-            Err(error) => pen.fail(error),
+            Err(error) => writer_state.fail(error),
         };
         drop(state);
         wakers.into_iter().for_each(Waker::wake);

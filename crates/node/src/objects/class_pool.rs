@@ -6,11 +6,11 @@
 //! ```
 //!
 //! As many steps of a pool run at once as its tasks may. A step that waits for another object does not count, so the step that it waits
-//! for has a thread, up to [`HANDS_MAX`] in all. A circle of steps that wait for each other is found when the call that closes it is made.
+//! for has a thread, up to [`METHOD_WORKERS_MAX`] in all. A circle of steps that wait for each other is found when the call that closes it is made.
 
 use super::{Inner, Objects, State, task::Answer};
 use crate::Namespace;
-use millrace_dispatch::{Asked, Environment, HANDS_MAX, Hand, Hands, HostCalls, Later, Step};
+use millrace_dispatch::{Asked, Environment, HostCalls, Later, METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step};
 use millrace_entities::{Finished, Job, SESSION_BYTES, Session, value};
 use millrace_namespace::tasks;
 use millrace_wire::{Code, Error, EventId, Result};
@@ -46,8 +46,8 @@ const NOT_BEGUN: i64 = 2;
 
 /// All threads that run steps, and which step waits for what.
 #[derive(Default)]
-pub(super) struct Crews {
-    crews: HashMap<Box<str>, Crew>,
+pub(super) struct ClassPools {
+    of: HashMap<Box<str>, ClassPool>,
     /// By session: the steps in progress.
     steps: HashMap<Session, Running>,
     /// By key: the step that an object is in.
@@ -64,10 +64,10 @@ struct Running {
 }
 
 #[derive(Default)]
-struct Crew {
+struct ClassPool {
     /// Objects whose next step nobody has taken yet.
     queue: VecDeque<Box<str>>,
-    idle: Vec<Arc<Post>>,
+    idle: Vec<Arc<Mailbox>>,
     threads: usize,
     /// How many of them wait within a step.
     blocked: usize,
@@ -77,8 +77,8 @@ struct Crew {
 
 /// Where an idle thread finds what it does next.
 #[derive(Default)]
-struct Post {
-    bell: Condvar,
+struct Mailbox {
+    due: Condvar,
     next: Mutex<Next>,
 }
 
@@ -89,13 +89,13 @@ struct Next {
     last: Box<str>,
 }
 
-impl Post {
+impl Mailbox {
     fn next(&self) -> MutexGuard<'_, Next> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Crews {
+impl ClassPools {
     /// The objects that form a circle if this step waits for that object.
     pub fn circle(&self, from: &Session, key: &str) -> Option<Vec<Box<str>>> {
         let (mut at, mut path): (&str, Vec<Box<str>>) = (key, Vec::new());
@@ -119,13 +119,13 @@ impl Crews {
 
     /// So many steps of a pool may run at once.
     pub fn allow(&mut self, pool: &str, concurrency: u32) {
-        self.crews.entry(pool.into()).or_default().concurrency = concurrency as usize;
+        self.of.entry(pool.into()).or_default().concurrency = concurrency as usize;
     }
 
     /// The threads, once they are to end.
     pub fn threads(&mut self) -> Vec<JoinHandle<()>> {
-        for post in self.crews.values_mut().flat_map(|crew| crew.idle.drain(..)) {
-            post.bell.notify_one();
+        for mailbox in self.of.values_mut().flat_map(|class_pool| class_pool.idle.drain(..)) {
+            mailbox.due.notify_one();
         }
         std::mem::take(&mut self.threads)
     }
@@ -134,16 +134,16 @@ impl Crews {
 impl Inner {
     /// Finds a thread for the next step of each object that may have one.
     pub(super) fn post_steps(self: &Arc<Self>, state: &mut State) {
-        if self.hands.get().is_none() {
+        if self.method_workers.get().is_none() {
             return;
         }
         for (key, pool) in state.space.take_work() {
-            self.post(state, key, &pool);
+            self.mailbox(state, key, &pool);
         }
     }
 
-    fn post(self: &Arc<Self>, state: &mut State, key: Box<str>, pool: &str) {
-        if state.closed || !state.crews.posted.insert(key.clone()) {
+    fn mailbox(self: &Arc<Self>, state: &mut State, key: Box<str>, pool: &str) {
+        if state.closed || !state.class_pools.posted.insert(key.clone()) {
             return;
         }
         self.place(state, key, pool);
@@ -151,20 +151,23 @@ impl Inner {
 
     /// Gives a step to a thread, or puts it into the queue.
     fn place(self: &Arc<Self>, state: &mut State, key: Box<str>, pool: &str) {
-        let crew = state.crews.crews.entry(pool.into()).or_default();
-        let last =
-            crew.idle.iter().position(|post| post.next().last == key).unwrap_or(crew.idle.len().saturating_sub(1));
+        let class_pool = state.class_pools.of.entry(pool.into()).or_default();
+        let last = class_pool
+            .idle
+            .iter()
+            .position(|mailbox| mailbox.next().last == key)
+            .unwrap_or(class_pool.idle.len().saturating_sub(1));
         // A step that was blocked may go on meanwhile: then a thread more than should be is at work for a while.
-        let busy = crew.threads - crew.idle.len();
-        let may_run = busy.saturating_sub(crew.blocked) < crew.concurrency.max(1);
-        if may_run && last < crew.idle.len() {
-            let post = crew.idle.swap_remove(last);
-            post.next().key = Some(key);
-            post.bell.notify_one();
+        let busy = class_pool.threads - class_pool.idle.len();
+        let may_run = busy.saturating_sub(class_pool.blocked) < class_pool.concurrency.max(1);
+        if may_run && last < class_pool.idle.len() {
+            let mailbox = class_pool.idle.swap_remove(last);
+            mailbox.next().key = Some(key);
+            mailbox.due.notify_one();
             return;
         }
-        crew.queue.push_back(key);
-        if may_run && crew.threads < HANDS_MAX as usize {
+        class_pool.queue.push_back(key);
+        if may_run && class_pool.threads < METHOD_WORKERS_MAX as usize {
             self.hire(state, pool);
         }
     }
@@ -174,12 +177,12 @@ impl Inner {
         let (inner, of): (Arc<Inner>, Box<str>) = (self.clone(), pool.into());
         let named = thread::Builder::new().name("millrace-methods".into());
         let started = millrace_threads::spawn(named, move || attend(&inner, &of));
-        let crew = state.crews.crews.entry(pool.into()).or_default();
+        let class_pool = state.class_pools.of.entry(pool.into()).or_default();
         match started {
             Ok(thread) => {
-                crew.threads += 1;
-                state.crews.threads.retain(|thread| !thread.is_finished());
-                state.crews.threads.push(thread);
+                class_pool.threads += 1;
+                state.class_pools.threads.retain(|thread| !thread.is_finished());
+                state.class_pools.threads.push(thread);
             }
             // Those that there are take the queue; without any, the calls wait until a thread can be started.
             Err(error) => tracing::warn!(target: "objects", pool, %error, "no thread for methods of objects"),
@@ -190,11 +193,11 @@ impl Inner {
     fn block(self: &Arc<Self>, pool: &str, blocks: bool, of: &Session) {
         let mut state = self.state();
         if !blocks {
-            state.crews.waits(of, None);
+            state.class_pools.waits(of, None);
         }
-        let Some(crew) = state.crews.crews.get_mut(pool) else { return };
-        crew.blocked = if blocks { crew.blocked + 1 } else { crew.blocked.saturating_sub(1) };
-        if blocks && let Some(key) = crew.queue.pop_front() {
+        let Some(class_pool) = state.class_pools.of.get_mut(pool) else { return };
+        class_pool.blocked = if blocks { class_pool.blocked + 1 } else { class_pool.blocked.saturating_sub(1) };
+        if blocks && let Some(key) = class_pool.queue.pop_front() {
             self.place(&mut state, key, pool);
         }
     }
@@ -202,43 +205,43 @@ impl Inner {
 
 /// A thread of a pool: runs steps until there are none for a while.
 fn attend(inner: &Arc<Inner>, pool: &str) {
-    let (post, mut hand) = (Arc::<Post>::default(), Hand::default());
+    let (mailbox, mut worker) = (Arc::<Mailbox>::default(), MethodWorker::default());
     loop {
         let mut state = inner.state();
         let key = loop {
             if state.closed {
                 return;
             }
-            let mut next = post.next();
+            let mut next = mailbox.next();
             if let Some(key) = next.key.take() {
                 break key;
             }
-            let crew = state.crews.crews.entry(pool.into()).or_default();
-            let own = crew.queue.iter().position(|key| *key == next.last).unwrap_or(0);
-            if let Some(key) = crew.queue.remove(own) {
+            let class_pool = state.class_pools.of.entry(pool.into()).or_default();
+            let own = class_pool.queue.iter().position(|key| *key == next.last).unwrap_or(0);
+            if let Some(key) = class_pool.queue.remove(own) {
                 break key;
             }
             drop(next);
-            crew.idle.push(post.clone());
-            let (waited, timeout) = post.bell.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            class_pool.idle.push(mailbox.clone());
+            let (waited, timeout) = mailbox.due.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = waited;
-            let crew = state.crews.crews.entry(pool.into()).or_default();
-            crew.idle.retain(|idle| !Arc::ptr_eq(idle, &post));
-            if timeout.timed_out() && post.next().key.is_none() {
-                crew.threads -= 1;
+            let class_pool = state.class_pools.of.entry(pool.into()).or_default();
+            class_pool.idle.retain(|idle| !Arc::ptr_eq(idle, &mailbox));
+            if timeout.timed_out() && mailbox.next().key.is_none() {
+                class_pool.threads -= 1;
                 return;
             }
         };
-        post.next().last = key.clone();
+        mailbox.next().last = key.clone();
         drop(state);
-        step(inner, pool, &key, &mut hand);
+        step(inner, pool, &key, &mut worker);
     }
 }
 
 /// Runs the next step of an object.
-fn step(inner: &Arc<Inner>, pool: &str, key: &str, hand: &mut Hand) {
+fn step(inner: &Arc<Inner>, pool: &str, key: &str, worker: &mut MethodWorker) {
     let mut state = inner.state();
-    state.crews.posted.remove(key);
+    state.class_pools.posted.remove(key);
     let moment = inner.moment(&mut state);
     let Some(job) = state.space.begin(key, moment) else {
         return inner.hand_out(state);
@@ -247,11 +250,11 @@ fn step(inner: &Arc<Inner>, pool: &str, key: &str, hand: &mut Hand) {
     // It cannot fail: a lease or the number of sessions may, and then the step calls no object.
     let opened = state.space.open(session, &job.application, LEASE_MS, moment);
     state.space.pin(&session);
-    state.crews.steps.insert(session, Running::default());
-    state.crews.occupied.insert(key.into(), session);
+    state.class_pools.steps.insert(session, Running::default());
+    state.class_pools.occupied.insert(key.into(), session);
     inner.hand_out(state);
 
-    let finished = opened.and_then(|_| run(inner, pool, &job, session, hand));
+    let finished = opened.and_then(|_| run(inner, pool, &job, session, worker));
     let finished = finished.unwrap_or_else(|error| Finished::Failed(error.to_string()));
 
     let mut state = inner.state();
@@ -260,8 +263,8 @@ fn step(inner: &Arc<Inner>, pool: &str, key: &str, hand: &mut Hand) {
         return;
     }
     let moment = inner.moment(&mut state);
-    state.crews.steps.remove(&session);
-    state.crews.occupied.remove(key);
+    state.class_pools.steps.remove(&session);
+    state.class_pools.occupied.remove(key);
     state.space.finish(&job, finished, moment);
     // What the method has acquired and not released is free again.
     state.space.end(&session, moment);
@@ -274,15 +277,15 @@ fn digest(of: &[u8]) -> Session {
     std::array::from_fn::<u8, SESSION_BYTES, _>(|at| digest[at])
 }
 
-fn run(inner: &Arc<Inner>, pool: &str, job: &Job, session: Session, hand: &mut Hand) -> Result<Finished> {
-    let hands = inner.hands.get().ok_or_else(super::none_here)?;
+fn run(inner: &Arc<Inner>, pool: &str, job: &Job, session: Session, worker: &mut MethodWorker) -> Result<Finished> {
+    let method_workers = inner.method_workers.get().ok_or_else(super::none_here)?;
     let extra = Cell::new(Duration::ZERO);
     let mut calls = StepCalls { inner, pool, job, session, extra: &extra, result: None };
     let id = EventId::from_bits(u128::from_le_bytes(session));
     let within = Duration::from_millis(job.timeout_ms) + GRACE;
     let log = format!("{STEPS}{pool}");
     let step = Step { pool, log: &log, id, request: &job.request, within, extra: &extra };
-    hands.run(hand, &step, &mut calls, &|| inner.state().closed)?;
+    method_workers.run(worker, &step, &mut calls, &|| inner.state().closed)?;
     let result = calls.result.ok_or_else(|| Code::WorkerProtocol.error("the worker left no result of the step"))?;
     finished_of(&result)
 }
@@ -356,10 +359,14 @@ impl HostCalls for StepCalls<'_> {
     fn call(&mut self, call: &[u8]) -> Asked {
         let full = {
             let state = self.inner.state();
-            state.crews.crews.get(self.pool).is_some_and(|crew| crew.blocked + 1 >= HANDS_MAX as usize)
+            state
+                .class_pools
+                .of
+                .get(self.pool)
+                .is_some_and(|class_pool| class_pool.blocked + 1 >= METHOD_WORKERS_MAX as usize)
         };
         if full {
-            let reported = format!("{HANDS_MAX} methods of objects of pool '{}' wait for others", self.pool);
+            let reported = format!("{METHOD_WORKERS_MAX} methods of objects of pool '{}' wait for others", self.pool);
             return Asked::Now(Err(Code::ObjectsBusy.error(reported)));
         }
         let objects = Objects { inner: self.inner.clone() };
@@ -404,7 +411,7 @@ impl Drop for Blocked {
 }
 
 /// Workers for the methods of user classes, from now on.
-pub(super) fn hands(namespace: &Namespace, environment: Environment) -> Arc<Hands> {
+pub(super) fn method_workers(namespace: &Namespace, environment: Environment) -> Arc<MethodWorkers> {
     // Steps call objects through their host calls, and not as runs do.
-    Arc::new(Hands::new(namespace.clone(), Environment { objects: None, ..environment }))
+    Arc::new(MethodWorkers::new(namespace.clone(), Environment { objects: None, ..environment }))
 }

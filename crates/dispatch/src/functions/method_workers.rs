@@ -13,14 +13,14 @@ use std::{
 };
 
 /// The most workers of a pool for methods: each of those that wait for another object's method has one.
-pub const HANDS_MAX: u32 = 64;
+pub const METHOD_WORKERS_MAX: u32 = 64;
 /// How often a step in progress is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
 type ByPool = HashMap<Box<str>, (Arc<Definition>, Arc<Starter>)>;
 
 /// The pools of a namespace, in whose workers methods run.
-pub struct Hands {
+pub struct MethodWorkers {
     namespace: Namespace,
     environment: Environment,
     /// By pool: its function as it is defined, and the starter made of it.
@@ -45,11 +45,11 @@ pub struct Step<'a> {
 
 /// One worker of a pool, which starts with its first step.
 #[derive(Default)]
-pub struct Hand {
+pub struct MethodWorker {
     worker: Option<(Arc<Starter>, u64, Box<dyn Executor>)>,
 }
 
-impl Hands {
+impl MethodWorkers {
     /// None started yet.
     pub fn new(namespace: Namespace, environment: Environment) -> Self {
         Self { namespace, environment, starters: Mutex::default() }
@@ -67,7 +67,7 @@ impl Hands {
 
     /// How many steps of a pool may run at once, besides those that wait.
     pub fn concurrency(&self, pool: &str) -> Result<u32> {
-        Ok(self.definition(pool)?.spec.concurrency.clamp(1, HANDS_MAX))
+        Ok(self.definition(pool)?.spec.concurrency.clamp(1, METHOD_WORKERS_MAX))
     }
 
     fn starter(&self, pool: &str) -> Result<Arc<Starter>> {
@@ -79,7 +79,7 @@ impl Hands {
             return Ok(starter.clone());
         }
         let mut ours = (*definition).clone();
-        ours.spec.concurrency = HANDS_MAX;
+        ours.spec.concurrency = METHOD_WORKERS_MAX;
         let starter = Starter::new(self.namespace.dir(), Arc::new(ours), self.environment.clone());
         let starter = Arc::new(starter);
         starters.insert(pool.into(), (definition, starter.clone()));
@@ -89,14 +89,14 @@ impl Hands {
     /// Has a worker run a step; it is ended early if `is_over` says so.
     pub fn run(
         &self,
-        hand: &mut Hand,
+        worker: &mut MethodWorker,
         step: &Step<'_>,
         host: &mut dyn HostCalls,
         is_over: &dyn Fn() -> bool,
     ) -> Result<()> {
         let starter = self.starter(step.pool)?;
         starter.check()?;
-        let (generation, mut executor) = match hand.worker.take() {
+        let (generation, mut executor) = match worker.worker.take() {
             Some((of, generation, executor)) if Arc::ptr_eq(&of, &starter) && generation == starter.generation() => {
                 (generation, executor)
             }
@@ -108,7 +108,7 @@ impl Hands {
         let (until, look_at) = (Instant::now() + within, Instant::now());
         let mut watch = Watch { until, extra, look_at, is_over, outcome: Outcome::NotStarted };
         executor.run(&mut [Call { invocation, host }], &mut watch);
-        hand.worker = Some((starter, generation, executor));
+        worker.worker = Some((starter, generation, executor));
         match watch.outcome {
             Outcome::Done => Ok(()),
             Outcome::Failed(error) if error.code() == Code::RunCancelled => {
