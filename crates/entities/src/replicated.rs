@@ -67,8 +67,7 @@ impl<'a> Command<'a> {
             Command::Call { token, open, call } => {
                 let Flags { must_exist, must_create, give_up, .. } = call.flags;
                 let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-                let flags =
-                    flag(must_exist, MUST_EXIST) | flag(must_create, MUST_CREATE) | flag(give_up, GIVE_UP);
+                let flags = flag(must_exist, MUST_EXIST) | flag(must_create, MUST_CREATE) | flag(give_up, GIVE_UP);
                 list(&[
                     value::int(CALL),
                     uint(*token),
@@ -292,7 +291,14 @@ mod tests {
 
     const SESSIONS: [Session; 3] = [[1; SESSION_BYTES], [2; SESSION_BYTES], [3; SESSION_BYTES]];
 
-    fn call<'a>(session: Session, number: u64, kind: Type, method: &str, args: &'a [u8], new: Option<&'a [u8]>) -> Call<'a> {
+    fn call<'a>(
+        session: Session,
+        number: u64,
+        kind: Type,
+        method: &str,
+        args: &'a [u8],
+        new: Option<&'a [u8]>,
+    ) -> Call<'a> {
         Call {
             session,
             number,
@@ -412,7 +418,8 @@ mod tests {
         let args = [0x90];
         let mut last = 0;
         for (number, token) in [(1, 50), (2, 3), (3, 900), (4, 0)] {
-            let call = call(SESSIONS[0], number, Type::Lock, if number % 2 == 1 { "acquire" } else { "release" }, &args, None);
+            let call =
+                call(SESSIONS[0], number, Type::Lock, if number % 2 == 1 { "acquire" } else { "release" }, &args, None);
             replica.apply(&Command::Call { token, open: Some(9), call }.encode());
             assert!(replica.token > last);
             last = replica.token;

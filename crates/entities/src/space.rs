@@ -270,7 +270,10 @@ impl Space {
 
     /// Whether a call of a session waits.
     pub fn is_waiting(&self, session: &Session, number: u64) -> bool {
-        self.sessions.get(session).and_then(|client| client.calls.get(&number)).is_some_and(|asked| asked.reply.is_none())
+        self.sessions
+            .get(session)
+            .and_then(|client| client.calls.get(&number))
+            .is_some_and(|asked| asked.reply.is_none())
     }
 
     /// Bytes of the answers that no session has acknowledged.

@@ -7,8 +7,7 @@ use crate::{
     network::Network,
 };
 use millrace_group::{
-    Action, Beat, Completed, Durability, Limits, Member, Options, Placement, Replica, Role, Unflushed, Without,
-    Write,
+    Action, Beat, Completed, Durability, Limits, Member, Options, Placement, Replica, Role, Unflushed, Without, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

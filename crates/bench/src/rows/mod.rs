@@ -134,6 +134,13 @@ pub const ALL: &[Spec] = &[
     Spec { id: "object.call", what: "increment a shared object, one client, p50", unit: "µs", run: objects::call },
     Spec { id: "object.many", what: "increment 800 shared objects, 200 clients", unit: "/s", run: objects::many },
     Spec { id: "object.barrier", what: "release 1800 waiters of a barrier", unit: "ms", run: objects::barrier },
+    Spec { id: "executor.map", what: "map 1000 tasks that do nothing", unit: "ms", run: objects::map },
+    Spec {
+        id: "object.kmeans",
+        what: "access to shared state in an iteration of k-means, p50",
+        unit: "µs",
+        run: objects::kmeans,
+    },
     Spec {
         id: "object.blocked",
         what: "increment a shared object beside 1000 waiting calls, p99",

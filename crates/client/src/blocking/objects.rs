@@ -94,7 +94,9 @@ impl Client {
     pub fn invoke(&self, pool: &str, bodies: bool, tasks: &[&[u8]], key: &str) -> Result<u64> {
         let bytes = tasks.iter().map(|task| task.len() + 8).sum();
         let tasks = tasks.iter().map(|task| Bytes::new(task)).collect();
-        self.persist(&Invoke { pool, bodies, tasks, key }, (bytes, 0, false), |frame| Ok(ask::answer::<Invoked>(frame)?.first))
+        self.persist(&Invoke { pool, bodies, tasks, key }, (bytes, 0, false), |frame| {
+            Ok(ask::answer::<Invoked>(frame)?.first)
+        })
     }
 
     /// Ends a task that has not begun; whether that was so.

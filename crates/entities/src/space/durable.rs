@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A record names what a step leaves, so nothing is executed again. A snapshot is a series of records, too: each has effects that make one
-//! entity from nothing. Steps of entities that a snapshot has not reached yet come in front of it, and are of no use any more.
+//! entity from nothing. Steps of entities that a snapshot has not reached yet come in front of it.
 
 use super::{Application, Asked, Call, Client, Entity, Session, Space, busy};
 use crate::{
@@ -26,6 +26,8 @@ const OPENED: i64 = 4;
 const BEGIN: i64 = 5;
 const ENTITY: i64 = 6;
 const SESSION: i64 = 7;
+/// From here on those that a reader may ignore which does not know them.
+const IGNORABLE: i64 = 128;
 
 /// The longest record, unless the journal takes only shorter ones: a step that would leave a longer one is refused.
 const RECORD_MAX_BYTES: usize = 15 << 20;
@@ -56,8 +58,8 @@ pub(super) struct Records {
 
 impl Default for Records {
     fn default() -> Self {
-        let (parts, made) = (BTreeMap::new(), Vec::new());
-        Self { most: RECORD_MAX_BYTES, parts, made, count: 0, unwritten: 0, of_snapshots: false }
+        let most = RECORD_MAX_BYTES;
+        Self { most, parts: BTreeMap::new(), made: Vec::new(), count: 0, unwritten: 0, of_snapshots: false }
     }
 }
 
@@ -99,7 +101,7 @@ pub(crate) fn uint(number: u64) -> Vec<u8> {
     out
 }
 
-pub(crate) fn as_uint(value: &[u8]) -> Option<u64> {
+fn as_uint(value: &[u8]) -> Option<u64> {
     rmp::decode::read_int(&mut &*value).ok()
 }
 
@@ -430,7 +432,8 @@ impl Space {
                 }
                 Ok(())
             }
-            _ => Err(damaged()),
+            IGNORABLE.. => Ok(()),
+            kind => Err(Code::FormatVersion.error(format!("a record of kind {kind}, unknown to this version"))),
         }
     }
 
@@ -773,6 +776,14 @@ mod tests {
         world.take();
         world.check(1);
         assert_eq!(world.space.show_one("large").unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn a_record_that_a_later_version_wrote_is_ignored_or_refused_as_its_kind_says() {
+        let restore =
+            |kind: i64| Space::default().restore(&list(&[value::int(kind), value::text("?")]), Moment::default());
+        restore(IGNORABLE).unwrap();
+        assert_eq!(restore(IGNORABLE - 1).unwrap_err().code(), Code::FormatVersion);
     }
 
     #[test]

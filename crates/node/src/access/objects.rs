@@ -128,7 +128,8 @@ impl Access {
     pub fn show_objects(&self, above: &str, most: usize) -> Result<(Vec<ShownObject>, usize)> {
         self.check(Right::Observe, Resource::NAMESPACE)?;
         let (own, sessions) = self.objects()?.show(above, most);
-        let (others, copies) = self.served.cluster().map(|cluster| cluster.show_objects(above, most)).unwrap_or_default();
+        let (others, copies) =
+            self.served.cluster().map(|cluster| cluster.show_objects(above, most)).unwrap_or_default();
         let own = own.into_iter().map(|shown| (shown, None));
         let mut all: Vec<_> = own.chain(others.into_iter().map(|shown| (shown, copies.clone()))).collect();
         all.sort_by(|one, other| one.0.key.cmp(&other.0.key));

@@ -25,8 +25,8 @@ mod tests;
 
 pub use calls::TopicOptions;
 pub use facts::{Facts, KnownMember};
-pub use objects::Copies;
 pub use millrace_group::{Durability, MAIN, MAIN_NAME, Member, Role, plan};
+pub use objects::Copies;
 pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, TopicHere, TopicStat};
 
 use crate::Namespace;

@@ -225,7 +225,8 @@ impl Machine for OfGroup {
     }
 
     fn check(&self, bytes: &[u8]) -> Result<()> {
-        let damaged = |error: Error| Code::GroupLogDamaged.error(format!("the objects of a snapshot: {}", error.detail()));
+        let damaged =
+            |error: Error| Code::GroupLogDamaged.error(format!("the objects of a snapshot: {}", error.detail()));
         Replicated::decode(bytes).map(drop).map_err(damaged)
     }
 
@@ -319,7 +320,8 @@ impl Shared {
     fn call_object(self: &Arc<Self>, wanted: Wanted, lease_ms: u64, pin: bool) {
         let shared = self.clone();
         let (copies, creates) = (wanted.copies, wanted.creates);
-        let found = move |group: Result<Arc<Group>>| match group.and_then(|group| group.objects.check().map(|()| group)) {
+        let found = move |group: Result<Arc<Group>>| match group.and_then(|group| group.objects.check().map(|()| group))
+        {
             Ok(group) => {
                 group.objects.hear(wanted.key.0, lease_ms, pin);
                 if wanted.reads { shared.read_object(group, wanted) } else { shared.propose(&group, wanted) }
@@ -390,7 +392,9 @@ impl Cluster {
 
     /// Something was heard of a session whose client is connected here; whether the group of the objects has it open.
     pub(crate) fn hear_session(&self, session: Session, lease_ms: u64) -> bool {
-        let Some(group) = self.shared.objects().filter(|group| group.objects.has_joined(&session)) else { return false };
+        let Some(group) = self.shared.objects().filter(|group| group.objects.has_joined(&session)) else {
+            return false;
+        };
         group.objects.hear(session, lease_ms, false);
         let state = locked(&group.objects.state);
         state.replicated.lease_of(&session).is_some()

@@ -86,20 +86,18 @@ pub fn barrier(context: &Context) -> Outcome<Measured> {
         };
         Ok(Box::new(wait))
     })?;
-    let (mut last, mut looking) = (Caller::open(host.client("memory")?, 1)?, host.client("memory")?);
+    let (mut last, looking) = (Caller::open(host.client("memory")?, 1)?, host.client("memory")?);
     let mut ours = Repeated::default();
     for _ in 0..rounds {
         let are_waiting = || {
-            let shown: serde_json::Value = serde_json::from_str(&looking.show("objects/start").unwrap_or_default())
-                .unwrap_or_default();
+            let shown: serde_json::Value =
+                serde_json::from_str(&looking.show("objects/start").unwrap_or_default()).unwrap_or_default();
             Ok(shown["waiting"] == WAITERS)
         };
         let arrive = || last.call(Target::of("Barrier", "start", "wait", &[0x90]).made_with(&new));
         ours.push(waiters.round(are_waiting, arrive)?);
     }
-    drop((waiters, last));
-    looking = host.client("memory")?;
-    drop((looking, host));
+    drop((waiters, last, looking, host));
     let mut measured = Measured::new(ours.median(), rounds as u64).target("≤ 20 ms", ours.median() <= 20.0);
     let dir = context.fresh()?;
     let missing = match Redis::start_forgetful(dir.path())? {
@@ -107,9 +105,8 @@ pub fn barrier(context: &Context) -> Outcome<Measured> {
         Some(redis) => {
             let waiters = Waiters::start(rounds, |id| {
                 let (mut asker, key) = (redis.asker()?, format!("waiter-{id}"));
-                let wait = move || {
-                    asker.ask(&[b"BLPOP", key.as_bytes(), b"0"]).map(drop).map_err(|error| error.to_string())
-                };
+                let wait =
+                    move || asker.ask(&[b"BLPOP", key.as_bytes(), b"0"]).map(drop).map_err(|error| error.to_string());
                 Ok(Box::new(wait))
             })?;
             let (mut asker, mut theirs) = (redis.asker()?, Repeated::default());

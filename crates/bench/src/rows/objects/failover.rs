@@ -58,7 +58,8 @@ pub fn failover(context: &Context) -> Outcome<Measured> {
     outcome?;
     let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len().max(1) as f64;
     let (steady, without) = (mean(&rates[killed_at / 2..killed_at]), mean(&rates[(killed_at + back_at) / 2..back_at]));
-    let reached = |from: usize, rate: f64| rates[from..].iter().position(|now| *now >= rate).map(|bins| bins as f64 * 0.2);
+    let reached =
+        |from: usize, rate: f64| rates[from..].iter().position(|now| *now >= rate).map(|bins| bins as f64 * 0.2);
     let interrupted = reached(killed_at, without / 2.0).unwrap_or(f64::INFINITY);
     let restored = reached(back_at, 0.9 * steady.min(mean(&rates[rates.len() - 5..]))).unwrap_or(f64::INFINITY);
     let errors = errors.load(Ordering::Relaxed);

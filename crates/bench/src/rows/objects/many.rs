@@ -71,9 +71,7 @@ pub fn many(context: &Context) -> Outcome<Measured> {
         Some(redis) => {
             let theirs = rate(time, |_| {
                 let mut asker = redis.asker()?;
-                Ok(Box::new(move |object: u32| {
-                    asker.ask(&[b"INCR", format!("object-{object}").as_bytes()]).map(drop)
-                }))
+                Ok(Box::new(move |object: u32| asker.ask(&[b"INCR", format!("object-{object}").as_bytes()]).map(drop)))
             })?;
             let complex = rate(time, |_| {
                 let mut asker = redis.asker()?;
@@ -81,10 +79,11 @@ pub fn many(context: &Context) -> Outcome<Measured> {
                     asker.ask(&[b"EVAL", LOOP.as_bytes(), b"1", format!("object-{object}").as_bytes()]).map(drop)
                 }))
             })?;
-            measured = measured
-                .peer("Redis INCR", theirs)
-                .target("≥ 0.8 × Redis", ours >= 0.8 * theirs)
-                .also("Redis + Lua, 10 000 multiplications", complex, "/s");
+            measured = measured.peer("Redis INCR", theirs).target("≥ 0.8 × Redis", ours >= 0.8 * theirs).also(
+                "Redis + Lua, 10 000 multiplications",
+                complex,
+                "/s",
+            );
             "Redis 7 over TCP."
         }
     };

@@ -1,16 +1,20 @@
-//! object.*: shared objects of a host and of a cluster, over TCP on the loopback interface, beside Redis over the same kind of socket.
+//! object.*, executor.map: shared objects of a host and of a cluster, over TCP on the loopback interface, beside Redis over the same kind of socket.
 
 mod barrier;
 mod blocked;
 mod call;
 mod cluster;
+mod executor;
 mod failover;
+mod kmeans;
 mod many;
 
 pub use barrier::barrier;
 pub use blocked::blocked;
 pub use call::call;
+pub use executor::map;
 pub use failover::failover;
+pub use kmeans::kmeans;
 pub use many::many;
 
 use crate::Outcome;
