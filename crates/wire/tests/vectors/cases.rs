@@ -389,7 +389,6 @@ fn objects() -> Vec<Case> {
                 ..call()
             }
         ),
-        lent!("call.copies", heading(19, NOW, none), Call { persistent: true, rf: 2, ..call() }),
         lent!("returned", heading(17, NOW, none), Returned { incarnation: NOW, waiting: false, value: &[5] }),
         lent!("returned.waiting", heading(18, NOW, none), Returned { incarnation: 0, waiting: true, value: &[] }),
         lent!("raised", heading(17, NOW, none), Raised { incarnation: 1, class: "OverflowError", text: "too large" }),
