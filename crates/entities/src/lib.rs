@@ -9,13 +9,17 @@
 //! Nothing here reads a clock, a file or randomness: a step gets the values that it needs as a [`Moment`]. A waiting call is data in its
 //! entity's state, and occupies no thread. Every change of a state is an [`Effect`], which contains the new value; applying one returns the
 //! effect that undoes it.
+//!
+//! [`Replicated`] is a space whose calls are commands of a group: the same on every host that applies them.
 
+mod replicated;
 mod session;
 mod space;
 mod state;
 mod types;
 pub mod value;
 
+pub use replicated::{Applied, Command, Replicated};
 pub use session::{Application, SESSION_BYTES, Session};
 pub use space::{Call, Called, Cursor, Finished, Flags, Job, Moment, Shown, Space};
 pub use state::{Effect, State, Ticket, Waiter};

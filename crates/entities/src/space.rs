@@ -1,6 +1,6 @@
 //! A space: entities, the sessions that call them, and one step at a time.
 
-mod durable;
+pub(crate) mod durable;
 mod steps;
 
 use crate::{
@@ -51,6 +51,8 @@ pub struct Flags {
     pub give_up: bool,
     /// If the object is created, it is persistent.
     pub persistent: bool,
+    /// How many hosts have a copy of it at least; 0 and 1 for the caller's host alone.
+    pub copies: u8,
 }
 
 /// A call.
@@ -188,6 +190,13 @@ pub struct Space {
 type Found = (u64, Option<Vec<Effect>>);
 
 impl Space {
+    /// One whose calls are in the order of a group: its state follows from them alone, so no limit in it depends on anything else, and
+    /// it leaves no records but those of snapshots.
+    pub(crate) fn replicated(most_bytes: usize) -> Self {
+        let limits = Limits { entity: most_bytes, space: most_bytes, answers: usize::MAX };
+        Self { limits, records: durable::Records::of_snapshots(), ..Self::default() }
+    }
+
     /// Opens a session or takes it up again: whether it was there.
     pub fn open(&mut self, session: Session, application: &str, lease_ms: u64, moment: Moment) -> Result<bool> {
         if self.renew(session, lease_ms, moment).is_ok() {
@@ -252,6 +261,47 @@ impl Space {
             client.pinned = client.pinned.saturating_sub(1);
             client.expires_ms = client.expires_ms.max(moment.now_ms + client.lease_ms);
         }
+    }
+
+    /// The lease of a session that is open.
+    pub fn lease_of(&self, session: &Session) -> Option<u64> {
+        self.sessions.get(session).map(|client| client.lease_ms)
+    }
+
+    /// Whether a call of a session waits.
+    pub fn is_waiting(&self, session: &Session, number: u64) -> bool {
+        self.sessions
+            .get(session)
+            .and_then(|client| client.calls.get(&number))
+            .is_some_and(|asked| asked.reply.is_none())
+    }
+
+    /// Bytes of the answers that no session has acknowledged.
+    pub fn answers_bytes(&self) -> usize {
+        self.kept.bytes
+    }
+
+    /// The answer of a call that reads an entity that is there, without leaving a trace; nothing if it has to be done as any other call.
+    pub fn peek(&mut self, call: &Call<'_>, moment: Moment) -> Option<Called> {
+        let client = self.sessions.get(&call.session)?;
+        let is_read = call.method.reads && !call.method.waits && !client.calls.contains_key(&call.number);
+        let entity = self.entities.get_mut(call.key).filter(|entity| is_read && entity.kind == call.kind)?;
+        let fits = |entity: &Entity| entity.persistent == call.flags.persistent && !call.flags.must_create;
+        let is_meant = if call.incarnation == 0 { fits(entity) } else { call.incarnation == entity.incarnation };
+        if !is_meant || call.kind == Type::Shared {
+            return None;
+        }
+        let args = Args(value::elements(call.args).ok()?);
+        let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
+        let ran = call.kind.run(&mut turn, call.method.name, &args);
+        let has_changed = !turn.back.is_empty();
+        turn.undo();
+        let reply = match ran {
+            Ok(Flow::Reply(reply)) if !has_changed => Ok(reply.into()),
+            Err(raised) => Err(raised),
+            Ok(_) => return None,
+        };
+        Some(Called::Now(entity.incarnation, reply))
     }
 
     /// Does a call, or finds the answer that it had.

@@ -165,6 +165,8 @@ pub enum Action {
         /// The host.
         host: u64,
     },
+    /// Hands the command's data to the group's [`crate::Machine`].
+    Machine,
     /// Says which group has a topic; a topic stays in its group.
     Place {
         /// The topic.
@@ -273,6 +275,7 @@ mod tests {
             Action::Resize { name: "farm".into(), size: 5 },
             Action::Follow { group: 2, host: 1 },
             Action::Place { topic: "t".into(), group: 2 },
+            Action::Machine,
         ] {
             let command = Command { origin, action, data: b"21.5" };
             let bytes = command.encode().unwrap();

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const MAIN: u32 = 1;
 /// Its name.
 pub const MAIN_NAME: &str = "main";
+/// The group that has the replicated shared objects, once there are any.
+pub const OBJECTS_NAME: &str = "objects";
 /// Most groups of a cluster, and most topics that are in groups other than the first.
 const GROUPS_MAX: usize = 4096;
 const PLACED_MAX: usize = 1_000_000;
@@ -132,6 +134,9 @@ impl Directory {
         let known = self.groups.get(name).ok_or_else(|| no_group(name))?;
         if known.topics > 0 {
             return Err(Code::GroupHasTopics.error(format!("group '{name}' has {} topics", known.topics)));
+        }
+        if name == OBJECTS_NAME {
+            return Err(Code::GroupHasTopics.error(format!("group '{name}' has the cluster's shared objects")));
         }
         self.groups.remove(name);
         self.touch();

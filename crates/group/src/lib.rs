@@ -11,20 +11,25 @@
 //! replica has the same topics with the same records in the same order. The Raft library is behind [`Replica`] alone; no other crate knows
 //! it.
 //!
+//! Besides its topics a group has a [`Machine`]: state that this crate does not know, which commands change in the same order on every
+//! replica.
+//!
 //! A cluster has several groups. The first one also has the [`Directory`]: which groups there are, which hosts keep them, and which group
 //! has which topic. All hosts follow the first group, so each of them finds every topic by itself.
 
 mod command;
 mod directory;
 mod index;
+mod machine;
 pub mod plan;
 mod replica;
 mod snapshot;
 mod topics;
 
 pub use command::{Action, Command, Durability, Member, Origin, TOPIC_NAME_MAX_BYTES, check_topic};
-pub use directory::{Directory, GroupSpec, MAIN, MAIN_NAME};
+pub use directory::{Directory, GroupSpec, MAIN, MAIN_NAME, OBJECTS_NAME};
 pub use index::{Form, Payloads, Place, Proposal, State};
+pub use machine::{Machine, Without};
 pub use replica::{
     Beat, Completed, Envelope, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn, Unflushed,
 };

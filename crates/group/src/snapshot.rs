@@ -3,11 +3,11 @@
 //! A snapshot is the topics as of an entry, and the entries in front of the log's new beginning that those topics hold. A replica writes
 //! its own snapshots into its log; one that lacks what others have trimmed asks for theirs in chunks.
 
-use crate::{Form, Proposal, Topics};
+use crate::{Form, Machine, Proposal, Topics};
 use millrace_wire::{Code, Error, Result};
 use raft::eraftpb::{ConfState, Snapshot};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io::Cursor};
 
 /// Bytes of topics in one part, and about how many one chunk has.
 pub const PART_MAX_BYTES: usize = 256 << 10;
@@ -200,16 +200,22 @@ impl Said {
     }
 }
 
-/// The bytes of topics.
-pub fn encode(topics: &Topics) -> Result<Vec<u8>> {
+/// The bytes of topics, and behind them those of the machine.
+pub fn encode(topics: &Topics, machine: &dyn Machine) -> Result<Vec<u8>> {
     let failed = |error| Code::HostInternal.error(format!("the topics have no bytes: {error}"));
-    rmp_serde::to_vec_named(topics).map_err(failed)
+    let mut bytes = rmp_serde::to_vec_named(topics).map_err(failed)?;
+    bytes.extend(machine.encode());
+    Ok(bytes)
 }
 
-/// The topics of these bytes.
-pub fn decode(bytes: &[u8]) -> Result<Topics> {
+/// The topics of these bytes, and the bytes of the machine, which are checked.
+pub fn decode<'b>(bytes: &'b [u8], machine: &dyn Machine) -> Result<(Topics, &'b [u8])> {
     let damaged = |error| Code::GroupLogDamaged.error(format!("the topics of a snapshot: {error}"));
-    rmp_serde::from_slice(bytes).map(Topics::completed).map_err(damaged)
+    let mut reader = Cursor::new(bytes);
+    let topics: Topics = rmp_serde::from_read(&mut reader).map_err(damaged)?;
+    let rest = usize::try_from(reader.position()).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+    machine.check(rest)?;
+    Ok((topics.completed(), rest))
 }
 
 /// Bytes as bytes, which takes less than a sequence of numbers.

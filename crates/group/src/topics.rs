@@ -1,7 +1,7 @@
 //! The state that a group's commands produce: topics, subscriptions, and hosts. The same on every replica.
 
 use crate::{
-    Action, Command, Directory, Durability, Member, Origin, check_topic,
+    Action, Command, Directory, Durability, Machine, Member, Origin, check_topic,
     directory::{MAIN_NAME, VOTERS, elsewhere},
 };
 use millrace_wire::{Code, Error, Result};
@@ -208,7 +208,7 @@ impl Topics {
     /// its topic, or 0.
     ///
     /// `None`: the submitter no longer needs the outcome.
-    pub fn apply(&mut self, entry: u64, command: Command<'_>) -> Option<Result<u64>> {
+    pub fn apply(&mut self, entry: u64, command: Command<'_>, machine: &mut dyn Machine) -> Option<Result<u64>> {
         let Origin { host, boot, serial, settled } = command.origin;
         let seen = self.seen.entry(host).or_default();
         if boot < seen.boot {
@@ -223,7 +223,7 @@ impl Topics {
         if let Some(outcome) = seen.outcomes.get(&serial) {
             return Some(outcome.clone());
         }
-        let outcome = check_origin(host, &command.action).and_then(|()| self.act(entry, command.action));
+        let outcome = check_origin(host, &command.action).and_then(|()| self.act(entry, command, machine));
         let seen = self.seen.entry(host).or_default();
         seen.outcomes.insert(serial, outcome.clone());
         if settled > seen.settled {
@@ -233,8 +233,9 @@ impl Topics {
         Some(outcome)
     }
 
-    fn act(&mut self, entry: u64, action: Action) -> Result<u64> {
-        if !matches!(action, Action::Publish { .. } | Action::Fed { .. }) {
+    fn act(&mut self, entry: u64, command: Command<'_>, machine: &mut dyn Machine) -> Result<u64> {
+        let Command { action, data, .. } = command;
+        if !matches!(action, Action::Publish { .. } | Action::Fed { .. } | Action::Machine) {
             self.revision += 1;
         }
         match action {
@@ -309,6 +310,10 @@ impl Topics {
                 self.enter(member);
                 Ok(0)
             }
+            Action::Machine => {
+                machine.apply(data);
+                Ok(0)
+            }
             Action::Group { name, hosts, size } => self.directory.create(&self.members, name, hosts, size),
             Action::Ungroup { name } => self.directory.remove(&name),
             Action::Resize { name, size } => self.directory.resize(&self.members, &name, size),
@@ -375,6 +380,7 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         | Action::Publish { .. }
         | Action::Prefer { .. }
         | Action::Voters { .. }
+        | Action::Machine
         | Action::Group { .. }
         | Action::Ungroup { .. }
         | Action::Resize { .. }
@@ -402,10 +408,11 @@ fn no_topic(name: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Without;
 
     fn apply(topics: &mut Topics, entry: u64, serial: u64, action: Action) -> Option<Result<u64>> {
         let origin = Origin { host: 1, boot: 1, serial, settled: 0 };
-        topics.apply(entry, Command { origin, action, data: b"" })
+        topics.apply(entry, Command { origin, action, data: b"" }, &mut Without)
     }
 
     fn publish() -> Action {
@@ -440,12 +447,51 @@ mod tests {
         assert_eq!(apply(&mut topics, 3, 2, publish()), Some(Ok(1)), "the outcome of the first time");
         assert_eq!(topics.topic("t").unwrap().latest, 1);
         let again = |topics: &mut Topics, boot, serial, settled| {
-            topics.apply(9, Command { origin: Origin { host: 1, boot, serial, settled }, action: publish(), data: b"" })
+            let origin = Origin { host: 1, boot, serial, settled };
+            topics.apply(9, Command { origin, action: publish(), data: b"" }, &mut Without)
         };
         assert_eq!(again(&mut topics, 1, 3, 3), Some(Ok(2)));
         assert_eq!(again(&mut topics, 1, 2, 0), None, "it was settled");
         assert_eq!(again(&mut topics, 2, 1, 0), Some(Ok(3)), "another life of the host");
         assert_eq!(again(&mut topics, 1, 4, 0), None, "the host has ended that life");
+    }
+
+    /// Has the commands that it was given.
+    #[derive(Default)]
+    struct Heard(Vec<u8>);
+
+    impl Machine for Heard {
+        fn apply(&mut self, command: &[u8]) {
+            self.0.extend_from_slice(command);
+        }
+
+        fn encode(&self) -> Vec<u8> {
+            self.0.clone()
+        }
+
+        fn check(&self, bytes: &[u8]) -> Result<()> {
+            if bytes.contains(&b'!') { Err(Code::GroupLogDamaged.error("it is not said")) } else { Ok(()) }
+        }
+
+        fn restore(&mut self, bytes: &[u8]) {
+            self.0 = bytes.to_vec();
+        }
+    }
+
+    #[test]
+    fn a_machine_has_each_command_once_and_is_in_the_snapshot() {
+        let (mut topics, mut machine) = (with_topic(10), Heard::default());
+        for (serial, data) in [(2, b"a"), (3, b"b"), (2, b"a"), (4, b"c")] {
+            let origin = Origin { host: 1, boot: 1, serial, settled: 0 };
+            topics.apply(serial, Command { origin, action: Action::Machine, data }, &mut machine);
+        }
+        assert_eq!(machine.0, b"abc");
+        let mut bytes = crate::snapshot::encode(&topics, &machine).unwrap();
+        let (restored, of_machine) = crate::snapshot::decode(&bytes, &machine).unwrap();
+        assert_eq!((&restored, of_machine), (&topics, &b"abc"[..]));
+        assert_eq!(crate::snapshot::decode(&bytes, &Without).unwrap_err().code(), Code::GroupLogDamaged);
+        bytes.push(b'!');
+        assert_eq!(crate::snapshot::decode(&bytes, &machine).unwrap_err().code(), Code::GroupLogDamaged);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use access::{
     blocked::{Blocked, Obstacle},
     default_name,
     limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
-    objects::CallRight,
+    objects::{CallRight, ShownObject},
     submit::{SUBMISSION_PATIENCE, Submitted},
     watch::Growth,
 };

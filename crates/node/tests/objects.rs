@@ -71,6 +71,7 @@ fn clear(access: &Access, number: u64, kind: &str) -> Result<(), Code> {
         must_exist: false,
         must_create: false,
         persistent: false,
+        rf: 0,
         give_up: false,
         wait_ms: 0,
     };

@@ -7,7 +7,7 @@ use crate::{
     network::Network,
 };
 use millrace_group::{
-    Action, Beat, Completed, Durability, Limits, Member, Options, Placement, Replica, Role, Unflushed, Write,
+    Action, Beat, Completed, Durability, Limits, Member, Options, Placement, Replica, Role, Unflushed, Without, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -322,7 +322,7 @@ impl World {
         host.boot += 1;
         let recovered = host.disk.recover(founders.clone()).map_err(|error| error.to_string())?;
         let options = Options { id: host.id, boot: host.boot, founders, seed, voters_max: 5, limits };
-        host.replica = Some(Replica::new(options, recovered).map_err(|error| error.to_string())?);
+        host.replica = Some(Replica::new(options, recovered, Box::new(Without)).map_err(|error| error.to_string())?);
         host.is_resting = false;
         host.next_tick_ms = self.now_ms;
         self.tell_placements();

@@ -139,12 +139,14 @@ pub fn escaped(text: &str) -> String {
 #[pymethods]
 impl RemoteNamespace {
     #[new]
-    #[pyo3(signature = (address, ca=None))]
-    fn new(py: Python<'_>, address: &str, ca: Option<PathBuf>) -> PyResult<Self> {
+    #[pyo3(signature = (address, ca=None, others=Vec::new()))]
+    fn new(py: Python<'_>, address: &str, ca: Option<PathBuf>, others: Vec<String>) -> PyResult<Self> {
         let place: Place = address.parse().or_raise(py)?;
+        let others = others.iter().map(|other| other.parse()).collect::<Result<Vec<Place>>>().or_raise(py)?;
+        let places: Vec<Place> = [place.clone()].into_iter().chain(others).collect();
         let raised = Raised::default();
         let options = Options { ca: ca.clone(), ..options(&raised) };
-        let connected = py.detach(|| Client::connect(&place, &options));
+        let connected = py.detach(|| Client::connect_any(&places, &options));
         let client = answer(py, &raised, connected)?;
         let host = client.host();
         let disk = host.durability == Durability::Disk;
@@ -305,7 +307,7 @@ impl RemoteNamespace {
         arguments: &[u8],
         new: &[u8],
         incarnation: u64,
-        flags: u8,
+        flags: u32,
         wait_ms: u32,
     ) -> PyResult<(u8, u64, Bound<'py, PyBytes>, String)> {
         let (kind, key, method) = (&*target.0, &*target.1, &*target.2);
@@ -323,6 +325,7 @@ impl RemoteNamespace {
             must_exist: flags & 2 != 0,
             must_create: flags & 4 != 0,
             persistent: flags & 8 != 0,
+            rf: u8::try_from(flags >> 8).unwrap_or(u8::MAX),
             wait_ms,
         };
         Ok(match self.ask(py, |client| client.call(&asked))? {

@@ -3,6 +3,7 @@
 mod applications;
 mod edge;
 mod groups;
+mod objects;
 
 use millrace_tests::{Host, Place, Port, end, eventually};
 use serde_json::Value;

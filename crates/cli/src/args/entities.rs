@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub enum EntityCommand {
-    /// List the shared objects in the memory of the namespace's host
+    /// List the shared objects of the namespace's host, and those that its cluster keeps
     #[command(after_help = "\
 Examples:
   millrace entity ls

@@ -56,6 +56,11 @@ pub struct ObjectDoc {
     pub application: String,
     /// Whether it is there after a restart of the host.
     pub persistent: bool,
+    /// How many hosts have a copy at least: 1 for the namespace's host alone.
+    pub rf: u64,
+    /// The host that leads the group which keeps the copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
     pub bytes: u64,
     /// How many calls wait.
     pub waiting: u64,

@@ -17,7 +17,7 @@ use crate::{
     session::closed,
 };
 use millrace_wire::{
-    Durability, EventId, Result,
+    Code, Durability, EventId, Result,
     protocol::{
         Appended, AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range,
         Redeem, Redeemed, RemoveLog, Repair, Seqno, SetLog, Show,
@@ -28,7 +28,10 @@ pub use objects::{Answer, Asked};
 pub use pipeline::Pipeline;
 pub use socket::{Dialled, Socket};
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Instant,
 };
@@ -46,7 +49,10 @@ pub struct Client {
 }
 
 struct Inner {
-    place: Place,
+    /// Where the namespace is; where several hosts have what is asked for, all of them.
+    places: Vec<Place>,
+    /// Which of them is asked, for what any of them answers.
+    at: AtomicUsize,
     options: Options,
     host: Host,
     idle: Mutex<Vec<Socket>>,
@@ -62,14 +68,37 @@ enum Again {
 impl Client {
     /// Connects.
     pub fn connect(place: &Place, options: &Options) -> Result<Client> {
-        let socket = Socket::connect(place, options)?;
-        let inner = Inner {
-            place: place.clone(),
-            options: options.clone(),
-            host: socket.host.clone(),
-            idle: Mutex::new(vec![socket]),
-        };
-        Ok(Client { inner: Arc::new(inner), cause: EventId::NONE })
+        Self::connect_any(std::slice::from_ref(place), options)
+    }
+
+    /// Connects to the first of these hosts of a cluster that can be reached. If it is lost, calls of shared objects go to the next one;
+    /// whatever else is asked goes to the host that was reached last.
+    pub fn connect_any(places: &[Place], options: &Options) -> Result<Client> {
+        let mut failure = Code::AddressInvalid.error("no address is given");
+        for (at, place) in places.iter().enumerate() {
+            match Socket::connect(place, options) {
+                Ok(socket) => {
+                    let (host, options) = (socket.host.clone(), options.clone());
+                    let (places, at, idle) = (places.to_vec(), AtomicUsize::new(at), Mutex::new(vec![socket]));
+                    let inner = Inner { places, at, options, host, idle };
+                    return Ok(Client { inner: Arc::new(inner), cause: EventId::NONE });
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Another host is asked from now on, unless somebody has changed that already.
+    fn turn_to_next(&self, from: usize) {
+        let next = (from + 1) % self.inner.places.len();
+        if next != from && self.inner.at.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.idle(Vec::clear);
+        }
+    }
+
+    fn connect_now(&self) -> Result<Socket> {
+        Socket::connect(&self.inner.places[self.inner.at.load(Ordering::Relaxed)], &self.inner.options)
     }
 
     /// The properties of the host and of the namespace, as of the first connection of this client.
@@ -89,7 +118,7 @@ impl Client {
                 return Ok((socket, true));
             }
         }
-        Socket::connect(&self.inner.place, &self.inner.options).map(|socket| (socket, false))
+        self.connect_now().map(|socket| (socket, false))
     }
 
     fn idle<T>(&self, change: impl FnOnce(&mut Vec<Socket>) -> T) -> T {
@@ -221,7 +250,7 @@ impl Client {
 
     /// Many appends in flight over one connection, at most `window` of them.
     pub fn pipeline(&self, window: u32) -> Result<Pipeline> {
-        Ok(Pipeline::new(Socket::connect(&self.inner.place, &self.inner.options)?, window, self.cause))
+        Ok(Pipeline::new(self.connect_now()?, window, self.cause))
     }
 
     /// Follows a log from a record on, 0 for those appended from now on. After a lost connection the tail reconnects and resumes.
@@ -234,7 +263,7 @@ impl Client {
     fn reconnect(&self, backoff: &mut Backoff, mut error: millrace_wire::Error) -> Result<Socket> {
         loop {
             thread::sleep(backoff.next(error)?);
-            match Socket::connect(&self.inner.place, &self.inner.options) {
+            match self.connect_now() {
                 Err(again) if is_lost(&again) => error = again,
                 connected => return connected,
             }

@@ -9,12 +9,12 @@ use crate::{
     resilient::{Backoff, is_lost},
 };
 use millrace_wire::{
-    EventId, Result,
+    Code, EventId, Result,
     protocol::{
         Bytes, Call, Failure, Frame, Invoke, Invoked, Message, Opened, Raised, Returned, Revoke, Revoked, Session,
     },
 };
-use std::thread;
+use std::{sync::atomic::Ordering, thread};
 
 /// A call of a shared object.
 pub type Asked<'a> = Call<'a>;
@@ -45,17 +45,23 @@ fn answer(frame: &Frame<'_>) -> Result<Answer> {
 }
 
 impl Client {
-    /// Asks until there is an answer: what is asked counts once, however often it is asked.
+    /// Asks until there is an answer: what is asked counts once, however often it is asked, and, with `anywhere`, whichever host is asked.
     fn persist<M: Message, T>(
         &self,
         message: &M,
-        (bytes, wait_ms): (usize, u32),
+        (bytes, wait_ms, anywhere): (usize, u32, bool),
         take: impl Fn(&Frame<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut backoff: Option<Backoff> = None;
+        let others = anywhere && self.inner.places.len() > 1;
         loop {
+            let at = self.inner.at.load(Ordering::Relaxed);
             match self.ask(message, (bytes, wait_ms, EventId::NONE), Again::May, &take) {
-                Err(error) if is_lost(&error) => {
+                // Another host may hear of the majority, or be there.
+                Err(error) if is_lost(&error) || (others && error.code() == Code::GroupUnavailable) => {
+                    if others {
+                        self.turn_to_next(at);
+                    }
                     let backoff = backoff.get_or_insert_with(|| Backoff::new(&self.inner.options));
                     thread::sleep(backoff.next(error)?);
                 }
@@ -73,7 +79,7 @@ impl Client {
         resume: bool,
     ) -> Result<(bool, u32)> {
         let message = Session { session, application, lease_ms, resume };
-        self.persist(&message, (application.len(), 0), |frame| {
+        self.persist(&message, (application.len(), 0, true), |frame| {
             let Opened { resumed, lease_ms } = ask::answer(frame)?;
             Ok((resumed, lease_ms))
         })
@@ -81,18 +87,20 @@ impl Client {
 
     /// Calls a shared object.
     pub fn call(&self, call: &Asked<'_>) -> Result<Answer> {
-        self.persist(call, (call.arguments.len() + call.new.len(), call.wait_ms), answer)
+        self.persist(call, (call.arguments.len() + call.new.len(), call.wait_ms, true), answer)
     }
 
     /// Has tasks run by a pool, all or none; the number of the first. `key` makes asking again safe.
     pub fn invoke(&self, pool: &str, bodies: bool, tasks: &[&[u8]], key: &str) -> Result<u64> {
         let bytes = tasks.iter().map(|task| task.len() + 8).sum();
         let tasks = tasks.iter().map(|task| Bytes::new(task)).collect();
-        self.persist(&Invoke { pool, bodies, tasks, key }, (bytes, 0), |frame| Ok(ask::answer::<Invoked>(frame)?.first))
+        self.persist(&Invoke { pool, bodies, tasks, key }, (bytes, 0, false), |frame| {
+            Ok(ask::answer::<Invoked>(frame)?.first)
+        })
     }
 
     /// Ends a task that has not begun; whether that was so.
     pub fn revoke(&self, pool: &str, task: u64) -> Result<bool> {
-        self.persist(&Revoke { pool, task }, (0, 0), |frame| Ok(ask::answer::<Revoked>(frame)?.cancelled))
+        self.persist(&Revoke { pool, task }, (0, 0, false), |frame| Ok(ask::answer::<Revoked>(frame)?.cancelled))
     }
 }

@@ -39,7 +39,7 @@ struct Open {
 impl Tail {
     pub(super) fn start(client: Client, log: &str, from: u64, options: TailOptions) -> Result<Tail> {
         let cursor = Cursor { incarnation: options.incarnation, next: from };
-        let socket = Socket::connect(&client.inner.place, &client.inner.options)?;
+        let socket = client.connect_now()?;
         let mut tail =
             Tail { client, log: log.into(), options, open: None, held: VecDeque::new(), taken: cursor, came: cursor };
         tail.ask(socket)?;

@@ -26,6 +26,8 @@ const OPENED: i64 = 4;
 const BEGIN: i64 = 5;
 const ENTITY: i64 = 6;
 const SESSION: i64 = 7;
+/// From here on those that a reader may ignore which does not know them.
+const IGNORABLE: i64 = 128;
 
 /// The longest record, unless the journal takes only shorter ones: a step that would leave a longer one is refused.
 const RECORD_MAX_BYTES: usize = 15 << 20;
@@ -50,18 +52,33 @@ pub(super) struct Records {
     pub count: u64,
     /// How many bytes were made and not written.
     pub unwritten: usize,
+    /// Whether steps leave none: then only snapshots do.
+    of_snapshots: bool,
 }
 
 impl Default for Records {
     fn default() -> Self {
-        Self { most: RECORD_MAX_BYTES, parts: BTreeMap::new(), made: Vec::new(), count: 0, unwritten: 0 }
+        let most = RECORD_MAX_BYTES;
+        Self { most, parts: BTreeMap::new(), made: Vec::new(), count: 0, unwritten: 0, of_snapshots: false }
     }
 }
 
 impl Records {
+    /// For a space whose steps something else keeps: of any length, and of snapshots alone.
+    pub fn of_snapshots() -> Self {
+        Self { most: usize::MAX, of_snapshots: true, ..Self::default() }
+    }
+
     /// About how many bytes of a snapshot are in one.
     fn part_bytes(&self) -> usize {
         PART_MAX_BYTES.min(self.most / 2)
+    }
+
+    /// One that something other than a snapshot leaves.
+    fn note(&mut self, record: Vec<u8>) {
+        if !self.of_snapshots {
+            self.push(record);
+        }
     }
 
     fn push(&mut self, record: Vec<u8>) {
@@ -78,7 +95,7 @@ pub struct Cursor {
     sessions: Vec<Session>,
 }
 
-fn uint(number: u64) -> Vec<u8> {
+pub(crate) fn uint(number: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(9);
     rmp::encode::write_uint(&mut out, number).expect("writing to memory does not fail");
     out
@@ -92,7 +109,7 @@ fn size(number: usize) -> Vec<u8> {
     uint(number as u64)
 }
 
-fn list(parts: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn list(parts: &[Vec<u8>]) -> Vec<u8> {
     value::array(parts.iter().map(Vec::as_slice))
 }
 
@@ -187,35 +204,35 @@ fn caller(call: Option<(&Call<'_>, Option<&Reply>)>) -> Vec<u8> {
     ])
 }
 
-fn damaged() -> Error {
+pub(crate) fn damaged() -> Error {
     Code::FrameMalformed.error("a record of persistent objects is not as its format has it")
 }
 
-fn session_of(bytes: &[u8]) -> Option<Session> {
+pub(crate) fn session_of(bytes: &[u8]) -> Option<Session> {
     value::as_bytes(bytes)?.try_into().ok()
 }
 
 /// The elements of a record, in the order in which it has them.
-struct Reader<'a>(std::vec::IntoIter<&'a [u8]>);
+pub(crate) struct Reader<'a>(pub std::vec::IntoIter<&'a [u8]>);
 
 impl<'a> Reader<'a> {
-    fn next(&mut self) -> Result<&'a [u8]> {
+    pub fn next(&mut self) -> Result<&'a [u8]> {
         self.0.next().ok_or_else(damaged)
     }
 
-    fn read<T>(&mut self, read: impl FnOnce(&'a [u8]) -> Option<T>) -> Result<T> {
+    pub fn read<T>(&mut self, read: impl FnOnce(&'a [u8]) -> Option<T>) -> Result<T> {
         read(self.next()?).ok_or_else(damaged)
     }
 
-    fn text(&mut self) -> Result<&'a str> {
+    pub fn text(&mut self) -> Result<&'a str> {
         self.read(value::as_text)
     }
 
-    fn uint(&mut self) -> Result<u64> {
+    pub fn uint(&mut self) -> Result<u64> {
         self.read(as_uint)
     }
 
-    fn flag(&mut self) -> Result<bool> {
+    pub fn flag(&mut self) -> Result<bool> {
         self.read(value::as_bool)
     }
 }
@@ -257,7 +274,8 @@ impl Space {
         call: Option<(&Call<'_>, Option<&Reply>)>,
         answers: &[Released],
     ) -> Result<()> {
-        let Some(entity) = self.entities.get_mut(key).filter(|entity| entity.persistent) else { return Ok(()) };
+        let is_kept = |entity: &&mut Entity| entity.persistent && !self.records.of_snapshots;
+        let Some(entity) = self.entities.get_mut(key).filter(is_kept) else { return Ok(()) };
         if changes.is_empty() && !created {
             return Ok(());
         }
@@ -289,20 +307,20 @@ impl Space {
         call: Option<(&Call<'_>, Option<&Reply>)>,
         answers: &[Released],
     ) {
-        self.records.push(list(&[value::int(DELETED), value::text(key), caller(call), released(answers)]));
+        self.records.note(list(&[value::int(DELETED), value::text(key), caller(call), released(answers)]));
     }
 
     /// Records that a session has ended that an earlier record names.
     pub(super) fn record_ended(&mut self, session: &Session) {
-        self.records.push(list(&[value::int(ENDED), value::bytes(session)]));
+        self.records.note(list(&[value::int(ENDED), value::bytes(session)]));
     }
 
     /// Makes a session one that is there after a restart, too.
-    pub(super) fn keep(&mut self, session: &Session) {
+    pub(crate) fn keep(&mut self, session: &Session) {
         let Some(client) = self.sessions.get_mut(session).filter(|client| !client.kept) else { return };
         client.kept = true;
         let (application, lease_ms) = (value::text(&client.application), uint(client.lease_ms));
-        self.records.push(list(&[value::int(OPENED), value::bytes(session), application, lease_ms]));
+        self.records.note(list(&[value::int(OPENED), value::bytes(session), application, lease_ms]));
     }
 
     /// About how many bytes a snapshot would have.
@@ -414,7 +432,8 @@ impl Space {
                 }
                 Ok(())
             }
-            _ => Err(damaged()),
+            IGNORABLE.. => Ok(()),
+            kind => Err(Code::FormatVersion.error(format!("a record of kind {kind}, unknown to this version"))),
         }
     }
 
@@ -757,6 +776,14 @@ mod tests {
         world.take();
         world.check(1);
         assert_eq!(world.space.show_one("large").unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn a_record_that_a_later_version_wrote_is_ignored_or_refused_as_its_kind_says() {
+        let restore =
+            |kind: i64| Space::default().restore(&list(&[value::int(kind), value::text("?")]), Moment::default());
+        restore(IGNORABLE).unwrap();
+        assert_eq!(restore(IGNORABLE - 1).unwrap_err().code(), Code::FormatVersion);
     }
 
     #[test]

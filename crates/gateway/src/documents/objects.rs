@@ -1,7 +1,7 @@
 //! The shared objects of a host.
 
 use super::Page;
-use millrace_node::{Access, Shown};
+use millrace_node::{Access, ShownObject};
 use millrace_wire::{Code, Hex, Result};
 use serde::Serialize;
 
@@ -28,6 +28,11 @@ pub(super) struct Object {
     application: String,
     /// Whether it is there after a restart of the host.
     persistent: bool,
+    /// How many hosts have a copy at least: 1 for this host alone.
+    rf: usize,
+    /// The host that leads the group which keeps the copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<String>,
     bytes: usize,
     /// How many calls wait.
     waiting: usize,
@@ -46,13 +51,15 @@ struct Waiter {
 /// The maximum number of reported waiters of one object.
 const WAITERS_MAX: usize = 100;
 
-impl From<Shown> for Object {
-    fn from(shown: Shown) -> Self {
+impl From<ShownObject> for Object {
+    fn from((shown, copies): ShownObject) -> Self {
         let waiter = |(session, call): &([u8; 16], u64)| Waiter { session: Hex(session).to_string(), call: *call };
         Object {
             kind: shown.kind.name(),
             class: shown.class.map(Into::into),
             persistent: shown.persistent,
+            rf: copies.as_ref().map_or(1, |copies| copies.rf),
+            leader: copies.and_then(|copies| copies.leader),
             key: shown.key.into(),
             incarnation: shown.incarnation.to_string(),
             application: shown.application.into(),
@@ -66,9 +73,10 @@ impl From<Shown> for Object {
 
 pub(super) fn list(access: &Access, page: &Page) -> Result<Objects> {
     let (mut shown, sessions) = access.show_objects(&page.after, page.limit + 1)?;
-    let more = shown.len() > page.limit;
-    shown.truncate(page.limit);
-    let next = shown.last().filter(|_| more).map(|last| last.key.to_string());
+    // A page ends behind a key: two objects that have the same stand together.
+    let end = (page.limit..shown.len()).find(|at| shown[*at].0.key != shown[*at - 1].0.key);
+    shown.truncate(end.unwrap_or(shown.len()));
+    let next = shown.last().filter(|_| end.is_some()).map(|(last, _)| last.key.to_string());
     Ok(Objects { objects: shown.into_iter().map(Object::from).collect(), sessions, next })
 }
 

@@ -14,7 +14,7 @@ pub use rest::Beat;
 pub use snapshots::Limits;
 
 use crate::{
-    Action, Command, Durability, Form, Mark, Member, Origin, Payloads, Place, Proposal, State, Topics, Write,
+    Action, Command, Durability, Form, Machine, Mark, Member, Origin, Payloads, Place, Proposal, State, Topics, Write,
     index::{Index, Slot, entry_of},
     snapshot::{Said, Stored, decode},
 };
@@ -241,6 +241,7 @@ struct Pending {
 pub struct Replica {
     node: RawNode<Index>,
     topics: Topics,
+    machine: Box<dyn Machine>,
     options: Options,
     applied: u64,
     serial: u64,
@@ -267,12 +268,16 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica that continues with its stored state.
-    pub fn new(options: Options, mut recovered: Recovered) -> Result<Self> {
+    /// A replica that continues with its stored state; the machine has the state that it begins with.
+    pub fn new(options: Options, mut recovered: Recovered, mut machine: Box<dyn Machine>) -> Result<Self> {
         recovered.complete();
         recovered.check()?;
         let (topics, applied) = match &recovered.snapshot {
-            Some((mark, state)) => (decode(state)?, mark.index),
+            Some((mark, state)) => {
+                let (topics, of_machine) = decode(state, &*machine)?;
+                machine.restore(of_machine);
+                (topics, mark.index)
+            }
             None => (Topics::default(), 0),
         };
         let config = Config {
@@ -293,6 +298,7 @@ impl Replica {
         let mut replica = Self {
             node,
             topics,
+            machine,
             options,
             applied,
             serial: 0,
@@ -666,7 +672,7 @@ impl Replica {
             // An unreadable command changes nothing, on every replica alike.
             let Ok(command) = Command::decode(&entry.data) else { return };
             let origin = command.origin;
-            let outcome = self.topics.apply(entry.index, command);
+            let outcome = self.topics.apply(entry.index, command, &mut *self.machine);
             if (origin.host, origin.boot) == (self.options.id, self.options.boot)
                 && let Some(outcome) = outcome
                 && self.pending.contains_key(&origin.serial)

@@ -61,7 +61,8 @@ struct There {
     state: Vec<u8>,
     /// To be written.
     incoming: Vec<Write>,
-    topics: Option<Topics>,
+    /// Once they are whole; and the bytes of the machine.
+    topics: Option<(Topics, Vec<u8>)>,
     /// Raft was informed that it has arrived.
     is_told: bool,
     silent_ticks: u32,
@@ -190,7 +191,7 @@ impl Replica {
             return;
         }
         let Some(term) = index.term_of(self.applied) else { return };
-        let Ok(state) = encode(&self.topics) else { return };
+        let Ok(state) = encode(&self.topics, &*self.machine) else { return };
         let mut trail = 0;
         let mut first = self.applied + 1;
         let offered = self.snapshots.offer.as_ref().map_or(u64::MAX, |offer| offer.mark.index);
@@ -227,7 +228,7 @@ impl Replica {
         }
         let (voters, learners) = self.replicas();
         let (index, Some(term)) = (self.applied, self.node.store().term_of(self.applied)) else { return };
-        let Ok(state) = encode(&self.topics) else { return };
+        let Ok(state) = encode(&self.topics, &*self.machine) else { return };
         if index == 0 {
             return;
         }
@@ -350,8 +351,8 @@ impl Replica {
             self.fetch();
             return;
         }
-        match decode(&there.state) {
-            Ok(topics) => there.topics = Some(topics),
+        match decode(&there.state, &*self.machine) {
+            Ok((topics, machine)) => there.topics = Some((topics, machine.to_vec())),
             Err(_) => self.snapshots.intake = None,
         }
     }
@@ -372,9 +373,10 @@ impl Replica {
         let Some(mut intake) = self.snapshots.intake.take() else { return };
         if let Source::There(there) = &mut intake.source
             && (intake.mark.index, intake.mark.term) == (index, term)
-            && let Some(topics) = there.topics.take()
+            && let Some((topics, machine)) = there.topics.take()
         {
             self.topics = topics;
+            self.machine.restore(&machine);
             self.applied = index;
             turn.applied = true;
             turn.writes.push(Write::End(intake.mark.clone()));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    Durability,
+    Durability, Without,
     snapshot::{Chunk, Fetch, Reached},
 };
 
@@ -71,7 +71,7 @@ fn invalid_messages_are_ignored() {
     let founders = vec![1, 2];
     let options =
         Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
-    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
     replica.step(&append(0, 0, &[(1, 1), (2, 1)], 2));
     turns(&mut replica);
     assert_eq!(replica.progress(), (2, 2, 2));
@@ -149,7 +149,7 @@ fn a_snapshot_whose_topics_cannot_be_read_is_given_up_and_another_one_is_taken()
     let founders = vec![1, 2];
     let limits = Limits::default();
     let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits };
-    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
     let all = |replica: &mut Replica, messages: &[Vec<u8>]| {
         for message in messages {
             replica.step(message);
@@ -158,7 +158,7 @@ fn a_snapshot_whose_topics_cannot_be_read_is_given_up_and_another_one_is_taken()
     };
     all(&mut replica, &[offer(9, 1, &[1, 2]), said(&Said::Chunk(chunk(9, b"no topics")))]);
     assert_eq!((replica.progress(), replica.received()), ((0, 0, 0), 0));
-    let topics = crate::snapshot::encode(&Topics::default()).unwrap();
+    let topics = crate::snapshot::encode(&Topics::default(), &Without).unwrap();
     all(&mut replica, &[offer(9, 1, &[1, 2]), said(&Said::Chunk(chunk(9, &topics)))]);
     assert_eq!((replica.progress(), replica.received()), ((9, 9, 9), 1));
     all(&mut replica, &[append(9, 1, &[(10, 1)], 10)]);
@@ -170,7 +170,7 @@ fn a_command_that_no_record_can_hold_is_refused() {
     let founders = vec![1];
     let limits = Limits { entry_max_bytes: 100, ..Limits::default() };
     let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits };
-    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
     let action = Action::Publish { topic: "t".into(), key: None };
     assert_eq!(replica.submit(action, &[0; 100], Durability::Quorum).unwrap_err().code(), Code::RecordTooLong);
 }
@@ -180,7 +180,7 @@ fn a_host_that_is_no_replica_proposes_nothing() {
     let founders = vec![1];
     let options =
         Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
-    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
     while replica.role() != Role::Leader {
         replica.tick();
         turns(&mut replica);
@@ -197,7 +197,7 @@ fn a_learner_forgets_a_leader_that_it_hears_nothing_of() {
     let founders = vec![2];
     let options =
         Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
-    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
     let heartbeat = || message(MessageType::MsgHeartbeat, |_| ());
     for _ in 0..2 {
         replica.step(&heartbeat());

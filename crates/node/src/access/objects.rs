@@ -3,6 +3,7 @@
 use super::Access;
 use crate::{
     AppendOptions, Gated,
+    cluster::Copies,
     objects::{Answered, Objects, none_here},
 };
 use millrace_access::{Action, Principal, Resource, Right};
@@ -20,6 +21,9 @@ const PREFIX_BYTES: usize = 8;
 const SESSIONS_MAX: usize = 1024;
 /// The longest lease of a holder: what it leaves behind is not there for long.
 const HOLDER_LEASE_MAX_MS: u32 = 60_000;
+
+/// An object, and how copies of it are kept, if several hosts have one.
+pub type ShownObject = (Shown, Option<Copies>);
 
 /// What a call that waits is allowed by.
 pub struct CallRight {
@@ -127,6 +131,7 @@ impl Access {
                 must_create: asked.must_create,
                 give_up: asked.give_up,
                 persistent: asked.persistent,
+                copies: asked.rf,
             },
         });
         called.map_err(|error| match error.code() {
@@ -149,16 +154,27 @@ impl Access {
         }
     }
 
-    /// Objects that the caller may see, by key, from behind this one on.
-    pub fn show_objects(&self, above: &str, most: usize) -> Result<(Vec<Shown>, usize)> {
+    /// Objects that the caller may see, by key, from behind this one on: those of this host, and those that the cluster keeps. At most so
+    /// many, and more only if they have the key of the last one; and how many sessions are open here.
+    pub fn show_objects(&self, above: &str, most: usize) -> Result<(Vec<ShownObject>, usize)> {
         self.check(Right::Observe, Resource::NAMESPACE)?;
-        Ok(self.objects()?.show(above, most))
+        let (own, sessions) = self.objects()?.show(above, most);
+        let (others, copies) =
+            self.served.cluster().map(|cluster| cluster.show_objects(above, most)).unwrap_or_default();
+        let own = own.into_iter().map(|shown| (shown, None));
+        let mut all: Vec<_> = own.chain(others.into_iter().map(|shown| (shown, copies.clone()))).collect();
+        all.sort_by(|one, other| one.0.key.cmp(&other.0.key));
+        let end = (most..all.len()).find(|at| all[*at].0.key != all[*at - 1].0.key);
+        all.truncate(end.unwrap_or(all.len()));
+        Ok((all, sessions))
     }
 
-    /// One object, if it is there.
-    pub fn show_object(&self, key: &str) -> Result<Option<Shown>> {
+    /// One object, if it is there; one of this host before one that the cluster keeps.
+    pub fn show_object(&self, key: &str) -> Result<Option<ShownObject>> {
         self.check(Right::Observe, Resource::NAMESPACE)?;
-        Ok(self.objects()?.show_one(key))
+        let own = self.objects()?.show_one(key).map(|shown| (shown, None));
+        let other = || self.served.cluster()?.show_object(key).map(|(shown, copies)| (shown, Some(copies)));
+        Ok(own.or_else(other))
     }
 
     /// A principal's session; no caller reaches that of another principal.

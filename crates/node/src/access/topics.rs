@@ -22,6 +22,9 @@ impl Served {
 
     /// Has the namespace take part in its cluster; once.
     pub fn set_cluster(&self, cluster: Arc<Cluster>) {
+        if let Some(objects) = &self.inner.objects {
+            objects.set_cluster(&cluster);
+        }
         let _ = self.inner.cluster.set(cluster);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{MAIN, PATIENCE, Post, Reply, Shared, beats::Said, groups::Group, locked, shown};
 use millrace_group::{
-    Action, Beat, Completed, Durability, Envelope, Member, Place, Released, Replica, Turn, Unflushed,
+    Action, Beat, Completed, Durability, Envelope, Member, Place, Released, Replica, Role, Turn, Unflushed,
 };
 use millrace_journal::Position;
 use millrace_wire::{Code, Error, Result};
@@ -297,6 +297,10 @@ impl Running {
                 Some(outcome) => (waiting.reply)(outcome),
                 None => self.goals.push((goal, waiting)),
             }
+        }
+        let leads = locked(&self.group.replica).role() == Role::Leader;
+        for command in self.group.objects.upkeep(leads) {
+            self.submit(Action::Machine, &command, Durability::Quorum, Box::new(drop));
         }
         let mut replica = locked(&self.group.replica);
         let (leader, term) = (replica.leader(), replica.term());

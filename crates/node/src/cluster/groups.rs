@@ -1,6 +1,12 @@
 //! The groups with a replica on this host, and how the group of a topic is found.
 
-use super::{Facts, MAIN, MAIN_NAME, Shared, driver::Input, locked, store::Store};
+use super::{
+    Facts, MAIN, MAIN_NAME, Shared,
+    driver::Input,
+    locked,
+    objects::{GroupObjects, OfGroup},
+    store::Store,
+};
 use crate::Namespace;
 use millrace_group::{Action, Durability, GroupSpec, Options, Placement, Replica};
 use millrace_namespace::names;
@@ -20,6 +26,8 @@ pub(super) struct Group {
     pub name: String,
     pub store: Store,
     pub replica: Mutex<Replica>,
+    /// The shared objects that it has.
+    pub objects: Arc<GroupObjects>,
     /// The revision of its topics when they were last looked at.
     pub revision: AtomicU64,
     /// Whether this host keeps it, according to the directory.
@@ -45,12 +53,14 @@ impl Group {
     pub fn open(namespace: &Namespace, id: u32, name: &str, options: Options) -> Result<Self> {
         let store = Store::open(namespace, id)?;
         let recovered = store.recover(options.founders.clone())?;
-        let replica = Mutex::new(Replica::new(options, recovered)?);
+        let objects = Arc::<GroupObjects>::default();
+        let replica = Mutex::new(Replica::new(options, recovered, Box::new(OfGroup(objects.clone())))?);
         Ok(Self {
             id,
             name: name.to_owned(),
             store,
             replica,
+            objects,
             revision: AtomicU64::new(0),
             is_placed: AtomicBool::new(true),
         })

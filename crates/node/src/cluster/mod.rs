@@ -20,6 +20,7 @@ mod facts;
 mod feed;
 mod groups;
 mod mirror;
+mod objects;
 mod stats;
 mod store;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use feed::buffer::BufferStat;
 pub use millrace_group::{Durability, MAIN, MAIN_NAME, Member, Role, plan};
 pub use millrace_namespace::outbox::topics::NewPublish;
 pub use mirror::MirrorStat;
+pub use objects::Copies;
 pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, TopicHere, TopicStat};
 
 use crate::Namespace;

@@ -371,7 +371,7 @@ impl HostCalls for StepCalls<'_> {
             return Asked::Now(Err(Code::ObjectsBusy.error(reported)));
         }
         let objects = Objects { inner: self.inner.clone() };
-        match objects.call_of(self.session, self.pool, call) {
+        match objects.call_of(self.session, self.pool, call, false) {
             Ok(Answer::Now(answer)) => Asked::Now(Ok(answer)),
             Ok(Answer::Later(later)) => {
                 self.inner.block(self.pool, true, &self.session);

@@ -12,7 +12,7 @@ mod class_pool;
 mod task;
 mod writer;
 
-use crate::{Gate, Gated, Namespace, Site};
+use crate::{Gate, Gated, Namespace, Site, cluster::Cluster};
 use class_pool::ClassPools;
 use millrace_dispatch::{Environment, MethodWorkers};
 use millrace_entities::{Called, Moment, Reply, Session, Shown, Space, Type};
@@ -54,6 +54,8 @@ struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Workers for the methods of user classes; none where no functions run.
     method_workers: OnceLock<Arc<MethodWorkers>>,
+    /// The cluster that keeps copies of objects, if the namespace takes part in one.
+    cluster: OnceLock<Weak<Cluster>>,
 }
 
 #[derive(Default)]
@@ -75,7 +77,7 @@ struct State {
 
 /// Where a waiter finds its answer.
 #[derive(Default)]
-struct Slot {
+pub(crate) struct Slot {
     found: Mutex<Found>,
 }
 
@@ -92,7 +94,7 @@ impl Slot {
     }
 
     /// Has an answer; whom to wake once the lock over the objects is free.
-    fn give(&self, answer: Result<(Called, Position)>) -> Option<Waker> {
+    pub(crate) fn give(&self, answer: Result<(Called, Position)>) -> Option<Waker> {
         let mut found = self.found();
         found.answer = Some(answer);
         found.waker.take()
@@ -101,7 +103,8 @@ impl Slot {
 
 /// An answer that is still to come. Its session does not end meanwhile.
 pub struct Waiting {
-    objects: Objects,
+    /// Whose session it is; none for that of an object of a group, which looks at who waits by itself.
+    objects: Option<Objects>,
     slot: Arc<Slot>,
     session: Session,
     number: u64,
@@ -139,7 +142,7 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let inner = &self.objects.inner;
+        let Some(Objects { inner }) = &self.objects else { return };
         let mut state = inner.state();
         let key = (self.session, self.number);
         if let Some(slots) = state.waiting.get_mut(&key) {
@@ -217,8 +220,8 @@ impl Objects {
         let mut state = State::default();
         writer::recover(&namespace, &mut state)?;
         let (start, due, to_write, method_workers) = (Instant::now(), Condvar::new(), Condvar::new(), OnceLock::new());
-        let (state, threads) = (Mutex::new(state), Mutex::default());
-        let inner = Arc::new(Inner { namespace, start, state, due, to_write, threads, method_workers });
+        let (state, threads, cluster) = (Mutex::new(state), Mutex::default(), OnceLock::new());
+        let inner = Arc::new(Inner { namespace, start, state, due, to_write, threads, method_workers, cluster });
         let (leasing, writing) = (Arc::downgrade(&inner), Arc::downgrade(&inner));
         let named = |name: &str| thread::Builder::new().name(name.into());
         let leasing = millrace_threads::spawn(named("millrace-leases"), move || leases(&leasing));
@@ -244,6 +247,13 @@ impl Objects {
 
     /// Opens a session, or takes it up again; 0 ends it, and one that is to be resumed is not opened. Whether it was open, and its lease.
     pub fn open(&self, session: Session, application: &str, lease_ms: u32, resume: bool) -> Result<(bool, u32)> {
+        let cluster = self.cluster();
+        if let Some(cluster) = cluster.as_ref().filter(|_| lease_ms == 0) {
+            cluster.end_session(session);
+        }
+        let lease_ms = if lease_ms == 0 { 0 } else { lease_ms.clamp(LEASE_MIN_MS, LEASE_MAX_MS) };
+        // Its client may have called objects through a host that is lost.
+        let is_known = lease_ms > 0 && cluster.is_some_and(|cluster| cluster.hear_session(session, lease_ms.into()));
         let mut state = self.inner.state();
         let moment = self.inner.moment(&mut state);
         if lease_ms == 0 {
@@ -260,8 +270,8 @@ impl Objects {
             wakers.into_iter().for_each(Waker::wake);
             return Ok((true, 0));
         }
-        let lease_ms = lease_ms.clamp(LEASE_MIN_MS, LEASE_MAX_MS);
         let resumed = match resume {
+            true if is_known && !state.space.is_open(&session) => true,
             true => state.space.renew(session, lease_ms.into(), moment).map(|()| true)?,
             false => state.space.open(session, application, lease_ms.into(), moment)?,
         };
@@ -282,8 +292,42 @@ impl Objects {
 
     /// Does a call.
     pub fn call(&self, call: &millrace_entities::Call<'_>) -> Result<Answered> {
+        if call.flags.copies > 1 {
+            return self.call_copies(call, false);
+        }
         self.employed(call)?;
         self.call_in(self.inner.state(), call)
+    }
+
+    /// From now on objects may have copies on the other hosts of this cluster.
+    pub(crate) fn set_cluster(&self, cluster: &Arc<Cluster>) {
+        let _ = self.inner.cluster.set(Arc::downgrade(cluster));
+    }
+
+    fn cluster(&self) -> Option<Arc<Cluster>> {
+        self.inner.cluster.get().and_then(Weak::upgrade)
+    }
+
+    /// Does a call of an object of which other hosts have copies, too. With `pin` its session lasts until it is released.
+    fn call_copies(&self, call: &millrace_entities::Call<'_>, pin: bool) -> Result<Answered> {
+        let copies = call.flags.copies;
+        if !call.flags.persistent {
+            return Err(Code::PersistenceUnsupported.error(format!("rf={copies} without `persistent`")));
+        }
+        if call.kind == Type::Shared {
+            return Err(Code::ReplicationUnsupported.error(format!("rf={copies} for an object of a user class")));
+        }
+        let none = || Code::PersistenceUnsupported.error(format!("rf={copies}, and the namespace is in no cluster"));
+        let cluster = self.cluster().ok_or_else(none)?;
+        let lease_ms = {
+            let mut state = self.inner.state();
+            let moment = self.inner.moment(&mut state);
+            let lease_ms = state.space.lease_of(&call.session);
+            lease_ms.inspect(|lease_ms| state.space.lease(&call.session, *lease_ms, moment))
+        };
+        let slot = Arc::<Slot>::default();
+        cluster.call_object(call, lease_ms, pin, &slot);
+        Ok(Answered::Later(Waiting { objects: None, slot, session: call.session, number: call.number }))
     }
 
     /// Checks that there are workers for a call of an object of a user class.
@@ -326,7 +370,7 @@ impl Objects {
                 }
                 state.space.pin(&call.session);
                 let (session, number) = (call.session, call.number);
-                Ok(Answered::Later(Waiting { objects: self.clone(), slot, session, number }))
+                Ok(Answered::Later(Waiting { objects: Some(self.clone()), slot, session, number }))
             }
         };
         self.inner.post_steps(&mut state);

@@ -1,6 +1,7 @@
 //! Calls of shared objects by tasks: the run is the session, so the calls of a repeated attempt count once.
 
 use super::{Answered, Objects, Waiting};
+use crate::Site;
 use millrace_dispatch::{Asked, Later, Objects as Callee};
 use millrace_entities::{Call, Called, Flags, Session, Type, value};
 use millrace_wire::{Code, Error, EventId, Result};
@@ -100,6 +101,8 @@ const GIVE_UP: i64 = 1;
 const MUST_EXIST: i64 = 2;
 const MUST_CREATE: i64 = 4;
 const PERSISTENT: i64 = 8;
+/// Above them is how many hosts have a copy.
+const COPIES_SHIFT: u32 = 8;
 
 fn invalid() -> Error {
     Code::ObjectCallInvalid.error("the call is not as the worker protocol has it")
@@ -150,6 +153,7 @@ impl<'a> Parsed<'a> {
                 must_exist: self.flags & MUST_EXIST != 0,
                 must_create: self.flags & MUST_CREATE != 0,
                 persistent: self.flags & PERSISTENT != 0,
+                copies: u8::try_from(self.flags >> COPIES_SHIFT).unwrap_or(u8::MAX),
             },
         }
     }
@@ -174,12 +178,20 @@ pub(super) enum Answer {
 }
 
 impl Objects {
-    /// Does a call that a worker of this pool makes in a session that is open.
-    pub(super) fn call_of(&self, session: Session, pool: &str, call: &[u8]) -> Result<Answer> {
+    /// Does a call that a worker of this pool makes in a session that is open. With `pin` a session that the group of an object has
+    /// lasts until it is released.
+    pub(super) fn call_of(&self, session: Session, pool: &str, call: &[u8], pin: bool) -> Result<Answer> {
         let parsed = Parsed::of(session, call)?;
         let kind: Type = parsed.kind.parse()?;
         kind.method(parsed.method)?;
         let wanted = parsed.call();
+        if wanted.flags.copies > 1 {
+            // Other hosts see what the worker has seen: it is safe before.
+            let seen = self.inner.namespace.journal().tail();
+            self.gate().hold(Site::Get, (), seen, None).wait()?;
+            let answered = self.call_copies(&wanted, pin)?;
+            return self.answer_of(answered, &parsed, call);
+        }
         self.employed(&wanted)?;
         if kind == Type::Shared && millrace_entities::pool_of(wanted.args) != Some(pool) {
             let reported = format!("a worker of pool '{pool}' calls no user classes of other pools");
@@ -205,7 +217,12 @@ impl Objects {
         if kind == Type::Shared && !matches!(answered, Ok(Answered::Later(_))) {
             self.inner.state().class_pools.waits(&session, None);
         }
-        match answered? {
+        self.answer_of(answered?, &parsed, call)
+    }
+
+    fn answer_of(&self, answered: Answered, parsed: &Parsed<'_>, call: &[u8]) -> Result<Answer> {
+        let session = parsed.session;
+        match answered {
             Answered::Now(called, upto) => {
                 self.depend(upto);
                 Ok(Answer::Now(encode(called)))
@@ -241,7 +258,7 @@ impl Callee for Objects {
     fn call(&self, run: EventId, pool: &str, call: &[u8]) -> Asked {
         let session = run.get().to_le_bytes();
         let entered = Parsed::of(session, call).and_then(|parsed| self.enter(&parsed));
-        match entered.and_then(|()| self.call_of(session, pool, call)) {
+        match entered.and_then(|()| self.call_of(session, pool, call, true)) {
             Ok(Answer::Now(answer)) => Asked::Now(Ok(answer)),
             Ok(Answer::Later(later)) => Asked::Later(later),
             Err(error) => Asked::Now(Err(error)),
@@ -253,6 +270,9 @@ impl Callee for Objects {
         let moment = self.inner.moment(&mut state);
         let session = run.get().to_le_bytes();
         let lease_ms = if well { WELL_LEASE_MS } else { FAILED_LEASE_MS };
+        if let Some(cluster) = self.cluster() {
+            cluster.release_session(&session, lease_ms);
+        }
         state.space.lease(&session, lease_ms, moment);
         state.space.unpin(&session, moment);
         drop(state);

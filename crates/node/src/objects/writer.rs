@@ -178,9 +178,12 @@ pub(super) fn recover(namespace: &Namespace, state: &mut State) -> Result<()> {
     for seqno in log.earliest().max(1)..=log.latest() {
         bytes.clear();
         namespace.journal().get(log, seqno, &mut bytes)?;
-        let damaged =
-            |error: Error| Code::EntitiesDamaged.error(format!("record {seqno} of log '{name}': {}", error.detail()));
-        state.space.restore(&bytes, moment).map_err(damaged)?;
+        let refused = |error: Error| {
+            // A later version may have written it.
+            let code = if error.code() == Code::FormatVersion { Code::FormatVersion } else { Code::EntitiesDamaged };
+            code.error(format!("record {seqno} of log '{name}': {}", error.detail()))
+        };
+        state.space.restore(&bytes, moment).map_err(refused)?;
         state.writer_state.since += bytes.len();
     }
     state.writer_state.base = log.latest();

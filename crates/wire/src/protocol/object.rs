@@ -76,6 +76,9 @@ messages! {
         /// It is one that is there after a restart of its host, and made so.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         persistent: bool,
+        /// How many hosts of the cluster have a copy of it at least; 0 or 1 for this host alone.
+        #[serde(default, skip_serializing_if = "is_zero_u8")]
+        rf: u8,
         /// The caller no longer waits: the answer is that of a call after its timeout.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         give_up: bool,
@@ -142,6 +145,10 @@ messages! {
 }
 
 fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_zero_u8(number: &u8) -> bool {
     *number == 0
 }
 

@@ -214,6 +214,7 @@ class _Space:
         message |= {"must_exist": True} if flags & _spaces.MUST_EXIST else {}
         message |= {"must_create": True} if flags & _spaces.MUST_CREATE else {}
         message |= {"persistent": True} if flags & _spaces.PERSISTENT else {}
+        message |= {"rf": flags >> _spaces.COPIES_SHIFT} if flags >> _spaces.COPIES_SHIFT else {}
         try:
             while True:
                 left = _spaces._SLICE_S if deadline is None else deadline - loop.time()
@@ -271,6 +272,8 @@ class Connection:
     """A host's shared objects and workers for asyncio. See `connect`."""
 
     def __init__(self, place: Optional[PathOrAddress], app: Optional[str], lease: float) -> None:
+        if isinstance(place, (list, tuple)):
+            raise TypeError("millrace.aio.connect takes one address")
         self._place, self._app, self._lease = place, app, lease
         self._sync: Optional[_executor.Connection] = None
 

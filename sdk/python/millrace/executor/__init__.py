@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import Any, Optional, TypeVar, Union
@@ -58,6 +58,8 @@ _START_S = 60.0
 _MEMORY_BYTES = 512 << 20
 _TIMEOUT_S = 3600.0
 _RETRIES = 3
+#: The most copies of an object: a cluster has at most five hosts that vote.
+_COPIES_MAX = 3
 
 _log = logging.getLogger("millrace")
 
@@ -126,11 +128,16 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 
 
-def _persistence(persistent: bool, rf: int) -> int:
+def _persistence(persistent: bool, rf: int, of_class: bool = False) -> int:
     """The parts of a call of an object."""
-    if rf != 1:
-        raise _native.error("MR7113", f"rf={rf}: persistent objects are in the journal of one host, and are not copied to others yet")
-    return _spaces.PERSISTENT if persistent else 0
+    if rf == 1:
+        return _spaces.PERSISTENT if persistent else 0
+    if of_class:
+        raise _native.error("MR7122", f"rf={rf} for objects of a user class")
+    if not persistent or not 1 <= rf <= _COPIES_MAX:
+        wrong = f"it is from 1 to {_COPIES_MAX}" if persistent else "without persistent=True"
+        raise _native.error("MR7113", f"rf={rf}: {wrong}")
+    return _spaces.PERSISTENT | rf << _spaces.COPIES_SHIFT
 
 
 class Connection:
@@ -138,7 +145,7 @@ class Connection:
 
     def __init__(
         self,
-        place: Optional[_open.PathOrAddress],
+        place: Union[_open.PathOrAddress, Sequence[str], None],
         app: Optional[str],
         lease: float,
         ca: Optional[_open.PathOrAddress] = None,
@@ -150,6 +157,9 @@ class Connection:
         self._classes: dict[tuple[type, str], int] = {}
         #: The namespace's directory, if that is on this machine.
         self.directory: Optional[str] = None
+        others: list[str] = []
+        if isinstance(place, (list, tuple)):
+            place, *others = place
         if place is None and "MILLRACE_NAMESPACE" in os.environ:
             place = os.environ["MILLRACE_NAMESPACE"]
         if place is None:
@@ -163,7 +173,7 @@ class Connection:
         if self.address.startswith("unix:") and self.address.endswith("/socket"):
             self.directory = self.address[5:-7]
         self._ca = None if ca is None else os.fspath(ca)
-        self.remote = RemoteNamespace(self.address, self._ca)
+        self.remote = RemoteNamespace(self.address, self._ca, others)
         self.space = _spaces.ClientSpace(self.remote, app, lease)
         self.space.connection = self
         self._before = _spaces._default
@@ -185,7 +195,7 @@ class Connection:
         Its methods run on the workers of this executor or pool; by default on those of the executor that was created last, or on
         workers of the connection's own. With `persistent=True`, the objects are there after a restart of the host.
         """
-        flags = _persistence(persistent, rf)
+        flags = _persistence(persistent, rf, of_class=True)
         if executor is not None:
             pool = executor._pool
         _values.pickle_with(_cloudpickle().dumps)
@@ -253,7 +263,7 @@ class Connection:
 
 
 def connect(
-    place: Optional[_open.PathOrAddress] = None,
+    place: Union[_open.PathOrAddress, Sequence[str], None] = None,
     *,
     app: Optional[str] = None,
     lease: float = 10.0,
@@ -261,7 +271,8 @@ def connect(
 ) -> Connection:
     """Reaches a host for shared objects and executors.
 
-    `place` is a namespace that a host serves: its directory, or an address. Without one, and without MILLRACE_NAMESPACE, a host of
+    `place` is a namespace that a host serves: its directory, or an address; or a list of addresses of hosts of one cluster, of which the
+    next one is asked for shared objects when one is lost. Without one, and without MILLRACE_NAMESPACE, a host of
     this program's own is started, and ends with it. `app` names the application whose objects these are: they go when the last
     connection with that name has; without a name they go with this one. `lease` is for how many seconds locks stay this program's
     after it was heard of last. `ca` names certificate authorities, as in `millrace.open`.

@@ -76,7 +76,7 @@ class Object:
     def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
         space = self._space or _spaces.current()
         if self._flags:
-            space.prove(self._touch)
+            space.prove(self._touch, self._flags)
         if self._keys and arguments:
             _values.check_keys(method, arguments[0], self._keys)
         target = (self._type, self.key, method)

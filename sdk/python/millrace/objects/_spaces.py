@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 _GIVE_UP, MUST_EXIST, MUST_CREATE, PERSISTENT = 1, 2, 4, 8
+#: Above these flags is how many hosts have a copy.
+COPIES_SHIFT = 8
 #: How long the host has a call wait before it is asked again: so both notice that the other is gone.
 _SLICE_S = 20.0
 _LEASE_MS = 10_000
@@ -69,8 +71,8 @@ class Space(abc.ABC):
     ) -> tuple[int, Any]:
         """Calls a method; the object's incarnation, and what it returns. `timeout` is how long it may wait, 0 for not at all."""
 
-    def prove(self, touch: Callable[[], None]) -> None:
-        """Before the first call of a persistent object: `touch` makes one that may be made any number of times."""
+    def prove(self, touch: Callable[[], None], flags: int) -> None:
+        """Before the first call of an object with these flags: `touch` makes one that may be made any number of times."""
 
 
 class TaskSpace(Space):
@@ -119,8 +121,8 @@ class ClientSpace(Space):
         self._last = 0
         self._open: set[int] = set()
         self._closed = threading.Event()
-        #: Whether the host has the session in its journal, and who finds out now.
-        self._proven = False
+        #: Where the session is known to be kept, in the host's journal or by its cluster, and who finds out now.
+        self._proven: set[bool] = set()
         self._proving = threading.local()
         #: The connection that this is the space of, while it is open.
         self.connection: Any = None
@@ -131,13 +133,14 @@ class ClientSpace(Space):
         self._renewing = threading.Thread(target=self._renew, name="millrace-lease", daemon=True)
         self._renewing.start()
 
-    def prove(self, touch: Callable[[], None]) -> None:
+    def prove(self, touch: Callable[[], None], flags: int) -> None:
         """Has the host record the session, by a call that changes nothing.
 
         From then on a restarted host knows the session, and a call that is repeated counts once. Before, it may have forgotten it, and
         nothing is lost if it is opened again.
         """
-        if self._proven or getattr(self._proving, "now", False):
+        copied = flags >> COPIES_SHIFT > 1
+        if copied in self._proven or getattr(self._proving, "now", False):
             return
         self._proving.now = True
         try:
@@ -151,20 +154,25 @@ class ClientSpace(Space):
                     if not self._renewing.is_alive():
                         self._keep_open()
                     continue
-                self._proven = True
+                self._proven.add(copied)
                 return
         finally:
             self._proving.now = False
 
     def _renew(self) -> None:
+        refused = False
         while not self._closed.wait(self._lease_ms / 3000):
             try:
                 self._remote.object_session(self._session, self.application, self._lease_ms, True)
+                refused = False
             except Exception as error:
                 # If what it held is lost, calls say so, and do not begin again as if nothing had been. Else the host may be there
                 # again the next time.
                 if getattr(error, "code", "") == "MR7110":
-                    return
+                    # A host that takes the place of another one may hear of the session only now.
+                    if refused or True not in self._proven:
+                        return
+                    refused = True
 
     def close(self) -> None:
         """Ends the session: what it holds is free, and its objects go."""

@@ -318,5 +318,13 @@ def test_what_is_no_shared_class_is_refused(farm: millrace.Connection) -> None:
                 pass
 
         farm.shared(Later)
+    for few in (0, 4):
+        with pytest.raises(millrace.Invalid, match="MR7113"):
+            farm.AtomicInt("copies", persistent=True, rf=few)
     with pytest.raises(millrace.Invalid, match="MR7113"):
-        farm.AtomicInt("copies", persistent=True, rf=2)
+        farm.AtomicInt("copies", rf=2)
+    # The host belongs to no cluster.
+    with pytest.raises(millrace.Invalid, match="MR7113"):
+        farm.AtomicInt("copies", persistent=True, rf=2).add()
+    with pytest.raises(millrace.Invalid, match="MR7122"):
+        farm.shared(Later, persistent=True, rf=2)

@@ -23,11 +23,12 @@ fn ls(objects: &[ObjectDoc], out: &mut Out) -> Outcome {
         }
         return Ok(());
     }
-    let mut table = Table::new(&["type", "key", "bytes>", "waiting>", "persistent", "application"]);
-    for ObjectDoc { kind, class, key, bytes, waiting, persistent, application, .. } in objects {
+    let mut table = Table::new(&["type", "key", "bytes>", "waiting>", "persistent", "rf>", "leader", "application"]);
+    for ObjectDoc { kind, class, key, bytes, waiting, persistent, rf, leader, application, .. } in objects {
         let (kind, persistent) = (class.as_ref().unwrap_or(kind), if *persistent { "yes" } else { "no" });
-        let (bytes, waiting) = (bytes.to_string(), waiting.to_string());
-        table.row(vec![kind.clone(), key.clone(), bytes, waiting, persistent.into(), application.clone()]);
+        let (bytes, waiting, rf) = (bytes.to_string(), waiting.to_string(), rf.to_string());
+        let (leader, application) = (leader.clone().unwrap_or_default(), application.clone());
+        table.row(vec![kind.clone(), key.clone(), bytes, waiting, persistent.into(), rf, leader, application]);
     }
     if table.is_empty() { Ok(out.line("no shared objects")?) } else { Ok(out.table(&table)?) }
 }
