@@ -253,7 +253,7 @@ public final class MessagePack {
 
     private static List<Object> array(ByteBuffer from, long count, int depth) {
         checkNested(depth);
-        // Each element takes a byte at least: nobody makes this program reserve more than was sent.
+        // Each element takes a byte at least, so a length alone reserves no memory.
         List<Object> found = new ArrayList<>((int) Math.min(count, from.remaining()));
         for (long at = 0; at < count; at++) {
             found.add(value(from, depth - 1));

@@ -83,7 +83,7 @@ public final class Reference implements Serializable {
         return Values.decode(answer.value());
     }
 
-    /** The same whatever the thread is told meanwhile. */
+    /** Calls a method that waits without end, and is not interrupted. */
     public Object waitUninterruptibly(String method, Object... arguments) {
         boolean interrupted = false;
         try {
