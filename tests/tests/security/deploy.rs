@@ -321,8 +321,8 @@ fn a_change_of_what_is_amendable_takes_the_right_to_repair() {
 #[test]
 fn web_assembly_is_deployed_by_those_who_administer_the_namespace() {
     let hub = Hub::new();
-    let file =
-        "[functions.count]\nruntime = \"wasm\"\ncode = \"count.wasm\"\non = [\"raw\"]\nreads = []\nappends = []\n";
+    let file = "[logs.raw]\n[functions.count]\nruntime = \"wasm\"\ncode = \"count.wasm\"\non = [\"raw\"]\nreads = []\n\
+        appends = []\n";
     let up = |name: &str, more: &[&str]| {
         let enough = ["bind,read=raw", "bind=function:count", "append,create=dead/count"];
         let deployer = Deployer::new(&hub, name, &[&enough[..], more].concat());
