@@ -144,12 +144,7 @@ pub const ALL: &[Spec] = &[
         unit: "MB",
         run: remote::connections::ten_thousand,
     },
-    Spec {
-        id: "storm.rate",
-        what: "three functions, host killed every 300 ms",
-        unit: "/s",
-        run: storm::rate,
-    },
+    Spec { id: "storm.rate", what: "three functions, host killed every 300 ms", unit: "/s", run: storm::rate },
     Spec {
         id: "restart.resume",
         what: "a host killed under load: start of the next one to its first pending run done",

@@ -67,9 +67,9 @@ impl Access {
 
     /// The cluster that the namespace belongs to.
     pub fn of_cluster(&self) -> Result<&Arc<Cluster>> {
-        self.served
-            .cluster()
-            .ok_or_else(|| Code::NotInCluster.error(format!("namespace '{}' belongs to no cluster", self.served.name())))
+        self.served.cluster().ok_or_else(|| {
+            Code::NotInCluster.error(format!("namespace '{}' belongs to no cluster", self.served.name()))
+        })
     }
 }
 
