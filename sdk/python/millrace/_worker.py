@@ -149,7 +149,8 @@ class Missing(Error, ImportError):
     """A part of this package, or a package it can use, is not installed."""
 
 
-# The class of each code of spec/errors.toml, by its number. fmt: off
+# The class of each code of spec/errors.toml, by its number.
+# fmt: off
 _KINDS = {
     **dict.fromkeys((
         2007, 2019, 2108, 3011, 6009, 6050, 6061, 6062, 6134, 6175, 6190, 7012, 7016, 7109, 7204, 7207,
