@@ -183,7 +183,8 @@ fn a_repair_over_a_relay_is_old_or_new_in_both_namespaces_though_both_hosts_are_
     let number = edge.place.run(run).ok().object()["repair"].to_string();
     assert_eq!(cloud.phase(), "ready");
     cloud.host = None;
-    edge.place.run(["repair", "abandon", &number]).ok();
+    // It says that it waits.
+    assert_eq!(edge.place.run(["repair", "abandon", &number]).code, 0);
     cloud.start();
     eventually("the part is abandoned, too", || cloud.phase() == "abandoned");
     assert_eq!(cloud.place.records("sum"), new);
