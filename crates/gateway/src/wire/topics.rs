@@ -6,8 +6,7 @@ use super::{
 };
 use crate::memory::{self, SMALL_BYTES};
 use millrace_node::{
-    Access, Record, Right,
-    Gated,
+    Access, Gated, Record, Right,
     cluster::{Cluster, Durability, GROWTH_MAX, MAIN_NAME, Member, NewPublish, Reply, TopicOptions},
 };
 use millrace_wire::{
@@ -203,7 +202,8 @@ fn durability(named: Option<&str>) -> Result<Option<Durability>> {
         Some("leader") => Ok(Some(Durability::Leader)),
         Some(other) => {
             let shown: String = other.chars().take(40).flat_map(char::escape_debug).collect();
-            Err(Code::ValueInvalid.error(format!("durability '{shown}'; it is quorum or leader, or local for a publish")))
+            Err(Code::ValueInvalid
+                .error(format!("durability '{shown}'; it is quorum or leader, or local for a publish")))
         }
     }
 }

@@ -171,9 +171,8 @@ mod tests {
         message::encode(&mut far, OUTBOX_BYTES_MAX / 2, "", None, b"x");
         namespace.journal().commit(|tx| tx.append(&log, &far, EventId::NONE, 0)).unwrap();
         assert_eq!(keep("t"), Err(Code::PublishBufferFull));
-        let of_run = |tx: &mut Transaction<'_>| {
-            Publish::new(&namespace, tx).publish(tx, Room::Run, record("t", None, b"x"))
-        };
+        let of_run =
+            |tx: &mut Transaction<'_>| Publish::new(&namespace, tx).publish(tx, Room::Run, record("t", None, b"x"));
         namespace.journal().commit(of_run).unwrap();
         assert_eq!(keep("a/b/c/d/e/f/g/h"), Err(Code::TopicNameInvalid));
         for number in 1..TOPICS_MAX {

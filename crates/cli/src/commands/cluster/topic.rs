@@ -149,7 +149,8 @@ fn publish(client: &Client, args: &PublishArgs, out: &mut Out) -> Outcome {
         let read = std::io::stdin().lock().take(RECORD_MAX_BYTES + 1).read_to_end(&mut data);
         read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
     }
-    let index = client.publish(&args.topic, &data, args.key.as_deref(), args.durability.map(PublishDurability::name))?;
+    let index =
+        client.publish(&args.topic, &data, args.key.as_deref(), args.durability.map(PublishDurability::name))?;
     said(out, json!({ "topic": args.topic, "index": index }), index.to_string())
 }
 
