@@ -1,4 +1,4 @@
-/* errors.h - every error code as a refusal. Generated from spec/errors.toml: MILLRACE_BLESS=1 cargo test -p
+/* errors.h - every error code as a refusal. Made from spec/errors.toml: MILLRACE_BLESS=1 cargo test -p
  * millrace-tests --test c_client */
 #ifndef MILLRACE_ERRORS_H
 #define MILLRACE_ERRORS_H
@@ -307,5 +307,10 @@
 #define MRC_GROUP_EXISTS (-7219)
 #define MRC_GROUP_HAS_TOPICS (-7220)
 #define MRC_TOPICS_NEED_HOST (-7221)
+#define MRC_PUBLISH_BUFFER_FULL (-7230)
+#define MRC_LOG_IS_MIRROR (-7231)
+#define MRC_MIRROR_GAP (-7232)
+#define MRC_MIRROR_NOT_FOUND (-7233)
+#define MRC_MIRROR_EXISTS (-7234)
 
 #endif
