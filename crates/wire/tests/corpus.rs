@@ -58,7 +58,7 @@ fn each_with(changes: u64, target: &str, run: fn(&[u8])) {
         Some(seconds) => (Some(Instant::now() + seconds), seed()),
     };
     let goes_on = |round| until.map_or(round < changes, |until| round % 64 != 0 || Instant::now() < until);
-    for round in (0..).take_while(|round| goes_on(*round)) {
+    for _ in (0..).take_while(|round| goes_on(*round)) {
         let mut input = inputs[step(&mut state) as usize % inputs.len()].clone();
         for _ in 0..=step(&mut state) % 4 {
             let (at, byte) = (step(&mut state) as usize, step(&mut state) as u8);

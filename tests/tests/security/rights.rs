@@ -201,6 +201,10 @@ fn repairs() -> Vec<Request> {
     vec![
         repair(&["repair=raw"], r#"{"do":"open","log":"raw","corrections":[{"seqno":99999,"data":"y"}]}"#),
         repair(&["append=raw"], r#"{"do":"amend","log":"raw","corrections":[{"seqno":1,"data":"y"}]}"#),
+        repair(
+            &["repair=namespace"],
+            r#"{"do":"part","part_of":{"namespace":"0000000000aa","repair":1},"ask":{"step":"replay"}}"#,
+        ),
         repair(fixed, r#"{"do":"run","repair":1}"#),
         repair(fixed, r#"{"do":"apply","repair":1}"#),
         repair(fixed, r#"{"do":"rollback","repair":1}"#),
@@ -256,6 +260,8 @@ fn documents(run: EventId) -> Vec<Request> {
         show(observe, "repairs"),
         show(observe, "repairs/1"),
         show(read, "repairs/1/diff"),
+        show(&["repair=namespace"], "repairs/1/sent"),
+        show(observe, "mirrors"),
         show(read, "journal"),
     ]
 }

@@ -84,6 +84,7 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", repairs, "repairs", observe),
         of("GET", "/v1/namespaces/{namespace}/repairs/{repair}", "repairs/1", observe),
         of("GET", "/v1/namespaces/{namespace}/repairs/{repair}/diff", "repairs/1/diff", read),
+        of("GET", "/v1/namespaces/{namespace}/repairs/{repair}/sent", "repairs/1/sent", &["repair=namespace"]),
         of("POST", repairs, "repairs", &["repair=fixed"]).with(r#"{"do":"abandon","repair":1}"#),
         of("GET", "/v1/namespaces/{namespace}/journal", "journal", read),
         of("GET", "", "objects", observe),
