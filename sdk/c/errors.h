@@ -1,4 +1,4 @@
-/* errors.h - every error code as a refusal. Made from spec/errors.toml: MILLRACE_BLESS=1 cargo test -p
+/* errors.h - every error code as a refusal. Generated from spec/errors.toml: MILLRACE_BLESS=1 cargo test -p
  * millrace-tests --test c_client */
 #ifndef MILLRACE_ERRORS_H
 #define MILLRACE_ERRORS_H

@@ -217,7 +217,10 @@ fn changes(run: EventId) -> Vec<Request> {
     let retry: &'static str = format!(r#"{{"do":"retry","run":"{run}"}}"#).leak();
     let relays = r#"{"do":"add-relay","from":"raw","to":"copy"}"#;
     let up = r#"{"do":"up","file":"millrace.toml","origin":"/x/millrace.toml","text":"[logs.made]\n","functions":{}}"#;
-    let down = r#"{"do":"down","file":"millrace.toml","origin":"/x/millrace.toml","text":"[functions.gone]\nruntime = \"oneshot\"\ncode = \"f\"\ncommand = [\"./f\"]\n","functions":{}}"#;
+    let down = concat!(
+        r#"{"do":"down","file":"millrace.toml","origin":"/x/millrace.toml","text":"[functions.gone]\n"#,
+        r#"runtime = \"oneshot\"\ncode = \"f\"\ncommand = [\"./f\"]\n","functions":{}}"#,
+    );
     vec![
         of("cancel a run", &["run=function:shout"], CancelRun { run }),
         manage(&["run=function:shout"], retry),
