@@ -19,9 +19,20 @@ fn function(name: &str, on: &str) -> String {
 }
 
 fn up(site: &Site, text: &str) -> millrace_tests::Ended {
+    declare(site, text);
+    site.place.run(["--json", "up"])
+}
+
+/// `up` is refused with this code.
+fn refused(site: &Site, text: &str, code: &str) {
+    declare(site, text);
+    site.place.run(["up"]).fails(code, 1);
+}
+
+/// Writes the application and the program of its functions.
+fn declare(site: &Site, text: &str) {
     site.place.write("pass.sh", "#!/bin/sh\nprintf 'out\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n");
     site.place.write("millrace.toml", text);
-    site.place.run(["--json", "up"])
 }
 
 /// The steps of `up` and `down` as text: what, name and change.
@@ -80,8 +91,8 @@ fn an_application_creates_topics_and_its_functions_run_for_them() {
     assert_eq!((bound(&sites[1], "raw").0, bound(&sites[1], "other").0), (0, 1));
     // What is there with other settings, or is not there, is refused before anything is changed.
     let other = TOPICS.replace("1000", "5");
-    up(&sites[1], &format!("{other}{}", function("pass", ""))).fails("MR7203", 1);
-    up(&sites[1], &format!("{TOPICS}{}", function("pass", "\"topic:nowhere\""))).fails("MR7202", 1);
+    refused(&sites[1], &format!("{other}{}", function("pass", "")), "MR7203");
+    refused(&sites[1], &format!("{TOPICS}{}", function("pass", "\"topic:nowhere\"")), "MR7202");
     assert_eq!(bound(&sites[1], "other").0, 1);
     // A function that the file no longer names goes with its subscriptions; so does everything but the topics.
     let gone = up(&sites[1], &format!("{TOPICS}{}", function("next", "\"topic:raw\""))).ok();
@@ -100,13 +111,13 @@ fn topics_of_an_application_need_a_host_of_a_cluster() {
     empty.run(["dev", "--listen", "none"]).fails("MR7221", 1);
     assert!(!empty.namespace().exists(), "nothing was created");
     let mut site = Site::new(None);
-    up(&site, TOPICS).fails("MR7221", 1);
+    refused(&site, TOPICS, "MR7221");
     site.live(None);
-    up(&site, TOPICS).fails("MR7209", 1);
+    refused(&site, TOPICS, "MR7209");
     site.die();
     site.place.run(["cluster", "init"]).ok();
     site.live(None);
     eventually("it leads", || up(&site, TOPICS).code == 0);
     site.die();
-    site.place.run(["--json", "down"]).fails("MR7221", 1);
+    site.place.run(["down"]).fails("MR7221", 1);
 }

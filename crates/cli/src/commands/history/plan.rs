@@ -387,6 +387,12 @@ impl<'a> Plan<'a> {
         !sent.is_empty() || !self.kept().is_empty() || !self.fetches().is_empty()
     }
 
+    /// The namespaces that take part, if there is more than the one that is corrected.
+    fn participants(&self) -> Vec<String> {
+        let names = self.sources.names();
+        if names.len() > 1 { names } else { Vec::new() }
+    }
+
     fn is_complete(&self) -> bool {
         !self.unknown_readers && self.sources.history.tables().iter().all(|table| table.damaged_stretches() == 0)
     }
@@ -568,7 +574,7 @@ impl<'a> Plan<'a> {
             "not_sent": logs(sent, "peer"),
             "copies": self.copies().into_iter().map(|(log, to)| json!({ "log": log, "to": to })).collect::<Vec<Value>>(),
             "fetched": self.fetches(),
-            "participants": self.sources.names(),
+            "participants": self.participants(),
             "not_run": kept.collect::<Vec<Value>>(),
             "stops": self.stops(),
             "stale": logs(own_stale, "log"),
