@@ -21,6 +21,9 @@ pub(crate) struct Seed {
     pub value: Option<Vec<u8>>,
 }
 
+/// The slot of a record here, and its new value; none if it is taken away.
+type Correction = ((u32, u64), Option<Vec<u8>>);
+
 /// The first line of a seed in its log; the bytes behind it are the value.
 #[derive(Serialize, Deserialize)]
 struct Line {
@@ -146,7 +149,7 @@ impl Session<'_> {
         let mut ids: HashSet<EventId> = self.seeds.take(self.namespace)?.into_iter().collect();
         let arrived = std::mem::take(&mut self.past.arrived);
         ids.extend(arrived.iter().filter(|id| self.seeds.names(**id)));
-        let mut corrected: Vec<((u32, u64), Option<Vec<u8>>)> = Vec::new();
+        let mut corrected: Vec<Correction> = Vec::new();
         for id in ids {
             let Some(slots) = self.past.delivered.get(&id) else { continue };
             let value = self.seeds.read(self.namespace, self.seeds.by_id[&id])?.value;
@@ -208,11 +211,11 @@ impl Session<'_> {
         Ok(slot.filter(|slot| self.overlay.at(slot.0, slot.1).is_some()))
     }
 
-    fn correct(&mut self, corrected: &[((u32, u64), Option<Vec<u8>>)]) -> Result<()> {
+    fn correct(&mut self, corrected: &[Correction]) -> Result<()> {
         let mut rest = corrected;
         while !rest.is_empty() {
             let mut bytes = 0;
-            let fits = |(_, value): &&((u32, u64), Option<Vec<u8>>)| {
+            let fits = |(_, value): &&Correction| {
                 let first = bytes == 0;
                 bytes += 128 + value.as_ref().map_or(0, Vec::len);
                 first || bytes <= BATCH_BYTES

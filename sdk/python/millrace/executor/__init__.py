@@ -158,17 +158,20 @@ class Connection:
         #: The namespace's directory, if that is on this machine.
         self.directory: Optional[str] = None
         others: list[str] = []
-        if isinstance(place, (list, tuple)):
-            place, *others = place
-        if place is None and "MILLRACE_NAMESPACE" in os.environ:
-            place = os.environ["MILLRACE_NAMESPACE"]
-        if place is None:
+        first: Optional[_open.PathOrAddress]
+        if place is None or isinstance(place, (str, os.PathLike)):
+            first = place
+        else:
+            first, *others = place
+        if first is None and "MILLRACE_NAMESPACE" in os.environ:
+            first = os.environ["MILLRACE_NAMESPACE"]
+        if first is None:
             self._host = _PrivateHost()
             self.directory, self.address = self._host.directory, self._host.address
-        elif os.fspath(place).startswith(("mr://", "unix:")):
-            self.address = os.fspath(place)
+        elif os.fspath(first).startswith(("mr://", "unix:")):
+            self.address = os.fspath(first)
         else:
-            self.directory = _open._directory(os.fspath(place))
+            self.directory = _open._directory(os.fspath(first))
             self.address = f"unix:{os.path.join(self.directory, 'socket')}"
         if self.address.startswith("unix:") and self.address.endswith("/socket"):
             self.directory = self.address[5:-7]
