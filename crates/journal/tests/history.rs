@@ -2,7 +2,7 @@
 
 use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions};
 use millrace_wire::{Code, EventId, HISTORY_ALL, HISTORY_MAX, Result};
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 fn create(dir: &Path) -> Journal {
     let options = CreateOptions {
@@ -50,20 +50,30 @@ fn holds(journal: &Journal, log: &Log, (earliest, latest): (u64, u64), context: 
     }
 }
 
-/// A copy of the namespace as it is while it is open: what a crash of the machine's processes leaves.
+/// A copy of the namespace as it is while it is open: what a crash of the machine's processes leaves. A segment that is prepared or recycled
+/// meanwhile gets another name; then the copy begins again.
 fn crashed(dir: &Path) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for folder in ["segments", "index"] {
-        fs::create_dir(copy.path().join(folder)).unwrap();
+    loop {
+        match copied(dir) {
+            Ok(copy) => return copy,
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}"),
+        }
     }
-    for file in fs::read_dir(dir.join("segments")).unwrap() {
-        let file = file.unwrap();
-        fs::copy(file.path(), copy.path().join("segments").join(file.file_name())).unwrap();
+}
+
+fn copied(dir: &Path) -> io::Result<tempfile::TempDir> {
+    let copy = tempfile::tempdir()?;
+    for folder in ["segments", "index"] {
+        fs::create_dir(copy.path().join(folder))?;
+    }
+    for file in fs::read_dir(dir.join("segments"))? {
+        let file = file?;
+        fs::copy(file.path(), copy.path().join("segments").join(file.file_name()))?;
     }
     for file in ["manifest", "lock"] {
-        fs::copy(dir.join(file), copy.path().join(file)).unwrap();
+        fs::copy(dir.join(file), copy.path().join(file))?;
     }
-    copy
+    Ok(copy)
 }
 
 /// The state is the same here, for another process, after a crash and after a clean end.
