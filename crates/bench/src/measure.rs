@@ -62,6 +62,16 @@ impl Repeated {
         self.0[self.0.len() / 2]
     }
 
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The largest of them.
+    pub fn most(&self) -> f64 {
+        self.0.last().copied().unwrap_or(0.0)
+    }
+
     /// How often, and from where to where.
     pub fn spread(&self) -> String {
         let (least, most) = (self.0.first().copied().unwrap_or(0.0), self.0.last().copied().unwrap_or(0.0));

@@ -1,4 +1,4 @@
-//! etcd, one member: a put is answered once its write-ahead log is on disk.
+//! etcd: a put is answered once the write-ahead log is on disk, of one member, or of two of three.
 
 use super::{Server, patiently};
 use crate::{Outcome, measure::Samples, rows::PAYLOAD};
@@ -15,29 +15,50 @@ pub const INSTALL: &str = "etcd is not installed (apt-get install etcd-server) a
 
 /// An etcd of our own on the loopback interface.
 pub struct Etcd {
-    _server: Server,
+    _servers: Vec<Server>,
     port: u16,
 }
 
 impl Etcd {
     pub fn start(dir: &Path) -> Outcome<Option<Self>> {
-        let (port, peers) = (free_port()?, free_port()?);
-        let arguments = format!(
-            "--data-dir {} --listen-client-urls http://127.0.0.1:{port} --advertise-client-urls http://127.0.0.1:{port} \
-             --listen-peer-urls http://127.0.0.1:{peers} --initial-advertise-peer-urls http://127.0.0.1:{peers} \
-             --initial-cluster default=http://127.0.0.1:{peers}",
-            dir.join("etcd").display()
-        );
-        let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
-        let Some(server) = Server::start("etcd", &arguments, dir)? else { return Ok(None) };
-        let etcd = Self { _server: server, port };
+        Self::start_members(dir, 1)
+    }
+
+    /// Three members; the first one is asked.
+    pub fn start_three(dir: &Path) -> Outcome<Option<Self>> {
+        Self::start_members(dir, 3)
+    }
+
+    fn start_members(dir: &Path, count: usize) -> Outcome<Option<Self>> {
+        let ports = (0..count).map(|_| Ok((free_port()?, free_port()?))).collect::<Outcome<Vec<_>>>()?;
+        let all = ports.iter().enumerate().map(|(number, (_, peer))| format!("m{number}=http://127.0.0.1:{peer}"));
+        let all = all.collect::<Vec<_>>().join(",");
+        let mut servers = Vec::new();
+        for (number, (port, peer)) in ports.iter().enumerate() {
+            let arguments = format!(
+                "--name m{number} --data-dir {} --listen-client-urls http://127.0.0.1:{port} \
+                 --advertise-client-urls http://127.0.0.1:{port} --listen-peer-urls http://127.0.0.1:{peer} \
+                 --initial-advertise-peer-urls http://127.0.0.1:{peer} --initial-cluster {all}",
+                dir.join(format!("etcd-{number}")).display()
+            );
+            let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
+            let Some(server) = Server::start("etcd", &arguments, dir)? else { return Ok(None) };
+            servers.push(server);
+        }
+        let etcd = Self { _servers: servers, port: ports[0].0 };
         patiently(|| etcd.put(1, &mut Samples::new()))?;
         Ok(Some(etcd))
     }
 
     /// Puts `count` values over a connection of its own.
     pub fn put(&self, count: u64, samples: &mut Samples) -> Outcome<()> {
-        let body = format!(r#"{{"key":"{}","value":"{}"}}"#, STANDARD.encode("bench"), STANDARD.encode(PAYLOAD));
+        self.put_bytes(PAYLOAD.len(), count, samples)
+    }
+
+    /// The same with values of so many bytes.
+    pub fn put_bytes(&self, bytes: usize, count: u64, samples: &mut Samples) -> Outcome<()> {
+        let value = STANDARD.encode(vec![7; bytes]);
+        let body = format!(r#"{{"key":"{}","value":"{value}"}}"#, STANDARD.encode("bench"));
         self.ask("/v3/kv/put", &body, count, samples)
     }
 

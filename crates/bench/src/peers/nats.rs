@@ -16,7 +16,7 @@ pub const INSTALL: &str =
 
 /// A NATS server of our own on the loopback interface.
 pub struct Nats {
-    _server: Server,
+    _servers: Vec<Server>,
     port: u16,
 }
 
@@ -40,8 +40,32 @@ impl Nats {
         )?;
         let arguments = ["-c".to_owned(), config.display().to_string()];
         let Some(server) = Server::start("nats-server", &arguments, dir)? else { return Ok(None) };
-        let nats = Self { _server: server, port };
+        let nats = Self { _servers: vec![server], port };
         // An older one does not know `sync_interval: always`, and ends.
+        Ok(patiently(|| nats.connect().map(drop)).is_ok().then_some(nats))
+    }
+
+    /// Three servers of a cluster; the first one is asked.
+    pub fn start_three(dir: &Path) -> Outcome<Option<Self>> {
+        let free = || Outcome::Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port());
+        let ports = (0..3).map(|_| Ok((free()?, free()?))).collect::<Outcome<Vec<_>>>()?;
+        let routes: Vec<String> = ports.iter().map(|(_, route)| format!("nats://127.0.0.1:{route}")).collect();
+        let mut servers = Vec::new();
+        for (number, (port, route)) in ports.iter().enumerate() {
+            let (config, store) = (dir.join(format!("nats-{number}.conf")), dir.join(format!("jetstream-{number}")));
+            let text = format!(
+                "server_name: n{number}\nlisten: 127.0.0.1:{port}\n\
+                 jetstream {{ store_dir: \"{}\", sync_interval: always }}\n\
+                 cluster {{ name: bench, listen: 127.0.0.1:{route}, routes: [{}] }}\n",
+                store.display(),
+                routes.join(", ")
+            );
+            fs::write(&config, text)?;
+            let arguments = ["-c".to_owned(), config.display().to_string()];
+            let Some(server) = Server::start("nats-server", &arguments, dir)? else { return Ok(None) };
+            servers.push(server);
+        }
+        let nats = Self { _servers: servers, port: ports[0].0 };
         Ok(patiently(|| nats.connect().map(drop)).is_ok().then_some(nats))
     }
 
@@ -74,10 +98,19 @@ impl Nats {
 
     /// Makes a stream that keeps the last 10 000 records in `memory` or `file`.
     pub fn make_stream(&self, storage: &str) -> Outcome<()> {
+        self.make_stream_with(storage, 1)
+    }
+
+    /// The same on so many servers, once they have found each other.
+    pub fn make_stream_of(&self, storage: &str, replicas: usize) -> Outcome<()> {
+        patiently(|| self.make_stream_with(storage, replicas))
+    }
+
+    fn make_stream_with(&self, storage: &str, replicas: usize) -> Outcome<()> {
         let mut connection = self.connect()?;
         connection.listen()?;
         let config = format!(
-            r#"{{"name":"{storage}","subjects":["{storage}.bench"],"storage":"{storage}","max_msgs":10000,"discard":"old"}}"#
+            r#"{{"name":"{storage}","subjects":["{storage}.bench"],"storage":"{storage}","max_msgs":10000,"discard":"old","num_replicas":{replicas}}}"#
         );
         let subject = format!("$JS.API.STREAM.CREATE.{storage}");
         connection.stream.write_all(&publication(&subject, Some("inbox"), config.as_bytes()))?;

@@ -16,6 +16,7 @@ mod runs;
 mod sandbox;
 mod small;
 mod storm;
+mod topics;
 
 use crate::{
     Context, Outcome,
@@ -178,6 +179,42 @@ pub const ALL: &[Spec] = &[
     Spec { id: "repair.live", what: "append 1 KiB while a repair replays, p50", unit: "µs", run: history::live },
     Spec { id: "repair.pause", what: "longest append while a repair is applied", unit: "µs", run: history::pause },
     Spec { id: "journal.cost", what: "recording what a run read, per read", unit: "ns", run: history::cost },
+    Spec {
+        id: "topic.publish",
+        what: "publish 8 KiB, on two of three disks, pipelined",
+        unit: "/s",
+        run: topics::publish,
+    },
+    Spec {
+        id: "topic.function",
+        what: "publish to the first instruction on another host, Wasm, p50",
+        unit: "µs",
+        run: topics::function_lag,
+    },
+    Spec {
+        id: "topic.get",
+        what: "get 1 KiB of a topic through any of three hosts, p50",
+        unit: "µs",
+        run: topics::get,
+    },
+    Spec {
+        id: "topic.failover",
+        what: "a leader is killed: to the next acknowledged publish, p50",
+        unit: "ms",
+        run: topics::failover,
+    },
+    Spec {
+        id: "topic.groups",
+        what: "processor time of a host with 1000 groups without work",
+        unit: "%",
+        run: topics::groups,
+    },
+    Spec {
+        id: "topic.amplification",
+        what: "bytes written for a byte published, per host, 8 KiB",
+        unit: "",
+        run: topics::amplification,
+    },
     Spec { id: "gate.cost", what: "an answer through the gate, memory", unit: "ns", run: remote::gate::cost },
 ];
 

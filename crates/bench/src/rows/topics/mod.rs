@@ -1,0 +1,15 @@
+//! topic.*: topics of a cluster of three hosts on this machine, each a process with a namespace of its own on the one disk.
+//!
+//! The hosts are the shipped build (profile `dist`) of `millrace serve`. A publish is acknowledged once two of three have the record on
+//! disk, unless a row says otherwise.
+
+mod cluster;
+mod failover;
+mod groups;
+mod publish;
+mod reads;
+
+pub use failover::failover;
+pub use groups::groups;
+pub use publish::{amplification, function_lag, publish};
+pub use reads::get;
