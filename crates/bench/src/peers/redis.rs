@@ -67,6 +67,25 @@ impl Redis {
         append(stream, count, pace, samples)
     }
 
+    /// Makes the same request again and again over TCP, each a pace after the answer before.
+    pub fn ask(&self, parts: &[&[u8]], count: u64, pace: Duration, samples: &mut Samples) -> Outcome<()> {
+        let mut asker = self.asker()?;
+        for _ in 0..count {
+            thread::sleep(pace);
+            let start = Instant::now();
+            asker.ask(parts)?;
+            samples.record(start.elapsed());
+        }
+        Ok(())
+    }
+
+    /// A connection over TCP.
+    pub fn asker(&self) -> Outcome<Asker> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_nodelay(true)?;
+        Ok(Asker { stream, answer: vec![0; 8192] })
+    }
+
     /// What redis-benchmark, which comes with it, says of so many clients with so many unanswered appends each.
     pub fn benchmark(&self, clients: usize, pipelined: u32, data: &[u8], count: u64) -> Outcome<Benchmark> {
         let data: String = data.iter().map(|_| '7').collect();
@@ -83,6 +102,50 @@ impl Redis {
             [rate, _, _, p50_ms, _, p99_ms, _] => Ok(Benchmark { rate, p50_us: p50_ms * 1e3, p99_us: p99_ms * 1e3 }),
             _ => Err(format!("redis-benchmark said {text}").into()),
         }
+    }
+}
+
+/// A connection, for one request after the other.
+pub struct Asker {
+    stream: TcpStream,
+    answer: Vec<u8>,
+}
+
+impl Asker {
+    /// Makes a request; the bytes of the answer.
+    pub fn ask(&mut self, parts: &[&[u8]]) -> Outcome<&[u8]> {
+        let mut request = format!("*{}\r\n", parts.len()).into_bytes();
+        for part in parts {
+            request.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
+            request.extend_from_slice(part);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.stream.write_all(&request)?;
+        let mut length = 0;
+        while !is_whole(&self.answer[..length]) {
+            let read = self.stream.read(&mut self.answer[length..])?;
+            length += read;
+            if read == 0 || self.answer[0] == b'-' {
+                return Err(format!("Redis said {:?}", String::from_utf8_lossy(&self.answer[..length])).into());
+            }
+        }
+        Ok(&self.answer[..length])
+    }
+}
+
+/// Whether an answer is complete: a line, a bulk string, or an array of such.
+fn is_whole(answer: &[u8]) -> bool {
+    after(answer).is_some()
+}
+
+/// What follows the first value of an answer, once that is complete.
+fn after(answer: &[u8]) -> Option<&[u8]> {
+    let end = answer.windows(2).position(|two| two == b"\r\n")?;
+    let (line, rest) = (std::str::from_utf8(&answer[..end]).ok()?, &answer[end + 2..]);
+    match (line.strip_prefix('$'), line.strip_prefix('*')) {
+        (Some(bytes), _) => bytes.parse::<usize>().map_or(Some(rest), |bytes| rest.get(bytes + 2..)),
+        (_, Some(count)) => (0..count.parse::<usize>().unwrap_or(0)).try_fold(rest, |rest, _| after(rest)),
+        _ => Some(rest),
     }
 }
 

@@ -9,6 +9,7 @@ mod history;
 mod host;
 mod journal;
 mod node;
+mod objects;
 mod python;
 mod recover;
 mod remote;
@@ -130,6 +131,28 @@ pub const ALL: &[Spec] = &[
         what: "append 1 KiB over HTTP, memory, 64 connections",
         unit: "/s",
         run: remote::http::append,
+    },
+    Spec { id: "object.call", what: "increment a shared object, one client, p50", unit: "µs", run: objects::call },
+    Spec { id: "object.many", what: "increment 800 shared objects, 200 clients", unit: "/s", run: objects::many },
+    Spec { id: "object.barrier", what: "release 1800 waiters of a barrier", unit: "ms", run: objects::barrier },
+    Spec { id: "executor.map", what: "map 1000 tasks that do nothing", unit: "ms", run: objects::map },
+    Spec {
+        id: "object.kmeans",
+        what: "access to shared state in an iteration of k-means, p50",
+        unit: "µs",
+        run: objects::kmeans,
+    },
+    Spec {
+        id: "object.blocked",
+        what: "increment a shared object beside 1000 waiting calls, p99",
+        unit: "µs",
+        run: objects::blocked,
+    },
+    Spec {
+        id: "object.failover",
+        what: "restart of a lost host to the rate before, 100 clients, rf 2",
+        unit: "s",
+        run: objects::failover,
     },
     Spec { id: "tail.lag", what: "append to a following client, p50", unit: "µs", run: remote::tail::lag },
     Spec { id: "outbox.rate", what: "appends to another host", unit: "/s", run: remote::links::outbox },

@@ -26,7 +26,7 @@ use std::{
 };
 
 /// Between two requests of the paced scenarios.
-const PACE: Duration = Duration::from_micros(500);
+pub const PACE: Duration = Duration::from_micros(500);
 
 /// A running `millrace serve` with two namespaces: `memory` and `disk`, each with the log `a`.
 pub struct Host {
