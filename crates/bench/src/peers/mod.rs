@@ -44,12 +44,12 @@ impl Drop for Server {
     }
 }
 
-/// Tries until it works, for at most ten seconds: a server needs a moment to start.
+/// Tries until it works, for at most 30 seconds: a server needs a moment to start.
 fn patiently<T>(mut attempt: impl FnMut() -> Outcome<T>) -> Outcome<T> {
     let start = Instant::now();
     loop {
         match attempt() {
-            Err(error) if start.elapsed() > Duration::from_secs(10) => return Err(error),
+            Err(error) if start.elapsed() > Duration::from_secs(30) => return Err(error),
             Err(_) => thread::sleep(Duration::from_millis(20)),
             done => return done,
         }

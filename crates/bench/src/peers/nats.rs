@@ -25,6 +25,8 @@ pub struct Connection {
     stream: TcpStream,
     answers: BufReader<TcpStream>,
     line: String,
+    /// The subject of answers to this connection, which no other connection has.
+    inbox: String,
 }
 
 impl Nats {
@@ -74,7 +76,8 @@ impl Nats {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         let answers = BufReader::with_capacity(64 << 10, stream.try_clone()?);
-        let mut connection = Connection { stream, answers, line: String::new() };
+        let inbox = format!("inbox{}", stream.local_addr()?.port());
+        let mut connection = Connection { stream, answers, line: String::new(), inbox };
         connection.expect("INFO")?;
         connection.stream.write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false}\r\nPING\r\n")?;
         connection.expect("PONG")?;
@@ -108,12 +111,14 @@ impl Nats {
 
     fn make_stream_with(&self, storage: &str, replicas: usize) -> Outcome<()> {
         let mut connection = self.connect()?;
+        // Servers that have not found each other yet do not answer.
+        connection.stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         connection.listen()?;
         let config = format!(
             r#"{{"name":"{storage}","subjects":["{storage}.bench"],"storage":"{storage}","max_msgs":10000,"discard":"old","num_replicas":{replicas}}}"#
         );
         let subject = format!("$JS.API.STREAM.CREATE.{storage}");
-        connection.stream.write_all(&publication(&subject, Some("inbox"), config.as_bytes()))?;
+        connection.stream.write_all(&publication(&subject, Some(&connection.inbox), config.as_bytes()))?;
         let answer = connection.message()?;
         if answer.contains("\"error\"") { Err(format!("NATS said {answer}").into()) } else { Ok(()) }
     }
@@ -129,9 +134,9 @@ pub fn publication(subject: &str, reply: Option<&str>, payload: &[u8]) -> Vec<u8
 }
 
 impl Connection {
-    /// Takes what is sent to `inbox`.
+    /// Takes what is sent to its inbox.
     pub fn listen(&mut self) -> Outcome<()> {
-        Ok(self.stream.write_all(b"SUB inbox 1\r\n")?)
+        Ok(self.stream.write_all(format!("SUB {} 1\r\n", self.inbox).as_bytes())?)
     }
 
     fn expect(&mut self, word: &str) -> Outcome<()> {
@@ -158,7 +163,7 @@ impl Connection {
 
     /// Publishes `count` records, at most `window` of them unacknowledged.
     pub fn publish(&mut self, storage: &str, payload: &[u8], count: u64, window: u64) -> Outcome<()> {
-        let one = publication(&format!("{storage}.bench"), Some("inbox"), payload);
+        let one = publication(&format!("{storage}.bench"), Some(&self.inbox), payload);
         let (mut sent, mut acknowledged) = (0, 0);
         let mut burst = Vec::new();
         while acknowledged < count {

@@ -17,6 +17,7 @@ use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
     net::TcpListener,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -30,6 +31,10 @@ pub const ELECTION: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Clock ticks in a second, in which the kernel counts processor time for programs.
 const TICKS_PER_S: f64 = 100.0;
+/// The unit of a disk's counters, whatever its own sectors are.
+const SECTOR_BYTES: f64 = 512.0;
+/// What a host's namespace retains.
+pub const RETAIN_BYTES: u64 = 256 << 20;
 
 /// One of the hosts.
 struct Site {
@@ -52,7 +57,7 @@ impl Cluster {
         for number in 0..HOSTS {
             let dir = cluster.dir.path().join(number.to_string());
             let options =
-                CreateOptions { retain_bytes: 256 << 20, durability: Durability::Disk, ..CreateOptions::default() };
+                CreateOptions { retain_bytes: RETAIN_BYTES, durability: Durability::Disk, ..CreateOptions::default() };
             Namespace::create(&dir, &options)?.create_log(&"out".parse()?, 1 << 20)?;
             // Nobody else on this machine asks for it meanwhile.
             let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
@@ -177,9 +182,13 @@ impl Cluster {
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 
-    /// Bytes that a host has written to the disk.
-    pub fn written_bytes(&self, number: usize) -> Outcome<f64> {
-        self.field(number, "io", "write_bytes:")
+    /// Bytes that were written to the disk with the hosts' data, by whichever program.
+    pub fn written_bytes(&self) -> Outcome<f64> {
+        let device = fs::metadata(self.dir.path())?.dev();
+        let (major, minor) = (libc::major(device), libc::minor(device));
+        let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat"))?;
+        let sectors: f64 = stat.split_whitespace().nth(6).ok_or("an odd stat file")?.parse()?;
+        Ok(sectors * SECTOR_BYTES)
     }
 
     /// Memory of a host that is resident, in MB.
