@@ -149,11 +149,11 @@ impl Connection {
         let cluster = access.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
         // An existing record never changes; only the absence of a record, and the newest index, have to be confirmed by the group.
-        let here = if index > 0 { cluster.get(&topic, index).ok() } else { None };
+        if let Some(record) = Some(index).filter(|index| *index > 0).and_then(|index| cluster.get(&topic, index).ok()) {
+            self.reply(frame.heading.request, Ok(Answer::Record(record)));
+            return Ok(());
+        }
         self.waits.add(frame.heading.request, async move {
-            if let Some(record) = here {
-                return Ok(Answer::Record(record));
-            }
             replied(|reply| cluster.fresh(&topic, reply)).await?;
             cluster.get(&topic, index).map(Answer::Record)
         })

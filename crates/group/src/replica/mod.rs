@@ -284,6 +284,7 @@ impl Replica {
             id: options.id,
             election_tick: ELECTION_TICKS,
             heartbeat_tick: HEARTBEAT_TICKS,
+            batch_append: true,
             check_quorum: true,
             pre_vote: true,
             max_size_per_msg: MESSAGE_MAX_BYTES,

@@ -115,7 +115,7 @@ pub fn barrier(context: &Context) -> Outcome<Measured> {
             let mut looking = redis.asker()?;
             for _ in 0..rounds {
                 let are_waiting = || {
-                    let info = String::from_utf8_lossy(&looking.ask(&[b"INFO", b"clients"])?).into_owned();
+                    let info = String::from_utf8_lossy(looking.ask(&[b"INFO", b"clients"])?).into_owned();
                     Ok(info.contains(&format!("blocked_clients:{WAITERS}\r")))
                 };
                 let release = || asker.ask(&[b"EVAL", script.as_bytes(), b"0"]).map(drop);
