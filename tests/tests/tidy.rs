@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("group", &["wire"]),
     ("sim", &["wire", "group"]),
     ("links", &["wire", "journal", "namespace"]),
+    ("nats", &["wire"]),
     ("access", &["wire"]),
     ("application", &["wire", "journal", "namespace"]),
     ("dispatch", &["wire", "threads", "journal", "namespace", "runtime"]),
