@@ -378,8 +378,7 @@ impl Dispatcher {
         self.shared.state().halted = true;
         if let Some(keeper) = self.keeper.take() {
             self.shared.wake_keeper();
-            // A panic there has been reported on standard error, and stopping continues.
-            let _ = keeper.join();
+            millrace_threads::join(keeper);
         }
         if left > 0 {
             let drain_ms = drain.as_millis();

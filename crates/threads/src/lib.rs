@@ -64,6 +64,16 @@ pub fn spawn<T: Send + 'static>(
     })
 }
 
+/// Waits until a thread of [`spawn`] has ended, in whatever way: its panic was printed when it happened. If a thread has vanished, a
+/// guarded process ends here, as the watchers would end it; [`JoinHandle::join`] panics in that case and does not say why.
+pub fn join<T>(thread: JoinHandle<T>) {
+    system::join(thread);
+    let process = std::process::id();
+    if GUARDED.load(SeqCst) == process {
+        look(process, &mut vec![0; SLOTS]);
+    }
+}
+
 /// Adds the calling thread, which other code started, to the table until the value is dropped.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Requests to the kernel: which processes are alive, and to end one.
 
-use std::{fs::File, io::Read};
+use std::{fs::File, io::Read, os::unix::thread::JoinHandleExt, thread::JoinHandle};
 
 /// Standard error may be a pipe without a reader; the report is given up after this time.
 const REPORT_MS_MAX: libc::c_int = 1_000;
@@ -19,6 +19,13 @@ pub(crate) fn is_gone(process: u32, thread: u32) -> bool {
     let is_unknown = asked != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
     // The number of the first thread stays as long as there are others.
     is_unknown || (process == thread && first_is_over())
+}
+
+/// Waits until a thread has ended, whether or not it has left a result.
+pub(crate) fn join<T>(thread: JoinHandle<T>) {
+    // SAFETY: the handle was the only one, so the thread is neither detached nor joined elsewhere.
+    let error = unsafe { libc::pthread_join(thread.into_pthread_t(), std::ptr::null_mut()) };
+    debug_assert_eq!(error, 0, "a thread joins itself");
 }
 
 /// Whether the first thread has ended while others continue.

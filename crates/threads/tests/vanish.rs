@@ -6,7 +6,7 @@
 #![allow(unsafe_code)] // The system call that ends one thread.
 
 use libtest_mimic::{Arguments, Trial};
-use millrace_threads::{Fuse, guard, spawn, watch_me};
+use millrace_threads::{Fuse, guard, join, spawn, watch_me};
 use std::{
     fs,
     path::Path,
@@ -37,6 +37,7 @@ fn play(case: &str) {
     guard().unwrap();
     match case {
         "vanishes" => drop(spawn::<()>(named("miller"), || vanish()).unwrap()),
+        "vanishes and is waited for" => join(spawn::<()>(named("miller"), || vanish()).unwrap()),
         "vanishes with the lock that all need" => {
             let lock = Arc::new(Mutex::new(()));
             let of_thread = lock.clone();
@@ -88,7 +89,7 @@ fn play(case: &str) {
             drop(std::panic::catch_unwind(|| panic!("no task's")));
             drop(Fuse("grind"));
             for _ in 0..100 {
-                spawn(named("miller"), || thread::sleep(Duration::from_millis(20))).unwrap().join().unwrap();
+                join(spawn(named("miller"), || thread::sleep(Duration::from_millis(20))).unwrap());
             }
             println!("all is well");
             std::process::exit(0);
@@ -123,6 +124,7 @@ fn main() {
     };
     let trials = vec![
         loud("vanishes", "MR5004", "thread 'miller'"),
+        loud("vanishes and is waited for", "MR5004", "thread 'miller'"),
         loud("vanishes with the lock that all need", "MR5004", "thread 'miller'"),
         loud("a watcher vanishes", "MR5004", "thread 'millrace-guard'"),
         loud("the first thread vanishes", "MR5004", "thread 'main'"),

@@ -93,8 +93,7 @@ impl Peers {
             line.queued.notify_all();
         }
         for thread in locked(&self.threads).drain(..) {
-            // It only panics if there is a mistake in it, which it has printed.
-            let _ = thread.join();
+            millrace_threads::join(thread);
         }
     }
 }

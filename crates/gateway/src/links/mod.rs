@@ -108,8 +108,7 @@ impl Drop for Linker {
         self.shared.stop();
         self.links.wake();
         if let Some(thread) = self.thread.take() {
-            // It only panics if there is a mistake in it, which it has printed.
-            let _ = thread.join();
+            millrace_threads::join(thread);
         }
         self.links.remove_status();
     }
@@ -165,7 +164,7 @@ impl Supervisor {
             running.link.hang_up();
         }
         for (_, running) in self.running.drain() {
-            let _ = running.thread.join();
+            millrace_threads::join(running.thread);
         }
     }
 
@@ -179,7 +178,7 @@ impl Supervisor {
             .collect();
         for key in ended {
             if let Some(running) = self.running.remove(&key) {
-                let _ = running.thread.join();
+                millrace_threads::join(running.thread);
             }
         }
         let wanted = self.links.wanted()?;

@@ -308,7 +308,7 @@ impl EventLoop {
         self.shared.stopped.store(true, Ordering::Release);
         self.stop.notify_one();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            millrace_threads::join(thread);
         }
     }
 }

@@ -324,8 +324,7 @@ impl Drop for Preparer {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // Whether or not it panicked, it holds no lock now.
-            let _ = thread.join();
+            millrace_threads::join(thread);
         }
     }
 }

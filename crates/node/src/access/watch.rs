@@ -87,7 +87,7 @@ impl Drop for Watch {
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             self.shared.journal.wake();
-            let _ = thread.join();
+            millrace_threads::join(thread);
         }
     }
 }

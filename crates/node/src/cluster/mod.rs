@@ -261,8 +261,7 @@ impl Cluster {
         *locked(&self.shared.changed.0) += 1;
         self.shared.changed.1.notify_all();
         for thread in locked(&self.threads).drain(..) {
-            // It only panics if there is a mistake in it, which it has printed.
-            let _ = thread.join();
+            millrace_threads::join(thread);
         }
         locked(&self.shared.waiters).clear();
     }

@@ -411,10 +411,10 @@ impl Objects {
         };
         self.inner.due.notify_all();
         self.inner.to_write.notify_all();
-        methods.into_iter().for_each(|thread| drop(thread.join()));
+        methods.into_iter().for_each(millrace_threads::join);
         // They have the namespace open, which is to end cleanly; and what was answered is to be written.
         let threads = std::mem::take(&mut *self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        threads.into_iter().for_each(|thread| drop(thread.join()));
+        threads.into_iter().for_each(millrace_threads::join);
     }
 }
 

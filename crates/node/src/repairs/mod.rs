@@ -74,8 +74,7 @@ impl Repairer {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             self.namespace.journal().wake();
-            // A panic there has been reported, and stopping continues.
-            let _ = thread.join();
+            millrace_threads::join(thread);
         }
     }
 }
