@@ -20,6 +20,7 @@ import io.millrace.internal.MessagePack;
 import io.millrace.internal.Messages;
 import io.millrace.internal.Options;
 import io.millrace.internal.Place;
+import io.millrace.shared.SharedClass;
 import io.millrace.space.ClientSpace;
 import io.millrace.space.SharedObject;
 import io.millrace.space.Space;
@@ -52,6 +53,7 @@ public final class Millrace implements AutoCloseable {
     private final PrivateHost host;
     private final Client client;
     private final Set<ServerlessExecutorService> attached = ConcurrentHashMap.newKeySet();
+    private ServerlessExecutorService newest;
     private final ClientSpace space;
     private final Space before;
     private boolean closed;
@@ -248,6 +250,19 @@ public final class Millrace implements AutoCloseable {
         return ClientSpace.delete(object);
     }
 
+    /** The same for an object of a shared class. */
+    public boolean delete(Object object) {
+        if (object instanceof SharedObject shared) {
+            return ClientSpace.delete(shared);
+        }
+        throw new IllegalArgumentException(object.getClass().getName() + " is no shared object");
+    }
+
+    /** For other packages of Millrace: where the calls of this connection's objects go. */
+    public ClientSpace space() {
+        return space;
+    }
+
     public AtomicInteger atomicInteger(String key) {
         return bind(new AtomicInteger(key));
     }
@@ -312,6 +327,18 @@ public final class Millrace implements AutoCloseable {
         return bind(new Matrix(key, rows, columns));
     }
 
+    /**
+     * A class marked with {@link io.millrace.shared.Shared}, for objects whose methods run on the workers of this connection's newest
+     * executor; without one, on those of an executor that this makes. References have the methods of the interface.
+     */
+    public <T> SharedClass<T> shared(Class<T> face, Class<? extends T> type) {
+        ServerlessExecutorService executor;
+        synchronized (this) {
+            executor = newest;
+        }
+        return (executor == null ? executor().start() : executor).shared(face, type);
+    }
+
     /** An executor whose workers are this host's. */
     public ServerlessExecutorService.Builder executor() {
         return new ServerlessExecutorService.Builder(this);
@@ -323,13 +350,15 @@ public final class Millrace implements AutoCloseable {
     }
 
     /** For other packages of Millrace: this is closed before the connection. */
-    public void attach(ServerlessExecutorService executor) {
+    public synchronized void attach(ServerlessExecutorService executor) {
         attached.add(executor);
+        newest = executor;
     }
 
     /** For other packages of Millrace: this has ended. */
-    public void detach(ServerlessExecutorService executor) {
+    public synchronized void detach(ServerlessExecutorService executor) {
         attached.remove(executor);
+        newest = newest == executor ? null : newest;
     }
 
     /** Ends executors, then what this program holds, and its objects unless they belong to an application. */

@@ -32,7 +32,7 @@ final class Host implements AutoCloseable {
 
     /** Creates a namespace and serves it. */
     static Host start(Path folder) throws IOException, InterruptedException {
-        Host host = new Host(folder.resolve("ns"));
+        Host host = new Host(Files.createDirectories(folder).resolve("ns"));
         host.run("init", "--bare", "--durability", "memory", "--segment-size", "1MiB");
         host.serve("127.0.0.1:0");
         return host;

@@ -7,6 +7,9 @@ import io.millrace.Tail;
 import io.millrace.concurrent.atomic.AtomicLong;
 import io.millrace.internal.Client;
 import io.millrace.internal.Messages;
+import io.millrace.shared.Members;
+import io.millrace.shared.Shared;
+import io.millrace.shared.SharedClass;
 import io.millrace.worker.Pool;
 import io.millrace.worker.Tasks;
 import java.io.Serializable;
@@ -23,6 +26,7 @@ import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
@@ -55,6 +59,8 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
     private final Tail results;
     private final Thread listener;
     private final Map<ByteBuffer, TaskFuture<?>> open = new LinkedHashMap<>();
+    /** By class: the record of the pool that describes it. */
+    private final Map<Class<?>, Long> bodies = new ConcurrentHashMap<>();
     private long count;
     private boolean shut;
     private boolean ended;
@@ -73,6 +79,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         private String java = "java";
         private List<String> options = List.of();
         private List<Path> classPath;
+        private String pool = "";
 
         /** An executor on the workers of this host. */
         public Builder(Millrace farm) {
@@ -133,11 +140,23 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
             return this;
         }
 
+        /**
+         * The name of the pool; by default one that follows from its settings and code. A pool of this name gets the settings and the code
+         * of this executor. Objects of shared classes belong to a pool, so programs of several versions name one.
+         */
+        public Builder pool(String name) {
+            pool = name;
+            return this;
+        }
+
+        private Pool settings() {
+            return new Pool(pool, workers, memoryBytes, timeout, retries, network, new java.util.TreeMap<>(environment), java, options,
+                    classPath);
+        }
+
         /** Makes the pool, unless it is there, and the executor. */
         public ServerlessExecutorService start() {
-            Pool settings = new Pool(workers, memoryBytes, timeout, retries, network, new java.util.TreeMap<>(environment), java, options,
-                    classPath);
-            return new ServerlessExecutorService(this, settings);
+            return new ServerlessExecutorService(this, settings());
         }
     }
 
@@ -147,8 +166,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
     }
 
     private ServerlessExecutorService(Builder builder) {
-        this(builder, new Pool(builder.workers, builder.memoryBytes, builder.timeout, builder.retries, builder.network, Map.of(),
-                builder.java, builder.options, builder.classPath));
+        this(builder, builder.settings());
     }
 
     private ServerlessExecutorService(Builder builder, Pool settings) {
@@ -186,6 +204,15 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
     /** The name of its pool; the pool's function is {@code pool-NAME}. */
     public String pool() {
         return pool;
+    }
+
+    /**
+     * A class marked with {@link Shared} for objects whose methods run on this executor's workers. References to its objects have the
+     * methods of the interface, which the class implements.
+     */
+    public <T> SharedClass<T> shared(Class<T> face, Class<? extends T> type) {
+        long body = bodies.computeIfAbsent(type, added -> invoke(List.of(Members.of(added).description()), true));
+        return new SharedClass<>(face, type, pool, body, farm.space());
     }
 
     /** A task whose end is awaited. */
@@ -326,20 +353,27 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         if (tasks.isEmpty()) {
             return;
         }
+        long first = invoke(List.copyOf(tasks), false);
+        for (TaskFuture<T> future : futures) {
+            future.number = first++;
+        }
+    }
+
+    /** Sends tasks, or records that describe code; returns the number of the first. */
+    private long invoke(List<byte[]> records, boolean bodies) {
         byte[] random = new byte[12];
         new SecureRandom().nextBytes(random);
         Map<String, Object> message = new LinkedHashMap<>();
         message.put("pool", pool);
-        message.put("tasks", List.copyOf(tasks));
+        if (bodies) {
+            message.put("bodies", true);
+        }
+        message.put("tasks", records);
         // Sent again, it counts once.
         message.put("key", "task:" + java.util.HexFormat.of().formatHex(random));
         while (true) {
             try {
-                long first = farm.client().insist(Messages.INVOKE, message, null, 0).number("first");
-                for (TaskFuture<T> future : futures) {
-                    future.number = first++;
-                }
-                return;
+                return farm.client().insist(Messages.INVOKE, message, null, 0).number("first");
             } catch (MillraceException error) {
                 if (error.retryAfter().isEmpty()) {
                     throw error;

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.ObjectInputStream;
 import java.io.ObjectOutputStream;
 import java.io.Serializable;
+import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 
 /** Which object a shared object is, and how it is called. Each call is atomic and counts once, even if a connection is lost. */
@@ -16,6 +17,8 @@ public final class Reference implements Serializable {
     private final String probe;
     private final String key;
     private final byte[] created;
+    /** The first arguments of each call. */
+    private final Object[] about;
     private long incarnation;
     private int flags;
     private transient Space space;
@@ -27,11 +30,23 @@ public final class Reference implements Serializable {
      * @param probe a method without arguments that changes nothing
      */
     public Reference(String type, String probe, String key, Object... created) {
+        this(type, probe, key, new Object[0], created.length == 0 ? new byte[0] : Values.array(created), 0);
+    }
+
+    /** The same for an object each of whose calls begins with the arguments {@code about}; {@code created} is an array as it travels. */
+    public Reference(String type, String probe, String key, Object[] about, byte[] created, int flags) {
         this.type = type;
         this.probe = probe;
         this.key = key;
-        this.created = created.length == 0 ? new byte[0] : Values.array(created);
+        this.about = about;
+        this.created = created;
+        this.flags = flags;
         space = Space.program();
+    }
+
+    /** From now on its calls go to this space. */
+    public void use(Space to) {
+        space = to;
     }
 
     /** From now on its calls go to this space. */
@@ -75,12 +90,21 @@ public final class Reference implements Serializable {
             client.prove(this);
         }
         Space.Target target = new Space.Target(type, key, method);
-        Space.Answer answer = to.call(target, Values.array(arguments), created, incarnation, flags, timeoutNs);
+        Space.Answer answer = to.call(target, Values.array(all(arguments)), created, incarnation, flags, timeoutNs);
         // The answer to a deletion has none: the reference still means the object that is gone.
         if (answer.incarnation() != 0) {
             incarnation = answer.incarnation();
         }
         return Values.decode(answer.value());
+    }
+
+    private Object[] all(Object[] arguments) {
+        if (about.length == 0) {
+            return arguments;
+        }
+        Object[] all = Arrays.copyOf(about, about.length + arguments.length);
+        System.arraycopy(arguments, 0, all, about.length, arguments.length);
+        return all;
     }
 
     /** Calls a method that waits without end, and is not interrupted. */

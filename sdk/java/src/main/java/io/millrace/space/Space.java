@@ -51,7 +51,7 @@ public abstract class Space {
     }
 
     /** The space of the program's newest connection, which its new objects belong to; null in a task, and without a connection. */
-    static Space program() {
+    public static ClientSpace program() {
         return current instanceof ClientSpace client ? client : null;
     }
 

@@ -30,6 +30,7 @@ final class HostChannel {
     private static final int HELLO = 16;
     private static final int APPEND = 18;
     private static final int DONE = 19;
+    private static final int GET = 20;
     private static final int CALL = 25;
 
     /**
@@ -125,9 +126,18 @@ final class HostChannel {
     }
 
     /** Calls a shared object. The host answers one call at a time. */
-    synchronized byte[] call(byte[] call) {
+    byte[] call(byte[] call) {
+        return ask(CALL, "", 0, call);
+    }
+
+    /** A record of a log. */
+    byte[] get(String log, long seqno) {
+        return ask(GET, log, seqno, new byte[0]);
+    }
+
+    private synchronized byte[] ask(int kind, String name, long number, byte[] payload) {
         try {
-            stage(CALL, "", 0, call);
+            stage(kind, name, number, payload);
             flush();
             Received received = receive();
             while (received.kind != ANSWER) {

@@ -20,6 +20,7 @@ import java.util.Map;
 /**
  * A pool of workers.
  *
+ * @param named its name; empty for one that follows from the settings and the code
  * @param workers how many tasks run at once
  * @param memoryBytes how much memory each worker may use; its heap gets half of it
  * @param timeout how long a task may take
@@ -30,7 +31,7 @@ import java.util.Map;
  * @param options further options of it
  * @param classPath elements of the class path; null for those of this program
  */
-public record Pool(int workers, long memoryBytes, Duration timeout, int retries, boolean network, Map<String, String> environment,
+public record Pool(String named, int workers, long memoryBytes, Duration timeout, int retries, boolean network, Map<String, String> environment,
         String java, List<String> options, List<Path> classPath) {
     private static final int NAME_DIGITS = 12;
     private static final int PART_BYTES = 1 << 20;
@@ -43,7 +44,7 @@ public record Pool(int workers, long memoryBytes, Duration timeout, int retries,
     public String make(Client client) {
         ClassPath code = new ClassPath(classPath == null ? ClassPath.ofProgram() : classPath);
         String settings = settings(code);
-        String name = hash(settings + code.code()).substring(0, NAME_DIGITS);
+        String name = named.isEmpty() ? hash(settings + code.code()).substring(0, NAME_DIGITS) : named;
         String function = "pool-" + name;
         String folder = "/java/" + name;
         Map<String, Object> bundle = new LinkedHashMap<>();

@@ -16,6 +16,7 @@ final class TaskSpace extends Space {
     private final String application;
     private long count;
     private boolean ended;
+    private volatile boolean late;
 
     TaskSpace(HostChannel channel, String application) {
         this.channel = channel;
@@ -27,16 +28,29 @@ final class TaskSpace extends Space {
         ended = true;
     }
 
+    /** The time of the method is over: it calls no object any more. */
+    void expire() {
+        late = true;
+    }
+
+    private void checkTime() throws Raised {
+        if (late) {
+            throw new Raised("TimeoutError", "the method did not end in time");
+        }
+    }
+
     @Override
     public synchronized Answer call(Target target, byte[] arguments, byte[] created, long incarnation, int flags, long timeoutNs)
             throws Raised {
         if (ended) {
             throw new IllegalStateException("the task is over");
         }
+        checkTime();
         Object timeout = timeoutNs < 0 ? null : (Object) (timeoutNs / NS_PER_S);
         Object[] call = {++count, bytes(target.type()), bytes(target.key()), bytes(target.method()), arguments, created,
             MessagePack.unsigned(incarnation), timeoutNs == 0 ? flags | GIVE_UP : flags, bytes(application), timeout};
         ByteBuffer answer = ByteBuffer.wrap(channel.call(MessagePack.encode(Arrays.asList(call)))).order(ByteOrder.LITTLE_ENDIAN);
+        checkTime();
         long now = answer.getLong();
         boolean raised = answer.get() != 0;
         byte[] rest = new byte[answer.remaining()];

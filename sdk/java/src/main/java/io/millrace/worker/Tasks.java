@@ -2,10 +2,8 @@ package io.millrace.worker;
 
 import io.millrace.MillraceException;
 import io.millrace.executor.TaskException;
+import io.millrace.space.Thrown;
 import io.millrace.space.Values;
-import java.io.PrintWriter;
-import java.io.Serializable;
-import java.io.StringWriter;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -30,9 +28,6 @@ public final class Tasks {
     private static final int CODE_BYTES = 6;
     private static final byte RETURNED = 0;
     private static final byte RAISED = 1;
-
-    /** An exception on its way, with its stack trace for clients that lack its class. */
-    private record Thrown(byte[] serialized, String name, String text, String trace) implements Serializable {}
 
     /**
      * A task that arrived.
@@ -92,18 +87,7 @@ public final class Tasks {
     }
 
     static byte[] raised(byte[] id, Throwable thrown) {
-        StringWriter trace = new StringWriter();
-        thrown.printStackTrace(new PrintWriter(trace));
-        byte[] serialized = null;
-        try {
-            serialized = Values.serialize(thrown);
-            Values.deserialize(serialized);
-        } catch (RuntimeException error) {
-            // The client gets its name, text and stack trace.
-            serialized = null;
-        }
-        Thrown told = new Thrown(serialized, thrown.getClass().getName(), String.valueOf(thrown.getMessage()), trace.toString());
-        return joined(RAISED, id, Values.serialize(told));
+        return joined(RAISED, id, Thrown.packed(thrown));
     }
 
     private static byte[] joined(byte kind, byte[] id, byte[] rest) {
@@ -122,7 +106,7 @@ public final class Tasks {
             if (result[0] == RETURNED) {
                 return new Outcome(Values.deserialize(rest), null);
             } else if (result[0] == RAISED) {
-                return new Outcome(null, thrown((Thrown) Values.deserialize(rest)));
+                return new Outcome(null, Thrown.opened(rest));
             }
         } catch (RuntimeException | LinkageError | StackOverflowError error) {
             return new Outcome(null, new TaskException("the result of the task cannot be opened here: " + error.getMessage(), "", error));
@@ -130,18 +114,5 @@ public final class Tasks {
         String code = new String(rest, 0, Math.min(CODE_BYTES, rest.length), StandardCharsets.US_ASCII);
         String text = new String(rest, code.length(), rest.length - code.length(), StandardCharsets.UTF_8);
         return new Outcome(null, new MillraceException(code, text));
-    }
-
-    private static Throwable thrown(Thrown told) {
-        TaskException unknown = new TaskException(told.name + ": " + told.text, told.trace, null);
-        if (told.serialized == null) {
-            return unknown;
-        }
-        try {
-            return (Throwable) Values.deserialize(told.serialized);
-        } catch (RuntimeException error) {
-            unknown.addSuppressed(error);
-            return unknown;
-        }
     }
 }

@@ -6,9 +6,11 @@ import io.millrace.worker.Tasks.Task;
 import java.io.IOException;
 import java.util.concurrent.Callable;
 
-/** Runs tasks for a host: the program of a pool. See spec/protocol/worker.md. */
+/** Runs tasks, and methods of shared objects, for a host: the program of a pool. See spec/protocol/worker.md. */
 public final class Worker {
     private static final String TASKS = "_tasks/";
+    private static final String STEPS = "_steps/";
+    private static final String STEP_RESULT = "_step/result";
     private static final String RESULTS = "_results/";
     private static final String FAILED = "MR3110";
     private static final String OUT_OF_MEMORY = "MR3108";
@@ -22,9 +24,11 @@ public final class Worker {
             String code = "";
             String detail = "";
             try {
-                if (!run.log().startsWith(TASKS)) {
+                if (run.log().startsWith(STEPS)) {
+                    channel.append(STEP_RESULT, Steps.run(channel, run.record()));
+                } else if (!run.log().startsWith(TASKS)) {
                     code = FAILED;
-                    detail = "workers of Java run tasks, and no methods of shared classes";
+                    detail = "a pool runs tasks and methods of shared objects, and no records of '" + run.log() + "'";
                 } else {
                     byte[] result = run(channel, Task.of(run.record()));
                     channel.append(RESULTS + run.log().substring(TASKS.length()), result);

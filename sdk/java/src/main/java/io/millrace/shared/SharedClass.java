@@ -1,0 +1,120 @@
+package io.millrace.shared;
+
+import io.millrace.MillraceException;
+import io.millrace.space.ClientSpace;
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import io.millrace.space.Space;
+import io.millrace.space.Values;
+import java.io.IOException;
+import java.io.ObjectInputStream;
+import java.io.Serializable;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.Arrays;
+
+/**
+ * A class marked with {@link Shared} whose code a pool has. It can be passed to tasks, and so can the references that it makes.
+ *
+ * @param <T> the interface of the references
+ */
+public final class SharedClass<T> implements Serializable {
+    private static final long serialVersionUID = 1L;
+
+    private final Class<T> face;
+    private final Class<? extends T> type;
+    private final Object[] about;
+    private final int flags;
+    private transient ClientSpace space;
+
+    /** For other packages of Millrace: a class of which record {@code body} of the pool says which code it is. */
+    public SharedClass(Class<T> face, Class<? extends T> type, String pool, long body, ClientSpace space) {
+        this(face, type, about(type, pool, body), 0, space);
+    }
+
+    private SharedClass(Class<T> face, Class<? extends T> type, Object[] about, int flags, ClientSpace space) {
+        if (!face.isInterface()) {
+            throw new IllegalArgumentException("references have the methods of an interface, and " + face.getName() + " is a class");
+        }
+        this.face = face;
+        this.type = type;
+        this.about = about;
+        this.flags = flags;
+        this.space = space;
+    }
+
+    private static Object[] about(Class<?> type, String pool, long body) {
+        Members members = Members.of(type);
+        return new Object[] {type.getName(), pool, members.settings().version(), body, members.code()};
+    }
+
+    /** The same for objects whose fields are in the journal: they are there after a restart of the host, until they are deleted. */
+    public SharedClass<T> persistent() {
+        return new SharedClass<>(face, type, about, flags | Space.PERSISTENT, space);
+    }
+
+    /** A reference to the object of this key. If the object does not exist, its constructor gets the arguments. */
+    public T get(String key, Object... arguments) {
+        Class<?>[] types = new Class<?>[arguments.length];
+        Arrays.fill(types, Object.class);
+        Object[] created = Arrays.copyOf(about, about.length + 1);
+        created[about.length] = Exact.array(types, arguments);
+        Reference reference = new Reference("Shared", "version", key, about, Values.array(created), flags);
+        if (space != null) {
+            reference.use(space);
+        }
+        Class<?>[] faces = {face, SharedObject.class};
+        return face.cast(Proxy.newProxyInstance(face.getClassLoader(), faces, new Handler(face, type, reference)));
+    }
+
+    private void readObject(ObjectInputStream in) throws IOException, ClassNotFoundException {
+        in.defaultReadObject();
+        space = Space.program();
+    }
+
+    @Override
+    public String toString() {
+        return "shared class " + type.getName() + " version " + about[2];
+    }
+
+    /** What a reference does with a call. */
+    private record Handler(Class<?> face, Class<?> type, Reference reference) implements java.lang.reflect.InvocationHandler, Serializable {
+        private static final String CALL = "call";
+        private static final String READ = "read";
+
+        @Override
+        public Object invoke(Object proxy, Method method, Object[] given) throws Throwable {
+            if (method.getDeclaringClass() == Object.class) {
+                return switch (method.getName()) {
+                    case "equals" -> proxy == given[0];
+                    case "hashCode" -> System.identityHashCode(proxy);
+                    default -> reference.toString();
+                };
+            } else if (method.getDeclaringClass() == SharedObject.class) {
+                return reference;
+            }
+            Members members = Members.of(type);
+            String name = members.nameOf(method);
+            Method own = members.method(name);
+            if (own == null) {
+                throw new MillraceException("MR7120", type.getName() + " has no method " + name);
+            }
+            Object[] arguments = given == null ? new Object[0] : given;
+            byte[] payload = Exact.array(own.getParameterTypes(), arguments);
+            String way = members.isReadOnly(own) ? READ : CALL;
+            boolean interruptible = Arrays.asList(method.getExceptionTypes()).contains(InterruptedException.class);
+            return Outcome.of(ask(way, interruptible, name, members.timeLimitMs(own), payload), method);
+        }
+
+        private Object ask(String way, boolean interruptible, Object... arguments) throws InterruptedException {
+            if (!interruptible) {
+                return reference.waitUninterruptibly(way, arguments);
+            }
+            try {
+                return reference.waitFor(Reference.FOREVER, way, arguments);
+            } catch (io.millrace.space.Raised raised) {
+                throw raised.toRuntime();
+            }
+        }
+    }
+}
