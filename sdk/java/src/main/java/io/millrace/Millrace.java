@@ -60,14 +60,14 @@ public final class Millrace implements AutoCloseable {
 
     /** How a namespace is reached. */
     public static final class Builder {
-        private final String place;
+        private final List<String> places;
         private String application;
         private Duration lease = Duration.ofSeconds(10);
         private Duration patience = Duration.ofSeconds(30);
         private Path capability;
 
-        private Builder(String place) {
-            this.place = place;
+        private Builder(List<String> places) {
+            this.places = places;
         }
 
         /** Whose objects these are: they are deleted with the last connection of this application. By default, with this connection. */
@@ -101,10 +101,10 @@ public final class Millrace implements AutoCloseable {
     }
 
     private Millrace(Builder builder) {
-        host = builder.place == null ? new PrivateHost() : null;
+        host = builder.places.isEmpty() ? new PrivateHost() : null;
         try {
-            Place place = Place.parse(host == null ? builder.place : host.address());
-            client = new Client(place, Options.with(builder.capability, builder.patience));
+            List<String> places = host == null ? builder.places : List.of(host.address());
+            client = new Client(places.stream().map(Place::parse).toList(), Options.with(builder.capability, builder.patience));
         } catch (RuntimeException error) {
             if (host != null) {
                 host.close();
@@ -119,7 +119,7 @@ public final class Millrace implements AutoCloseable {
     /** Connects to the namespace that MILLRACE_NAMESPACE names; without it, to a host that starts and ends with this program. */
     public static Millrace connect() {
         String named = System.getenv(NAMESPACE);
-        return new Builder(named == null || named.isEmpty() ? null : named).connect();
+        return new Builder(named == null || named.isEmpty() ? List.of() : List.of(named)).connect();
     }
 
     /** Connects to a namespace that a host serves: its directory, {@code unix:PATH}, or {@code mr://HOST:PORT/NAME}. */
@@ -127,9 +127,14 @@ public final class Millrace implements AutoCloseable {
         return at(place).connect();
     }
 
-    /** A connection with options to a namespace, named as in {@link #connect(String)}. */
-    public static Builder at(String place) {
-        return new Builder(place);
+    /**
+     * A connection with options to a namespace, named as in {@link #connect(String)}. With several places of hosts of one cluster, the first
+     * one that can be reached is asked. If it is lost, calls of shared objects go to the next one, and so does all else from then on.
+     */
+    public static Builder at(String place, String... others) {
+        List<String> places = new ArrayList<>(List.of(place));
+        places.addAll(List.of(others));
+        return new Builder(places);
     }
 
     /** For other packages of Millrace: the connection. */
@@ -243,6 +248,14 @@ public final class Millrace implements AutoCloseable {
     /** The same, for an object whose state is in the journal: it is there after a restart of the host, until it is deleted. */
     public <T extends SharedObject> T bindPersistent(T object) {
         return space.bind(object, true);
+    }
+
+    /**
+     * The same for an object that the hosts of a cluster keep together: at least so many of them have a copy, 2 or 3, so it survives the loss
+     * of one or two. For all types but shared classes.
+     */
+    public <T extends SharedObject> T bindPersistent(T object, int copies) {
+        return space.bindCopied(object, copies);
     }
 
     /** Deletes a shared object; returns whether it existed. Calls that wait for it fail with MR7106. */

@@ -32,9 +32,15 @@ final class Host implements AutoCloseable {
 
     /** Creates a namespace and serves it. */
     static Host start(Path folder) throws IOException, InterruptedException {
+        Host host = create(folder);
+        host.serve("127.0.0.1:0");
+        return host;
+    }
+
+    /** Creates a namespace. */
+    static Host create(Path folder) throws IOException, InterruptedException {
         Host host = new Host(Files.createDirectories(folder).resolve("ns"));
         host.run("init", "--bare", "--durability", "memory", "--segment-size", "1MiB");
-        host.serve("127.0.0.1:0");
         return host;
     }
 
@@ -51,8 +57,10 @@ final class Host implements AutoCloseable {
         return printed;
     }
 
-    void serve(String listen) throws IOException {
-        List<String> command = List.of(binary(), "--json", "-n", namespace.toString(), "serve", "--name", "farm", "--listen", listen);
+    void serve(String listen, String... options) throws IOException {
+        List<String> command = new ArrayList<>(List.of(binary(), "--json", "-n", namespace.toString(), "serve", "--name", "farm"));
+        command.addAll(List.of("--listen", listen));
+        command.addAll(List.of(options));
         process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.DISCARD).start();
         String line = process.inputReader().readLine();
         if (line == null) {

@@ -1,6 +1,7 @@
 package io.millrace.internal;
 
 import io.millrace.MillraceException;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
@@ -10,8 +11,12 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
+import java.util.function.Supplier;
 
-/** A host, over a connection that is made again when it is lost. Any number of threads may use it. */
+/**
+ * A host, over a connection that is made again when it is lost; or several hosts of a cluster, of which one is asked. Any number of threads
+ * may use it.
+ */
 public final class Client implements AutoCloseable {
     /** Errors after which another connection may help. */
     private static final Set<String> LOST = Set.of("MR6008", "MR6009", "MR6053", "MR6121", "MR6122", "MR6123", "MR6127");
@@ -20,19 +25,44 @@ public final class Client implements AutoCloseable {
     /** Requests that are left unused, so that the host always reads pings. */
     private static final int REQUESTS_SPARE = 8;
 
-    private final Place place;
+    /** A host that hears of no majority: another one may. */
+    private static final String NO_MAJORITY = "MR7208";
+
+    private final List<Place> places;
     private final Options options;
     private final Semaphore unanswered;
+    /** Which of the places is asked. */
+    private volatile int at;
     private volatile Connection connection;
     private volatile boolean closed;
 
-    /** Connects. */
-    public Client(Place place, Options options) {
-        this.place = place;
+    /** Connects to the first of these hosts that can be reached. */
+    public Client(List<Place> places, Options options) {
+        this.places = List.copyOf(places);
         this.options = options;
-        connection = Connection.open(place, options);
+        connection = first();
         long requests = connection.host().number("requests_max");
         unanswered = new Semaphore((int) Math.max(1, Math.min(requests, 1 << 16) - REQUESTS_SPARE), true);
+    }
+
+    private Connection first() {
+        for (at = 0;; at++) {
+            try {
+                return Connection.open(place(), options);
+            } catch (MillraceException error) {
+                if (at == places.size() - 1) {
+                    throw error;
+                }
+            }
+        }
+    }
+
+    /** From now on the next host is asked, unless another thread has changed that already. */
+    private synchronized void turn(int from) {
+        if (at == from) {
+            at = (from + 1) % places.size();
+            connection.retire();
+        }
     }
 
     /** Whether another connection may help after this error. */
@@ -40,9 +70,9 @@ public final class Client implements AutoCloseable {
         return LOST.contains(error.code());
     }
 
-    /** Where the host is. */
+    /** Where the host is that is asked. */
     public Place place() {
-        return place;
+        return places.get(at);
     }
 
     /** How it is reached. */
@@ -57,15 +87,15 @@ public final class Client implements AutoCloseable {
 
     private Connection connected() {
         Connection now = connection;
-        if (now.isOpen()) {
+        if (now.isUsable()) {
             return now;
         }
         synchronized (this) {
             if (closed) {
-                throw new IllegalStateException("the connection to " + place + " is closed");
+                throw new IllegalStateException("the connection to " + place() + " is closed");
             }
-            if (!connection.isOpen()) {
-                connection = Connection.open(place, options);
+            if (!connection.isUsable()) {
+                connection = Connection.open(place(), options);
             }
             return connection;
         }
@@ -133,9 +163,9 @@ public final class Client implements AutoCloseable {
                 long now = System.nanoTime();
                 long quiet = now - Math.max(begun, asked.heardNs());
                 if (now - until >= 0) {
-                    throw new MillraceException("MR6124", place + " did not answer within " + patienceMs + " ms");
+                    throw new MillraceException("MR6124", asked.place() + " did not answer within " + patienceMs + " ms");
                 } else if (quiet >= silence) {
-                    throw asked.end(new MillraceException("MR6127", place + " said nothing for " + options.silenceMs() + " ms"));
+                    throw asked.end(new MillraceException("MR6127", asked.place() + " said nothing for " + options.silenceMs() + " ms"));
                 } else if (quiet < silence / 2) {
                     pinged = false;
                 } else if (!pinged) {
@@ -168,16 +198,30 @@ public final class Client implements AutoCloseable {
     }
 
     /** Does something again as long as connections are lost, for the time that the options say. */
-    public <T> T persist(java.util.function.Supplier<T> work) {
+    public <T> T persist(Supplier<T> work) {
+        return persist(work, false);
+    }
+
+    /** The same for something that any of the hosts does: the next one is asked when one is lost. */
+    public <T> T persistAnywhere(Supplier<T> work) {
+        return persist(work, places.size() > 1);
+    }
+
+    private <T> T persist(Supplier<T> work, boolean anywhere) {
         long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(options.reconnectMs());
         long pause = PAUSE_FIRST_MS;
         while (true) {
+            int asked = at;
             try {
                 return work.get();
             } catch (MillraceException error) {
-                if (closed || !isLost(error) || System.nanoTime() - until >= 0) {
+                boolean again = isLost(error) || anywhere && error.is(NO_MAJORITY);
+                if (closed || !again || System.nanoTime() - until >= 0) {
                     throw error;
                 }
+            }
+            if (anywhere) {
+                turn(asked);
             }
             pause(pause / 2 + ThreadLocalRandom.current().nextLong(pause / 2 + 1));
             pause = Math.min(2 * pause, PAUSE_MOST_MS);
@@ -227,7 +271,7 @@ public final class Client implements AutoCloseable {
         public void look() {
             long quiet = System.nanoTime() - asked.heardNs();
             if (quiet >= TimeUnit.MILLISECONDS.toNanos(options.silenceMs())) {
-                asked.end(new MillraceException("MR6127", place + " said nothing for " + options.silenceMs() + " ms"));
+                asked.end(new MillraceException("MR6127", asked.place() + " said nothing for " + options.silenceMs() + " ms"));
             } else if (quiet >= TimeUnit.MILLISECONDS.toNanos(options.silenceMs()) / 2) {
                 asked.ping();
             }

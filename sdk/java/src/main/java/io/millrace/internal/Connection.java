@@ -52,6 +52,7 @@ final class Connection implements Closeable {
     private ByteBuffer opened = ByteBuffer.allocate(0);
     private SecureChannel channel;
     private volatile MillraceException ended;
+    private volatile boolean retired;
     private volatile long heardNs = System.nanoTime();
 
     private Connection(Place place, Options options, SocketChannel socket) {
@@ -127,6 +128,28 @@ final class Connection implements Closeable {
         return ended == null;
     }
 
+    /** Whether it takes requests. */
+    boolean isUsable() {
+        return ended == null && !retired;
+    }
+
+    /** From now on it takes no requests, and it ends with the last answer. */
+    void retire() {
+        retired = true;
+        endIfDone();
+    }
+
+    private void endIfDone() {
+        if (retired && sinks.isEmpty()) {
+            close();
+        }
+    }
+
+    /** Where the host is. */
+    Place place() {
+        return place;
+    }
+
     /** When the host was heard last, in nanoseconds of this program's clock. */
     long heardNs() {
         return heardNs;
@@ -158,6 +181,7 @@ final class Connection implements Closeable {
     /** Forgets a request: later answers to it are ignored. */
     void forget(long number) {
         sinks.remove(number);
+        endIfDone();
     }
 
     void ping() {

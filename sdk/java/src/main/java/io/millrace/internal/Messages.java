@@ -82,7 +82,7 @@ public final class Messages {
         type(SESSION, "session:b application?:t lease_ms:n resume?:f");
         type(65, "resumed:f lease_ms:n");
         type(CALL, "session:b call:N acked:N kind:t key:t method:t arguments:b new?:b incarnation?:N must_exist?:f must_create?:f"
-                + " persistent?:f give_up?:f wait_ms?:n");
+                + " persistent?:f rf?:n give_up?:f wait_ms?:n");
         type(67, "incarnation:N waiting?:f value:b");
         type(RAISED, "incarnation:N class:t text:t");
         type(INVOKE, "pool:t bodies?:f tasks:a key:t");

@@ -28,8 +28,9 @@ public final class ClientSpace extends Space implements AutoCloseable {
     private final CountDownLatch closed = new CountDownLatch(1);
     private long last;
     private volatile Thread renewing;
-    /** Whether the host has the session in its journal. */
+    /** Whether the host has the session in its journal, and whether the hosts of its cluster have it. */
     private volatile boolean proven;
+    private volatile boolean provenByCluster;
     private final ThreadLocal<Boolean> proving = ThreadLocal.withInitial(() -> false);
 
     /** A session, which is opened by the first call; without a name of its own, the application is this program alone. */
@@ -55,7 +56,19 @@ public final class ClientSpace extends Space implements AutoCloseable {
 
     /** From now on the object's calls go to this space. */
     public <T extends SharedObject> T bind(T object, boolean persistent) {
-        object.reference().bind(this, persistent);
+        return bind(object, persistent ? PERSISTENT : 0);
+    }
+
+    /** The same for an object of which so many hosts of the cluster have a copy. */
+    public <T extends SharedObject> T bindCopied(T object, int copies) {
+        if (copies < 1 || copies > COPIES_MAX) {
+            throw new MillraceException("MR7113", copies + " copies; there are from 1 to " + COPIES_MAX);
+        }
+        return bind(object, copies == 1 ? PERSISTENT : PERSISTENT | copies << COPIES_SHIFT);
+    }
+
+    private <T extends SharedObject> T bind(T object, int flags) {
+        object.reference().bind(this, flags);
         return object;
     }
 
@@ -72,7 +85,7 @@ public final class ClientSpace extends Space implements AutoCloseable {
         if (resume) {
             message.put("resume", true);
         }
-        client.insist(Messages.SESSION, message, null, 0);
+        client.persistAnywhere(() -> client.ask(Messages.SESSION, message, null, 0));
     }
 
     private synchronized void keepOpen() {
@@ -81,14 +94,18 @@ public final class ClientSpace extends Space implements AutoCloseable {
         }
         renewing = new Thread(() -> {
             try {
+                boolean refused = false;
                 while (!closed.await(leaseMs / 3, TimeUnit.MILLISECONDS)) {
                     try {
                         renew(leaseMs, true);
+                        refused = false;
                     } catch (MillraceException error) {
-                        // What the session held is lost: its calls report it, and do not begin again as if nothing had happened.
-                        if (error.is("MR7110")) {
+                        // What the session held is lost: its calls report it, and do not begin again as if nothing had happened. But a
+                        // host that takes the place of another one may hear of the session only now.
+                        if (error.is("MR7110") && (refused || !provenByCluster)) {
                             return;
                         }
+                        refused = error.is("MR7110");
                     }
                 }
             } catch (InterruptedException | IllegalStateException error) {
@@ -100,11 +117,11 @@ public final class ClientSpace extends Space implements AutoCloseable {
     }
 
     /**
-     * Before the first call of a persistent object: has the host record the session, by a call that changes nothing. From then on, a
+     * Before the first call of a persistent object, and of one that several hosts have: has the host, or its cluster, record the session, by a call that changes nothing. From then on, a
      * restarted host knows the session, and a call that is sent again counts once.
      */
-    void prove(Reference object) {
-        if (proven || proving.get()) {
+    void prove(Reference object, boolean copied) {
+        if ((copied ? provenByCluster : proven) || proving.get()) {
             return;
         }
         proving.set(true);
@@ -112,7 +129,11 @@ public final class ClientSpace extends Space implements AutoCloseable {
             while (true) {
                 try {
                     object.touch();
-                    proven = true;
+                    if (copied) {
+                        provenByCluster = true;
+                    } else {
+                        proven = true;
+                    }
                     return;
                 } catch (MillraceException error) {
                     if (!error.is("MR7110")) {
@@ -215,12 +236,15 @@ public final class ClientSpace extends Space implements AutoCloseable {
         if ((flags & PERSISTENT) != 0) {
             message.put("persistent", true);
         }
+        if (flags >> COPIES_SHIFT > 1) {
+            message.put("rf", flags >> COPIES_SHIFT);
+        }
         return message;
     }
 
     /** The answer; null if the thread was interrupted before it came. A call that gives up is answered in any case. */
     private Frame ask(Map<String, Object> message, long waitMs, boolean gives) {
-        return client.persist(() -> gives ? client.ask(Messages.CALL, message, null, waitMs)
+        return client.persistAnywhere(() -> gives ? client.ask(Messages.CALL, message, null, waitMs)
                 : client.askInterruptibly(Messages.CALL, message, waitMs));
     }
 

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.ObjectInputStream;
 import java.io.ObjectOutputStream;
 import java.io.Serializable;
+import java.security.SecureRandom;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 
@@ -12,6 +13,7 @@ public final class Reference implements Serializable {
     private static final long serialVersionUID = 1L;
     /** A call that waits without end. */
     public static final long FOREVER = -1;
+    private static final SecureRandom RANDOM = new SecureRandom();
 
     private final String type;
     private final String probe;
@@ -49,10 +51,15 @@ public final class Reference implements Serializable {
         space = to;
     }
 
+    /** A key that no other object has, for one that needs no name. A task that is tried again makes another one, so it names its objects. */
+    public static String unnamed() {
+        return String.format("unnamed-%016x", RANDOM.nextLong());
+    }
+
     /** From now on its calls go to this space. */
-    void bind(Space to, boolean persistent) {
+    void bind(Space to, int flags) {
         space = to;
-        flags = persistent ? Space.PERSISTENT : 0;
+        this.flags = flags;
     }
 
     /** Its key. */
@@ -87,7 +94,7 @@ public final class Reference implements Serializable {
     public Object waitFor(long timeoutNs, String method, Object... arguments) throws Raised, InterruptedException {
         Space to = space();
         if (to instanceof ClientSpace client && flags != 0) {
-            client.prove(this);
+            client.prove(this, flags >> Space.COPIES_SHIFT > 1);
         }
         Space.Target target = new Space.Target(type, key, method);
         Space.Answer answer = to.call(target, Values.array(all(arguments)), created, incarnation, flags, timeoutNs);

@@ -8,6 +8,9 @@ public abstract class Space {
     public static final int MUST_EXIST = 2;
     /** A call of a persistent object. */
     public static final int PERSISTENT = 8;
+    /** Above the flags is how many hosts of a cluster have a copy of the object. */
+    static final int COPIES_SHIFT = 8;
+    static final int COPIES_MAX = 3;
 
     private static volatile Space current;
 

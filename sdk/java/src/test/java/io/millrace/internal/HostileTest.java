@@ -12,6 +12,7 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
@@ -55,7 +56,7 @@ class HostileTest {
     }
 
     private static Client client(ServerSocket server) {
-        return new Client(new Place(null, "127.0.0.1", server.getLocalPort(), "farm"), OPTIONS);
+        return new Client(List.of(new Place(null, "127.0.0.1", server.getLocalPort(), "farm")), OPTIONS);
     }
 
     private static String refusal(byte[]... answers) throws IOException {

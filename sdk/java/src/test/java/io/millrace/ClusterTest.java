@@ -1,0 +1,98 @@
+package io.millrace;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.millrace.concurrent.BlockingQueue;
+import io.millrace.concurrent.atomic.AtomicLong;
+import io.millrace.concurrent.locks.Lock;
+import io.millrace.internal.Json;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Objects that three hosts keep together, while one of them is killed. */
+class ClusterTest {
+    private static final int CALLS = 200;
+    private static final long PATIENCE_S = 120;
+
+    @TempDir
+    static Path folder;
+
+    private static void vote(Host first, int hosts) throws Exception {
+        while (true) {
+            List<?> voting = ((List<?>) Json.object(first.run("--json", "cluster", "ls")).get("hosts")).stream()
+                    .filter(host -> !"learner".equals(((java.util.Map<?, ?>) host).get("role"))).toList();
+            if (voting.size() == hosts) {
+                return;
+            }
+            Thread.sleep(50);
+        }
+    }
+
+    @Test
+    void callsGoToAnotherHostWhenOneIsLostAndCountOnce() throws Exception {
+        Path secret = folder.resolve("cluster.secret");
+        Host first = Host.create(folder.resolve("a"));
+        first.run("cluster", "init", "--site", "campus");
+        first.run("cluster", "secret", "--out", secret.toString());
+        first.serve("127.0.0.1:0", "--election", "500ms");
+        Host second = Host.create(folder.resolve("b"));
+        Host third = Host.create(folder.resolve("c"));
+        for (Host host : List.of(second, third)) {
+            host.serve("127.0.0.1:0", "--election", "500ms", "--join", first.address(), "--cluster-secret", secret.toString(), "--site", "lab");
+        }
+        vote(first, 3);
+        try (second; third; Millrace farm = Millrace.at(first.address(), second.address(), third.address())
+                .patience(Duration.ofSeconds(PATIENCE_S)).connect()) {
+            assertEquals(first.address(), farm.address());
+            AtomicLong hits = farm.bindPersistent(new AtomicLong("hits"), 2);
+            Lock till = farm.bindPersistent(new Lock("till"), 2);
+            BlockingQueue<String> jobs = farm.bindPersistent(new BlockingQueue<>("jobs"), 2);
+            assertEquals(1, hits.incrementAndGet());
+            long token = till.acquire();
+            assertTrue(first.run("entity", "ls").contains("hits"));
+
+            CompletableFuture<String> taken = CompletableFuture.supplyAsync(() -> {
+                try {
+                    return jobs.take();
+                } catch (InterruptedException error) {
+                    throw new IllegalStateException(error);
+                }
+            });
+            CompletableFuture<Long> counted = CompletableFuture.supplyAsync(() -> {
+                for (int call = 1; call < CALLS; call++) {
+                    hits.incrementAndGet();
+                }
+                return hits.get();
+            });
+            while (hits.get() < 5) {
+                Thread.sleep(1);
+            }
+            first.kill();
+            assertEquals(CALLS, counted.get(PATIENCE_S, TimeUnit.SECONDS), "each call counts once, whichever host took it");
+            assertNotEquals(first.address(), farm.address());
+            jobs.put("bread");
+            assertEquals("bread", taken.get(PATIENCE_S, TimeUnit.SECONDS), "a call that waited at the lost host waits on");
+
+            // A second program, whose first host is the lost one.
+            try (Millrace other = Millrace.at(first.address(), third.address()).patience(Duration.ofSeconds(PATIENCE_S)).connect()) {
+                assertEquals(third.address(), other.address());
+                assertEquals(CALLS, other.bindPersistent(new AtomicLong("hits"), 2).get());
+                Lock theirs = other.bindPersistent(new Lock("till"), 2);
+                assertTrue(!theirs.tryLock(), "the lock is still its owner's");
+                till.unlock();
+                assertTrue(theirs.acquire() > token);
+            }
+            assertEquals("MR7113", assertThrows(MillraceException.class,
+                    () -> farm.bindPersistent(new AtomicLong("more"), 3).get()).code(), "three hosts keep two copies");
+            assertEquals("MR7113", assertThrows(MillraceException.class, () -> farm.bindPersistent(new AtomicLong("more"), 4)).code());
+        }
+    }
+}
