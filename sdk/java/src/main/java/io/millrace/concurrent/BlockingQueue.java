@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
  * seen by taking them, so {@link #peek}, {@link #iterator} and what is made of them are not supported. Python's {@code Queue} of the
  * same key is the same object.
  */
-public final class BlockingQueue<E> extends AbstractQueue<E> implements java.util.concurrent.BlockingQueue<E>, SharedObject {
+public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.concurrent.BlockingQueue<E>, SharedObject {
     private static final long serialVersionUID = 1L;
 
     private final Reference self;

@@ -17,7 +17,7 @@ import java.util.Set;
  * A map, shaped like {@link java.util.concurrent.ConcurrentHashMap}. Keys are numbers, text, bytes and truth values; neither keys nor
  * values are null. Python's {@code Dict} of the same key is the same object. Views are copies, as of the moment of the call.
  */
-public final class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.concurrent.ConcurrentMap<K, V>, SharedObject {
+public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.concurrent.ConcurrentMap<K, V>, SharedObject {
     private static final long serialVersionUID = 1L;
 
     private final Reference self;

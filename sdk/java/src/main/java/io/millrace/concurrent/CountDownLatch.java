@@ -11,6 +11,11 @@ public final class CountDownLatch implements SharedObject {
 
     private final Reference self;
 
+    /** A latch without a name. */
+    public CountDownLatch(int count) {
+        this(Reference.unnamed(), count);
+    }
+
     /** The latch with this key; it has this count when it is created. */
     public CountDownLatch(String key, int count) {
         self = new Reference("CountDownLatch", "get_count", key, count);

@@ -20,6 +20,11 @@ public final class CyclicBarrier implements SharedObject {
     private final int parties;
     private final Runnable action;
 
+    /** A barrier without a name, for so many parties. */
+    public CyclicBarrier(int parties) {
+        this(Reference.unnamed(), parties);
+    }
+
     /** The barrier with this key, for so many parties. */
     public CyclicBarrier(String key, int parties) {
         this(key, parties, null);

@@ -7,12 +7,17 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * A semaphore, shaped like {@link java.util.concurrent.Semaphore}. Permits of a program that is gone are released when its lease
- * expires; those of a task are, when it ends..
+ * expires; those of a task are, when it ends.
  */
 public final class Semaphore implements SharedObject {
     private static final long serialVersionUID = 1L;
 
     private final Reference self;
+
+    /** A semaphore without a name. */
+    public Semaphore(int permits) {
+        this(Reference.unnamed(), permits);
+    }
 
     /** The semaphore with this key; it has so many permits when it is created. */
     public Semaphore(String key, int permits) {

@@ -192,13 +192,10 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         farm.attach(this);
     }
 
-    /** The executor that was created last. */
-    static ServerlessExecutorService newest() {
+    /** The executor that was created last; one that ends with this program if there is none. */
+    static synchronized ServerlessExecutorService newest() {
         ServerlessExecutorService found = newest;
-        if (found == null) {
-            throw new IllegalStateException("there is no executor: new ServerlessExecutorService() makes one");
-        }
-        return found;
+        return found == null || found.isShutdown() ? new ServerlessExecutorService() : found;
     }
 
     /** The name of its pool; the pool's function is {@code pool-NAME}. */

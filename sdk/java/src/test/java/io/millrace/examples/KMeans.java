@@ -1,8 +1,8 @@
 package io.millrace.examples;
 
-import io.millrace.Millrace;
 import io.millrace.concurrent.CyclicBarrier;
 import io.millrace.concurrent.Matrix;
+import io.millrace.executor.Executors;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -84,15 +84,14 @@ public final class KMeans implements Callable<Void>, Serializable {
     /** The centres after some rounds; the first points are the first centres. */
     public static double[][] cluster(double[][] points, int count, int rounds, int workers) throws Exception {
         int dimensions = points[0].length;
-        Millrace farm = Millrace.connect();
-        ExecutorService executor = farm.executor(workers);
+        ExecutorService executor = Executors.newFixedThreadPool(workers);
         Matrix centres = new Matrix("centres", count, dimensions);
         centres.setAll(Arrays.copyOf(points, count));
         List<Matrix> sums = new ArrayList<>();
         for (int round = 0; round < rounds; round++) {
             sums.add(new Matrix("round-" + round, count, dimensions + 1));
         }
-        CyclicBarrier barrier = new CyclicBarrier("round", workers);
+        CyclicBarrier barrier = new CyclicBarrier(workers);
         List<KMeans> parts = new ArrayList<>();
         for (int worker = 0; worker < workers; worker++) {
             int from = points.length * worker / workers;
@@ -103,7 +102,7 @@ public final class KMeans implements Callable<Void>, Serializable {
             part.get();
         }
         double[][] found = centres.all();
-        farm.close();
+        executor.shutdown();
         return found;
     }
 }

@@ -2,14 +2,13 @@ package io.millrace.examples;
 
 import io.millrace.concurrent.atomic.AtomicLong;
 import io.millrace.executor.CloudThread;
-import io.millrace.executor.RemoteRunnable;
-import io.millrace.executor.ServerlessExecutorService;
+import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 
 /** Monte Carlo estimation of pi: threads throw points, and count those within the circle. */
-public final class Pi implements RemoteRunnable {
+public final class Pi implements Runnable, Serializable {
     private final long seed;
     private final int points;
     private final AtomicLong hits;
@@ -36,7 +35,7 @@ public final class Pi implements RemoteRunnable {
 
     /** The estimate from all threads. */
     public static double estimate(int workers, int points) throws InterruptedException {
-        AtomicLong hits = new AtomicLong("hits");
+        AtomicLong hits = new AtomicLong();
         List<Thread> threads = new ArrayList<>();
         for (int at = 0; at < workers; at++) {
             threads.add(new CloudThread(new Pi(at, points, hits)));
@@ -51,8 +50,6 @@ public final class Pi implements RemoteRunnable {
     }
 
     public static void main(String[] arguments) throws InterruptedException {
-        try (ServerlessExecutorService workers = new ServerlessExecutorService()) {
-            System.out.println("pi is about " + estimate(8, 200_000));
-        }
+        System.out.println("pi is about " + estimate(8, 200_000));
     }
 }

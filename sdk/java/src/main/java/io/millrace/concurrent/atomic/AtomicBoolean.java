@@ -9,6 +9,11 @@ public final class AtomicBoolean implements SharedObject {
 
     private final Reference self;
 
+    /** A value without a name, initially false. */
+    public AtomicBoolean() {
+        this(Reference.unnamed(), false);
+    }
+
     /** The value with this key, initially false. */
     public AtomicBoolean(String key) {
         this(key, false);

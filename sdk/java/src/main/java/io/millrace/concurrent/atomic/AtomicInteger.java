@@ -14,6 +14,16 @@ public final class AtomicInteger extends Number implements SharedObject {
 
     private final Reference self;
 
+    /** A number without a name, initially 0. */
+    public AtomicInteger() {
+        this(Reference.unnamed(), 0);
+    }
+
+    /** A number without a name, initially this one. */
+    public AtomicInteger(int value) {
+        this(Reference.unnamed(), value);
+    }
+
     /** The number with this key, initially 0. */
     public AtomicInteger(String key) {
         this(key, 0);

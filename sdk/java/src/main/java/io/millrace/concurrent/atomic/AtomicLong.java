@@ -14,6 +14,16 @@ public final class AtomicLong extends Number implements SharedObject {
 
     private final Reference self;
 
+    /** A number without a name, initially 0. */
+    public AtomicLong() {
+        this(Reference.unnamed(), 0);
+    }
+
+    /** A number without a name, initially this one. */
+    public AtomicLong(long value) {
+        this(Reference.unnamed(), value);
+    }
+
     /** The number with this key, initially 0. */
     public AtomicLong(String key) {
         this(key, 0);

@@ -1,0 +1,23 @@
+package io.millrace.concurrent;
+
+import io.millrace.space.Reference;
+
+/** A {@link BlockingQueue} under the name that it has in {@code java.util.concurrent}; without a key, it is this program's alone. */
+public final class LinkedBlockingQueue<E> extends BlockingQueue<E> {
+    private static final long serialVersionUID = 1L;
+
+    /** A queue without a name and without a limit. */
+    public LinkedBlockingQueue() {
+        super(Reference.unnamed());
+    }
+
+    /** A queue without a name, of this capacity. */
+    public LinkedBlockingQueue(int capacity) {
+        super(Reference.unnamed(), capacity);
+    }
+
+    /** The queue with this key, without a limit; integers in it are read as {@link Long}. */
+    public LinkedBlockingQueue(String key) {
+        super(key);
+    }
+}

@@ -1,0 +1,22 @@
+package io.millrace.executor;
+
+import io.millrace.Millrace;
+import java.util.concurrent.ExecutorService;
+
+/**
+ * Makes executors as {@link java.util.concurrent.Executors} does. Each connects to the namespace that MILLRACE_NAMESPACE names, or to a host of
+ * this program's own, and ends the connection with its last task. Shared objects without a connection of their own are those of the newest.
+ */
+public final class Executors {
+    private Executors() {}
+
+    /** An executor with so many workers, 1 to 64. */
+    public static ExecutorService newFixedThreadPool(int threads) {
+        return new ServerlessExecutorService.Builder(Millrace.connect()).owned().workers(threads).start();
+    }
+
+    /** An executor with one worker, which runs tasks one after another. */
+    public static ExecutorService newSingleThreadExecutor() {
+        return newFixedThreadPool(1);
+    }
+}
