@@ -26,7 +26,12 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from datetime import datetime, timezone
+from email.utils import format_datetime
+from functools import cache
 from pathlib import Path
+
+import notices
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ROOT / "target" / "packages"
@@ -36,7 +41,29 @@ MACHINE = platform.machine()
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 KINDS = ["wheel", "tarball", "deb"]
 
-DESCRIPTION = "Logs that run functions: an appended record runs each function bound to its log, exactly once"
+DESCRIPTION = "event-driven serverless runtime: records of append-only logs run functions"
+MAINTAINER = "Millrace developers <packages@millrace.invalid>"
+
+COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: millrace
+Comment: The program contains libraries of others. third-party-notices.txt.gz in
+ this directory lists them with their licences.
+
+Files: *
+Copyright: 2026 The Millrace developers
+License: Apache-2.0
+
+License: Apache-2.0
+ Licensed under the Apache License, Version 2.0 (the "License"); you may not use
+ this file except in compliance with the License. Unless required by applicable
+ law or agreed to in writing, software distributed under the License is
+ distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+ either express or implied. See the License for the specific language governing
+ permissions and limitations under the License.
+ .
+ On Debian systems, the complete text of the Apache License, Version 2.0 is in
+ /usr/share/common-licenses/Apache-2.0.
+"""
 
 
 def fail(what: str) -> None:
@@ -108,6 +135,11 @@ def wheel(built: bool) -> Path:
         info = f"{name}-{number}.dist-info"
         files = {entry: source.read(entry) for entry in source.namelist() if not entry.endswith("/RECORD")}
     files[f"{name}-{number}.data/scripts/millrace"] = binary.read_bytes()
+    for path, data in {**dict(commands(binary)), **dict(documents())}.items():
+        files[f"{name}-{number}.data/data/{path}"] = data
+    for path, data in [("LICENSE", license_text()), ("THIRD-PARTY-NOTICES.txt", third_party())]:
+        files[f"{info}/licenses/{path}"] = data
+        files[f"{info}/METADATA"] = with_header(files[f"{info}/METADATA"], f"License-File: {path}")
     files[f"{info}/WHEEL"] = re.sub(rb"(?m)^Tag: .*$", f"Tag: {tag}".encode(), files[f"{info}/WHEEL"])
     rows = []
     for path, data in files.items():
@@ -123,34 +155,72 @@ def wheel(built: bool) -> Path:
     return into
 
 
-def shared(binary: Path) -> Iterator[tuple[str, bytes]]:
-    """What goes under share/ and include/: manual pages and completions, made by the program, and what programs in C need."""
+@cache
+def third_party() -> bytes:
+    """The licences of the libraries in the program."""
+    return notices.text().encode()
+
+
+def license_text() -> bytes:
+    return (ROOT / "LICENSE").read_bytes()
+
+
+def with_header(metadata: bytes, line: str) -> bytes:
+    """Adds a header to a wheel's metadata, unless it is there."""
+    headers, empty, body = metadata.partition(b"\n\n")
+    if line.encode() in headers.split(b"\n"):
+        return metadata
+    return headers + b"\n" + line.encode() + empty + body
+
+
+def zipped(data: bytes) -> bytes:
+    return gzip.compress(data, 9, mtime=0)
+
+
+def commands(binary: Path) -> Iterator[tuple[str, bytes]]:
+    """Manual pages and completions, made by the program."""
     with tempfile.TemporaryDirectory() as scratch:
         run(binary, "man", scratch)
         for page in sorted(Path(scratch).iterdir()):
-            yield f"share/man/man1/{page.name}.gz", gzip.compress(page.read_bytes(), 9, mtime=0)
+            yield f"share/man/man1/{page.name}.gz", zipped(page.read_bytes())
     for shell, path in [
         ("bash", "share/bash-completion/completions/millrace"),
         ("zsh", "share/zsh/vendor-completions/_millrace"),
         ("fish", "share/fish/vendor_completions.d/millrace.fish"),
     ]:
         yield path, run(binary, "completions", shell).encode()
-    sources = ROOT / "sdk" / "c"
-    yield "include/millrace.h", (sources / "millrace.h").read_bytes()
-    # The client is compiled with the program that uses it.
+
+
+def documents() -> Iterator[tuple[str, bytes]]:
+    """The documentation for users, in the folders of the source tree, so that links between the pages lead on."""
+    into = "share/doc/millrace"
+    for path in [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "ARCHITECTURE.md"]:
+        yield f"{into}/{path.name}", path.read_bytes()
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if "adr" not in path.parts:
+            yield f"{into}/{path.relative_to(ROOT)}", path.read_bytes()
+    yield f"{into}/examples/millrace.service", unit()
+
+
+def sources() -> Iterator[tuple[str, bytes]]:
+    """What programs in C need. The client is compiled with the program that uses it."""
+    folder = ROOT / "sdk" / "c"
+    yield "include/millrace.h", (folder / "millrace.h").read_bytes()
     for pattern in ["*.c", "*.h", "*.inc", "wire/*.c", "wire/*.h", "local/local.h"]:
-        for path in sorted(sources.glob(pattern)):
-            yield f"share/millrace/c/{path.relative_to(sources)}", path.read_bytes()
-    yield "share/doc/millrace/copyright", (ROOT / "LICENSE").read_bytes()
-    yield "share/doc/millrace/changelog.gz", gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), 9, mtime=0)
-    yield "share/doc/millrace/examples/millrace.service", unit()
+        for path in sorted(folder.glob(pattern)):
+            yield f"share/millrace/c/{path.relative_to(folder)}", path.read_bytes()
+
+
+def shared(binary: Path) -> dict[str, bytes]:
+    """What goes under share/ and include/."""
+    return {**dict(commands(binary)), **dict(documents()), **dict(sources())}
 
 
 def unit() -> bytes:
     """The unit of docs/operating/systemd.md, for the program where packages put it."""
     text = (ROOT / "docs" / "operating" / "systemd.md").read_text()
     inside = text.split("```ini\n", 1)[1].split("```", 1)[0]
-    return inside.replace("/usr/local/bin/millrace", "/usr/bin/millrace").encode()
+    return inside.encode()
 
 
 def add(archive: tarfile.TarFile, path: str, data: bytes | None, mode: int, when: int) -> None:
@@ -184,23 +254,38 @@ def tarball() -> Path:
     if "statically linked" not in run("file", binary) and "static-pie linked" not in run("file", binary):
         fail(f"{binary.relative_to(ROOT)} is not static")
     name = f"millrace-{version()}-linux-{MACHINE}"
-    files = {"bin/millrace": binary.read_bytes(), **dict(shared(binary))}
+    files = {"bin/millrace": binary.read_bytes(), **shared(binary)}
     files["README.md"] = (ROOT / "README.md").read_bytes()
-    files["LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    files["LICENSE"] = license_text()
+    files["THIRD-PARTY-NOTICES.txt"] = third_party()
     into = PACKAGES / f"{name}.tar.gz"
-    into.write_bytes(gzip.compress(tree(f"{name}/", files, epoch()), 9, mtime=0))
+    into.write_bytes(zipped(tree(f"{name}/", files, epoch())))
     return into
+
+
+def debian_changelog(when: int) -> str:
+    date = format_datetime(datetime.fromtimestamp(when, timezone.utc))
+    return f"""millrace ({version()}) unstable; urgency=medium
+
+  * Version {version()}; CHANGELOG.md in this directory describes it.
+
+ -- {MAINTAINER}  {date}
+"""
 
 
 def deb() -> Path:
     binary, when = program(static=False), epoch()
-    files = {"usr/bin/millrace": binary.read_bytes(), **{f"usr/{path}": data for path, data in shared(binary)}}
+    files = {"usr/bin/millrace": binary.read_bytes(), **{f"usr/{path}": data for path, data in shared(binary).items()}}
+    about = "usr/share/doc/millrace"
+    files[f"{about}/copyright"] = COPYRIGHT.encode()
+    files[f"{about}/third-party-notices.txt.gz"] = zipped(third_party())
+    files[f"{about}/changelog.gz"] = zipped(debian_changelog(when).encode())
     libc = ".".join(map(str, libc_needed(binary)))
     size = sum(len(data) for data in files.values()) // 1024
     control = f"""Package: millrace
 Version: {version()}
 Architecture: {DEBIAN.get(MACHINE, MACHINE)}
-Maintainer: The Millrace project <packages@millrace.invalid>
+Maintainer: {MAINTAINER}
 Installed-Size: {size}
 Depends: libc6 (>= {libc}), libgcc-s1
 Recommends: python3 (>= 3.10), ca-certificates
@@ -209,14 +294,15 @@ Priority: optional
 Description: {DESCRIPTION}
  Millrace keeps state in append-only logs and runs functions in WebAssembly,
  Python or any program for each record that is appended. This package has the
- program millrace with its manual pages and completions, millrace.h for functions
- in C, and the sources of the client in C.
+ program millrace with its documentation, manual pages and completions, an
+ example of a systemd unit, millrace.h for functions in C, and the sources of
+ the client in C.
 """
     sums = "".join(f"{hashlib.md5(data).hexdigest()}  {path}\n" for path, data in sorted(files.items()))
     parts = {
         "debian-binary": b"2.0\n",
-        "control.tar.gz": gzip.compress(tree("./", {"control": control.encode(), "md5sums": sums.encode()}, when), 9, mtime=0),
-        "data.tar.gz": gzip.compress(tree("./", files, when), 9, mtime=0),
+        "control.tar.gz": zipped(tree("./", {"control": control.encode(), "md5sums": sums.encode()}, when)),
+        "data.tar.gz": zipped(tree("./", files, when)),
     }
     out = bytearray(b"!<arch>\n")
     for name, data in parts.items():

@@ -8,6 +8,17 @@ cd "$(dirname "$0")/.."
 
 refuse() { printf 'try-dist: %s\n' "$*" >&2; exit 1; }
 
+# Fails unless all files of a package are in the directory `share` and the directory of its licences.
+complete() {
+    local share=$1 doc=$1/doc/millrace file
+    shift
+    for file in "$share/man/man1/millrace-log-get.1.gz" "$share/bash-completion/completions/millrace" "$doc/README.md" "$doc/CHANGELOG.md" \
+        "$doc/docs/guide/sensor.md" "$doc/examples/millrace.service" "$@"; do
+        [[ -s $file ]] || refuse "$file is missing"
+    done
+    grep -q '^Delegate=' "$doc/examples/millrace.service" || refuse "the unit delegates no cgroup"
+}
+
 # In the root: installs one package and types the tour.
 inside() {
     local packages=$PWD/target/packages place
@@ -18,6 +29,7 @@ inside() {
             python3 -m venv "$place/venv"
             "$place/venv/bin/pip" install --quiet --disable-pip-version-check --no-index "$packages"/millrace-*.whl
             export PATH=$place/venv/bin:$PATH
+            complete "$place/venv/share" "$(echo "$place"/venv/lib/python3*/site-packages/millrace-*.dist-info)"/licenses/{LICENSE,THIRD-PARTY-NOTICES.txt}
             python3 - <<'PYTHON'
 import millrace, tempfile
 namespace = millrace.create(tempfile.mkdtemp() + "/farm")
@@ -29,9 +41,11 @@ PYTHON
             tar -C "$place" -xzf "$packages"/millrace-*-linux-*.tar.gz
             PATH=$(echo "$place"/millrace-*/bin):$PATH
             export PATH
+            complete "$(echo "$place"/millrace-*/share)" "$(echo "$place"/millrace-*)"/{LICENSE,THIRD-PARTY-NOTICES.txt}
             ;;
         deb)
             apt-get install -y -q --no-install-recommends "$packages"/millrace_*.deb gcc libc6-dev >/dev/null 2>&1
+            complete /usr/share /usr/share/doc/millrace/{copyright,changelog.gz,third-party-notices.txt.gz}
             # The client in C compiles from what the package has.
             printf '#include "millrace_client.h"\nint main(void) { return mrc_remedy("MR2101") == NULL; }\n' >"$place/client.c"
             (cd /usr/share/millrace/c && cc -o "$place/client" "$place/client.c" ./*.c wire/*.c -I .)

@@ -46,7 +46,7 @@ class AsyncRecords(AsyncIterator[StoredRecord]):
         self._records: Optional[Records] = None
         self._batch: deque[StoredRecord] = deque()
         self._closed = False
-        #: The number of the record that comes next, once one was asked for; 0 before.
+        #: The number of the next record; 0 before the first request.
         self.next = 0
         #: The log's incarnation; 0 before the first record.
         self.incarnation = 0
@@ -149,7 +149,7 @@ class AsyncNamespace:
         cause: Optional[str] = None,
         patience: float = 0.0,
     ) -> int:
-        """Appends a record and returns its number, once it is as durable as asked. See `Namespace.append`."""
+        """Appends a record and returns its number, once it has the requested durability. See `Namespace.append`."""
         if self._prompt and durability != "disk" and not patience:
             return self.sync.append(
                 log, data, function=function, durability=durability, key=key, cause=cause

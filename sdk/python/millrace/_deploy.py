@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millrace._namespace import Namespace
     from millrace._worker import Handler
 
-#: What the name of a topic begins with where logs are listed.
+#: The prefix of topics in lists of logs.
 _TOPIC = "topic:"
 
 

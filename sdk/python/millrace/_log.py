@@ -44,7 +44,7 @@ class Entry(Generic[T]):
 
 
 class Source(Protocol):
-    """What a series reads from: a namespace has the logs, and a host of a cluster the topics."""
+    """The source of a series: a namespace for logs, a host of a cluster for topics."""
 
     @property
     def address(self) -> str: ...

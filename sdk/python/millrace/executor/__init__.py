@@ -451,13 +451,13 @@ class Executor(concurrent.futures.Executor):
             raise
 
     def _body(self, fn: Callable[..., Any]) -> tuple[bytes, bytes]:
-        """A function as it is shipped, and its digest."""
+        """The serialized function, and its digest."""
         initializer, initargs = self._initializer
         pickled = self._pickle(f"the function {getattr(fn, '__qualname__', fn)!r}", (fn, self._client, initializer, initargs))
         return hashlib.sha256(pickled).digest(), _task.body(sys.version_info[:2], pickled)
 
     def _task(self, body: int, args: Any, kwargs: Any) -> tuple[bytes, bytes, _TaskFuture]:
-        """The id of a new task, the task as it is shipped, and the future of its result."""
+        """The id of a new task, the serialized task, and the future of its result."""
         id = self._client + next(self._ids).to_bytes(8, "little")
         task = _task.task(id, body, self._connection.application, self._pickle("the arguments", (args, kwargs)))
         future = _TaskFuture()
@@ -630,7 +630,7 @@ def _make_pool(connection: Connection, settings: dict[str, Any]) -> str:
     return name
 
 
-_WORKER_INIT = '''"""What a task sees of Millrace."""
+_WORKER_INIT = '''"""The functions of Millrace that a task can use."""
 
 import sys
 

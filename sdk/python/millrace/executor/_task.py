@@ -39,12 +39,12 @@ class InitializerFailed(RuntimeError):
 
 
 def body(version: tuple[int, int], pickled: bytes) -> bytes:
-    """A body as it is shipped."""
+    """A serialized body."""
     return bytes(version) + pickled
 
 
 def task(id: bytes, body: int, application: str, arguments: bytes) -> bytes:
-    """A task as it is shipped."""
+    """A serialized task."""
     name = application.encode()
     return id + body.to_bytes(8, "little") + bytes((len(name),)) + name + arguments
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _GIVE_UP, MUST_EXIST, MUST_CREATE, PERSISTENT = 1, 2, 4, 8
 #: Above these flags is how many hosts have a copy.
 COPIES_SHIFT = 8
-#: How long the host has a call wait before it is asked again: so both notice that the other is gone.
+#: How long the host lets a call wait before the client asks again, so that each side notices when the other is gone.
 _SLICE_S = 20.0
 _LEASE_MS = 10_000
 

@@ -1,4 +1,4 @@
-"""What a pool's workers run for objects of shared classes: one method of one object.
+"""Runs one method of one object of a shared class in a worker of a pool.
 
     asked   [key, incarnation, changed, number, reads, pool, body, older, new, application, [method, milliseconds, arguments]]
             changed: which step has changed the fields last; number: this one's; older: the version that the fields are of if the body is

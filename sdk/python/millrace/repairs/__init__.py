@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from millrace._namespace import Namespace
 
-#: How often it is asked how far a repair is, in seconds.
+#: The interval at which a repair's progress is requested, in seconds.
 _LOOK_S = 0.05
 #: In these phases there is something that a host does.
 _MOVING = ("open", "running", "applying", "preparing", "committing")
@@ -47,7 +47,7 @@ class Change:
 
 
 class Diff(Sequence[Change]):
-    """What a repair changes, by log and number."""
+    """The changes of a repair, by log and number."""
 
     def __init__(self, changes: list[Change]) -> None:
         self._changes = changes
@@ -136,7 +136,7 @@ class Repair:
         return self
 
     def diff(self, log: Optional[str] = None) -> Diff:
-        """What it changes, in all logs or in one."""
+        """The changes of this repair, in all logs or in one."""
         changes: list[Change] = []
         after = 0
         while True:
@@ -205,10 +205,10 @@ class Repair:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be repaired. Nothing was asked yet."""
+    """A description of a repair, before it is requested."""
 
     namespace: Namespace
-    #: What a host is asked; None if code is replaced.
+    #: The request to the host; None if code is replaced.
     request: Optional[dict[str, Any]]
     #: The function, its new source, and the event from which on its runs are replayed.
     code: Optional[tuple[str, str, Optional[str]]]

@@ -110,7 +110,7 @@ class Lock:
         self.release()
 
     def _state(self) -> dict[str, Any]:
-        """What this program or task knows of the lock, whichever reference is used."""
+        """The state of the lock in this program or task, shared by all references to it."""
         space = self._lock._space or _spaces.current()
         known: dict[str, dict[str, Any]] = space.__dict__.setdefault("_locks", {})
         return known.setdefault(self._lock.key, {})

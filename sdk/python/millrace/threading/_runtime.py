@@ -89,7 +89,7 @@ def executor() -> Executor:
 
 
 def close() -> None:
-    """Closes the connection that was opened without being asked for; threads that are not daemons end first."""
+    """Closes the connection that was opened automatically; threads that are not daemons end first."""
     global _own
     atexit.unregister(close)
     with _lock:

@@ -67,7 +67,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class TopicStat:
-    """A topic, and what the host that was asked knows of it."""
+    """A topic, as the host that answered knows it."""
 
     name: str
     #: The group of hosts that agrees on its records.
@@ -146,7 +146,7 @@ class TopicRecords(Iterator[StoredRecord]):
                 return
 
     def _persistently(self, count: int, wait: float) -> list[StoredRecord]:
-        """The next records, or none after so many seconds; while the host cannot be reached, or its group has no leader, tries again."""
+        """The next records, or none after this number of seconds; while the host cannot be reached, or its group has no leader, tries again."""
         until = time.monotonic() + _PATIENCE_S
         while True:
             try:
