@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from millrace._open import create, open
     from millrace._records import StoredRecord
     from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, Why
-    from millrace.executor import CloudThread, Connection, Executor, connect, parallel_for, register_module
+    from millrace.executor import CloudThread, Connection, Executor, connect, idempotency_key, parallel_for, register_module
     from millrace.objects._classes import method, readonly, shared
     from millrace.topics import Topic, TopicStat
 
@@ -93,6 +93,7 @@ __all__ = [
     "connect",
     "create",
     "function",
+    "idempotency_key",
     "method",
     "objects",
     "open",
@@ -125,6 +126,7 @@ _LATER = {
     "aopen": "_async",
     "connect": "executor",
     "create": "_open",
+    "idempotency_key": "executor",
     "method": "objects._classes",
     "open": "_open",
     "parallel_for": "executor",

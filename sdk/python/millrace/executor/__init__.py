@@ -13,6 +13,7 @@ import atexit
 import concurrent.futures
 import contextlib
 import hashlib
+import inspect
 import itertools
 import json
 import logging
@@ -36,13 +37,24 @@ from millrace._namespace import LocalNamespace, RemoteNamespace
 from millrace._records import _native
 from millrace._worker import Error, error_of
 from millrace.executor import _task, _threads
+from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread, parallel_for
 from millrace.objects import _classes, _raised, _spaces, _values
 from millrace.objects._raised import RemoteTraceback, TaskError
 
 R = TypeVar("R")
 
-__all__ = ["CloudThread", "Connection", "Executor", "RemoteTraceback", "TaskError", "connect", "parallel_for", "register_module"]
+__all__ = [
+    "CloudThread",
+    "Connection",
+    "Executor",
+    "RemoteTraceback",
+    "TaskError",
+    "connect",
+    "idempotency_key",
+    "parallel_for",
+    "register_module",
+]
 
 #: Tasks of one request, and about how many bytes they have together.
 _BATCH_MAX = 1024
@@ -177,6 +189,7 @@ class Connection:
             self.directory = self.address[5:-7]
         self._ca = None if ca is None else os.fspath(ca)
         self.remote = RemoteNamespace(self.address, self._ca, others)
+        self.lease = lease
         self.space = _spaces.ClientSpace(self.remote, app, lease)
         self.space.connection = self
         self._before = _spaces._default
@@ -312,16 +325,17 @@ def _check(tasks: list[bytes], bodies: bool) -> None:
 class _Bounded:
     """Where a task is pickled to: refuses what is too long before all of it is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int, code: str) -> None:
         self.parts: list[bytes] = []
         self._bytes = 0
+        self._limit, self._code = limit, code
 
     def write(self, part: Any) -> int:
         # Long arrays come as buffers, which have no length of their own.
         part_bytes = memoryview(part).nbytes
         self._bytes += part_bytes
-        if self._bytes > _TASK_BYTES_MAX:
-            raise _native.error("MR7115", f"a task of more than {_TASK_BYTES_MAX} bytes, with its function or its arguments")
+        if self._bytes > self._limit:
+            raise _native.error(self._code, f"a task of more than {self._limit} bytes, with its function or its arguments")
         self.parts.append(bytes(part))
         return part_bytes
 
@@ -332,7 +346,17 @@ class Executor(concurrent.futures.Executor):
     `place` is as in `connect`. `workers` is how many run at once, `memory` how many bytes each may have, `timeout` how many seconds a
     task may take, and `retries` how often one whose worker was lost is tried again. An exception is a result, and not tried again.
     `network` lets tasks use the host's network. `pool` names an existing pool of the host; then none of these settings may be given.
+
+    With `backend="lambda"`, calls run as invocations of an AWS Lambda `function` with the handler `millrace.lambda_handler.handler`, at
+    `endpoint` or at AWS in `region`. `workers`, `timeout` and `retries` mean the same; `throttle_timeout` is for how many seconds a refused
+    task is tried again, `storage` (s3://BUCKET/PREFIX) takes what exceeds 6 MiB, and `client` is a Lambda client of boto3 in place of the
+    one that is made. `place`, an address (mr://), is where tasks reach shared objects; without it they have none.
     """
+
+    #: The longest pickle of a function or of arguments, and the code of one that is longer.
+    _limit, _limit_code = _TASK_BYTES_MAX, "MR7115"
+    #: Whether tasks reach the shared objects of `_connection`.
+    _shares = True
 
     def __init__(
         self,
@@ -348,7 +372,25 @@ class Executor(concurrent.futures.Executor):
         pool: Optional[str] = None,
         initializer: Optional[Callable[..., object]] = None,
         initargs: tuple[Any, ...] = (),
+        backend: str = "cluster",
+        **other: Any,
     ) -> None:
+        if backend == "lambda" and type(self) is Executor:
+            from millrace.executor._lambda import LambdaExecutor
+
+            # Only what the caller gave: the defaults are others there.
+            given: dict[str, Any] = {"workers": workers, "timeout": timeout, "memory": memory, "retries": retries, "network": network}
+            given |= {"env": env, "python": python, "pool": pool, "initializer": initializer, "initargs": initargs}
+            made: Any = self
+            defaults = inspect.signature(Executor.__init__).parameters
+            other |= {name: value for name, value in given.items() if value != defaults[name].default}
+            made.__class__ = LambdaExecutor
+            made.__init__(place, **other)
+            return
+        if backend != "cluster":
+            raise _native.error("MR7130", f"backend={backend!r}: it is 'cluster' or 'lambda'")
+        if other:
+            raise _native.error("MR7130", f"backend='cluster' has no setting {next(iter(other))!r}")
         self._dumps = _cloudpickle().dumps
         _values.pickle_with(self._dumps)
         self._own = not isinstance(place, Connection)
@@ -415,20 +457,11 @@ class Executor(concurrent.futures.Executor):
         if future is None or future.done():
             return
         try:
-            if kind == _task.RETURNED:
-                result = pickle.loads(payload)
-            else:
-                error = _error_of(kind, payload)
-                if isinstance(error, _task.InitializerFailed):
-                    broken = BrokenExecutor(str(error))
-                    broken.__cause__ = error.__cause__
-                    error = broken
-                future.set_exception(error)
-                return
+            result = _outcome(kind, payload)
         except BaseException as error:
-            future.set_exception(TaskError(type(error).__name__, f"its result cannot be opened here: {error}"))
-            return
-        future.set_result(result)
+            future.set_exception(error)
+        else:
+            future.set_result(result)
 
     def _prepare(self, fn: Callable[..., Any]) -> int:
         """The number of a function's body, which is shipped once."""
@@ -439,7 +472,7 @@ class Executor(concurrent.futures.Executor):
         return number
 
     def _pickle(self, what: str, value: object) -> bytes:
-        into = _Bounded()
+        into = _Bounded(self._limit, self._limit_code)
         try:
             _cloudpickle().Pickler(into).dump(value)
             return b"".join(into.parts)
@@ -476,7 +509,7 @@ class Executor(concurrent.futures.Executor):
     def _revoke(self, number: int) -> bool:
         return number != 0 and self._connection.remote.revoke(self._pool, number)
 
-    def _begin(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> list[_TaskFuture]:
+    def _begin(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> Sequence[Future[Any]]:
         """Submits calls, many to a request."""
         futures: list[_TaskFuture] = []
         batch: list[bytes] = []
@@ -527,9 +560,9 @@ class Executor(concurrent.futures.Executor):
         if chunksize > 1:
             calls = list(zip(*iterables))
             chunks = [calls[at : at + chunksize] for at in range(0, len(calls), chunksize)]
-            futures = self._begin((_threads.chunk, (fn, chunk), {}) for chunk in chunks)
+            futures = list(self._begin((_threads.chunk, (fn, chunk), {}) for chunk in chunks))
         else:
-            futures = self._begin((fn, args, {}) for args in zip(*iterables))
+            futures = list(self._begin((fn, args, {}) for args in zip(*iterables)))
 
         def results() -> Iterator[Any]:
             try:
@@ -587,11 +620,22 @@ class Executor(concurrent.futures.Executor):
 _Executor = Executor
 
 
-def _error_of(kind: int, payload: bytes) -> BaseException:
-    """The exceptions of futures."""
+def _outcome(kind: int, payload: bytes) -> Any:
+    """What a task returned; raises what it raised."""
+    if kind == _task.RETURNED:
+        try:
+            return pickle.loads(payload)
+        except BaseException as error:
+            raise TaskError(type(error).__name__, f"its result cannot be opened here: {error}") from error
     if kind == _task.FAILED:
-        return error_of(payload[:6].decode(), payload[6:].decode(errors="replace"))
-    return _raised.unpack(payload)
+        raise _native.error(payload[:6].decode(), payload[6:].decode(errors="replace"))
+    raised = _raised.unpack(payload)
+    if isinstance(raised, Error) and not raised.remedy:
+        # Workers do not have the texts of the catalogue.
+        raise _native.error(raised.code, raised.detail) from raised.__cause__
+    if isinstance(raised, _task.InitializerFailed):
+        raise BrokenExecutor(str(raised)) from raised.__cause__
+    raise raised
 
 
 def _settings(
@@ -642,10 +686,11 @@ for _name in _worker.OFFERED:
 
 from millrace import objects
 from millrace.objects import *
+from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread
 from millrace.objects._classes import method, readonly, shared
 
-__all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread", "method", "readonly", "shared"]
+__all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread", "idempotency_key", "method", "readonly", "shared"]
 '''
 
 

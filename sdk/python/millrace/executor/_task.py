@@ -11,12 +11,13 @@ import pickle
 import random
 import sys
 
+from millrace import _worker
 from millrace.objects import _raised, _spaces, _steps, _values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Optional
 
 #: The prefix of the pool's name if a record is a method call and not a task.
 _STEPS = "_steps/"
@@ -25,13 +26,11 @@ RETURNED, RAISED, FAILED = 0, 1, 2
 #: Bodies that a worker keeps.
 _BODIES_MAX = 64
 
-_bodies: dict[int, Callable[..., Any]] = {}
+_bodies: dict[object, Callable[..., Any]] = {}
 #: The clients whose initializers have run in this worker.
 _initialized: set[bytes] = set()
-
-
-class PythonSkew(RuntimeError):
-    """The program runs another version of Python than the pool's workers."""
+#: The id of the task that this worker runs.
+_running: Optional[bytes] = None
 
 
 class InitializerFailed(RuntimeError):
@@ -49,17 +48,24 @@ def task(id: bytes, body: int, application: str, arguments: bytes) -> bytes:
     return id + body.to_bytes(8, "little") + bytes((len(name),)) + name + arguments
 
 
-def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
-    """The function of a task. A worker opens each body once."""
-    found = _bodies.get(number)
+def idempotency_key() -> str:
+    """A text that is the same in every attempt of the task that calls this, and different for every other task."""
+    if _running is None:
+        raise RuntimeError("there is no task here; only a task that an executor runs has a key")
+    return _running.hex()
+
+
+def open_body(key: object, read: Callable[[], bytes]) -> Callable[..., Any]:
+    """The function that was shipped under this key. A worker opens each one once."""
+    found = _bodies.get(key)
     if found is None:
-        shipped = context.get(f"_bodies/{pool}", number).data
+        shipped = read()
         ours = sys.version_info[:2]
         theirs = tuple(shipped[:2])
         if theirs != ours:
-            detail = "the program runs Python {}.{}, and the pool's workers {}.{}".format(*theirs, *ours)
-            raise PythonSkew(detail)
-        function, client, initializer, arguments = pickle.loads(shipped[2:])
+            detail = "the program runs Python {}.{}, and the workers {}.{}".format(*theirs, *ours)
+            raise _worker.error_of("MR7137", detail)
+        function, client, initializer, arguments = load(shipped[2:])
         if initializer is not None and client not in _initialized:
             try:
                 initializer(*arguments)
@@ -68,8 +74,45 @@ def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
             _initialized.add(client)
         if len(_bodies) >= _BODIES_MAX:
             _bodies.pop(next(iter(_bodies)))
-        found = _bodies[number] = function
+        found = _bodies[key] = function
     return found
+
+
+def load(pickled: bytes) -> Any:
+    """Opens what the program pickled."""
+    try:
+        return pickle.loads(pickled)
+    except ModuleNotFoundError as error:
+        if hasattr(error, "add_note"):
+            module = (error.name or "it").partition(".")[0]
+            error.add_note(
+                f"The workers do not have {module!r}: install it where they run, or call millrace.register_module({module}) in the program "
+                "so that its functions travel with the task."
+            )
+        raise
+
+
+def begin(id: bytes) -> None:
+    """Prepares the worker for an attempt of a task. A later attempt draws the same random numbers, and so makes the same calls."""
+    global _running
+    _running = id
+    random.seed(id)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(int.from_bytes(id[-4:], "little"))
+    _values.pickle_with(_raised.dumps)
+
+
+def end() -> None:
+    """Ends the attempt."""
+    global _running
+    _running = None
+    _spaces.use(None)
+
+
+def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
+    """The function of a task of a pool."""
+    return open_body(number, lambda: context.get(f"_bodies/{pool}", number).data)
 
 
 def run(record: Any, context: Any) -> None:
@@ -79,24 +122,19 @@ def run(record: Any, context: Any) -> None:
         return
     shipped = record.data
     id, number = shipped[:ID_BYTES], int.from_bytes(shipped[ID_BYTES : ID_BYTES + 8], "little")
-    begin = ID_BYTES + 9 + shipped[ID_BYTES + 8]
-    application = shipped[ID_BYTES + 9 : begin].decode()
+    start = ID_BYTES + 9 + shipped[ID_BYTES + 8]
+    application = shipped[ID_BYTES + 9 : start].decode()
     pool = record.log.partition("/")[2]
-    # An attempt after a lost worker draws the same numbers, and so makes the same calls.
-    random.seed(id)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(int.from_bytes(id[-4:], "little"))
-    _values.pickle_with(_raised.dumps)
+    begin(id)
     _spaces.use(_spaces.TaskSpace(context, application))
     try:
         function = _body(pool, number, context)
-        args, kwargs = pickle.loads(shipped[begin:])
+        args, kwargs = load(shipped[start:])
         result = bytes((RETURNED,)) + id + _raised.dumps(function(*args, **kwargs))
     except MemoryError:
         raise
     except BaseException as error:
         result = bytes((RAISED,)) + id + _raised.pack(error, __file__)
     finally:
-        _spaces.use(None)
+        end()
     context.append(f"_results/{pool}", result)

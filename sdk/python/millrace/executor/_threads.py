@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import os
 
 TYPE_CHECKING = False
@@ -108,18 +109,27 @@ def parallel_for(
         raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")
     if n < 0 or workers < 1 or chunk < 1:
         raise ValueError("n is at least 0, workers and chunk are at least 1")
-    parts: list[Future[int]]
+    parts: set[Future[int]] = set()
+    # Shared objects give out indices, or this program does, chunk by chunk.
+    chunks = iter([range(at, min(at + chunk, n)) for at in range(0, n, chunk)])
     if schedule == "static":
-        parts = [executor.submit(_part, body, range(at, n, workers)) for at in range(min(workers, n))]
-    else:
+        parts = {executor.submit(_part, body, range(at, n, workers)) for at in range(min(workers, n))}
+        chunks = iter([])
+    elif executor._shares:
         index = executor._connection.AtomicLong(f"parallel-for-{os.urandom(8).hex()}")
-        parts = [executor.submit(_share, body, index, n, chunk) for _ in range(min(workers, n))]
+        parts = {executor.submit(_share, body, index, n, chunk) for _ in range(min(workers, n))}
+        chunks = iter([])
+    else:
+        parts = {executor.submit(_part, body, part) for part in itertools.islice(chunks, workers)}
     done = 0
     try:
-        for part in concurrent.futures.as_completed(parts):
-            done += part.result()
-            if progress is not None:
-                progress(done, n)
+        while parts:
+            ended, parts = concurrent.futures.wait(parts, return_when=concurrent.futures.FIRST_COMPLETED)
+            for part in ended:
+                done += part.result()
+                parts |= {executor.submit(_part, body, more) for more in itertools.islice(chunks, 1)}
+                if progress is not None:
+                    progress(done, n)
     finally:
         for part in parts:
             part.cancel()

@@ -196,7 +196,7 @@ class Pool:
         if chunksize < 1:
             raise ValueError(f"Chunksize must be 1+, not {chunksize:n}")
         parts = [everything[at : at + chunksize] for at in range(0, len(everything), chunksize)]
-        return self._executor._begin((_call, (func, part), {}) for part in parts)
+        return list(self._executor._begin((_call, (func, part), {}) for part in parts))
 
     def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: Mapping[str, Any] = {}) -> Any:
         """Calls a function on a worker; returns its result."""

@@ -111,9 +111,12 @@ class TaskSpace(Space):
 class ClientSpace(Space):
     """The objects of a host, over a connection; what this program holds is its own for as long as it lives, and a lease longer."""
 
-    def __init__(self, remote: Any, application: Optional[str], lease: float = _LEASE_MS / 1e3) -> None:
+    def __init__(
+        self, remote: Any, application: Optional[str], lease: float = _LEASE_MS / 1e3, session: Optional[bytes] = None
+    ) -> None:
         self._remote = remote
-        self._session = os.urandom(16)
+        # One that another attempt of a task may take up again acknowledges nothing: it asks for the same answers from the first on.
+        self._session, self._resumed = session or os.urandom(16), session is not None
         self._lease_ms = max(100, int(lease * 1000))
         # Its own objects end with it, unless it says whose they are.
         self.application = f"client-{os.urandom(8).hex()}" if application is None else application
@@ -201,7 +204,7 @@ class ClientSpace(Space):
             number = self._last
             self._open.add(number)
             # Every answer below has come.
-            acked = min(self._open)
+            acked = 0 if self._resumed else min(self._open)
         ask = self._remote.object_call
         try:
             while True:

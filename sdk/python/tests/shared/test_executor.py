@@ -148,8 +148,9 @@ def test_another_version_of_python_is_refused_before_anything_is_opened(
     # A body that no pickle could be: whoever opened it would raise something else.
     monkeypatch.setattr(_task, "body", lambda version, pickled: bytes((3, 1)) + b"no pickle")
     with farm.Executor(workers=1) as old:
-        with pytest.raises(_task.PythonSkew, match="the program runs Python 3.1, and the pool's workers"):
+        with pytest.raises(millrace.FunctionFailed, match="MR7137: the program runs Python 3.1, and the workers") as skew:
             old.submit(abs, 1).result(120)
+        assert "`python`" in skew.value.remedy
 
 
 def test_initializers_run_once_in_each_worker(farm: millrace.Connection) -> None:

@@ -1,7 +1,8 @@
-"""`millrace.threading`, `.queue`, `.managers` and `.multiprocessing`: the names, signatures and behaviour of the standard library."""
+"""`millrace.futures`, `.threading`, `.queue`, `.managers` and `.multiprocessing`: the names, signatures and behaviour of the standard library."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import inspect
 import json
 import multiprocessing
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 import millrace
+import millrace.futures
 import millrace.managers
 import millrace.multiprocessing
 import millrace.queue
@@ -48,6 +50,8 @@ _RLock: Any = threading._RLock
 _Queue = queue.Queue
 _managers: Any = multiprocessing.managers
 CLASSES: list[tuple[Any, Any, str]] = [
+    (millrace.futures.ProcessPoolExecutor, concurrent.futures.ProcessPoolExecutor, "submit shutdown"),
+    (millrace.futures.ThreadPoolExecutor, concurrent.futures.ThreadPoolExecutor, "submit shutdown"),
     (millrace.threading.Thread, threading.Thread, "start run join is_alive getName setName isDaemon setDaemon"),
     (millrace.threading.Timer, threading.Timer, "cancel run"),
     (millrace.threading.Lock, _RLock, "acquire release"),
@@ -112,6 +116,24 @@ def test_every_public_name_is_there(name: str) -> None:
     assert set(theirs.__all__) - left_out <= set(ours.__all__)
     for public in ours.__all__:
         assert getattr(ours, public) is not None
+
+
+def test_futures_have_the_names_of_concurrent_futures(farm: millrace.Connection) -> None:
+    left_out = {"InterpreterPoolExecutor"}
+    assert set(concurrent.futures.__all__) - left_out <= set(millrace.futures.__all__)
+    for kind in (millrace.futures.ProcessPoolExecutor, millrace.futures.ThreadPoolExecutor):
+        with kind(2) as executor:
+            assert isinstance(executor, millrace.futures.Executor) and isinstance(executor, concurrent.futures.Executor)
+            futures = [executor.submit(pow, x, 2) for x in range(5)]
+            assert sorted(future.result() for future in millrace.futures.as_completed(futures, 120)) == [0, 1, 4, 9, 16]
+            assert list(executor.map(pow, range(5), [2] * 5, timeout=120, chunksize=2)) == [0, 1, 4, 9, 16]
+            assert executor.submit(os.getpid).result(120) != os.getpid()
+        with pytest.raises(RuntimeError):
+            executor.submit(abs, 1)
+        with pytest.raises(ValueError):
+            kind(0)
+    with pytest.raises(NotImplementedError, match="max_tasks_per_child"):
+        millrace.futures.ProcessPoolExecutor(1, max_tasks_per_child=1)
 
 
 def test_a_program_is_ported_by_its_imports(tmp_path: Path, binary: Path) -> None:
