@@ -1,4 +1,4 @@
-"""k-means: tasks assign their points to the nearest centre, and add them up in one shared matrix; a barrier separates the rounds.
+"""k-means: processes assign their points to the nearest centre, and add them up in one shared array; a barrier separates the rounds.
 
     python kmeans.py
 
@@ -7,11 +7,10 @@ The oracle: the centres are those that scikit-learn finds with as many rounds fr
 
 from __future__ import annotations
 
+import millrace.multiprocessing as multiprocessing
+
 import numpy as np
 from sklearn.cluster import KMeans
-
-import millrace
-from millrace import objects
 
 POINTS, DIMENSIONS, CENTRES, ROUNDS, WORKERS = 2_000, 4, 5, 10, 4
 
@@ -37,14 +36,15 @@ def moved(centres: np.ndarray, found: np.ndarray) -> np.ndarray:
 
 
 def work(
-    data: np.ndarray, shared: objects.Matrix, rounds: list[objects.Matrix], barrier: objects.Barrier
+    data: np.ndarray, shared: multiprocessing.Array, rounds: list[multiprocessing.Array], barrier: multiprocessing.Barrier
 ) -> None:
     """A worker's part of all rounds."""
     for found in rounds:
-        centres = shared.to_numpy()
-        found.add_all(sums(data, centres))
+        centres = np.reshape(shared[:], (CENTRES, DIMENSIONS))
+        with found.get_lock():
+            found[:] = np.add(found[:], sums(data, centres).ravel())
         if barrier.wait() == 0:
-            shared.set_all(moved(centres, found.to_numpy()))
+            shared[:] = moved(centres, np.reshape(found[:], (CENTRES, DIMENSIONS + 1))).ravel()
         barrier.wait()
 
 
@@ -52,15 +52,16 @@ def main() -> np.ndarray:
     """The centres."""
     data = points()
     first = data[:CENTRES].copy()
-    with millrace.connect() as host, host.Executor(workers=WORKERS) as executor:
-        shared = host.Matrix("centres", CENTRES, DIMENSIONS)
-        shared.set_all(first)
-        rounds = [host.Matrix(f"round-{at}", CENTRES, DIMENSIONS + 1) for at in range(ROUNDS)]
-        barrier = host.Barrier("round", WORKERS)
-        parts = np.array_split(data, WORKERS)
-        for thread in [executor.submit(work, part, shared, rounds, barrier) for part in parts]:
-            thread.result(300)
-        centres = shared.to_numpy()
+    shared = multiprocessing.Array("d", first.ravel())
+    rounds = [multiprocessing.Array("d", CENTRES * (DIMENSIONS + 1)) for _ in range(ROUNDS)]
+    barrier = multiprocessing.Barrier(WORKERS)
+    parts = np.array_split(data, WORKERS)
+    workers = [multiprocessing.Process(target=work, args=(part, shared, rounds, barrier)) for part in parts]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(300)
+    centres = np.reshape(shared[:], (CENTRES, DIMENSIONS))
     expected = KMeans(CENTRES, init=first, n_init=1, max_iter=ROUNDS, tol=0, algorithm="lloyd").fit(data).cluster_centers_
     assert np.abs(centres - expected).max() < 1e-9, np.abs(centres - expected).max()
     return centres

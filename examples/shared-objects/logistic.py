@@ -32,7 +32,7 @@ def slopes(features: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> tup
     return gradient, hessian
 
 
-def fit(pool: multiprocessing.Pool, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def fit(pool: multiprocessing.pool.Pool, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The weights; the intercept is not penalized."""
     penalty = np.full(COLUMNS + 1, PENALTY)
     penalty[-1] = 0

@@ -1,36 +1,39 @@
-"""Monte Carlo π: tasks throw points, and count those within the circle in one shared number.
+"""Monte Carlo π: processes throw points, and count those within the circle in one shared number.
 
-    python pi.py [TASKS] [POINTS]
+    python pi.py [PROCESSES] [POINTS]
 
-The oracle: the shared number is the sum of what the tasks returned, and the estimate is near π.
+The oracle: the shared number is the sum of what the processes counted, and the estimate is near π.
 """
 
 from __future__ import annotations
 
 import math
+import millrace.multiprocessing as multiprocessing
 import random
 import sys
 
-import millrace
 
-
-def throw(points: int, hits: millrace.objects.AtomicLong) -> int:
-    """Throws random points; returns how many of them hit."""
+def throw(points: int, hits: multiprocessing.Value, counted: multiprocessing.Queue) -> None:
+    """Throws random points, and adds how many of them hit."""
     hit = sum(random.random() ** 2 + random.random() ** 2 <= 1 for _ in range(points))
-    hits.add(hit)
-    return hit
+    with hits.get_lock():
+        hits.value += hit
+    counted.put(hit)
 
 
-def main(tasks: int = 16, points: int = 20_000) -> float:
-    """The estimate from all tasks."""
-    with millrace.connect() as host, host.Executor() as executor:
-        hits = host.AtomicLong("hits")
-        returned = sum(executor.map(throw, [points] * tasks, [hits] * tasks))
-        counted = hits.get()
-    assert counted == returned, (counted, returned)
-    estimate = 4 * counted / (tasks * points)
+def main(processes: int = 8, points: int = 40_000) -> float:
+    """The estimate from all processes."""
+    hits, counted = multiprocessing.Value("q", 0), multiprocessing.Queue()
+    throwing = [multiprocessing.Process(target=throw, args=(points, hits, counted)) for _ in range(processes)]
+    for process in throwing:
+        process.start()
+    own = [counted.get() for _ in throwing]
+    for process in throwing:
+        process.join()
+    assert hits.value == sum(own), (hits.value, own)
+    estimate = 4 * hits.value / (processes * points)
     # Five standard deviations.
-    assert abs(estimate - math.pi) < 5 * math.sqrt(math.pi * (4 - math.pi) / (tasks * points)), estimate
+    assert abs(estimate - math.pi) < 5 * math.sqrt(math.pi * (4 - math.pi) / (processes * points)), estimate
     return estimate
 
 

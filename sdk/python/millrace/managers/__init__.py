@@ -11,6 +11,9 @@ Methods of `list` that the host cannot do at one moment raise `NotImplementedErr
 
 from __future__ import annotations
 
+import operator as _operator
+import struct as _struct
+
 from millrace import objects as _objects
 from millrace import queue as _queue
 from millrace import threading as _threads
@@ -140,6 +143,8 @@ class Namespace:
 
 #: Type codes of `ctypes` and `array`, and what their values are in Python.
 _CODES = {**dict.fromkeys("bBhHiIlLqQ", int), **dict.fromkeys("fd", float), "c": bytes, "u": str}
+#: How `struct` writes the numbers of an array, the same on every machine.
+_FORMS = {**{code: code for code in "bBhHiIqQfd"}, "l": "q", "L": "Q"}
 
 
 def _of_code(typecode: Any, value: Any) -> Any:
@@ -152,6 +157,9 @@ def _of_code(typecode: Any, value: Any) -> Any:
         raise NotImplementedError(f"the type code {typecode!r} is not supported; the codes are {''.join(_CODES)}")
     if kind is float and isinstance(value, int):
         return float(value)
+    if kind is int and hasattr(value, "__index__"):
+        # Numbers of NumPy, too.
+        return _operator.index(value)
     if not isinstance(value, kind):
         raise TypeError(f"a value of type code {typecode!r} is {kind.__name__}, not {type(value).__name__}")
     return value
@@ -184,25 +192,67 @@ class Value:
 
 
 class Array:
-    """A `multiprocessing.managers.Array`: a list of numbers whose length does not change."""
+    """A `multiprocessing.managers.Array`: a list of numbers whose length does not change. A slice is read or written in one call."""
 
     def __init__(self, typecode: Any, sequence: Any, lock: bool = True) -> None:
         _runtime.ready()
         self._typecode = typecode
-        self._items = ListProxy(_runtime.new_key("array"))
-        self._items.extend([_of_code(typecode, value) for value in sequence])
+        values = [_of_code(typecode, value) for value in sequence]
+        code = typecode if isinstance(typecode, str) else getattr(typecode, "_type_", "")
+        self._length, self._form = len(values), _FORMS.get(code)
+        self._items: Any
+        if self._form is None:
+            self._items = ListProxy(_runtime.new_key("array"))
+            self._items.extend(values)
+        else:
+            self._items = _objects.Blob(_runtime.new_key("array"), self._pack(values))
+
+    def _pack(self, values: Any) -> bytes:
+        try:
+            return _struct.pack(f"<{len(values)}{self._form}", *values)
+        except _struct.error as error:
+            raise OverflowError(f"a number is out of range for type code {self._typecode!r}: {error}") from None
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._length
 
     def __getitem__(self, key: Any) -> Any:
-        return self._items[key]
+        if self._form is None:
+            return self._items[key]
+        size = _struct.calcsize(f"<{self._form}")
+        if isinstance(key, slice):
+            begin, end, step = key.indices(self._length)
+            if step != 1:
+                return self[:][key]
+            count = max(end - begin, 0)
+        else:
+            begin, count = self._place(key), 1
+        found = list(_struct.unpack(f"<{count}{self._form}", self._items.read(begin * size, count * size) if count else b""))
+        return found if isinstance(key, slice) else found[0]
 
-    def __setitem__(self, key: int, value: Any) -> None:
-        self._items[key] = _of_code(self._typecode, value)
+    def __setitem__(self, key: Any, value: Any) -> None:
+        places = range(self._length)[key] if isinstance(key, slice) else range(self._place(key), self._place(key) + 1)
+        values = [_of_code(self._typecode, one) for one in (value if isinstance(key, slice) else [value])]
+        if len(values) != len(places):
+            raise ValueError("Can only assign sequence of same size")
+        if self._form is not None and places.step == 1:
+            if values:
+                self._items.write(places[0] * _struct.calcsize(f"<{self._form}"), self._pack(values))
+            return
+        for place, one in zip(places, values):
+            if self._form is None:
+                self._items[place] = one
+            else:
+                self[place] = one
+
+    def _place(self, index: int) -> int:
+        place = index + self._length if index < 0 else index
+        if not 0 <= place < self._length:
+            raise IndexError("invalid index")
+        return place
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._items)
+        return iter(self[:])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._typecode!r}, {list(self)!r})"

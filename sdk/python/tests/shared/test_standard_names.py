@@ -474,6 +474,33 @@ def test_a_manager_has_what_that_of_multiprocessing_has(farm: millrace.Connectio
         manager.dict()
 
 
+def test_arrays_of_numbers_are_those_of_multiprocessing(farm: millrace.Connection) -> None:
+    for ours, theirs in (
+        (millrace.multiprocessing.Array("d", 6), multiprocessing.Array("d", 6)),
+        (millrace.multiprocessing.Array("B", range(6)), multiprocessing.Array("B", range(6))),
+        (millrace.multiprocessing.Array("l", [-1] * 6), multiprocessing.Array("l", [-1] * 6)),
+    ):
+        for one in (ours, theirs):
+            one[1:4] = [7, 8, 9]
+            one[-1] = 5
+            one[::3] = (1, 2)
+            with one.get_lock():
+                one[2:2] = []
+            with pytest.raises(ValueError):
+                one[0:2] = [1]
+            with pytest.raises(IndexError):
+                one[6]
+            with pytest.raises(TypeError):
+                one[0] = "x"
+        assert len(ours) == len(theirs) and list(ours) == ours[:] == theirs[:]
+        assert (ours[1:3], ours[::-2], ours[-2], ours[9:]) == (theirs[1:3], theirs[::-2], theirs[-2], theirs[9:])
+    with pytest.raises(OverflowError):
+        millrace.multiprocessing.Array("B", [256])
+    with farm.Executor(workers=1) as executor:
+        assert executor.submit(lambda shared: shared[1:3], millrace.multiprocessing.Array("i", [1, 2, 3])).result(120) == [2, 3]
+    assert millrace.multiprocessing.Array("u", "abc")[:] == ["a", "b", "c"]
+
+
 def test_a_manager_reaches_the_host_that_its_address_names(farm: millrace.Connection) -> None:
     other = millrace.managers.SyncManager(farm.address)
     other.start()
