@@ -50,7 +50,7 @@ fn a_status_other_than_zero_fails_the_run_with_its_last_words() {
         (Code::FunctionFailed, "the process exited with status 3; it printed last:\nsorry")
     );
     let (code, detail) = failure(&mut shell("kill -9 $$", limits()).0, b"");
-    assert!(code == Code::WorkerDied && detail.contains("signal 9"), "{detail}");
+    assert!(code == Code::WorkerDied && detail.contains("signal 9 (SIGKILL)"), "{detail}");
 }
 
 #[test]

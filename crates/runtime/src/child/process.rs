@@ -40,10 +40,15 @@ impl fmt::Display for Ended {
         match self {
             Self::Exited(status) => write!(f, "exited with status {status}"),
             Self::Killed(signal) => match Signal::from_named_raw(*signal) {
-                // Its debug form is `Signal::SEGV`.
                 Some(name) => {
+                    // Its debug form is that of the text `Signal::SEGV`, with two names of its own.
                     let name = format!("{name:?}");
-                    write!(f, "was killed by signal {signal} (SIG{})", name.trim_start_matches("Signal::"))
+                    let name = match name.trim_matches('"').trim_start_matches("Signal::") {
+                        "ABORT" => "ABRT",
+                        "ALARM" => "ALRM",
+                        name => name,
+                    };
+                    write!(f, "was killed by signal {signal} (SIG{name})")
                 }
                 None => write!(f, "was killed by signal {signal}"),
             },

@@ -25,6 +25,8 @@ ID_BYTES = 24
 RETURNED, RAISED, FAILED = 0, 1, 2
 #: Bodies that a worker keeps.
 _BODIES_MAX = 64
+#: A result is one record.
+_RESULT_BYTES_MAX = (16 << 20) - 4096
 
 _bodies: dict[object, Callable[..., Any]] = {}
 #: The clients whose initializers have run in this worker.
@@ -92,6 +94,20 @@ def load(pickled: bytes) -> Any:
         raise
 
 
+def pickle_result(value: object) -> bytes:
+    """The result of a task as it travels."""
+    try:
+        return _raised.dumps(value)
+    except MemoryError:
+        raise
+    except Exception as error:
+        if hasattr(error, "add_note"):
+            error.add_note(
+                f"The task's result, a {type(value).__name__}, cannot be pickled, or something that it refers to; return plain data instead."
+            )
+        raise
+
+
 def begin(id: bytes) -> None:
     """Prepares the worker for an attempt of a task. A later attempt draws the same random numbers, and so makes the same calls."""
     global _running
@@ -130,11 +146,14 @@ def run(record: Any, context: Any) -> None:
     try:
         function = _body(pool, number, context)
         args, kwargs = load(shipped[start:])
-        result = bytes((RETURNED,)) + id + _raised.dumps(function(*args, **kwargs))
+        result = bytes((RETURNED,)) + id + pickle_result(function(*args, **kwargs))
     except MemoryError:
         raise
     except BaseException as error:
         result = bytes((RAISED,)) + id + _raised.pack(error, __file__)
     finally:
         end()
+    if len(result) > _RESULT_BYTES_MAX:
+        detail = f"a {'result' if result[0] == RETURNED else 'raised exception'} of {len(result)} bytes; the limit is {_RESULT_BYTES_MAX}"
+        result = bytes((FAILED,)) + id + b"MR7115" + detail.encode()
     context.append(f"_results/{pool}", result)

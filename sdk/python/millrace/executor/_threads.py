@@ -102,32 +102,66 @@ def parallel_for(
     """Runs `body(i)` for every i below `n`, on this many workers.
 
     With the schedule `dynamic` each takes the next `chunk` indices when it has done its last, with `static` each has an equal part from
-    the beginning. `progress` is called with the number of finished calls and the total whenever a worker ends. An exception of a body
-    ends the loop.
+    the beginning. `progress` is called with the number of finished calls and the total, after every `chunk` calls of a worker. An
+    exception of a body ends the loop.
     """
     if schedule not in ("dynamic", "static"):
         raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")
     if n < 0 or workers < 1 or chunk < 1:
         raise ValueError("n is at least 0, workers and chunk are at least 1")
-    parts: set[Future[int]] = set()
-    # Shared objects give out indices, or this program does, chunk by chunk.
-    chunks = iter([range(at, min(at + chunk, n)) for at in range(0, n, chunk)])
+    if not executor._shares:
+        _from_here(executor, n, body, workers, schedule, chunk, progress)
+        return
+    key = f"parallel-for-{os.urandom(8).hex()}"
+    # Workers report what they have done here, and a part that has ended reports 0.
+    steps: Any = executor._connection.Queue(f"{key}-steps") if progress is not None else None
     if schedule == "static":
-        parts = {executor.submit(_part, body, range(at, n, workers)) for at in range(min(workers, n))}
-        chunks = iter([])
-    elif executor._shares:
-        index = executor._connection.AtomicLong(f"parallel-for-{os.urandom(8).hex()}")
-        parts = {executor.submit(_share, body, index, n, chunk) for _ in range(min(workers, n))}
-        chunks = iter([])
+        parts = {executor.submit(_part, body, range(at, n, workers), chunk, steps) for at in range(min(workers, n))}
     else:
-        parts = {executor.submit(_part, body, part) for part in itertools.islice(chunks, workers)}
+        index = executor._connection.AtomicLong(key)
+        parts = {executor.submit(_share, body, index, n, chunk, steps) for _ in range(min(workers, n))}
+    try:
+        if progress is None:
+            for part in concurrent.futures.as_completed(parts):
+                part.result()
+            return
+        for part in parts:
+            part.add_done_callback(lambda _: steps.put(0))
+        left, done = set(parts), 0
+        while left or done < n:
+            count = steps.get()
+            done += count
+            if count:
+                progress(done, n)
+            for part in [part for part in left if part.done()]:
+                part.result()
+                left.discard(part)
+    finally:
+        for part in parts:
+            part.cancel()
+
+
+def _from_here(
+    executor: Executor,
+    n: int,
+    body: Callable[[int], object],
+    workers: int,
+    schedule: str,
+    chunk: int,
+    progress: Optional[Callable[[int, int], object]],
+) -> None:
+    """The same where tasks have no shared objects: this program gives out the indices."""
+    pieces = (range(at, min(at + chunk, n)) for at in range(0, n, chunk))
+    if schedule == "static":
+        pieces = (range(at, n, workers) for at in range(min(workers, n)))
+    parts = {executor.submit(_part, body, piece) for piece in itertools.islice(pieces, workers)}
     done = 0
     try:
         while parts:
             ended, parts = concurrent.futures.wait(parts, return_when=concurrent.futures.FIRST_COMPLETED)
             for part in ended:
                 done += part.result()
-                parts |= {executor.submit(_part, body, more) for more in itertools.islice(chunks, 1)}
+                parts |= {executor.submit(_part, body, piece) for piece in itertools.islice(pieces, 1)}
                 if progress is not None:
                     progress(done, n)
     finally:
@@ -135,16 +169,19 @@ def parallel_for(
             part.cancel()
 
 
-def _part(body: Callable[[int], object], indices: range) -> int:
-    for index in indices:
-        body(index)
+def _part(body: Callable[[int], object], indices: range, chunk: int = 1, steps: Any = None) -> int:
+    for at in range(0, len(indices), chunk):
+        for index in indices[at : at + chunk]:
+            body(index)
+        if steps is not None:
+            steps.put(len(indices[at : at + chunk]))
     return len(indices)
 
 
-def _share(body: Callable[[int], object], index: Any, n: int, chunk: int) -> int:
-    done = 0
+def _share(body: Callable[[int], object], index: Any, n: int, chunk: int, steps: Any) -> None:
     while (begin := index.get_and_add(chunk)) < n:
-        for at in range(begin, min(begin + chunk, n)):
+        end = min(begin + chunk, n)
+        for at in range(begin, end):
             body(at)
-            done += 1
-    return done
+        if steps is not None:
+            steps.put(end - begin)

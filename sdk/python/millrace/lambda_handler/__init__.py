@@ -98,7 +98,7 @@ def _run(id: bytes, event: dict[str, Any], context: Any) -> tuple[int, bytes]:
         with _limited(event["timeout"], context), _objects(id, event):
             function = _task.open_body(event["body"], lambda: base64.b64decode(event["code"]))
             args, kwargs = _task.load(base64.b64decode(event["task"]))
-            return _task.RETURNED, _raised.dumps(function(*args, **kwargs))
+            return _task.RETURNED, _task.pickle_result(function(*args, **kwargs))
     except _Expired as expired:
         return _task.FAILED, f"MR7134{expired}".encode()
     except BaseException as error:

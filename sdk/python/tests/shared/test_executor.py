@@ -153,6 +153,31 @@ def test_another_version_of_python_is_refused_before_anything_is_opened(
         assert "`python`" in skew.value.remedy
 
 
+def test_results_that_cannot_travel_are_named_and_not_tried_again(farm: millrace.Connection, executor: millrace.Executor) -> None:
+    begun = farm.AtomicInt("begun")
+    with pytest.raises(TypeError) as unpicklable:
+        executor.submit(lambda: begun.add() and threading.Lock()).result(120)
+    if sys.version_info >= (3, 11):
+        assert "The task's result, a lock, cannot be pickled" in unpicklable.value.__notes__[0]
+    with pytest.raises(millrace.Invalid, match="MR7115: a result of 1782"):
+        executor.submit(lambda: begun.add() and bytes(17 << 20)).result(120)
+    assert begun.get() == 2
+
+
+def test_attempts_of_a_task_have_one_key(farm: millrace.Connection, executor: millrace.Executor) -> None:
+    keys = farm.Log("keys")
+
+    def die() -> str:
+        # Calls of shared objects get their first answers again, so that both attempts append under one number.
+        keys.append(millrace.idempotency_key())
+        return millrace.idempotency_key()
+
+    first, second = executor.submit(die).result(120), executor.submit(die).result(120)
+    assert first != second and list(keys[:]) == [first, second]
+    with pytest.raises(RuntimeError):
+        millrace.idempotency_key()
+
+
 def test_initializers_run_once_in_each_worker(farm: millrace.Connection) -> None:
     def prepare(value: int) -> None:
         os.environ["PREPARED"] = str(value)
@@ -181,11 +206,18 @@ def test_threads_and_loops(farm: millrace.Connection, executor: millrace.Executo
         def body(index: int, squares: Any = squares) -> None:
             squares[index] = index * index
 
+        told.clear()
         millrace.parallel_for(
             executor, 23, body, workers=3, schedule=schedule, progress=lambda done, of: told.append((done, of))
         )
         assert dict(squares.items()) == {x: x * x for x in range(23)}
-    assert told[-1] == (23, 23)
+        assert told == [(done, 23) for done in range(1, 24)]
+        millrace.parallel_for(executor, 23, body, workers=3, schedule=schedule, chunk=10)
+        told.clear()
+        with pytest.raises(ZeroDivisionError):
+            millrace.parallel_for(executor, 9, lambda x: 1 // (x - 4), workers=2, schedule=schedule, progress=lambda *at: told.append(at))
+        assert (9, 9) not in told
+    millrace.parallel_for(executor, 0, abs, progress=lambda *at: told.append(at))
 
 
 def test_no_task_is_taken_after_the_end(farm: millrace.Connection) -> None:
