@@ -270,7 +270,10 @@ fn executors() {
     let printed = type_in("executor.md");
     let expected = [
         "332833500",
+        "> import millrace.futures as futures",
         "as it was raised there: division by zero",
+        "8 of 8",
+        "49 10000",
         "awaited: [1, 2, 4, 8, 16]",
         "hits: 5",
         "1048576",

@@ -115,6 +115,7 @@ def parallel_for(
     key = f"parallel-for-{os.urandom(8).hex()}"
     # Workers report what they have done here, and a part that has ended reports 0.
     steps: Any = executor._connection.Queue(f"{key}-steps") if progress is not None else None
+    parts: set[Future[Any]]
     if schedule == "static":
         parts = {executor.submit(_part, body, range(at, n, workers), chunk, steps) for at in range(min(workers, n))}
     else:

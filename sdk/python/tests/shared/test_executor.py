@@ -164,15 +164,14 @@ def test_results_that_cannot_travel_are_named_and_not_tried_again(farm: millrace
     assert begun.get() == 2
 
 
-def test_attempts_of_a_task_have_one_key(farm: millrace.Connection, executor: millrace.Executor) -> None:
+def test_each_task_has_a_key_of_its_own(farm: millrace.Connection, executor: millrace.Executor) -> None:
     keys = farm.Log("keys")
 
-    def die() -> str:
-        # Calls of shared objects get their first answers again, so that both attempts append under one number.
+    def work() -> str:
         keys.append(millrace.idempotency_key())
         return millrace.idempotency_key()
 
-    first, second = executor.submit(die).result(120), executor.submit(die).result(120)
+    first, second = executor.submit(work).result(120), executor.submit(work).result(120)
     assert first != second and list(keys[:]) == [first, second]
     with pytest.raises(RuntimeError):
         millrace.idempotency_key()
