@@ -3,7 +3,12 @@
 use super::{Site, three};
 use millrace_tests::eventually;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
 
 const TOPIC: &str = "env/raw";
 
@@ -190,4 +195,55 @@ fn a_mirror_says_which_records_its_topic_had_lost_and_stops_at_a_gap() {
     sites[1].topic(&["mirror", "short", "--to", "copy", "--stop"]).ok();
     sites[1].topic(&["mirror", "short", "--to", "later"]).ok();
     eventually("another one goes on", || numbers("later") == [11, 12]);
+}
+
+/// A delivery takes up to 64 records at once.
+#[test]
+fn a_function_with_room_for_few_runs_gets_all_records_that_wait_in_a_topic() {
+    let mut sites = three();
+    sites[0].topic(&["create", "long", "--history", "1000"]).ok();
+    let site = &mut sites[1];
+    site.place.write("pass.sh", "#!/bin/sh\nprintf 'out\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n");
+    let code = "runtime = \"oneshot\"\ncode = \"pass.sh\"\ncommand = [\"./pass.sh\"]\npending_max = 3\n";
+    let application = format!("[logs.out]\nhistory = 1000\n[functions.pass]\n{code}on = [\"topic:long\"]\n");
+    site.place.write("millrace.toml", &application);
+    site.place.run(["up"]).ok();
+    site.die();
+    // Meanwhile records gather in the topic.
+    sites[0].place.run(["log", "create", "in", "--history", "1000"]).ok();
+    sites[0].topic(&["feed", "in", "long"]).ok();
+    let numbers: Vec<u32> = (1..=100).collect();
+    let lines: String = numbers.iter().map(|number| format!("{number}\n")).collect();
+    sites[0].place.feed(["log", "append", "in", "--lines", "--quiet"], lines.as_bytes()).ok();
+    eventually("the topic has them", || listed(&sites[0], "long")["latest"] == 100);
+    sites[1].live(None);
+    let ran = || {
+        let mut records: Vec<u32> = sites[1].place.records("out").iter().map(|text| text.parse().unwrap()).collect();
+        records.sort_unstable();
+        records
+    };
+    eventually("the function has run for each record", || ran().len() >= numbers.len());
+    assert_eq!(ran(), numbers);
+}
+
+#[test]
+fn a_host_that_joins_says_what_it_waits_for() {
+    let site = Site::new(None);
+    let mut first = Site::new(None);
+    first.place.run(["cluster", "init"]).ok();
+    first.place.run(["cluster", "secret", "--out", "cluster.secret"]).ok();
+    site.place.write("cluster.secret", &fs::read_to_string(first.place.path().join("cluster.secret")).unwrap());
+    let at = format!("mr://127.0.0.1:{}/site", first.port);
+    let mut command = site.place.command(["--json", "serve", "--name", "site", "--listen", "127.0.0.1:0"]);
+    command.args(["--join", &at, "--cluster-secret", "cluster.secret"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let said = lines.find(|line| line.starts_with("joining")).expect("it says that it joins");
+    assert!(said.contains(&at), "{said}");
+    let said = lines.find(|line| line.starts_with("not joined yet: MR")).expect("it says why it waits");
+    assert!(said.contains("refused"), "{said}");
+    first.live(None);
+    eventually("it has joined", || first.cluster()["hosts"].as_array().is_some_and(|hosts| hosts.len() == 2));
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

@@ -11,7 +11,7 @@ use millrace_node::{
     secrets::ClusterSecret,
 };
 use millrace_wire::{
-    Code, EventId, Result,
+    Code, Error, EventId, Result,
     protocol::{Document, Failure, Frame, GroupMessage, GroupMessages, JoinCluster, Message},
 };
 use std::{
@@ -241,8 +241,15 @@ fn send(socket: &mut Socket, messages: &[(u32, Vec<u8>)]) -> Result<()> {
     Ok(())
 }
 
-/// Has a host of the cluster take this one in. A host that does not answer is tried again for as long as `patience` lasts.
-pub fn join(at: &str, secret: &ClusterSecret, own: &Member, patience: Duration) -> Result<Joined> {
+/// Asks a host of the cluster to accept this one. A host that does not answer is asked again until `patience` is over; `waits` gets the reason
+/// each time.
+pub fn join(
+    at: &str,
+    secret: &ClusterSecret,
+    own: &Member,
+    patience: Duration,
+    waits: &mut dyn FnMut(&Error),
+) -> Result<Joined> {
     let until = Instant::now() + patience;
     loop {
         let error = match ask(at, secret, own, until) {
@@ -254,7 +261,10 @@ pub fn join(at: &str, secret: &ClusterSecret, own: &Member, patience: Duration) 
                 return Err(Code::ClusterSecretWrong.error(format!("{at}: {}", error.detail())));
             }
             Code::AddressInvalid | Code::NameInvalid | Code::NotInCluster | Code::ClusterExists => return Err(error),
-            _ if Instant::now() < until => thread::sleep(PAUSE_MOST / 4),
+            _ if Instant::now() < until => {
+                waits(&error);
+                thread::sleep(PAUSE_MOST / 4);
+            }
             _ => return Err(Code::JoinFailed.error(format!("{at}: {}: {}", error.code().id(), error.detail()))),
         }
     }

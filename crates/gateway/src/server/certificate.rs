@@ -4,7 +4,7 @@ use millrace_client::secure::tls::provider;
 use millrace_node::secrets::now_s;
 use millrace_wire::{Code, Error, Result};
 use rustls::{
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
     sign::CertifiedKey,
 };
 use std::{
@@ -15,6 +15,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
+use zeroize::Zeroizing;
 
 /// No such file is longer.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -97,7 +98,7 @@ fn load(chain: &Path, key: &Path) -> Result<(CertifiedKey, (i64, i64))> {
         let detail = format!("'{}' is valid from {} to {}", chain.display(), shown(from), shown(until));
         return Err(Code::CertificateExpired.error(detail));
     }
-    let text = zeroize::Zeroizing::new(read(key, |about| {
+    let text = Zeroizing::new(read(key, |about| {
         let own = rustix::process::geteuid().as_raw();
         if about.mode() & KEY_MODE_FORBIDDEN != 0 || !(about.uid() == own || about.uid() == 0) {
             let (mode, user) = (about.mode() & 0o7777, about.uid());
@@ -106,14 +107,19 @@ fn load(chain: &Path, key: &Path) -> Result<(CertifiedKey, (i64, i64))> {
         }
         Ok(())
     })?);
-    let private = PrivateKeyDer::from_pem_slice(&text).map_err(|error| unusable(key, error))?;
-    let certified = CertifiedKey::from_der(certificates, private, &provider()).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => {
+    let mut private = PrivateKeyDer::from_pem_slice(&text).map_err(|error| unusable(key, error))?;
+    let completed = with_public_key(private.secret_der(), first);
+    if let Some(completed) = &completed {
+        private = PrivatePkcs8KeyDer::from(completed.to_vec()).into();
+    }
+    let certified = CertifiedKey::from_der(certificates, private, &provider()).map_err(|error| {
+        // A completed key has the certificate's public key, so it is refused if the two do not belong together.
+        if completed.is_some() || matches!(error, rustls::Error::InconsistentKeys(_)) {
             let detail =
                 format!("the key in '{}' is not that of the certificate in '{}'", key.display(), chain.display());
-            Code::CertificateKeyWrong.error(detail)
+            return Code::CertificateKeyWrong.error(detail);
         }
-        error => unusable(key, error),
+        unusable(key, error)
     })?;
     Ok((certified, (from, until)))
 }
@@ -207,19 +213,78 @@ fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*tag, held, behind))
 }
 
-/// From when to when a certificate is valid, in seconds since 1970 (RFC 5280, section 4.1).
-fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
+/// A value of DER with its tag and length.
+fn encoded(tag: u8, parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(length + 4));
+    bytes.push(tag);
+    match length {
+        0..=0x7f => bytes.push(length as u8),
+        0x80..=0xff => bytes.extend_from_slice(&[0x81, length as u8]),
+        _ => bytes.extend_from_slice(&[&[0x82][..], &(length as u16).to_be_bytes()].concat()), // no key is longer
+    }
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    bytes
+}
+
+/// An elliptic curve key that lacks its public key, completed with that of the certificate, in PKCS #8; `None` for all others. The
+/// public key is optional in RFC 5915, and the cryptographic library requires it.
+fn with_public_key(key: &[u8], certificate: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    const INTEGER: u8 = 0x02;
+    const BITS: u8 = 0x03;
+    const OCTETS: u8 = 0x04;
+    const SEQUENCE: u8 = 0x30;
+    const PUBLIC: u8 = 0xa1;
+    /// The object identifier 1.2.840.10045.2.1.
+    const ELLIPTIC: &[u8] = &[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+    let (_, subject_key, _) = value(after_issuer(certificate)?.nth(2)?)?;
+    let (_, algorithm, point) = value(subject_key)?;
+    if !algorithm.starts_with(ELLIPTIC) || point.first() != Some(&BITS) {
+        return None;
+    }
+    let (_, mut fields, _) = value(key)?;
+    let (_, version, rest) = value(fields)?;
+    if version == [0] {
+        // PKCS #8: the algorithm, then the key of RFC 5915 in a string.
+        let (_, _, rest) = value(rest)?;
+        let (_, wrapped, _) = value(rest)?;
+        (_, fields, _) = value(wrapped)?;
+    }
+    let (_, [1], rest) = value(fields)? else { return None };
+    let (OCTETS, secret, mut rest) = value(rest)? else { return None };
+    while !rest.is_empty() {
+        let (tag, _, next) = value(rest)?;
+        if tag == PUBLIC {
+            return None;
+        }
+        rest = next;
+    }
+    let secret = encoded(OCTETS, &[secret]);
+    let public = encoded(PUBLIC, &[point]);
+    let own = encoded(SEQUENCE, &[&[INTEGER, 1, 1], &secret, &public]);
+    let own = encoded(OCTETS, &[&own]);
+    let algorithm = encoded(SEQUENCE, &[algorithm]);
+    Some(encoded(SEQUENCE, &[&[INTEGER, 1, 0], &algorithm, &own]))
+}
+
+/// The fields of a certificate behind its issuer, each with all that follow: validity, subject, public key (RFC 5280, section 4.1).
+fn after_issuer(certificate: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     const VERSION: u8 = 0xa0;
     let (_, certificate, _) = value(certificate)?;
     let (_, mut fields, _) = value(certificate)?;
     if value(fields)?.0 == VERSION {
         fields = value(fields)?.2;
     }
-    // Number, algorithm and issuer stand before it.
+    // Number, algorithm and issuer stand before them.
     for _ in 0..3 {
         fields = value(fields)?.2;
     }
-    let (_, times, _) = value(fields)?;
+    Some(std::iter::successors(Some(fields), |fields| value(fields).map(|(_, _, next)| next)))
+}
+
+/// From when to when a certificate is valid, in seconds since 1970.
+fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
+    let (_, times, _) = value(after_issuer(certificate)?.next()?)?;
     let (tag, from, times) = value(times)?;
     let (last_tag, until, _) = value(times)?;
     Some((time(tag, from)?, time(last_tag, until)?))
@@ -290,6 +355,41 @@ mod tests {
     fn pem(label: &str, der: &[u8]) -> String {
         use base64::{Engine, prelude::BASE64_STANDARD};
         format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode(der))
+    }
+
+    #[test]
+    fn a_key_without_its_public_key_is_completed_from_the_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let (chain, key) = (dir.path().join("chain.pem"), dir.path().join("key.pem"));
+        let (own, other) = (HostKey::generate().unwrap(), HostKey::generate().unwrap());
+        fs::write(&chain, pem("CERTIFICATE", &own.certificate)).unwrap();
+        // As `openssl ec -no_public` writes it, plain and in PKCS #8.
+        let (_, fields, _) = value(&own.key).unwrap();
+        let (_, _, fields) = value(fields).unwrap();
+        let (_, algorithm, fields) = value(fields).unwrap();
+        let secret = |key: &[u8]| {
+            let at = key.windows(2).position(|bytes| bytes == [0x04, 0x20]).unwrap();
+            key[at..at + 34].to_vec()
+        };
+        let (_, curve) = algorithm.split_at(9);
+        let bare = |secret: &[u8]| encoded(0x30, &[&[2, 1, 1], secret, &encoded(0xa0, &[curve])]).to_vec();
+        let wrapped = |secret: &[u8]| {
+            let own = encoded(0x04, &[&bare(secret)]);
+            encoded(0x30, &[&[2, 1, 0], &encoded(0x30, &[algorithm]), &own]).to_vec()
+        };
+        let (own, other) = (secret(fields), secret(&other.key));
+        let opened = |label, der: &[u8]| {
+            fs::write(&key, pem(label, der)).unwrap();
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+            Certificate::open(&chain, &key).map(drop).map_err(|error| error.code())
+        };
+        assert_eq!(opened("PRIVATE KEY", &wrapped(&own)), Ok(()));
+        assert_eq!(opened("EC PRIVATE KEY", &bare(&own)), Ok(()));
+        assert_eq!(opened("PRIVATE KEY", &wrapped(&other)), Err(Code::CertificateKeyWrong));
+        let whole = wrapped(&own);
+        for cut in 0..whole.len() {
+            assert!(opened("PRIVATE KEY", &whole[..cut]).is_err(), "{cut}");
+        }
     }
 
     #[test]

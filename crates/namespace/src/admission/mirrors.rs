@@ -115,18 +115,24 @@ fn open(tx: &mut Transaction<'_>, log: &LogName, next: u64) -> Result<Option<Log
     Ok(catalog.log(log).filter(|found| is_mirror && found.latest() + 1 == next).cloned())
 }
 
-/// Appends records of the topic, the first of which has the index `next`, and triggers the functions that are bound to the log.
-pub fn copy(namespace: &Namespace, log: &LogName, next: u64, records: &[Vec<u8>]) -> Result<()> {
+/// Appends records of the topic, the first of which has the index `next`, and triggers the functions that are bound to the log. Returns how
+/// many were appended: as many as the functions have room for, but at least one, or none if the mirror has ended or has record `next`.
+pub fn copy(namespace: &Namespace, log: &LogName, next: u64, records: &[Vec<u8>]) -> Result<u64> {
     let committed = namespace.journal().commit(|tx| {
-        let Some(found) = open(tx, log, next)? else { return Ok(()) };
+        let Some(found) = open(tx, log, next)? else { return Ok(0) };
         let publish = Publish::new(namespace, tx);
+        let mut copied = 0;
         for data in records {
             let stage = Stage { cause: EventId::NONE, ordinal: 0, room: Room::Mirror, named: None, ending: None };
-            publish.append(tx, &found, data, stage)?;
+            match publish.append(tx, &found, data, stage) {
+                Err(error) if error.code() == Code::Busy && copied > 0 => break,
+                appended => appended?,
+            };
+            copied += 1;
         }
-        Ok(())
+        Ok(copied)
     });
-    committed.map(drop)
+    Ok(committed?.value)
 }
 
 /// Passes over so many records, which the topic had lost before the mirror had any: their numbers are not given to others.

@@ -147,6 +147,7 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
         return Ok(Progress::Done);
     }
     let places = places(work, &mut cursor)?;
+    let before = cursor.delivered;
     let (mut records, mut bytes) = (Vec::new(), 0);
     for place in places {
         let (_, data) = work.group.store.record(place)?;
@@ -156,9 +157,7 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
         }
         records.push(data);
     }
-    cursor.delivered += records.len() as u64;
-    let note_of = serde_json::to_vec(&cursor).map_err(|error| Code::HostInternal.error(error.to_string()))?;
-    namespace.journal().commit(|tx| {
+    let committed = namespace.journal().commit(|tx| {
         let catalog = tx.catalog().clone();
         let publish = Publish::new(namespace, tx);
         let bound = named(&catalog, publish.bindings(), &work.function)?;
@@ -166,13 +165,22 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
             Some(log) => log.clone(),
             None => tx.create_log(&log, HISTORY)?,
         };
+        let mut cursor = cursor;
         for data in &records {
             let stage =
                 Stage { cause: EventId::NONE, ordinal: 0, room: Room::Outside, named: Some(bound), ending: None };
-            publish.append(tx, &log, data, stage)?;
+            match publish.append(tx, &log, data, stage) {
+                // The function has room for the records before this one, or for none.
+                Err(error) if error.code() == Code::Busy && cursor.delivered > before => break,
+                appended => appended?,
+            };
+            cursor.delivered += 1;
         }
-        note(tx, &cursor_log, CURSOR_HISTORY, &note_of)
+        let note_of = serde_json::to_vec(&cursor).map_err(|error| Code::HostInternal.error(error.to_string()))?;
+        note(tx, &cursor_log, CURSOR_HISTORY, &note_of)?;
+        Ok(cursor)
     })?;
+    let cursor = committed.value;
     Ok(if cursor.delivered < work.latest { Progress::More } else { Progress::Done })
 }
 

@@ -145,15 +145,9 @@ fn copy(shared: &Shared, group: &Group, topic: &str, log: &Log) -> Result<bool> 
         }
         records.push(data);
     }
-    let count = match mirrors::copy(namespace, log.name(), next, &records) {
-        // The functions that are bound to the log may have room for one.
-        Err(error) if error.code() == Code::Busy && records.len() > 1 => {
-            mirrors::copy(namespace, log.name(), next, &records[..1])?;
-            1
-        }
-        copied => copied.map(|()| records.len() as u64)?,
-    };
-    Ok(next + count <= latest)
+    let copied = mirrors::copy(namespace, log.name(), next, &records)?;
+    // With none the mirror has ended.
+    Ok(copied > 0 && next + copied <= latest)
 }
 
 impl Cluster {

@@ -1,12 +1,13 @@
 //! A host's part in its cluster while it serves.
 
-use crate::args::ClusterArgs;
+use crate::{args::ClusterArgs, feed};
 use millrace_gateway::{
     Bound,
     cluster::{Peers, join},
 };
 use millrace_node::{
-    Code, Result, Served,
+    Code, Error, Result, Served,
+    application::units,
     cluster::{Cluster, ClusterOptions, ELECTION, Facts, Member},
     secrets::ClusterSecret,
 };
@@ -92,7 +93,15 @@ fn enter(served: &Served, at: &str, secret: Option<&Path>, own: Member) -> Resul
     let path = secret.ok_or_else(|| missing("--cluster-secret names no file".into()))?;
     let text = fs::read_to_string(path).map_err(|error| missing(format!("'{}': {error}", path.display())))?;
     let secret = ClusterSecret::from_text(&Zeroizing::new(text))?;
-    let joined = join(at, &secret, &own, JOIN_PATIENCE)?;
+    let patience = units::show_duration(JOIN_PATIENCE);
+    feed::stderr(&format!("joining the cluster through {at}; waiting up to {patience} for it to accept this host\n"));
+    let mut reported = None;
+    let mut waits = |error: &Error| {
+        if reported.replace(error.code()) != Some(error.code()) {
+            feed::stderr(&format!("not joined yet: {}: {}; trying again\n", error.code().id(), error.detail()));
+        }
+    };
+    let joined = join(at, &secret, &own, JOIN_PATIENCE, &mut waits)?;
     let namespace = served.namespace();
     secret.keep(namespace.dir())?;
     served.keys().set_cluster(Arc::new(secret));
