@@ -204,7 +204,7 @@ pub(crate) fn check_near(theirs: SocketAddr) -> Result<()> {
     if theirs.ip().to_canonical().is_loopback() {
         return Ok(());
     }
-    Err(Code::HostUnknown.error(format!("nothing is kept here for {theirs}")))
+    Err(Code::HostUnknown.error(format!("no key or capability is stored here for {theirs}")))
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ impl Directory {
             return Err(Code::HostNotInCluster.error(format!("host {stranger:016x}")));
         }
         if hosts.iter().collect::<BTreeSet<_>>().len() < hosts.len() {
-            return Err(Code::ValueInvalid.error("a host votes once in a group"));
+            return Err(Code::ValueInvalid.error("a host is listed twice as a voter of the group"));
         }
         let known = self.groups.get(&name);
         if let Some(known) = known.filter(|known| known.hosts == hosts || (hosts.is_empty() && known.size == size)) {
@@ -237,7 +237,7 @@ fn check_size(size: u64) -> Result<()> {
     if VOTERS.contains(&size) {
         return Ok(());
     }
-    Err(Code::ValueInvalid.error(format!("{size} hosts cannot vote: 1, 3 or 5 can, of which a majority decides")))
+    Err(Code::ValueInvalid.error(format!("{size} hosts cannot vote; a group has 1, 3 or 5 voters")))
 }
 
 /// No group has this name or number.

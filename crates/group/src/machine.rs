@@ -34,7 +34,7 @@ impl Machine for Without {
         if bytes.is_empty() {
             return Ok(());
         }
-        Err(Code::GroupLogDamaged.error("a snapshot has state besides topics, and nothing here keeps any"))
+        Err(Code::GroupLogDamaged.error("a snapshot has state besides topics, which this group does not keep"))
     }
 
     fn restore(&mut self, _: &[u8]) {}

@@ -389,7 +389,7 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
     if of == origin {
         return Ok(());
     }
-    Err(Code::ValueInvalid.error(format!("host {origin:016x} speaks for host {of:016x}")))
+    Err(Code::ValueInvalid.error(format!("host {origin:016x} sent a request in the name of host {of:016x}")))
 }
 
 fn removed(host: u64) -> Error {

@@ -145,7 +145,7 @@ impl Inbox {
             if known.is_none() {
                 let streams = tx.catalog().logs().filter(|log| log.name().starts_with("_inbox/")).count();
                 if streams >= INBOUND_MAX {
-                    return Err(Code::LinksFull.error(format!("{INBOUND_MAX} streams come in already")));
+                    return Err(Code::LinksFull.error(format!("there are {INBOUND_MAX} incoming streams already")));
                 }
                 tx.create_log(&log, HISTORY)?;
             }
@@ -223,7 +223,8 @@ impl Inbox {
         let namespace = &self.links.namespace;
         let committed = namespace.journal().commit(|tx| {
             if deliver.first == 0 || deliver.first > EventId::SEQUENCE_MAX {
-                return Err(Code::SeqnoInvalid.error(format!("{} numbers nothing", deliver.first)));
+                return Err(Code::SeqnoInvalid
+                    .error(format!("the first number of a delivery is {}; numbers start at 1", deliver.first)));
             }
             let log = found(tx.catalog().log(&inbound.log), &inbound.log)?.clone();
             let before = self.mark(&log)?;

@@ -267,7 +267,7 @@ impl Sender {
     /// Opens the stream of a relay within this namespace, unless it was removed or restarted since.
     pub fn open_here(&self, hello: &Hello) -> Result<(Inbound, Accepted<Linked>)> {
         let LinkKey::Relay(id) = self.key else {
-            return Err(Code::RelayInvalid.error(format!("stream '{}' is that of an outbox", self.stream)));
+            return Err(Code::RelayInvalid.error(format!("stream '{}' belongs to an outbox", self.stream)));
         };
         self.links.inbox().link_own(&hello.link(), id, self.generation)
     }
@@ -338,7 +338,9 @@ impl Sender {
             && known != linked.namespace
         {
             let known = state::shown(known);
-            return Err(Code::LinkPeerChanged.error(format!("namespace {other} answers where {known} was")));
+            return Err(
+                Code::LinkPeerChanged.error(format!("namespace {other} answers at the address of namespace {known}"))
+            );
         }
         if linked.number > self.log.latest() {
             return Err(Code::LinkPeerAhead.error(format!(
@@ -484,7 +486,7 @@ impl Sender {
         if delivered.number > self.log.latest() {
             let (number, latest) = (delivered.number, self.log.latest());
             let ahead =
-                Code::LinkPeerAhead.error(format!("number {number} was acknowledged, and {latest} is the newest"));
+                Code::LinkPeerAhead.error(format!("number {number} was acknowledged, but the newest is {latest}"));
             return Err(self.stop(ahead));
         }
         if self.refused.is_none() {

@@ -455,7 +455,7 @@ impl Namespace {
     fn retained(&self, found: &Found) -> Result<Vec<u8>> {
         let Found { dead, letter, hlc, .. } = found;
         let none =
-            |error| Code::LetterWithoutRecord.error(format!("what the dead letter of run {dead} holds: {error}"));
+            |error| Code::LetterWithoutRecord.error(format!("the dead letter of run {dead} cannot be read: {error}"));
         if let Some(record) = letter.record.bytes().map_err(none)? {
             return Ok(record);
         }

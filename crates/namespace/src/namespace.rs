@@ -244,7 +244,9 @@ impl Namespace {
     ) -> Result<Gated<Vec<Receipt>>> {
         if records.is_empty() || records.len() > BATCH_RECORDS_MAX {
             let count = records.len();
-            return Err(Code::ValueInvalid.error(format!("{count} records at once; 1 to {BATCH_RECORDS_MAX} may be")));
+            return Err(
+                Code::ValueInvalid.error(format!("{count} records in one batch; a batch has 1 to {BATCH_RECORDS_MAX}"))
+            );
         }
         let receipts = self.with_patience(options.patience, || self.append_at_once(records, options))?;
         let end = receipts[0].end;

@@ -105,7 +105,7 @@ impl fmt::Display for Reason {
             Self::Notice { notice } => f.write_str(notice),
             Self::NothingBound { log } => write!(f, "no function is bound to log '{log}'"),
             Self::Removing { function } => write!(f, "function '{function}' is being removed"),
-            Self::Removed => write!(f, "the run's function is not defined any more"),
+            Self::Removed => write!(f, "the run's function was removed"),
             Self::DefinitionDamaged { function, error } => {
                 write!(f, "the definition of function '{function}' cannot be read: {error}")
             }

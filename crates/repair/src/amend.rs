@@ -254,7 +254,7 @@ pub fn declare_amendable(namespace: &Namespace, name: &LogName, policy: Option<A
     }
     let log = namespace.log(name)?;
     let notes = notes_of(&log);
-    let ended = |name: &LogName| Code::NotAmendable.error(format!("log '{name}' is not amendable any more"));
+    let ended = |name: &LogName| Code::NotAmendable.error(format!("log '{name}' is no longer amendable"));
     let mut state = State { values: true, ..State::default() };
     if let (None, Some(held)) = (policy, namespace.journal().catalog()?.log(&notes)) {
         state.follow(namespace, held)?;

@@ -209,5 +209,5 @@ fn self_expect(found: Phase, expected: Phase, number: u64) -> Result<()> {
     if found == expected {
         return Ok(());
     }
-    Err(Code::RepairPhase.error(format!("repair {number} is {} by now", found.as_str())))
+    Err(Code::RepairPhase.error(format!("repair {number} has changed meanwhile: it is {}", found.as_str())))
 }

@@ -167,7 +167,7 @@ impl HostCalls for Calls<'_> {
             return self.refuse(whose, Code::BelowHistory.error(format!("log '{name}' no longer has record {seqno}")));
         };
         if at.void {
-            let error = format!("log '{name}' has no record {seqno} any more: a repair removed it");
+            let error = format!("log '{name}' no longer has record {seqno}: a repair removed it");
             return self.refuse(whose, Code::RecordVoid.error(error));
         }
         match self.journal.entry_at(at.position) {

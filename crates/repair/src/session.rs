@@ -46,7 +46,7 @@ pub(crate) fn check_kept(journal: &Journal, repair: &Repair) -> Result<()> {
         return Ok(());
     }
     let number = repair.repair;
-    Err(Code::RepairUnsupported.error(format!("what repair {number} needs of the journal is not kept any more")))
+    Err(Code::RepairUnsupported.error(format!("the journal no longer has the records that repair {number} needs")))
 }
 
 /// A repair while it is replayed and applied.
@@ -154,8 +154,10 @@ impl<'a> Session<'a> {
 
     /// The corrections of a repair that takes another one back: what was there before.
     fn put_back(&mut self, undone: u64) -> Result<()> {
-        let gone =
-            || Code::RepairUnsupported.error(format!("what repair {undone} replaced is not in the journal any more"));
+        let gone = || {
+            Code::RepairUnsupported
+                .error(format!("the journal no longer has the records that repair {undone} replaced"))
+        };
         let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
         // A record that has left its log is not restored; one that has left the journal cannot be.
         let first = self.namespace.journal().first();
@@ -328,7 +330,7 @@ impl<'a> Session<'a> {
             let left = self.placed(&run, Vec::new(), false)?;
             return self.publish(&run, left, Reads::default(), Ended::Cancelled, None);
         }
-        let Some(fired) = run.fired else { return Err(unsupported("its last attempt is not known any more")) };
+        let Some(fired) = run.fired else { return Err(unsupported("its last attempt is no longer known")) };
         if fired.streamed {
             return Err(unsupported("it published as it went"));
         }

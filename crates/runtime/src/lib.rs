@@ -91,7 +91,9 @@ pub trait HostCalls {
     }
     /// Calls a shared object. Only tasks may, and only where there are any.
     fn call(&mut self, _call: &[u8]) -> Asked {
-        Asked::Now(Err(Code::ObjectCallInvalid.error("this function is no task, and calls no shared objects")))
+        Asked::Now(
+            Err(Code::ObjectCallInvalid.error("this function is not a task; only tasks can call shared objects")),
+        )
     }
 }
 

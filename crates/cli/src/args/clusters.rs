@@ -93,17 +93,17 @@ Examples:
     Group(GroupCommand),
     /// List the groups: the leader, the voters, how many entries the slowest host lacks
     #[command(after_help = "\
-A leader knows how many entries the other hosts lack; of groups that another host leads, the list does not show it. A group in which nothing \
-happens rests, and costs almost nothing.
+Only the leader of a group knows how many entries the other hosts lack, so the list shows this for the groups that this host leads. A group \
+without work rests, and costs almost nothing.
 
 Examples:
   millrace cluster groups
   millrace --json cluster groups | jq .leader")]
     Groups,
-    /// Compare the hosts on which a group could be: availability, and the time until a record is acknowledged
+    /// Compare placements of a group: its availability, and the time until a record is acknowledged
     #[command(after_help = "\
-Needs no cluster: computes with the uptimes and round-trip times that you give. Lists all ways to have as many of the hosts vote as --count \
-says, the most available first. The bound is a lower limit of the availability, which counts some failures twice. With round-trip times, \
+Needs no cluster: computes with the uptimes and round-trip times that you give. Lists every choice of --count voters among the hosts, \
+the most available first. The bound is a lower limit of the availability, which counts some failures twice. With round-trip times, \
 the leader is the voter with which a publish is acknowledged soonest.
 
 Examples:
@@ -198,7 +198,7 @@ pub enum TopicDurability {
 }
 
 impl TopicDurability {
-    /// As the protocol has it.
+    /// The name in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             TopicDurability::Quorum => "quorum",
@@ -219,7 +219,7 @@ pub enum PublishDurability {
 }
 
 impl PublishDurability {
-    /// As the protocol has it.
+    /// The name in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             PublishDurability::Quorum => "quorum",
@@ -413,7 +413,7 @@ pub struct PublishArgs {
 pub struct MirrorTopicArgs {
     /// The topic
     pub topic: String,
-    /// The log of the host that is asked; the mirror creates it
+    /// The log that the mirror creates on this host
     #[arg(long, value_name = "LOG")]
     pub to: String,
     /// How many of its newest records the log keeps readable, or `all` [default: as the topic]
@@ -464,7 +464,7 @@ pub struct TailTopicArgs {
 
 #[derive(Debug, Args)]
 pub struct FeedArgs {
-    /// The log, of the namespace of the host that is asked
+    /// A log of this host's namespace
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub log: String,
     /// The topic
@@ -475,7 +475,7 @@ pub struct FeedArgs {
 pub struct SubscribeArgs {
     /// The topic
     pub topic: String,
-    /// The function, of the namespace of the host that is asked
+    /// A function of this host's namespace
     #[arg(add = ArgValueCompleter::new(complete::functions))]
     pub function: String,
 }

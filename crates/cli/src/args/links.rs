@@ -113,8 +113,8 @@ pub struct ResumeArgs {
 pub enum OutboxCommand {
     /// List peers and the messages that wait for each
     #[command(after_help = "\
-An append to mr://HOST:PORT/NAMESPACE/LOG, from a function or from `millrace log append`, is a message: safe here first, \
-then delivered once and in order by the host of this namespace.
+An append to mr://HOST:PORT/NAMESPACE/LOG, from a function or from `millrace log append`, is a message: this namespace \
+stores it first, then its host delivers it once and in order.
 
 Examples:
   millrace outbox ls

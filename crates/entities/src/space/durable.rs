@@ -205,7 +205,7 @@ fn caller(call: Option<(&Call<'_>, Option<&Reply>)>) -> Vec<u8> {
 }
 
 pub(crate) fn damaged() -> Error {
-    Code::FrameMalformed.error("a record of persistent objects is not as its format has it")
+    Code::FrameMalformed.error("a record of persistent objects does not follow its format")
 }
 
 pub(crate) fn session_of(bytes: &[u8]) -> Option<Session> {

@@ -286,7 +286,7 @@ fn ask(at: &str, secret: &ClusterSecret, own: &Member, until: Instant) -> Result
         }
         let document: Document<'_> = frame.message()?;
         serde_json::from_str(document.json)
-            .map_err(|error| Code::DocumentUnknown.error(format!("what joining gave: {error}")))
+            .map_err(|error| Code::DocumentUnknown.error(format!("the cluster's answer to joining: {error}")))
     };
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
     socket.next(left, take)?.ok_or_else(|| Code::RequestTimeout.error("the cluster did not decide in time"))

@@ -90,7 +90,7 @@ impl Wanted {
     fn check(&self) -> Result<()> {
         match self.0.load(Ordering::Relaxed) {
             false => Ok(()),
-            true => Err(Code::HostInternal.error("nobody waits for the document any more")),
+            true => Err(Code::HostInternal.error("the client that requested the document is gone")),
         }
     }
 

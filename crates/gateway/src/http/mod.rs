@@ -146,7 +146,7 @@ where
             },
         }
     }
-    tracing::debug!(target: "connections", protocol = "http", "closed: too little moved in time");
+    tracing::debug!(target: "connections", protocol = "http", "closed: the client transferred too little in time");
     hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
     None
 }

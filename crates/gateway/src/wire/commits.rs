@@ -143,7 +143,7 @@ impl Connection {
         let submitted = access.submit(move |access| {
             let acted = split(&bytes, FRAME_MAX_BYTES).and_then(|frame| match frame {
                 Some((frame, _)) => act(access, &frame),
-                None => Err(Code::HostInternal.error("a whole frame was handed over")),
+                None => Err(Code::HostInternal.error("the frame is incomplete")),
             });
             acted.unwrap_or_else(|error| access.failed(error)).map(move |answer| answer.since(began))
         });

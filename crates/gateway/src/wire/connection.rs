@@ -525,7 +525,7 @@ impl Connection {
             }
             self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
             let waited = self.patience.as_secs();
-            tracing::debug!(target: "connections", protocol = "wire", "closed: too little moved in {waited} s");
+            tracing::debug!(target: "connections", protocol = "wire", "closed: no progress for {waited} s");
             return Poll::Ready(Err(Code::ConnectionIdle.error(format!("too little moved in {waited} s"))));
         }
     }

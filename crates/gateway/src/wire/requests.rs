@@ -184,7 +184,7 @@ impl Connection {
             return self.reply(request, Err(refused()));
         };
         if request == 0 && !matches!(frame.kind, Ping::TYPE | Pong::TYPE) {
-            return self.close(&Code::MessageUnexpected.error("a request has a number of its own, and 0 is none"));
+            return self.close(&Code::MessageUnexpected.error("the number of a request must not be 0"));
         }
         let outcome = match frame.kind {
             Append::TYPE => self.commit(&access, frame, raw, commits::append),

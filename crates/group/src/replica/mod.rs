@@ -135,10 +135,13 @@ impl Recovered {
     fn check(&self) -> Result<()> {
         let (commit, base, last) = (self.index.state().commit, self.index.base(), self.index.last());
         if commit > last {
-            return Err(Code::GroupLogDamaged.error(format!("entry {commit} was committed, and {last} is the last")));
+            return Err(
+                Code::GroupLogDamaged.error(format!("entry {commit} was committed, but the last entry is {last}"))
+            );
         }
         if commit < base || (base > 0 && self.snapshot.is_none()) {
-            return Err(Code::GroupLogDamaged.error(format!("nothing says what the entries up to {base} were")));
+            return Err(Code::GroupLogDamaged
+                .error(format!("entries up to {base} are missing, and there is no snapshot of them")));
         }
         Ok(())
     }

@@ -135,9 +135,8 @@ impl Snapshot {
         // Its own OPEN comes after.
         let found = journal.recovery();
         if journal.epoch() != manifest.epoch + 1 || found.discarded_bytes > 0 || found.tail.get() != self.tail {
-            return Err(
-                Code::BackupDamaged.error(format!("its journal ends at {} and should at {:#x}", found.tail, self.tail))
-            );
+            return Err(Code::BackupDamaged
+                .error(format!("its journal ends at {}, but should end at {:#x}", found.tail, self.tail)));
         }
         finish(staging_dir.dir(), &journal)?;
         drop(journal);

@@ -343,7 +343,7 @@ pub(crate) fn latest_before(journal: &Journal, log: &Log, snapshot: Position) ->
         }
     }
     Err(Code::BelowHistory
-        .error(format!("what was newest in log '{}' at {snapshot} is not known any more", log.name())))
+        .error(format!("the newest record of log '{}' at position {snapshot} is no longer known", log.name())))
 }
 
 /// An entry's id, first position and payload: a carried entry has those of its original in its extension.
@@ -367,7 +367,7 @@ pub(crate) fn damaged(position: u64, what: impl std::fmt::Display) -> Error {
 
 #[cold]
 fn void(log: &Log, seqno: u64) -> Error {
-    Code::RecordVoid.error(format!("log '{}' has no record {seqno} any more: a repair removed it", log.name()))
+    Code::RecordVoid.error(format!("log '{}' no longer has record {seqno}: a repair removed it", log.name()))
 }
 
 fn above_tail(log: &Log, seqno: u64) -> Error {

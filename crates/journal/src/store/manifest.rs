@@ -182,7 +182,7 @@ pub(super) mod namespace_text {
 /// A later version wrote something that this one must not ignore.
 fn too_new(what: &str) -> Error {
     let here = env!("CARGO_PKG_VERSION");
-    Code::FormatVersion.error(format!("the manifest says what Millrace {here} does not know: {what}"))
+    Code::FormatVersion.error(format!("the manifest has an entry that Millrace {here} does not know: {what}"))
 }
 
 impl Manifest {

@@ -145,7 +145,9 @@ impl Outgoing {
             None => State::load(namespace)?,
         };
         if state.peers.len() >= PEERS_MAX {
-            return Err(Code::LinksFull.error(format!("{PEERS_MAX} peers are known, and '{to}' is none of them")));
+            return Err(
+                Code::LinksFull.error(format!("there are {PEERS_MAX} peers already, and '{to}' would be another one"))
+            );
         }
         let address = Address { peer: to.peer.clone(), log: None };
         let course = state.new_course();

@@ -127,8 +127,7 @@ impl Namespace {
         Ok(match entry.replaced() {
             Some(replaced) if replaced.origin != of.cause => None,
             Some(replaced) if replaced.void => {
-                let error =
-                    format!("log '{}' has no record {} any more: a repair took it away", of.log.name(), of.seqno);
+                let error = format!("log '{}' no longer has record {}: a repair removed it", of.log.name(), of.seqno);
                 Some(Err(Code::RecordVoid.error(error)))
             }
             // A rollback has the slot lead to the first version again.

@@ -69,7 +69,9 @@ impl Namespace {
     ) -> Result<Gated<Vec<Receipt>>> {
         if tasks.is_empty() || tasks.len() > BATCH_RECORDS_MAX {
             let count = tasks.len();
-            return Err(Code::TaskInvalid.error(format!("{count} tasks at once; 1 to {BATCH_RECORDS_MAX} may be")));
+            return Err(
+                Code::TaskInvalid.error(format!("{count} tasks in one batch; a batch has 1 to {BATCH_RECORDS_MAX}"))
+            );
         }
         if let Some(short) = tasks.iter().find(|task| !are_bodies && task.len() < ID_BYTES) {
             return Err(

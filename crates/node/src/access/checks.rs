@@ -136,7 +136,7 @@ impl Access {
         };
         let keys = self.served.inner.keys.current()?;
         if chain.parts.iter().any(|part| keys.is_of_cluster(part.authority)) != as_peer {
-            return Err(Code::CapabilityDenied.error("a host of the cluster may do nothing else here"));
+            return Err(Code::CapabilityDenied.error("the secret of a cluster permits only messages between its hosts"));
         }
         check(&self.caller, &*keys, action, Now::at(now_s()), rates)
     }

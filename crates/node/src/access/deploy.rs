@@ -381,7 +381,9 @@ impl Access {
         let announced = slot.staging.as_mut().filter(|staging| staging.principal == *self.caller.principal());
         let Some(staging) = announced else {
             if abandoned {
-                return Err(Code::UploadAbandoned.error("the deployment gave its place to others"));
+                return Err(
+                    Code::UploadAbandoned.error("the deployment was idle and was removed to make room for others")
+                );
             }
             return Err(Code::UploadUnexpected.error("no deployment was announced over this connection"));
         };

@@ -114,7 +114,7 @@ impl Access {
         // The object may go or come meanwhile: what the call itself does is what counts.
         let may_create = asked.must_exist || self.may(Right::Create, Resource::object(&name));
         if asked.call == 0 {
-            return Err(Code::ObjectCallInvalid.error("calls are numbered from 1"));
+            return Err(Code::ObjectCallInvalid.error("the first call of a session has number 1"));
         }
         let called = objects.call(&Call {
             session: self.own_session(asked.session)?,

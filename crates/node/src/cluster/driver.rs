@@ -226,7 +226,7 @@ fn unavailable() -> Error {
 }
 
 fn stopping() -> Error {
-    Code::HostStopping.error("the host takes no further part in its groups")
+    Code::HostStopping.error("the host has left its groups")
 }
 
 impl Running {

@@ -368,7 +368,7 @@ impl Cluster {
             let replica = locked(&group.replica);
             let (voters, wanted) = (replica.replicas().0.len(), replica.voters_wanted());
             if !group.is_placed.load(Ordering::Relaxed) {
-                why.push(format!("this host is not in group {} any more", group.name));
+                why.push(format!("this host is no longer in group {}", group.name));
             } else if replica.leader() == 0 {
                 let (name, needed) = (&group.name, voters / 2 + 1);
                 why.push(format!(

@@ -293,7 +293,7 @@ fn run(inner: &Arc<Inner>, pool: &str, job: &Job, session: Session, worker: &mut
 
 /// The result of a worker: the outcome, the value or the exception, and the changed fields.
 fn finished_of(result: &[u8]) -> Result<Finished> {
-    let wrong = || Code::WorkerProtocol.error("the result of a step is not as the protocol has it");
+    let wrong = || Code::WorkerProtocol.error("the result of a step does not follow the worker protocol");
     let elements = value::elements(result)?;
     let [kind, value, changed] = *elements else { return Err(wrong()) };
     let kind = value::as_int(kind).filter(|kind| (RETURNED..=NOT_BEGUN).contains(kind)).ok_or_else(wrong)?;

@@ -444,7 +444,7 @@ fn leases(objects: &Weak<Inner>) {
 
 /// The refusal of a call where there are no shared objects.
 pub(crate) fn none_here() -> Error {
-    Code::ObjectCallInvalid.error("there are no shared objects here: no host runs the namespace's functions")
+    Code::ObjectCallInvalid.error("no host runs the namespace's functions, and shared objects live in a host")
 }
 
 /// The value or the exception of a call, in the form for all callers.

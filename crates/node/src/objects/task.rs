@@ -105,7 +105,7 @@ const PERSISTENT: i64 = 8;
 const COPIES_SHIFT: u32 = 8;
 
 fn invalid() -> Error {
-    Code::ObjectCallInvalid.error("the call is not as the worker protocol has it")
+    Code::ObjectCallInvalid.error("the call does not follow the worker protocol")
 }
 
 impl<'a> Parsed<'a> {

@@ -78,7 +78,7 @@ impl HostKey {
 
     /// Reads what [`HostKey::to_bytes`] wrote.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let damaged = || Code::TlsKey.error("the file of a host's key does not have the form of one");
+        let damaged = || Code::TlsKey.error("the file does not contain a host's key");
         let mut rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
         let mut part = || {
             let length = u32::from_le_bytes(*rest.split_off(..4)?.first_chunk()?) as usize;

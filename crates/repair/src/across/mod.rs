@@ -258,7 +258,9 @@ impl<'a> Rounds<'a> {
         if mem::replace(&mut self.news, news) != news {
             let (number, phase) = (self.repair.repair, book::repair(self.namespace, self.repair.repair)?.phase);
             if !matches!(phase, Phase::Running | Phase::Applying) {
-                return Err(Code::RepairPhase.error(format!("repair {number} is {} by now", phase.as_str())));
+                return Err(
+                    Code::RepairPhase.error(format!("repair {number} has changed meanwhile: it is {}", phase.as_str()))
+                );
             }
         }
         Ok(())

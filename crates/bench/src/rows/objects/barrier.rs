@@ -23,7 +23,7 @@ const STACK_BYTES: usize = 128 << 10;
 /// What a waiter does: it waits once.
 type Wait = Box<dyn FnMut() -> Result<(), String> + Send>;
 
-/// Waiters on threads of their own, each of which says when it was released.
+/// Waiters, each on its own thread, which report when they were released.
 struct Waiters {
     begin: Arc<Barrier>,
     released: Receiver<Result<Instant, String>>,

@@ -45,7 +45,7 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    /// Starts so many hosts, of which all vote, with namespaces of this durability.
+    /// Starts this number of hosts, all voters, whose namespaces have this durability.
     pub fn start(context: &Context, count: usize, durability: Durability) -> Outcome<Self> {
         let mut cluster = Self { program: program(context)?, dir: context.fresh()?, hosts: Vec::new() };
         for at in 0..count {

@@ -51,7 +51,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Three hosts that all vote, one of which leads.
+    /// Three hosts, all voters, with an elected leader.
     pub fn start(context: &Context) -> Outcome<Self> {
         let mut cluster = Self { program: program(context)?, sites: Vec::new(), dir: context.fresh()? };
         for number in 0..HOSTS {
