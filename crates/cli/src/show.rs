@@ -113,6 +113,11 @@ pub fn brief(bytes: &[u8], chars_max: usize) -> String {
     cut
 }
 
+/// The first line of an error, for lists: a traceback follows it.
+pub fn headline(error: &str, chars_max: usize) -> String {
+    brief(error.lines().next().unwrap_or_default().as_bytes(), chars_max)
+}
+
 /// A record alone on the screen: text as it is with its lines, everything that could disturb a terminal escaped.
 pub fn whole(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {

@@ -94,7 +94,7 @@ fn read(row: &ReadRow<'_>, logs: &mut Logs) -> String {
 }
 
 fn end(end: &End<'_>) -> String {
-    let first = |text: &str| show::brief(text.lines().next().unwrap_or_default().as_bytes(), PAYLOAD_CHARS_MAX);
+    let first = |text: &str| show::headline(text, PAYLOAD_CHARS_MAX);
     match end.outcome {
         Ended::Done if end.output.is_empty() => "done".into(),
         Ended::Done => format!("done, printed {}", first(end.output)),

@@ -107,7 +107,7 @@ fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
             took.unwrap_or_default(),
             error.map_or(String::new(), |dead| {
                 let retried = if run.retried_as.is_some() { "retried; " } else { "" };
-                format!("{retried}{} {}", dead.code, show::brief(dead.detail.as_bytes(), 60))
+                format!("{retried}{} {}", dead.code, show::headline(&dead.detail, 60))
             }),
         ]);
     }

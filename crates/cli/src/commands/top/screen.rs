@@ -154,7 +154,7 @@ fn function_table(rates: &Rates, most: usize) -> Table {
     let mut table =
         Table::new(&["function", "state", "runs/s>", "in/s>", "pending>", "running>", "failing>", "dead>", "error"]);
     for function in rates.functions.iter().take(most) {
-        let error = function.error.as_ref().map(|error| show::brief(error.as_bytes(), ERROR_CHARS_MAX));
+        let error = function.error.as_ref().map(|error| show::headline(error, ERROR_CHARS_MAX));
         table.row(vec![
             function.name.clone(),
             function.state.into(),
@@ -174,7 +174,7 @@ fn link_table(rates: &Rates) -> Table {
     let mut table = Table::new(&["link", "from", "to", "state", "records/s>", "behind>", "bytes>", "dead>", "error"]);
     for link in &rates.links {
         let error = link.code.as_ref().zip(link.error.as_ref()).map(|(code, error)| format!("{code}: {error}"));
-        let error = error.map(|error| show::brief(error.as_bytes(), ERROR_CHARS_MAX));
+        let error = error.map(|error| show::headline(&error, ERROR_CHARS_MAX));
         table.row(vec![
             format!("{} {}", link.kind, link.name),
             link.from.clone(),
