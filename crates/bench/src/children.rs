@@ -213,7 +213,7 @@ fn host(dir: &Path, isolation: Option<Arc<Isolation>>) -> Outcome<()> {
     Ok(host.stop(Duration::from_secs(10))?)
 }
 
-/// Makes a journal of so many bytes, one record to a batch, makes it durable, and waits to be killed with it open.
+/// Creates a durable journal of this size with one record in each batch, and waits with the journal open until it is killed.
 fn fill_until_killed(dir: &Path, bytes: u64) -> Outcome<()> {
     let options = CreateOptions { retain_bytes: 8 << 30, durability: Durability::Disk, ..CreateOptions::default() };
     let journal = Journal::create(dir, &options)?;
@@ -259,7 +259,7 @@ fn answer_echoes() -> Outcome<()> {
     Ok(())
 }
 
-/// Answers every request of so many bytes with so many, over TCP, a thread to a connection, until its input ends.
+/// Answers requests over TCP, given the sizes of requests and answers, with a thread for each connection, until its input ends.
 fn echo_over_tcp(request_bytes: usize, answer_bytes: usize) -> Outcome<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     ready()?;

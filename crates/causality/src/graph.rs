@@ -18,7 +18,7 @@ pub enum NodeKind {
     Log,
     /// A function.
     Function,
-    /// A namespace of which there is no journal.
+    /// A namespace without a journal here.
     Elsewhere,
 }
 
@@ -39,7 +39,7 @@ pub struct Node {
     pub done: u64,
     /// Runs that were given up.
     pub dead: u64,
-    /// Attempts, of which runs that failed at first have several.
+    /// Attempts; a run that failed at first has several.
     pub attempts: u64,
     /// Microseconds from a run's trigger to its first attempt.
     pub waited_us: Histogram<u32>,

@@ -26,7 +26,7 @@ pub enum Cause {
     Unknown(EventId),
 }
 
-/// Two events of which the order is wrong: the first must come before the second and does not.
+/// Two events in the wrong order: the first must come before the second and does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The effect has no later clock than its cause.
@@ -164,7 +164,7 @@ impl History {
         Merge::new(self)
     }
 
-    /// The pairs of events whose order is wrong, at most so many, and how many there are in all. There are none in journals that
+    /// The pairs of events in the wrong order, up to a limit, and their total number. There are none in journals that
     /// Millrace wrote.
     pub fn violations(&self, most: usize) -> (Vec<Violation>, u64) {
         let (mut found, mut all) = (Vec::new(), 0);

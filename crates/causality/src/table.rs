@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const ROWS_MAX: usize = FOREIGN as usize - 1;
 /// In a cause: the rest is the number of a foreign id.
 const FOREIGN: u32 = 1 << 31;
-/// A position is kept of every so many rows, and behind copies; those between are found by reading on.
+/// The position is kept for one row in this number, and behind copies; the others are found by reading on.
 const POSITION_EVERY: u32 = 64;
 
 const CLAIMED: u8 = 1;
@@ -561,7 +561,7 @@ impl Table {
         self.damaged
     }
 
-    /// The namespaces whose ids its events have: its own, and those of which it is a copy.
+    /// The namespaces whose ids its events have: its own, and those that it was copied from.
     pub(crate) fn namespaces(&self) -> Vec<NamespaceId> {
         let firsts = self.spans.iter().map(|span| span.first).chain(self.carried.iter().copied());
         let mut all: Vec<NamespaceId> = firsts.filter_map(EventId::namespace).collect();

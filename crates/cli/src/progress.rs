@@ -26,7 +26,7 @@ pub enum Unit {
 pub struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// A bar of so many; where the total is not known, only what was done is shown.
+    /// A bar with this total; if the total is unknown, the bar shows only the progress.
     pub fn new(verb: &str, total: Option<u64>, unit: Unit, wanted: bool) -> Self {
         if !wanted || !io::stderr().is_terminal() {
             return Self(None);

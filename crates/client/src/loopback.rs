@@ -199,7 +199,7 @@ pub(crate) fn check(ends: impl Fn() -> io::Result<(SocketAddr, SocketAddr)>) -> 
     }
 }
 
-/// Refuses to speak in clear to a host that is not on this machine.
+/// Refuses an unencrypted connection to a host that is not on this machine.
 pub(crate) fn check_near(theirs: SocketAddr) -> Result<()> {
     if theirs.ip().to_canonical().is_loopback() {
         return Ok(());
@@ -246,7 +246,7 @@ mod tests {
         let mut kernel = Loopback::new().unwrap();
         drop(client);
         assert_eq!(kernel.holder(theirs, ours), Holder::Nobody);
-        // It could be anybody's.
+        // It could belong to any user.
         assert_eq!(check(|| Ok((theirs, ours))).unwrap_err().code(), Code::ConnectionLost);
         drop(host);
         // The listener has the address of the first, and is another socket.

@@ -32,7 +32,7 @@ const SPACE_MAX_BYTES: usize = 64 << 20;
 /// What a host has the others do.
 #[derive(Clone, Debug)]
 pub enum Command<'a> {
-    /// A call. The session is opened with a lease of so many milliseconds, if one is given and it is not open.
+    /// A call. If a lease in milliseconds is given, a session that is not open is opened with it.
     Call {
         /// A number that other hosts have not given to anything that is over.
         token: u64,
@@ -241,7 +241,7 @@ impl Replicated {
         self.space.call(call, moment)
     }
 
-    /// The answer of a call of which a command was applied; nothing if it waits or is not known.
+    /// The answer of an applied call; nothing if it waits or is unknown.
     pub fn reply(&self, session: &Session, number: u64) -> Option<Called> {
         self.space.reply(session, number)
     }
@@ -398,7 +398,7 @@ mod tests {
         replica.apply(&Command::Renew(vec![(SESSIONS[0], 1000)]).encode());
         replica.apply(&Command::End(vec![(SESSIONS[0], last)]).encode());
         assert!(replica.space().is_open(&SESSIONS[0]), "it was renewed");
-        // Somebody else waits for the lock, and has it once the session ends.
+        // Another session waits for the lock, and gets it when this session ends.
         let other = command(call(SESSIONS[1], 1, Type::Lock, "acquire", &[0x90], None));
         assert!(matches!(replica.apply(&other).called, Some((_, _, Ok(Called::Waiting(_))))));
         let last = replica.sessions().next().unwrap().1;

@@ -148,7 +148,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether a state is within what one entity may have, beside so many bytes of the others.
+    /// Whether a state is within the limits, given the size of all other entities.
     fn check(self, state: &State, others: usize) -> Result<()> {
         let refused = |what: &str, bytes: usize, most: usize| {
             Err(Code::ObjectTooLarge.error(format!("{what} would take {bytes} bytes; the limit is {most}")))

@@ -204,7 +204,7 @@ impl State {
         self.bytes -= value.map_or(0, |value| value.len() + ELEMENT_BYTES);
     }
 
-    /// The effects that make it from nothing, with at most so many bytes of the blob in one.
+    /// The effects that create it, each with a limited part of the blob.
     pub(crate) fn effects(&self, part: usize) -> impl Iterator<Item = Effect> {
         let fields = self.fields.iter().map(|(field, value)| Effect::Field(*field, Some(value.clone())));
         let map = self.map.iter().map(|(key, (at, value))| Effect::Put(key.0.clone(), Some((*at, value.clone()))));

@@ -130,7 +130,7 @@ fn malformed() -> Error {
     Code::FrameMalformed.error("a value is not whole MessagePack")
 }
 
-/// A length of so many bytes, which is taken from the front.
+/// Takes a length of this number of bytes from the front.
 fn taken(rest: &mut &[u8], bytes: usize) -> Result<usize> {
     let (length, behind) = rest.split_at_checked(bytes).ok_or_else(malformed)?;
     *rest = behind;

@@ -60,13 +60,13 @@ pub(crate) async fn for_http() -> Result<Reservation> {
     Err(Code::HttpMemoryShort.error(format!("connections take {} MiB", SMALL_MAX_BYTES >> 20)))
 }
 
-/// Whether there is no room for so many bytes more.
+/// Whether there is no room for this number of bytes.
 #[cfg(test)]
 pub(crate) fn is_short_of<const BYTES: usize>() -> bool {
     LARGE_BYTES.load(Ordering::Relaxed) + BYTES > LARGE_MAX_BYTES
 }
 
-/// Waits until there is room for so many bytes, for as long as that makes sense; they are not taken yet.
+/// Waits until there is room for this number of bytes, within a limit; it does not take them.
 pub(crate) async fn room_for(bytes: usize) -> Result<()> {
     for _ in 0..TRIES {
         if Reservation::of(bytes).is_ok() {
@@ -85,7 +85,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Room for so many bytes; nothing for small ones.
+    /// Room for this number of bytes; none is counted for small numbers.
     pub fn of(bytes: usize) -> Result<Option<Reservation>> {
         if bytes <= SMALL_BYTES {
             return Ok(None);

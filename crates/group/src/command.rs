@@ -132,7 +132,7 @@ pub enum Action {
     },
     /// Says where a host is.
     Member(Member),
-    /// Has so many hosts vote.
+    /// Sets the number of voters.
     Voters {
         /// 1, 3 or 5.
         count: u64,
@@ -151,7 +151,7 @@ pub enum Action {
         /// Its name.
         name: String,
     },
-    /// Has so many hosts vote in another group.
+    /// Sets the number of voters of another group.
     Resize {
         /// Its name.
         name: String,

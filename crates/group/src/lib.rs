@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  submit, step, tick ──> Replica ──take──> Turn { writes, state: to be written   before_disk, after_disk: to be sent }
-//!                            │                 │ written, flushed by whoever drives it
+//!                            │                 │ written, flushed by its caller
 //!                            v                 v
 //!                          Topics <──apply── committed entries ──> outcomes of what was submitted here, reads that may be answered
 //! ```

@@ -90,7 +90,7 @@ pub fn bound(uptimes: &[f64]) -> f64 {
     1.0 - down.iter().skip(uptimes.len() - uptimes.len() / 2).sum::<f64>()
 }
 
-/// Every way to have so many of these hosts vote, the most available first, and of those the fastest for publishers at a site.
+/// Every choice of this number of voters among these hosts, ordered by availability and then by the latency for publishers at a site.
 pub fn plans(hosts: &[Candidate], size: usize, times: &RoundTrips, publisher: Option<&str>) -> Result<Vec<Plan>> {
     if hosts.len() > HOSTS_MAX || size > hosts.len() || ![1, 3, 5].contains(&size) {
         let detail = format!("{size} of {} hosts; 1, 3 or 5 of at most {HOSTS_MAX} hosts can vote", hosts.len());

@@ -244,7 +244,7 @@ mod bytes {
     }
 }
 
-/// Outcomes, some of which are errors, as encoded in a snapshot.
+/// Outcomes, including errors, as a snapshot encodes them.
 pub mod outcomes {
     use super::{Code, Error, Result};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -157,7 +157,7 @@ pub(crate) const FLAG_LAST: u8 = 1;
 pub(crate) const FLAG_CARRIED: u8 = 2;
 /// The entry has no effect until a GENERATION refers to it: no ring, counter or fold includes it.
 pub(crate) const FLAG_SHADOW: u8 = 4;
-/// Its cause is what its client claims: only a run that a host ran has a cause of which it is known.
+/// Its cause is a claim of its client. The cause of a run's effect is known, because a host executed the run.
 pub(crate) const FLAG_CLAIMED: u8 = 8;
 /// Its payload begins with an extension: a length (2) and a map of that length.
 pub(crate) const FLAG_EXTENDED: u8 = 16;

@@ -45,7 +45,7 @@ pub(crate) trait Keyed {
     fn key(&self) -> &Self::Key;
 }
 
-/// Values in the order of their keys, none of which is there twice.
+/// Values in the order of their keys, which are unique.
 #[derive(Clone)]
 pub(crate) struct Sorted<T>(Vec<Arc<Vec<T>>>);
 

@@ -649,7 +649,7 @@ impl Links {
         self.stop_with(key, error, stop)
     }
 
-    /// Stops a relay, of which these records are lost.
+    /// Stops a relay that lost these records.
     pub(super) fn stop_at_gap(&self, relay: u64, error: Error, gap: (u64, u64)) -> Error {
         let stop = Stop { gap: Some(gap), ..Stop::of(&error) };
         self.stop_with(&LinkKey::Relay(relay), error, stop)

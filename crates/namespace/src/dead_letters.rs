@@ -75,7 +75,7 @@ pub struct Retried {
 pub struct RetriedAll {
     /// Letters whose record is run again.
     pub retried: u64,
-    /// Those of which that was true before.
+    /// Dead letters that were retried before.
     pub before: u64,
     /// Dead letters without their record, which is no longer in its log either.
     pub lost: u64,

@@ -13,7 +13,7 @@ const HISTORY: u64 = 10_000;
 /// Ranges of one note: with the longest names, they fit a record of the smallest segments.
 const RANGES_MAX: usize = 500;
 
-/// Ranges of records that could not be saved, and how many runs of which function.
+/// Ranges of records that could not be saved, and the number of lost runs by function.
 #[derive(Serialize, Deserialize)]
 struct Note {
     lost: Vec<Range>,
@@ -50,7 +50,7 @@ pub fn noted(journal: &Journal, log: &str, seqno: u64) -> Result<Option<u64>> {
     Ok(ranges.iter().filter(|(name, _)| ***name == *log).flat_map(|(_, ranges)| ranges).find(within).map(|(_, to)| *to))
 }
 
-/// How many runs of which function were noted, and which records of which log.
+/// The noted runs by function, and the noted records by log.
 type Notes = (BTreeMap<Name, u64>, BTreeMap<LogName, Vec<(u64, u64)>>);
 
 /// All recorded losses. If such a record is itself lost, everything that it described counts as lost.

@@ -275,7 +275,7 @@ impl Known {
         }
     }
 
-    /// Keeps the newest answers, as many as there may be and as have room in so many bytes.
+    /// Keeps the newest answers, within a limit of their number and of their size.
     fn forget(&mut self, bytes_max: usize) {
         let bytes = |key: &str, answer: &Answer| (answer.seqno, key.len() + answer.bytes());
         let mut newest: Vec<(u64, usize)> = self.answers.iter().map(|(key, answer)| bytes(key, answer)).collect();

@@ -24,7 +24,7 @@ impl Chance {
         self.draw() % bound
     }
 
-    /// True so many times in a thousand.
+    /// True this number of times in a thousand.
     pub fn permille(&mut self, times: u64) -> bool {
         self.below(1000) < times
     }

@@ -13,7 +13,7 @@ pub struct Network {
     underway: BTreeMap<(u64, u64), (Way, Vec<u8>)>,
     sent: u64,
     cut: BTreeSet<Way>,
-    /// Of a thousand messages, so many are lost, and as many arrive twice.
+    /// Lost messages in a thousand; the same number arrives twice.
     pub faults_permille: u64,
     /// The longest way.
     pub delay_max_ms: u64,

@@ -25,7 +25,7 @@ use std::{
 const SLOTS: usize = 8192;
 /// How often each watcher looks. One wake-up a second is all that an idle host pays.
 const EVERY: Duration = Duration::from_secs(2);
-/// A thread that was started and has not come to the table after so many looks never will: five minutes' worth.
+/// A started thread that is not in the table after this number of checks (five minutes) counts as lost.
 const LOOKS_MAX: u16 = 150;
 /// How long a watcher that misses a thread waits for another one that is already reporting it.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);

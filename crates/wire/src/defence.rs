@@ -27,15 +27,15 @@ pub enum Defence {
     Pin = 1 << 6,
     /// A host has the key that its certificate shows.
     Handshake = 1 << 7,
-    /// A client speaks in clear to programs of its own user only.
+    /// A client connects without encryption only to programs of its own user.
     HostUser = 1 << 8,
     /// A host knows its own user only, at a loopback address.
     LoopbackUser = 1 << 9,
     /// A connection at a loopback address that may come from a function has no owner's rights.
     Function = 1 << 10,
-    /// Nothing is spoken in clear beyond this machine.
+    /// Nothing leaves this machine unencrypted.
     Clear = 1 << 11,
-    /// A request over HTTP in clear calls this machine by its name.
+    /// A request over unencrypted HTTP names this machine.
     HostName = 1 << 12,
     /// A request over HTTP comes from no page of another origin.
     Origin = 1 << 13,

@@ -361,7 +361,7 @@ impl LocalNamespace {
         loop {
             let left = timeout.saturating_sub(started.elapsed());
             let seen = seqno.saturating_sub(1);
-            // Whoever closes it meanwhile ends the wait.
+            // Closing it from another thread ends the wait.
             let namespace = self.handle(py)?;
             let latest = py.detach(|| namespace.journal().wait_log(&log, seen, left.min(SLICE))).or_raise(py)?;
             if latest >= seqno || left.is_zero() {

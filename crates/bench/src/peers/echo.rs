@@ -18,7 +18,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Requests and answers of so many bytes.
+    /// Requests and answers of this size.
     pub fn start(request_bytes: usize, answer_bytes: usize) -> Outcome<Self> {
         let mut server = Helper::start("echo-tcp", &[&request_bytes.to_string(), &answer_bytes.to_string()])?;
         let port = server.line()?.parse()?;
@@ -39,7 +39,7 @@ impl Echo {
         Ok(())
     }
 
-    /// Round trips in a second over so many connections, one request outstanding on each, all from one thread.
+    /// Round trips per second over this number of connections, with one outstanding request on each, from one thread.
     pub async fn together(&self, connections: usize, time: Duration) -> Outcome<f64> {
         let start = Instant::now();
         let mut tasks = Vec::new();

@@ -55,7 +55,7 @@ impl Etcd {
         self.put_bytes(PAYLOAD.len(), count, samples)
     }
 
-    /// The same with values of so many bytes.
+    /// The same with values of this size.
     pub fn put_bytes(&self, bytes: usize, count: u64, samples: &mut Samples) -> Outcome<()> {
         let value = STANDARD.encode(vec![7; bytes]);
         let body = format!(r#"{{"key":"{}","value":"{value}"}}"#, STANDARD.encode("bench"));

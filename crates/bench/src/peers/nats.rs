@@ -104,7 +104,7 @@ impl Nats {
         self.make_stream_with(storage, 1)
     }
 
-    /// The same on so many servers, once they have found each other.
+    /// The same on this number of servers, once they have found each other.
     pub fn make_stream_of(&self, storage: &str, replicas: usize) -> Outcome<()> {
         patiently(|| self.make_stream_with(storage, replicas))
     }

@@ -86,7 +86,7 @@ impl Redis {
         Ok(Asker { stream, answer: vec![0; 8192] })
     }
 
-    /// What redis-benchmark, which comes with it, says of so many clients with so many unanswered appends each.
+    /// The result of redis-benchmark, given the number of clients and of unanswered appends of each.
     pub fn benchmark(&self, clients: usize, pipelined: u32, data: &[u8], count: u64) -> Outcome<Benchmark> {
         let data: String = data.iter().map(|_| '7').collect();
         let output = Command::new("redis-benchmark")

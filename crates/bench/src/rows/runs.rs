@@ -111,7 +111,7 @@ fn append(namespace: &Namespace, count: u64) -> Outcome<()> {
     Ok(namespace.append_many(records, options, |_| {})?)
 }
 
-/// When so many runs had ended, and how many had by then.
+/// When at least this number of runs had ended, and how many had ended then.
 fn progress(namespace: &Namespace, runs: u64) -> Outcome<(Instant, u64)> {
     let catalog = namespace.journal().catalog()?;
     let function = catalog.function("f").ok_or("the function is gone")?;

@@ -226,7 +226,7 @@ impl Serving {
             out.line(format!("  {address}"))?;
         }
         if let Some(address) = self.bound().addresses.first() {
-            // Beyond this machine nothing is spoken in clear.
+            // Nothing leaves this machine unencrypted.
             let scheme = if millrace_node::is_local(address.ip()) { "http" } else { "https" };
             out.line(format!("  {scheme}://{address}"))?;
         }

@@ -301,7 +301,7 @@ pub fn local_links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
     namespace.inspect(|namespace| Links::of(namespace).view())?.iter().map(link_doc).collect()
 }
 
-/// The links of a namespace of which this process sees the files as they are, and nothing more.
+/// The links of a namespace, from its files alone.
 pub fn viewed_links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
     Links::of(namespace).view()?.iter().map(link_doc).collect()
 }

@@ -89,7 +89,7 @@ impl Client {
         Err(failure)
     }
 
-    /// Another host is asked from now on, unless somebody has changed that already.
+    /// Selects another host for later requests, unless another thread has selected one already.
     fn turn_to_next(&self, from: usize) {
         let next = (from + 1) % self.inner.places.len();
         if next != from && self.inner.at.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {

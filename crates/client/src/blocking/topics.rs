@@ -83,7 +83,7 @@ impl Client {
         self.ask(&SetVoters { voters, group }, (0, 0, EventId::NONE), Again::May, done)
     }
 
-    /// Makes a group on these hosts, or on so many that are chosen.
+    /// Creates a group on these hosts, or on this number of chosen hosts.
     pub fn create_group(&self, group: &str, hosts: Vec<u64>, voters: u64) -> Result<()> {
         self.ask(&CreateGroup { group, hosts, voters }, (0, 0, EventId::NONE), Again::May, done)
     }

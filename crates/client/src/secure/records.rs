@@ -79,7 +79,7 @@ impl Records {
         &self.out[self.sent..]
     }
 
-    /// Takes note that so many bytes of it were sent.
+    /// Records how many of its bytes were sent.
     pub fn sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent == self.out.len() {

@@ -33,7 +33,7 @@ pub(crate) type Millis = u64;
 /// First pause of a function that could not be started; it doubles up to [`START_PAUSE_MAX_MS`].
 const START_PAUSE_MS: Millis = 1_000;
 const START_PAUSE_MAX_MS: Millis = 30_000;
-/// With so many batches in progress a function begins another only if it has none: each takes a thread, and functions whose
+/// With this number of batches in progress, a function begins another one only if it has none: each takes a thread, and functions whose
 /// runs are stuck must not take the last of them.
 const CROWDED: u32 = 768;
 const _: () = assert!(CROWDED as usize <= super::pool::THREADS_MAX / 4 * 3);

@@ -44,7 +44,7 @@ type Released = (Session, u64, Reply);
 pub(super) struct Records {
     /// The longest one.
     most: usize,
-    /// While they are restored: the effects of entities of which a snapshot has more parts.
+    /// During a restore: the effects of entities that continue in later parts of the snapshot.
     parts: BTreeMap<Box<str>, Vec<Effect>>,
     /// Made, and not taken yet.
     made: Vec<Vec<u8>>,

@@ -39,7 +39,7 @@ use tokio::time::timeout;
 /// Lists stop growing here, so that a document fits into a frame of the wire protocol.
 const TEXT_MAX_BYTES: usize = 6 << 20;
 
-/// A request of at most so many bytes is read at once.
+/// A request up to this size is read at once.
 const READ_AT_ONCE_BYTES: usize = 64 << 10;
 /// How long the status of a namespace waits at the gate, and how long any other document does.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);

@@ -75,7 +75,7 @@ impl Place {
         (1..=latest).map(number).collect()
     }
 
-    /// Waits until a log has so many records.
+    /// Waits until a log has this number of records.
     fn wait_for(&self, log: &str, records: u64) {
         let start = Instant::now();
         while self.namespace.latest(log).unwrap() < records {
@@ -120,7 +120,7 @@ struct WireShared {
     /// Connections are refused, as by a host that is down.
     unplugged: AtomicBool,
     over: AtomicBool,
-    /// Each connection breaks after so many bytes; 0 for never.
+    /// Each connection breaks after this number of bytes; 0 means never.
     break_after: AtomicU64,
     carried: AtomicU64,
     broken: AtomicU64,

@@ -50,7 +50,7 @@ pub(super) const QUEUE: usize = 1024;
 const QUEUE_PATIENCE: Duration = Duration::from_secs(1);
 /// So many connections may be open beyond the bound, while silent ones that make room for them close.
 const ROOM_MAKING: usize = 128;
-/// After so many connections it is looked again how many there is room for.
+/// After this number of connections the limit is computed again.
 const LOOK_EVERY: u64 = 64;
 /// Connections beyond the limit are refused in their protocol: this many at once, each within this time.
 const REFUSING_MAX: usize = 256;

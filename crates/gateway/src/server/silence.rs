@@ -48,7 +48,7 @@ impl Silence {
         }
     }
 
-    /// The same among at most so many: the one that has been silent longest is closed.
+    /// The same with a limit: beyond it, the connection that has been silent longest is closed.
     pub async fn until_among<T>(&self, max: usize, said: impl Future<Output = T>) -> Option<T> {
         if self.silent().ends.len() >= max {
             self.make_room();

@@ -174,7 +174,7 @@ fn challenge() -> Result<[u8; 16]> {
 }
 
 impl Connection {
-    /// Handles one frame, of which `raw` are the bytes.
+    /// Handles one frame; `raw` has its bytes.
     pub fn request(&mut self, frame: &Frame<'_>, raw: &[u8]) {
         let request = frame.heading.request;
         if self.access.is_none() {

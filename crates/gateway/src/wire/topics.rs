@@ -180,7 +180,7 @@ impl Connection {
     }
 }
 
-/// The durability of a record that is on the disk of this host when its publisher is told, and published later.
+/// The durability of a record that is acknowledged once it is on the disk of this host, and published later.
 const LOCAL: &str = "local";
 
 fn publish_later(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {

@@ -105,7 +105,7 @@ impl Waits {
         Ok(())
     }
 
-    /// Lets a tail send so many records more.
+    /// Lets a tail send this number of additional records.
     pub fn credit(&mut self, request: u64, records: u32) {
         if let Some(tail) = self.tails.get_mut(&request) {
             tail.credit = tail.credit.saturating_add(records);

@@ -7,7 +7,7 @@
 
 use super::{MessageType, Replica, Role, Said, StateRole};
 
-/// After so many ticks without work a leader rests.
+/// A leader rests after this number of ticks without work.
 const IDLE_TICKS: u32 = 20;
 /// A follower that receives nothing about its group for more ticks no longer rests. Two beats may be lost.
 const SILENT_TICKS: u32 = 6;

@@ -26,7 +26,7 @@ const TOLD_AGAIN_TICKS: u32 = 40;
 pub struct Limits {
     /// Bytes of the newest entries that stay for followers that are behind.
     pub trail_bytes: u64,
-    /// It is trimmed once it has so many bytes more than twice what would be left of it.
+    /// It is trimmed once it is larger than twice what would remain, plus this number of bytes.
     pub spare_bytes: u64,
     /// The longest entry that can be kept.
     pub entry_max_bytes: usize,
@@ -84,7 +84,7 @@ pub(super) struct Snapshots {
     offer: Option<Offer>,
     /// Units of time since a follower that needs a snapshot has asked for a part of it.
     silent: HashMap<u64, u32>,
-    /// The log is looked at again once it has so many bytes.
+    /// The log is examined again once it has this size.
     look_at_bytes: u64,
     step_due: bool,
     outbox: Vec<Envelope>,

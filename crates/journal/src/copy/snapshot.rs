@@ -29,7 +29,7 @@ const ROUNDS_MAX: usize = 16;
 const PIN_LASTS: Duration = Duration::from_secs(300);
 /// How often it is renewed.
 const PIN_RENEWED: Duration = Duration::from_secs(60);
-/// By so many segments the journal may grow while it is copied, or by as much as is to be retained.
+/// The journal may grow by this number of segments while it is copied, or by the size that is retained.
 const PIN_SEGMENTS: u64 = 16;
 
 /// The pin of a copy in progress, if any.
@@ -91,7 +91,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Makes a namespace of a snapshot in `to`, which must be absent or empty: another one, with an identity of its own.
     /// `read` gives the bytes of a segment from an offset on, nothing at its end. `finish` completes the directory before
-    /// anybody can see the namespace.
+    /// the namespace is visible.
     pub fn restore(
         &self,
         to: &Path,

@@ -42,7 +42,7 @@ const CAUSE_SHIFT: u32 = 30;
 const CAUSE_NONE: u32 = 0;
 /// The cause is the head's.
 const CAUSE_SHARED: u32 = 1;
-/// The cause is an entry of the same epoch, so many before this one.
+/// The cause is an entry of the same epoch, this number of entries before this one.
 const CAUSE_BEFORE: u32 = 2;
 /// The cause is the head's, but for the sequence, which is so much more or less.
 const CAUSE_NEAR: u32 = 3;

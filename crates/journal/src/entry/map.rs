@@ -76,7 +76,7 @@ fn int(value: &[u8]) -> Option<u64> {
     (value.last() != Some(&0)).then_some(u64::from_le_bytes(bytes))
 }
 
-/// Splits a LEB128 integer of at most so many bytes off the front.
+/// Splits a LEB128 integer of limited size off the front.
 pub(crate) fn varint(bytes: &[u8], most: usize) -> Option<(u64, &[u8])> {
     let mut number = 0u64;
     for (at, byte) in bytes.iter().take(most).enumerate() {

@@ -115,7 +115,7 @@ pub(crate) fn mend(region: &Region, offset: u64) -> io::Result<()> {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-    // SAFETY: the page lies within the region's mapping (asserted), of which this is the file.
+    // SAFETY: the page lies within the mapping of the region (asserted), and this is the file of that mapping.
     let mapped = unsafe { libc::mmap(page as *mut _, PAGE_BYTES, access, flags, fd, offset as i64) };
     let result = if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) };
     if result.is_ok() {

@@ -73,7 +73,7 @@ pub enum Fault {
     /// With this error number, and nothing done. A flush that fails leaves its data unwritten, and the next one does not
     /// know of it.
     Error(i32),
-    /// At most so many bytes are written; for a call that writes none, well.
+    /// At most this number of bytes is written; a call that writes nothing succeeds.
     Short(usize),
 }
 

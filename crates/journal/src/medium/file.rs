@@ -483,7 +483,7 @@ pub(super) fn map_file(file: OwnedFd, bytes: u64, identity: u64, is_segment: boo
     Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd, retired }))
 }
 
-/// Maps a file beyond its end: so many addresses, or a part of them.
+/// Maps a file beyond its end: this number of addresses, or a part of them.
 pub(super) fn map_file_within(file: OwnedFd, reserved_bytes: u64, identity: u64) -> io::Result<Arc<Region>> {
     let mut bytes = reserved_bytes;
     loop {
@@ -553,7 +553,7 @@ pub(super) fn retire_region(region: &Region) {
 /// Closes a descriptor that was taken out of its region; -1 is none.
 fn close(fd: i32) {
     if fd >= 0 {
-        // SAFETY: whoever calls this took the descriptor out of the only place that had it.
+        // SAFETY: the caller took the descriptor out of the only place that had it.
         unsafe { libc::close(fd) };
     }
 }

@@ -92,7 +92,7 @@ pub trait Medium: Send + Sync {
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()>;
     /// Maps a file of exactly `bytes`; creates it, or makes it longer with zeros, if `create` says so.
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>>;
-    /// Maps a file that will become longer: so many addresses, or fewer if this process may not have so many. Addresses after the file's
+    /// Maps a file that will grow: this number of addresses, or fewer if this process may not reserve them. Addresses after the file's
     /// end are not accessed before [`Medium::extend`] has given them storage, here or in another process.
     fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>>;
     /// Makes the file behind a region as long as `to`, with real storage from `from` on; what is new there is zero.

@@ -401,7 +401,7 @@ impl SimDisk {
         self.lock().unreadable.add(name, range);
     }
 
-    /// The same, and whoever looks at it through a mapping that exists now gets a fault.
+    /// The same; reading it through an existing mapping causes a fault.
     pub fn set_faulting(&self, name: &str, range: Range<u64>) {
         let mut state = self.lock();
         let inode = state.inode(name).expect("a file of that name");

@@ -269,7 +269,7 @@ impl Inner {
         self.entry_of(position, &header, kind)
     }
 
-    /// The entry of which this is the header, which was checked.
+    /// The entry of a verified header.
     pub(crate) fn entry_of(&self, position: u64, header: &Header, kind: Kind) -> Result<Entry> {
         let mut entry = Entry::of(Position(position), header, kind);
         self.fill(&mut entry, header)?;

@@ -31,7 +31,7 @@ use std::{
 pub(crate) const NAME: &str = "index/arena";
 const MAGIC: u64 = 0x0001_4e45_5241_524d; // "MRAREN" and a version
 const HEADER_BYTES: u64 = 4096;
-/// Addresses that are reserved; fewer if the process may not have so many.
+/// Reserved addresses; fewer if the process may not reserve this number.
 const RESERVED_BYTES: u64 = 256 << 30;
 /// The file grows by a quarter, within these bounds.
 const STEP_MIN_BYTES: u64 = 64 << 10;

@@ -64,7 +64,7 @@ const LAST_CLOSED: usize = 17;
 /// The subject of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A log that keeps so many records.
+    /// A log that keeps this number of records.
     Log { history: u64 },
     /// A function.
     Function,

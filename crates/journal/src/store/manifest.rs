@@ -71,7 +71,7 @@ pub struct Manifest {
     pub requires: Vec<String>,
 }
 
-/// A namespace of which this one is a restored copy.
+/// The namespace that this one was restored from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ancestor {

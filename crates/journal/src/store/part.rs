@@ -107,7 +107,7 @@ impl Parts {
         Ok(())
     }
 
-    /// The newest CATALOG of which all parts were found, as one part with a head.
+    /// The newest complete CATALOG, as one part with a head.
     pub fn newest(mut self) -> Option<(Part, Head)> {
         while let Some((_, parts)) = self.0.pop_last() {
             // Each contains the number of parts after it.

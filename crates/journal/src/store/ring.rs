@@ -204,7 +204,7 @@ impl<'a> Ring<'a> {
         Ok(at)
     }
 
-    /// Bytes of so many items, as powers of two.
+    /// The size of this number of items, rounded up to a power of two.
     fn bytes_log2(&self, items_log2: u32) -> u32 {
         items_log2 + self.item_log2 + 3
     }

@@ -202,7 +202,7 @@ impl Segments {
         Ok(unsafe { base.add(self.offset(position) as usize) })
     }
 
-    /// Has the processor fetch the start of an entry of about so many bytes, which is about to be read, where its segment is mapped:
+    /// Prefetches the start of an entry of about this size, which is about to be read, if its segment is mapped:
     /// its header and its payload come together instead of one after the other.
     #[inline]
     pub fn fetch(&self, position: u64, bytes: u64) {
@@ -608,7 +608,7 @@ impl Segments {
     pub fn is_zero(&self, from: u64, bytes: u64) -> Result<bool> {
         assert!(bytes <= self.room(from));
         let address = self.address(from)?;
-        // SAFETY: within the segment (asserted); bytes that somebody writes meanwhile may be seen or not.
+        // SAFETY: within the segment (asserted); concurrent writes may be seen or not.
         let range = unsafe { slice::from_raw_parts(address.cast_const(), bytes as usize) };
         Ok(range.iter().fold(0, |all, byte| all | byte) == 0)
     }

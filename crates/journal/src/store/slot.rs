@@ -64,7 +64,7 @@ impl Slot {
         self.size == SIZE_MAX || length <= self.bytes_max()
     }
 
-    /// The most bytes of an entry of its size class; of the largest, so many at least.
+    /// The maximum size of an entry of its size class; for the largest class, the minimum size.
     #[inline]
     pub fn bytes_max(self) -> u64 {
         64 << self.size

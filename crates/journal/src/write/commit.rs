@@ -268,7 +268,7 @@ impl<'j> Transaction<'j> {
         Position(self.tail)
     }
 
-    /// Orders the events of this batch, and all later ones, after what somebody else's clock says.
+    /// Orders the events of this batch, and all later ones, after a timestamp of another clock.
     ///
     /// # Errors
     ///

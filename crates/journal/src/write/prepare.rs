@@ -30,7 +30,7 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// Where entries are written through the file, the background thread keeps this much ahead of the tail, or a quarter of a
 /// segment if that is less: it is written and flushed piece by piece, for flushes of entries wait for what is on its way to the disk.
 const AHEAD_BYTES: u64 = 16 << 20;
-/// Where they are written through the mapping, it keeps so many segments ahead.
+/// Where they are written through the mapping, this number of segments is prepared ahead.
 const SEGMENTS_AHEAD: u64 = 2;
 /// So many if they are recycled: those take no more of the disk than they do already.
 const RECYCLED_AHEAD: u64 = 4;

@@ -151,7 +151,7 @@ impl Inner {
 
     /// The manifest that lets a segment go. The next one begins with a CATALOG, most often: its definitions and counters include
     /// what goes, and all that has to be durable with them is the journal up to there. So the pages that are being written are not
-    /// flushed, and whoever writes to them does not wait for the disk.
+    /// flushed, and their writers do not wait for the disk.
     /// It comes with the position up to which what stays is durable.
     fn manifest_without(&self, number: u64) -> Result<(Manifest, u64)> {
         match self.manifest_of_catalog(number + 1)? {

@@ -77,7 +77,7 @@ impl Transaction<'_> {
 
     /// Stages the start of an attempt at a run, or that one is over and the run waits.
     pub fn fired(&mut self, function: u32, run: Run, attempt: &Attempt) -> Result<EventId> {
-        // More attempts than that are counted as so many.
+        // More attempts are counted as this number.
         let ordinal = u16::try_from(attempt.attempt).unwrap_or(u16::MAX);
         let (kind, seqno) = (Kind::Fired as u8, run.number);
         let header = Header { kind, subject: function, seqno, ordinal, ..Header::default() };

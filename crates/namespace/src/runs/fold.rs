@@ -90,7 +90,7 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// A run of which only the TRIGGER is known.
+    /// A run with a TRIGGER and nothing else.
     pub fn new(trigger: Entry) -> Self {
         Self {
             run: Run { id: trigger.id, number: trigger.seqno },

@@ -18,7 +18,7 @@ use std::{
 
 /// So many runs are looked at for one page. No index knows the runs of a log, nor those that are dead.
 const LOOKED_MAX: usize = 20_000;
-/// Among so many of the newest entries runs of functions that were removed are looked for: their indexes went with them.
+/// Runs of removed functions are searched among this number of the newest entries, because their indexes were removed as well.
 const REMOVED_MAX: u64 = 4096;
 
 impl Namespace {

@@ -150,13 +150,13 @@ impl Access {
         })
     }
 
-    /// Whether the caller may append a record of so many bytes, and have this function run on it.
+    /// Whether the caller may append a record of this size and run this function on it.
     pub(super) fn check_append(&self, log: &str, bytes: usize, function: Option<&str>) -> Result<()> {
         self.check_action(&Action { bytes, ..Action::new(Right::Append, target(log)) })?;
         function.map_or(Ok(()), |function| self.check(Right::Run, Resource::function(function)))
     }
 
-    /// Whether the caller may deliver a record of so many bytes from this namespace.
+    /// Whether the caller may deliver a record of this size from this namespace.
     pub(super) fn check_delivery(&self, log: &str, bytes: usize, source: Option<NamespaceId>) -> Result<()> {
         let purpose = source.map_or(Purpose::Request, Purpose::Delivery);
         // A log of the runtime is refused when the stream is opened or the record is accepted, so that the sender gets the same error as for other logs.

@@ -40,7 +40,7 @@ fn check_longest(history: u64) -> Result<()> {
 }
 
 impl Limits {
-    /// Whether so many logs of this history may be made.
+    /// Whether this number of logs with this history may be created.
     fn check(self, catalog: &Catalog, logs: usize, history: u64) -> Result<()> {
         self.check_index(catalog, logs, history, logs as u64 * index_bytes(history))
     }
@@ -80,7 +80,7 @@ impl Access {
         if catalog.log(name).is_some() { Ok(()) } else { limits.check(&catalog, 1, history) }
     }
 
-    /// Whether a client may have a log keep so many records instead of what it keeps now.
+    /// Whether a client may change a log's history to this number of records.
     pub(super) fn check_history(&self, before: u64, history: u64) -> Result<()> {
         let Some(limits) = self.limits.filter(|_| history > before) else { return Ok(()) };
         let more = index_bytes(history).saturating_sub(index_bytes(before));

@@ -241,7 +241,7 @@ impl Cluster {
         });
     }
 
-    /// Has so many hosts vote in a group: 1, 3 or 5.
+    /// Sets the number of voters of a group: 1, 3 or 5.
     pub fn set_voters(&self, group: &str, count: u64, reply: Reply<()>) {
         let action = match group {
             MAIN_NAME => Action::Voters { count },

@@ -408,7 +408,7 @@ impl Driver {
         }
     }
 
-    /// A group of which a replica is here, for which there is something to be done.
+    /// A group with a replica on this host and pending work.
     fn running(&mut self, id: u32) -> Option<&mut Running> {
         if !self.groups.contains_key(&id) {
             self.groups.insert(id, Running::new(self.shared.group(id)?));

@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A group of which a replica is here.
+/// A group with a replica on this host.
 pub(super) struct Group {
     pub id: u32,
     pub name: String,
@@ -45,7 +45,7 @@ pub(super) struct Unkept {
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(300);
 
-/// Gets a group of which a replica is here, at once or later.
+/// Gets a group once it has a replica on this host.
 pub(super) type Then = Box<dyn FnOnce(Result<Arc<Group>>) + Send>;
 
 impl Group {
@@ -68,7 +68,7 @@ impl Group {
 }
 
 impl Shared {
-    /// The groups of which a replica is here.
+    /// The groups with a replica on this host.
     pub fn kept(&self) -> Vec<Arc<Group>> {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }

@@ -21,7 +21,7 @@ const BYTES_MAX: usize = 256 << 10;
 /// Records of one batch that the topic had lost before the mirror had any.
 const PASSED_OVER_MAX: u64 = 1024;
 
-/// A mirror, as it is told.
+/// The report about a mirror.
 #[derive(Clone, Debug, Serialize)]
 pub struct MirrorStat {
     /// The log.

@@ -120,7 +120,7 @@ struct Shared {
     boot: u64,
     limits: Limits,
     main: Arc<Group>,
-    /// The groups of which a replica is here.
+    /// The groups with a replica on this host.
     groups: RwLock<BTreeMap<u32, Arc<Group>>>,
     /// The revision of the directory that `groups` is as of.
     arranged: AtomicU64,

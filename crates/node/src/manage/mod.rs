@@ -218,7 +218,7 @@ pub struct RetriedAllDoc {
     pub runs: Vec<RetriedDoc>,
     /// Dead letters whose record runs again.
     pub retried: u64,
-    /// Those of which that was true before.
+    /// Dead letters that were retried before.
     pub before: u64,
     /// Those without a record.
     pub lost: u64,

@@ -25,7 +25,7 @@ const UPLOADS_MAX: usize = 16;
 /// The directory of what belongs to a running process; its leftovers are removed when the next host starts.
 const SCRATCH: &str = "scratch";
 
-/// A deployment of which nothing came for so long gives its place to others.
+/// A deployment without progress for this long is removed when others need its place.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -96,7 +96,7 @@ impl Uploads {
     }
 }
 
-/// Ends the deployments of which nothing came for so long.
+/// Ends the deployments without progress for this long.
 fn abandon(idle: Duration) {
     let announced: Vec<_> = {
         let announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -34,7 +34,7 @@ const LOADING: Duration = Duration::from_secs(60);
 /// The lease of a step's session, which ends with the step; after a restart the step may wait for its turn for so long.
 const LEASE_MS: u64 = 24 * 3_600_000;
 
-/// The log of which a worker's handler knows a step.
+/// The log in which a worker's handler sees a step.
 const STEPS: &str = "_steps/";
 /// The names of a step's requests and results, which are no names of logs.
 const FIELDS: &str = "_step/fields";

@@ -308,7 +308,7 @@ impl Objects {
         self.inner.cluster.get().and_then(Weak::upgrade)
     }
 
-    /// Does a call of an object of which other hosts have copies, too. With `pin` its session lasts until it is released.
+    /// Executes a call of a replicated object. With `pin` its session lasts until it is released.
     fn call_copies(&self, call: &millrace_entities::Call<'_>, pin: bool) -> Result<Answered> {
         let copies = call.flags.copies;
         if !call.flags.persistent {

@@ -151,7 +151,7 @@ fn show(path: &Path) -> Attempt<()> {
         return Ok(());
     }
     if meta.is_symlink() && matches!(path.parent(), Some(parent) if parent == Path::new("/")) {
-        // Such as /bin, of which programs expect that it leads to /usr/bin.
+        // Such as /bin, which programs expect to lead to /usr/bin.
         return fs::read_link(&from).and_then(|target| symlink(target, &to)).step("link a system directory");
     }
     // Followed as it is outside: links of /etc lead to other places.

@@ -22,7 +22,7 @@ pub(super) struct Found {
 /// Says where an interpreter and its libraries are.
 const ASK: &str = "import sys; print(sys.executable, sys.prefix, sys.base_prefix, sep='\\n')";
 
-/// Finds the program that `name` means to a function whose code is in `code`.
+/// Finds the program `name` of a function whose code is in `code`.
 pub(super) fn find(name: &Path, code: &Path, is_python: bool) -> Result<Found> {
     let program = child::program(name, code)?;
     if program.starts_with(code) || files::is_shown(&program) {

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Default)]
 pub struct Agreement {
     records: BTreeMap<u64, Vec<u8>>,
-    /// The topic's history is short: some records leave it before anybody looks.
+    /// The topic's history is short: some records leave it before they are checked.
     has_gaps: bool,
     numbers: HashMap<Vec<u8>, u64>,
 }
 
 impl Agreement {
-    /// Of a topic whose records may leave it before anybody looks.
+    /// Of a topic whose records may leave it before they are checked.
     pub fn with_gaps(has_gaps: bool) -> Self {
         Self { has_gaps, ..Self::default() }
     }

@@ -150,7 +150,7 @@ pub struct CLogStat {
     pub latest: u64,
 }
 
-/// `mrc_appended`: who is told how an append ended.
+/// `mrc_appended`: the callback that gets the outcome of an append.
 pub type OnAppended = Option<unsafe extern "C" fn(*mut c_void, i64, c_int, *const CReceipt)>;
 
 /// The durability that a number of C asks for.

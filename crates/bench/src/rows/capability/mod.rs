@@ -53,7 +53,7 @@ fn keys() -> OneKey {
     OneKey(Key::new(&[5; 32]))
 }
 
-/// A chain of so many blocks, as they come about in use: a grant, then a narrower one, a time, a network, a subject.
+/// A typical chain of this number of blocks: a grant, then a narrower one, a time, a network, a subject.
 fn chain(keys: &OneKey, blocks: u8) -> Outcome<Token> {
     let grant = |name: &str, rights: &[Right]| Grant {
         kind: Kind::Log,

@@ -110,7 +110,7 @@ pub fn found(context: &Context) -> Outcome<Measured> {
         )))
 }
 
-/// A journal's table with so many events, whose clock advances now fast and now slowly.
+/// A journal's table with this number of events, at varying intervals of its clock.
 fn synthetic(number: u64, events: u64) -> Outcome<Table> {
     let namespace = NamespaceId::new(number + 1).ok_or("0 is no namespace")?;
     let mut builder = Builder::new(namespace);

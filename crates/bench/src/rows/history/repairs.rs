@@ -23,7 +23,7 @@ use std::{
 /// Logs of the chain: each record goes through all of them, by functions.
 const LOGS: [&str; 10] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"];
 const RECORDS: u64 = 2000;
-/// One record in so many is corrected.
+/// One record in this number is corrected.
 const EVERY: u64 = 100;
 const RECORD_BYTES: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -60,7 +60,7 @@ fn record(n: u64) -> Vec<u8> {
     record
 }
 
-/// Opens a repair of every so many records of the first log; its number. `round` makes the values differ from those before.
+/// Opens a repair that corrects records of the first log at this interval; returns its number. `round` makes the values differ from those before.
 fn open(namespace: &Namespace, every: u64, round: u64) -> Outcome<u64> {
     let value = |seqno: u64| Some(record(seqno + round * 1_000_000));
     let corrections = (1..=RECORDS).step_by(every as usize).map(|seqno| Correction { seqno, value: value(seqno) });
@@ -210,7 +210,7 @@ pub fn pause(context: &Context) -> Outcome<Measured> {
         )))
 }
 
-/// Seconds for so many runs, each in the batch of its record, with reads or without.
+/// Seconds for this number of runs, each in the batch of its record, with reads or without.
 fn runs(dir: &Path, count: u64, reads_each: u64) -> Outcome<f64> {
     const RUNS_PER_BATCH: u64 = 50;
     let (journal, input) = journal_with_log(dir, Durability::Memory, 4 << 30, HISTORY_ALL)?;

@@ -9,7 +9,7 @@ use crate::{
 };
 use std::time::Instant;
 
-/// So many centroids of so many dimensions, and how many points each has.
+/// Centroids, by their number and dimensions, and the number of points of each.
 const CENTROIDS: u16 = 25;
 const DIMENSIONS: u16 = 101;
 const BYTES: usize = 8 * CENTROIDS as usize * DIMENSIONS as usize;

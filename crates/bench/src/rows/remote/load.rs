@@ -154,7 +154,7 @@ impl Line {
     }
 }
 
-/// Offers so many appends a second for a while, then waits for what is still to be answered.
+/// Offers this number of appends per second for a while, then waits for the open answers.
 fn offer(host: &Host, rate: f64, time: Duration) -> Outcome<Window> {
     let mut lines = (0..CONNECTIONS).map(|_| Line::connect(host.port)).collect::<Outcome<Vec<_>>>()?;
     let mut scratch = vec![0; 64 << 10];

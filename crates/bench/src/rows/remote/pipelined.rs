@@ -20,7 +20,7 @@ const WINDOW: u32 = 64;
 /// A small record: a reading with its name and time.
 pub const SMALL: [u8; 100] = [7; 100];
 
-/// Appends over so many connections at once, a thread for each, until the time is up; records in a second.
+/// Appends over this number of connections, with a thread for each, until the time is up; returns records per second.
 pub fn rate(host: &Host, connections: usize, data: &[u8], time: Duration) -> Outcome<f64> {
     let client = host.client("memory")?;
     let start = Instant::now();

@@ -27,7 +27,7 @@ pub fn list(context: &Context) -> Outcome<Measured> {
     let middle = run(&namespace, count)?.to_string();
     let repetitions = context.repetitions(20);
     let ask = |arguments: &[&str]| asked(&program, &path, arguments, repetitions);
-    // As beside a host: somebody else has the namespace open, and opening it reads nothing.
+    // As beside a host: another process has the namespace open, so opening it reads nothing.
     let version = ask(&["--version"])?;
     let (list, show) = (ask(&["run", "ls"])?, ask(&["run", "show", &middle])?);
     let why = ask(&["why", "f"])?;
@@ -59,7 +59,7 @@ pub fn list(context: &Context) -> Outcome<Measured> {
     )))
 }
 
-/// Journals so many runs as a host does, but for the running; returns one in the middle.
+/// Journals this number of runs as a host does, without executing them; returns one in the middle.
 fn run(namespace: &Namespace, count: u64) -> Outcome<EventId> {
     let catalog = namespace.journal().catalog()?;
     let f = catalog.function("f").ok_or("no function")?.id();

@@ -150,7 +150,7 @@ fn append(namespace: &Namespace, count: u64) -> Outcome<()> {
     Ok(namespace.append_many(records, options, |_| {})?)
 }
 
-/// Waits until so many runs have ended.
+/// Waits until this number of runs has ended.
 fn done(namespace: &Namespace, runs: u64) -> Outcome<()> {
     let catalog = namespace.journal().catalog()?;
     let function = catalog.function("f").ok_or("the function is gone")?;

@@ -273,7 +273,7 @@ impl Publisher {
         Ok(took.is_some())
     }
 
-    /// Publishes for so long with at most so many unanswered, and waits for all answers; publishes in a second.
+    /// Publishes for this long with a limit of unanswered publishes, and waits for all answers; returns publishes per second.
     pub fn rate(&mut self, window: u64, time: Duration) -> Outcome<f64> {
         let (start, before) = (Instant::now(), self.answered);
         while start.elapsed() < time {

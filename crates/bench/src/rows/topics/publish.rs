@@ -184,7 +184,7 @@ pub fn function_lag(context: &Context) -> Outcome<Measured> {
         .note(note))
 }
 
-/// Waits until the function has run for so many records.
+/// Waits until the function has run for this number of records.
 fn wait_for(client: &Client, count: u64) -> Outcome<()> {
     let start = Instant::now();
     while client.latest("out", 0, millrace_client::Wait::default())? < count {
@@ -196,7 +196,7 @@ fn wait_for(client: &Client, count: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Publishes so many records at this rate; when each was due to be sent, in nanoseconds.
+/// Publishes this number of records at this rate; returns when each was due, in nanoseconds.
 fn offer(cluster: &Cluster, number: usize, rate: f64, count: u64) -> Outcome<Vec<u64>> {
     let mut publisher = Publisher::new(&cluster.place(number)?, "t", LARGE_BYTES)?;
     let (start, start_ns) = (Instant::now(), wall_ns());

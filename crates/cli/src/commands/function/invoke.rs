@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Among so many of the log's newest runs those of the record are looked for.
+/// The runs of the record are searched among this number of the log's newest runs.
 const NEWEST_MAX: usize = 1000;
 
 pub fn run(place: &Place, args: &InvokeArgs, out: &mut Out) -> Outcome {

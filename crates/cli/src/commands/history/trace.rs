@@ -302,7 +302,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// The bytes of a record, of which there are so many, for people and for programs.
+/// The bytes of a record, with their total number, for people and for programs.
 fn shown(stored: Option<&Stored>, bytes: u64) -> (String, Value) {
     let mut object = json!({ "bytes": bytes });
     let Some(stored) = stored else { return ("(not readable)".into(), object) };

@@ -101,7 +101,7 @@ impl<'a> Topics<'a> {
         (wanted.collect(), are)
     }
 
-    /// Likewise the feeds of the topics of which the file says what feeds them: topics and logs.
+    /// Likewise the feeds of the topics with `fed_by` in the file: topics and logs.
     fn feeds(&self, there: &There) -> (BTreeSet<Pair>, BTreeSet<Pair>) {
         let topics = &self.application.topics;
         let wanted = topics

@@ -69,7 +69,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
     }
 }
 
-/// The namespace as the caller may use it, and a body that is JSON, as text of at most so many bytes.
+/// The namespace as the caller may use it, and a body that is JSON, as text up to this size.
 async fn json(
     session: &Session,
     namespace: &str,

@@ -139,7 +139,7 @@ fn raw(payload: Vec<u8>, headers: &HeaderMap, tag: &str) -> Result<Response> {
     };
     let mut bytes = Bytes::from(payload);
     if let Some(part) = &part {
-        // Of a long record of which little is asked for, only that is kept.
+        // If a client requests a small part of a long record, only that part is kept.
         bytes = Bytes::copy_from_slice(&bytes[part.clone()]);
     }
     let mut response = hyper::Response::new(Content::whole(bytes));

@@ -30,7 +30,7 @@ pub(in crate::cluster) const FEED: &str = "_publish";
 /// What the command has around such a record, at most: the name of its topic, its key, and what the feed has to say.
 const AROUND_MAX_BYTES: usize = 768;
 
-/// Records that wait on this host, as they are told.
+/// The report about records that wait on this host.
 #[derive(Clone, Debug, Serialize)]
 pub struct BufferStat {
     /// The topic.

@@ -5,7 +5,7 @@
 //!  a read ──> as of now in the group ── from the state here ──────────────────> the answer
 //! ```
 //!
-//! Any host takes a call, whoever leads. A caller whose host is lost asks another one, under the same number: the answer is there as
+//! Any host takes a call, not only the leader. A caller whose host is lost asks another one, under the same number: the answer is there as
 //! well. Answers pass no gate: a majority has what they depend on.
 
 use super::{
@@ -114,7 +114,7 @@ impl State {
 }
 
 impl GroupObjects {
-    /// Somebody waits for the answer of a call.
+    /// A caller waits for the answer of a call.
     fn wait(&self, key: Key, slot: &Arc<Slot>) {
         locked(&self.state).waiting.entry(key).or_default().push(Arc::downgrade(slot));
     }
@@ -268,7 +268,7 @@ impl Shared {
         self.group(id)
     }
 
-    /// Whether objects can have so many copies.
+    /// Whether objects can have this number of copies.
     fn check_copies(&self, copies: u8) -> Result<()> {
         let replica = locked(&self.main.replica);
         let (topics, wanted) = (replica.topics(), voters(copies));
@@ -303,7 +303,7 @@ impl Shared {
                 let action = Action::Group { name: OBJECTS_NAME.to_owned(), hosts: Vec::new(), size };
                 let next = shared.clone();
                 let made: Reply<u64> = Box::new(move |made| match made {
-                    // Somebody else may have made it meanwhile, of another size.
+                    // Another caller may have created it meanwhile, with another size.
                     Err(error) if error.code() != Code::GroupExists => then(Err(error)),
                     _ => next.find_objects(copies, false, then),
                 });
@@ -372,7 +372,7 @@ pub struct Copies {
 }
 
 impl Cluster {
-    /// Calls an object of which several hosts have a copy; the answer comes to the slot. `lease_ms` is that of the caller's session, if
+    /// Calls a replicated object; the answer comes to the slot. `lease_ms` is that of the caller's session, if
     /// that is open on this host; with `pin` the session counts as heard until it is released.
     pub(crate) fn call_object(&self, call: &Call<'_>, lease_ms: Option<u64>, pin: bool, slot: &Arc<Slot>) {
         let joined = self.shared.objects().is_some_and(|group| group.objects.has_joined(&call.session));

@@ -34,7 +34,7 @@ const SCHEMA: &str = "message log {
 }";
 /// The column that import reads.
 const DATA: &str = "data";
-/// A row group is written when it holds so many bytes of data, or so many records.
+/// A row group is written when it has this number of bytes or of records.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 const GROUP_RECORDS_MAX: usize = 64 << 10;
 /// Records read at once.
