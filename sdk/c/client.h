@@ -90,8 +90,8 @@ int mrc_remote_send(mrc_client *client, uint8_t type, uint64_t request, const mr
 int mrc_remote_flush(mrc_client *client);
 /* The next answer to this request: 1, 0 at the deadline, or a refusal, which may be what the host answered. */
 int mrc_remote_answer(mrc_client *client, uint64_t request, uint64_t deadline_ms, mrw_frame *frame);
-/* Waits for answers to appends until the slot is free; with NULL, until none is pending. What single appends are
- * refused with is not its own answer. */
+/* Waits for answers to appends until the slot is free; with NULL, until none is pending. An error of a single append
+ * is not the result of this function. */
 int mrc_remote_settle(mrc_client *client, const uint64_t *slot);
 /* Gives up the connection: what was under way fails. */
 int mrc_remote_lost(mrc_client *client, int number, const char *what);

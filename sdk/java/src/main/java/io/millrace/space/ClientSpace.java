@@ -13,7 +13,7 @@ import java.util.TreeSet;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/** The objects of a host, over a connection. What this program holds stays its own while it lives, and for a lease longer. */
+/** The objects of a host, over a connection. Locks and permits of this program stay its own while it runs, and one lease longer. */
 public final class ClientSpace extends Space implements AutoCloseable {
     private static final int SESSION_BYTES = 16;
     /** How long the host lets a call wait before it is asked again, so that both notice if the other is gone. */
