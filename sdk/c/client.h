@@ -47,7 +47,7 @@ struct mrc_client {
      * in_sealed, what is sealed. A frame has at most in_capacity bytes; the rest is for a record of the channel. */
     uint8_t *in;
     size_t in_capacity, in_bytes, in_begin, in_end, in_sealed, held;
-    uint64_t skip; /* so many bytes belong to an answer that is too long */
+    uint64_t skip; /* bytes to skip: they belong to an answer that is too long */
     uint8_t *out;  /* to be sent: out_size bytes, unsent_appends frames */
     size_t out_capacity, out_size;
     uint32_t unsent_appends;

@@ -216,7 +216,7 @@ int mrc_tail_end(mrc_client *client);
 /* A log with this history keeps its records until they are trimmed. */
 #define MRC_HISTORY_ALL ((uint64_t)1 << 62)
 
-/* Makes a log that keeps its `history` newest records; one with the same attributes is left as it is. */
+/* Creates a log that keeps its `history` newest records. An existing log with the same attributes stays unchanged. */
 int mrc_create_log(mrc_client *client, const char *log, uint64_t history);
 
 /* Changes how many of its newest records a log keeps. A shorter history drops the records beyond it at once; a longer
