@@ -265,7 +265,7 @@ fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<P
     if let Some(newest) = newest.filter(|newest| newest.repair != number) {
         let newest = newest.repair;
         return Err(
-            Code::RepairPhase.error(format!("repair {newest} was applied after {number}: take that back first"))
+            Code::RepairPhase.error(format!("repair {newest} was applied after repair {number}; undo it first"))
         );
     }
     let (journal, records) = (namespace.journal(), of.counts.replaced + of.counts.void + of.counts.appended);
