@@ -31,7 +31,7 @@ pub struct ClusterArgs {
 pub enum ClusterCommand {
     /// Make a namespace the first host of a new cluster
     #[command(after_help = "\
-Creates the namespace if there is none. Other hosts need its secret to join; `millrace cluster secret` writes the secret to a file.
+The namespace must exist; `millrace init` creates one. Other hosts need the cluster's secret to join; `millrace cluster secret` writes the secret to a file.
 
 Examples:
   millrace cluster init
