@@ -65,6 +65,8 @@ public final class Millrace implements AutoCloseable {
         private Duration lease = Duration.ofSeconds(10);
         private Duration patience = Duration.ofSeconds(30);
         private Path capability;
+        private Path authorities;
+        private Duration connectTimeout = Duration.ofSeconds(10);
 
         private Builder(List<String> places) {
             this.places = places;
@@ -88,9 +90,24 @@ public final class Millrace implements AutoCloseable {
             return this;
         }
 
+        /** How long connecting to a host and its greeting may take; by default 10 s. */
+        public Builder connectTimeout(Duration timeout) {
+            connectTimeout = timeout;
+            return this;
+        }
+
         /** A file with the capability to use; by default the one that MILLRACE_CAPABILITY names, if it does. */
         public Builder capability(Path file) {
             capability = file;
+            return this;
+        }
+
+        /**
+         * A file in PEM with the authorities that vouch for a host whose key is not known, or {@code system} for those of this machine; by
+         * default what MILLRACE_CA names, if no capability is given. Then TLS is spoken, which takes Java 25.
+         */
+        public Builder authorities(Path file) {
+            authorities = file;
             return this;
         }
 
@@ -104,7 +121,8 @@ public final class Millrace implements AutoCloseable {
         host = builder.places.isEmpty() ? new PrivateHost() : null;
         try {
             List<String> places = host == null ? builder.places : List.of(host.address());
-            client = new Client(places.stream().map(Place::parse).toList(), Options.with(builder.capability, builder.patience));
+            Options options = Options.with(builder.capability, builder.authorities, builder.connectTimeout, builder.patience);
+            client = new Client(places.stream().map(Place::parse).toList(), options);
         } catch (RuntimeException error) {
             if (host != null) {
                 host.close();

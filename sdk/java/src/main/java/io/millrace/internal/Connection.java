@@ -1,6 +1,8 @@
 package io.millrace.internal;
 
 import io.millrace.MillraceException;
+import io.millrace.tls.Credentials;
+import io.millrace.tls.Tls;
 import java.io.Closeable;
 import java.io.EOFException;
 import java.io.IOException;
@@ -22,6 +24,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
+import javax.net.ssl.SSLSocket;
 
 /** One connection to a host: a thread reads it, and the threads of callers write it. */
 final class Connection implements Closeable {
@@ -51,6 +54,7 @@ final class Connection implements Closeable {
     private final ByteBuffer received = ByteBuffer.allocate(BUFFER_BYTES).flip();
     private ByteBuffer opened = ByteBuffer.allocate(0);
     private SecureChannel channel;
+    private SSLSocket tls;
     private volatile MillraceException ended;
     private volatile boolean retired;
     private volatile long heardNs = System.nanoTime();
@@ -194,9 +198,7 @@ final class Connection implements Closeable {
         writing.lock();
         try {
             ByteBuffer rest = ByteBuffer.wrap(channel == null ? bytes : channel.seal(bytes));
-            while (rest.hasRemaining()) {
-                socket.write(rest);
-            }
+            write(rest);
         } catch (IOException error) {
             throw end(new MillraceException("MR6123", "the connection to " + place + " broke: " + error, error));
         } finally {
@@ -276,20 +278,26 @@ final class Connection implements Closeable {
     }
 
     private void shake() throws IOException {
-        Token token = options.capability() == null ? null : Token.read(options.capability());
-        if (place.socket() == null && token != null) {
+        boolean loopback = place.socket() == null && ((InetSocketAddress) socket.getRemoteAddress()).getAddress().isLoopbackAddress();
+        Credentials credentials = Credentials.find(place, options, loopback);
+        Token token = credentials.capability();
+        boolean onSocket = place.socket() != null;
+        if (credentials.isTls()) {
+            tls = Tls.open(socket.socket(), place, credentials);
+            write(ByteBuffer.wrap(PREFACE));
+        } else if (!onSocket && token != null) {
             openChannel(token);
         } else {
-            write(PREFACE);
+            write(ByteBuffer.wrap(PREFACE));
         }
-        boolean onSocket = place.socket() != null;
         Map<String, Object> hello = new LinkedHashMap<>();
         hello.put("oldest", VERSION);
         hello.put("newest", VERSION);
         hello.put("namespace", place.namespace());
         hello.put("client", options.client());
-        if (onSocket && token != null) {
-            hello.put("capabilities", List.of(Map.of("capability", token.body(), "proof", new byte[0])));
+        if (token != null && (onSocket || tls != null)) {
+            byte[] proof = tls == null ? new byte[0] : token.proofOver(Tls.exported(tls));
+            hello.put("capabilities", List.of(Map.of("capability", token.body(), "proof", proof)));
         }
         send(Messages.HELLO, HANDSHAKE, hello);
         Frame answer = receive(Frame.HELLO_BYTES_MAX).checked();
@@ -314,7 +322,7 @@ final class Connection implements Closeable {
             String told = "the host speaks version " + answer.number("version") + ", this client " + VERSION;
             throw new MillraceException("MR6006", told);
         }
-        if (!onSocket && channel == null) {
+        if (!onSocket && channel == null && tls == null) {
             checkNear();
         }
         clock.set(answer.hlc());
@@ -333,7 +341,7 @@ final class Connection implements Closeable {
         byte[] nonce = new byte[SecureChannel.NONCE_BYTES];
         new SecureRandom().nextBytes(nonce);
         byte[] m1 = SecureChannel.first(token, nonce, SecureChannel.RECORD_MAX);
-        write(m1);
+        write(ByteBuffer.wrap(m1));
         byte[] head = plain(2);
         byte[] m2 = head;
         if (head[0] != 0 || head[1] != 0) {
@@ -344,11 +352,24 @@ final class Connection implements Closeable {
         channel = SecureChannel.open(token, m1, m2);
     }
 
-    private void write(byte[] bytes) throws IOException {
-        ByteBuffer rest = ByteBuffer.wrap(bytes);
+    private void write(ByteBuffer rest) throws IOException {
+        if (tls != null) {
+            tls.getOutputStream().write(rest.array());
+            return;
+        }
         while (rest.hasRemaining()) {
             socket.write(rest);
         }
+    }
+
+    /** Fills the buffer of received bytes; returns below 0 at the end. */
+    private int read() throws IOException {
+        if (tls == null) {
+            return socket.read(received);
+        }
+        int read = tls.getInputStream().read(received.array());
+        received.position(Math.max(0, read));
+        return read;
     }
 
     private Frame receive(int max) throws IOException {
@@ -379,7 +400,7 @@ final class Connection implements Closeable {
         received.get(found, 0, at);
         while (at < count) {
             received.clear();
-            int read = socket.read(received);
+            int read = read();
             received.flip();
             if (read < 0) {
                 throw new EOFException();

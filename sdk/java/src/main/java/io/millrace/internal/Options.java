@@ -8,18 +8,25 @@ import java.time.Duration;
  *
  * @param client the name under which this program introduces itself
  * @param capability a file with a capability; null for none
+ * @param authorities a file with certificates of authorities, or {@code system}; null for none
  * @param connectMs how long connecting and the handshake may take
  * @param requestMs how long an answer may take, beyond what the request asks the host to wait
  * @param silenceMs a host that says nothing for so long, although something is asked of it, is taken for dead
  * @param reconnectMs how long a lost connection is tried again
  */
-public record Options(String client, Path capability, long connectMs, long requestMs, long silenceMs, long reconnectMs) {
+public record Options(String client, Path capability, Path authorities, long connectMs, long requestMs, long silenceMs, long reconnectMs) {
     private static final String CAPABILITY = "MILLRACE_CAPABILITY";
 
-    /** The usual ones, with this capability; without one, with the one that the environment names. */
-    public static Options with(Path capability, Duration patience) {
-        String named = System.getenv(CAPABILITY);
-        Path file = capability != null || named == null || named.isEmpty() ? capability : Path.of(named);
-        return new Options("millrace-java", file, 10_000, 30_000, 10_000, patience.toMillis());
+    private static final String AUTHORITIES = "MILLRACE_CA";
+
+    private static Path given(Path file, String variable) {
+        String named = System.getenv(variable);
+        return file != null || named == null || named.isEmpty() ? file : Path.of(named);
+    }
+
+    /** The usual ones, with this capability and these authorities; without, with those that the environment names. */
+    public static Options with(Path capability, Path authorities, Duration connect, Duration patience) {
+        return new Options("millrace-java", given(capability, CAPABILITY), given(authorities, AUTHORITIES), connect.toMillis(), 30_000, 10_000,
+                patience.toMillis());
     }
 }

@@ -43,11 +43,16 @@ public record Place(Path socket, String host, int port, String namespace) {
         return new Place(null, address.group(1) == null ? address.group(2) : address.group(1), port, address.group(4));
     }
 
+    /** The address without the namespace. */
+    public String authority() {
+        return (host.contains(":") ? "[" + host + "]" : host) + ":" + port;
+    }
+
     @Override
     public String toString() {
         if (socket != null) {
             return UNIX + socket;
         }
-        return SCHEME + (host.contains(":") ? "[" + host + "]" : host) + ":" + port + "/" + namespace;
+        return SCHEME + authority() + "/" + namespace;
     }
 }

@@ -49,6 +49,11 @@ public final class Token {
 
     /** The token in a file, which nobody but this user may read or write. */
     public static Token read(Path path) {
+        return parse(new String(ownFile(path), StandardCharsets.US_ASCII).strip());
+    }
+
+    /** The bytes of a file that nobody but this user may read or write. */
+    public static byte[] ownFile(Path path) {
         try {
             Map<String, Object> about = Files.readAttributes(path, "unix:mode,uid,size,isRegularFile", LinkOption.NOFOLLOW_LINKS);
             int mode = (Integer) about.get("mode") & 07777;
@@ -64,7 +69,7 @@ public final class Token {
             if ((Long) about.get("size") > FILE_BYTES_MAX) {
                 throw unusable(path, "it is too long");
             }
-            return parse(Files.readString(path, StandardCharsets.US_ASCII).strip());
+            return Files.readAllBytes(path);
         } catch (NoSuchFileException error) {
             throw unusable(path, "there is no such file");
         } catch (IOException error) {
@@ -72,7 +77,8 @@ public final class Token {
         }
     }
 
-    private static MillraceException unusable(Path path, String why) {
+    /** The error of a file with credentials. */
+    public static MillraceException unusable(Path path, String why) {
         return new MillraceException("MR6165", "'" + path + "': " + why);
     }
 
@@ -84,6 +90,11 @@ public final class Token {
     /** The proof that its holder answers a challenge on a Unix socket. */
     public byte[] proof(byte[] challenge) {
         return hmac(use("proof"), "unix".getBytes(StandardCharsets.US_ASCII), challenge);
+    }
+
+    /** The proof over a connection of TLS that exported this. */
+    byte[] proofOver(byte[] exported) {
+        return hmac(use("proof"), exported);
     }
 
     /** The key for one purpose. */

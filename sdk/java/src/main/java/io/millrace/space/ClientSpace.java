@@ -117,8 +117,8 @@ public final class ClientSpace extends Space implements AutoCloseable {
     }
 
     /**
-     * Has the host, or its cluster, record the session before the first call of a persistent or replicated object, by a call that changes
-     * nothing. From then on, a restarted host knows the session, and a call that is sent again counts once.
+     * Before the first call of a persistent object, and of one that several hosts have: has the host, or its cluster, record the session, by a
+     * call that changes nothing. From then on, a restarted host and the others know the session, and a call that is sent again counts once.
      */
     void prove(Reference object, boolean copied) {
         if ((copied ? provenByCluster : proven) || proving.get()) {

@@ -18,7 +18,7 @@ import org.junit.jupiter.api.Test;
 
 /** Hosts that answer what they should not, and addresses at which another program listens. */
 class HostileTest {
-    private static final Options OPTIONS = new Options("tests", null, 120_000, 120_000, 120_000, 0);
+    private static final Options OPTIONS = new Options("tests", null, null, 120_000, 120_000, 120_000, 0);
     private static final int PREFACE_BYTES = 4;
 
     private static Map<String, Object> welcome(int version) {
