@@ -7,7 +7,7 @@ use crate::{
     Application, Raised, Reply, Session,
     session::{ANSWERS_MAX_BYTES, Asked, CALLS_MAX, Client, Kept},
     state::{Effect, State},
-    types::{Args, DELETE, Flow, Method, STATE_MAX_BYTES, Turn, Type},
+    types::{Args, DELETE, Flow, Method, STATE_MAX_BYTES, Turn, Type, user::CLASS_METHOD},
     value,
 };
 pub use durable::Cursor;
@@ -276,6 +276,11 @@ impl Space {
             .is_some_and(|asked| asked.reply.is_none())
     }
 
+    /// Whether a session has made a call of this number, and may ask for its answer.
+    pub(crate) fn has_call(&self, session: &Session, number: u64) -> bool {
+        self.sessions.get(session).is_some_and(|client| number < client.acked || client.calls.contains_key(&number))
+    }
+
     /// Bytes of the answers that no session has acknowledged.
     pub fn answers_bytes(&self) -> usize {
         self.kept.bytes
@@ -340,6 +345,9 @@ impl Space {
         }
         if call.kind == Type::Shared {
             crate::types::user::check_new(call.args, call.new)?;
+            if call.method.name == CLASS_METHOD {
+                return Err(Code::MethodUnknown.error("a class is kept where its objects have `rf` of 2 or more"));
+            }
         }
         if call.method == DELETE {
             return self.delete_called(call, moment);
@@ -364,7 +372,7 @@ impl Space {
         let (kind, key) = (call.kind, call.key);
         let incarnation = match self.entities.get(key) {
             Some(entity) if entity.kind != kind => {
-                let reported = format!("'{key}' is a {}, and no {}", entity.kind.name(), kind.name());
+                let reported = format!("'{key}' is of type {}, not {}", entity.kind.name(), kind.name());
                 return Err(Code::ObjectTypeMismatch.error(reported));
             }
             Some(entity) if call.incarnation != 0 && call.incarnation != entity.incarnation => {
@@ -392,7 +400,7 @@ impl Space {
         let (key, kind) = (call.key, call.kind);
         if let Some(entity) = self.entities.get(key) {
             if entity.kind != kind {
-                let reported = format!("'{key}' is a {}, and no {}", entity.kind.name(), kind.name());
+                let reported = format!("'{key}' is of type {}, not {}", entity.kind.name(), kind.name());
                 return Err(Code::ObjectTypeMismatch.error(reported));
             }
             if call.incarnation != 0 && call.incarnation != entity.incarnation {
@@ -538,6 +546,9 @@ impl Space {
         // It is no longer than the step by which the waiter came.
         let _ = self.record_step((call.key, false), &changes, None, &released);
         self.deliver(released, moment);
+        if call.kind == Type::Shared {
+            self.work.push(call.key.into());
+        }
         self.answered(call).unwrap_or(Called::Waiting(incarnation))
     }
 
@@ -579,8 +590,12 @@ impl Space {
             entity.kind.session_ended(&mut turn, session, !waiters.is_empty());
             let (released, changes) = (mem::take(&mut turn.released), mem::take(&mut turn.done));
             self.bytes = others + entity.state.bytes();
+            let is_shared = entity.kind == Type::Shared;
             let _ = self.record_step((&**key, false), &changes, None, &released);
             self.deliver(released, moment);
+            if is_shared {
+                self.work.push(key.clone());
+            }
         }
         // Behind what it held: a host that starts in between ends its lease.
         if client.kept {

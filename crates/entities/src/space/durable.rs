@@ -53,7 +53,7 @@ pub(super) struct Records {
     /// How many bytes were made and not written.
     pub unwritten: usize,
     /// Whether steps leave none: then only snapshots do.
-    of_snapshots: bool,
+    pub of_snapshots: bool,
 }
 
 impl Default for Records {

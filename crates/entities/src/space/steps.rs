@@ -19,7 +19,7 @@ use crate::{
     value,
 };
 use millrace_wire::Result;
-use std::mem;
+use std::{collections::BTreeSet, mem};
 
 /// A step that has begun.
 #[derive(Clone, Debug)]
@@ -36,8 +36,10 @@ pub struct Job {
     pub timeout_ms: u64,
     /// The input of the worker.
     pub request: Vec<u8>,
+    /// Which step has changed the fields last.
+    pub(crate) changed: Vec<u8>,
     /// The number that marks the fields if it changes any.
-    number: u64,
+    pub(crate) number: u64,
     /// Whose call it is, and its number: a step that is begun again after a restart calls other objects as the same session.
     caller: Session,
     call: u64,
@@ -60,6 +62,8 @@ pub enum Finished {
     NotBegun(Vec<u8>),
     /// The worker did not run it to its end.
     Failed(String),
+    /// It was not run, or its result cannot be kept: the exception of the call, and its text.
+    Refused(&'static str, String),
 }
 
 /// The relation of the caller's class to the object's.
@@ -99,30 +103,88 @@ impl Space {
         keys.into_iter().filter_map(pool).collect()
     }
 
+    /// The call of an object that is next, and its step, or why it is refused.
+    fn next(&self, key: &str, number: u64) -> Option<(Ticket, std::result::Result<Job, String>)> {
+        let entity = self.entities.get(key).filter(|entity| entity.kind == Type::Shared)?;
+        let (ticket, waiter) = entity.state.waiters().first_key_value()?;
+        let args = value::elements(&waiter.value).unwrap_or_default();
+        let is_newer = match fit(&entity.state, &args) {
+            Fit::Same => false,
+            Fit::Newer => true,
+            Fit::Refused(reported) => return Some((*ticket, Err(reported))),
+        };
+        // Bodies that several hosts have are numbered by what they contain, so none is newer than another.
+        let is_moving = !is_newer && !self.records.of_snapshots;
+        Some((*ticket, Ok(entity.job(key, (*ticket, waiter), &args, (is_newer, is_moving), number))))
+    }
+
     /// Begins the next step of an object, if one waits and none is in progress.
     pub fn begin(&mut self, key: &str, moment: Moment) -> Option<Job> {
         loop {
-            let entity = self.entities.get_mut(key).filter(|entity| entity.kind == Type::Shared)?;
-            if user::running(&entity.state).is_some() {
+            if user::running(&self.entities.get(key)?.state).is_some() {
                 return None;
             }
-            let (ticket, waiter) =
-                entity.state.waiters().first_key_value().map(|(at, waiter)| (*at, waiter.clone()))?;
-            let args = value::elements(&waiter.value).unwrap_or_default();
-            let is_newer = match fit(&entity.state, &args) {
-                Fit::Same => false,
-                Fit::Newer => true,
-                Fit::Refused(reported) => {
+            let job = match self.next(key, moment.token)? {
+                (ticket, Err(reported)) => {
                     self.answer_one(key, ticket, Err(Raised::new("millrace.ClassChanged", reported)), moment);
                     continue;
                 }
+                (_, Ok(job)) => job,
             };
-            let job = entity.job(key, (ticket, &waiter), &args, is_newer, moment);
+            let entity = self.entities.get_mut(key)?;
             let before = entity.state.bytes();
-            entity.state.apply(Effect::Field(RUNNING, Some(value::int(i64::try_from(ticket).unwrap_or(i64::MAX)))));
+            let ticket = value::int(i64::try_from(job.ticket).unwrap_or(i64::MAX));
+            entity.state.apply(Effect::Field(RUNNING, Some(ticket)));
             self.bytes = self.bytes + entity.state.bytes() - before;
             return Some(job);
         }
+    }
+
+    /// The next step of an object, which is not marked as begun.
+    pub(crate) fn plan(&self, key: &str, number: u64) -> Option<Job> {
+        self.next(key, number)?.1.ok()
+    }
+
+    /// Answers calls that are next and do not fit the object.
+    pub(crate) fn refuse_unfit(&mut self, key: &str, moment: Moment) {
+        while let Some((ticket, Err(reported))) = self.next(key, 0) {
+            self.answer_one(key, ticket, Err(Raised::new("millrace.ClassChanged", reported)), moment);
+        }
+    }
+
+    /// Whether the call of this waiter of an object has no answer yet.
+    pub(crate) fn waits(&self, key: &str, incarnation: u64, ticket: Ticket) -> bool {
+        let entity = self.entities.get(key).filter(|entity| entity.incarnation == incarnation);
+        entity.is_some_and(|entity| entity.state.waiters().contains_key(&ticket))
+    }
+
+    /// Objects of user classes of which a call waits, and their pools.
+    pub(crate) fn waiting_objects(&self) -> impl Iterator<Item = (&str, &str)> {
+        let shared = self.entities.iter().filter(|(_, entity)| entity.kind == Type::Shared);
+        let waiting = shared.filter(|(_, entity)| !entity.state.waiters().is_empty());
+        waiting.filter_map(|(key, entity)| Some((&**key, value::as_text(entity.state.field(POOL)?)?)))
+    }
+
+    /// The version of the class that an object of a user class is of.
+    pub(crate) fn version_of(&self, key: &str) -> Option<i64> {
+        let entity = self.entities.get(key).filter(|entity| entity.kind == Type::Shared)?;
+        entity.state.field(VERSION).and_then(value::as_int)
+    }
+
+    /// The pools and bodies of the classes that objects have, or that calls which wait name.
+    pub(crate) fn bodies(&self) -> BTreeSet<(Box<str>, i64)> {
+        let mut found = BTreeSet::new();
+        let mut add = |pool: Option<&[u8]>, body: Option<&[u8]>| {
+            found.extend(pool.and_then(value::as_text).map(Into::into).zip(body.and_then(value::as_int)));
+        };
+        for entity in self.entities.values().filter(|entity| entity.kind == Type::Shared) {
+            add(entity.state.field(POOL), entity.state.field(BODY));
+            for waiter in entity.state.waiters().values() {
+                let args = value::elements(&waiter.value).unwrap_or_default();
+                add(args.get(usize::from(POOL)).copied(), args.get(usize::from(BODY)).copied());
+            }
+        }
+        found
     }
 
     /// One waiter of an object has its answer, and nothing else changes.
@@ -148,10 +210,15 @@ impl Space {
 
     /// Ends a step: its changes take effect, and its caller gets the answer.
     pub fn finish(&mut self, job: &Job, finished: Finished, moment: Moment) {
-        let Some(entity) = self.entities.get_mut(&job.key) else { return };
-        if entity.incarnation != job.incarnation || user::running(&entity.state) != Some(job.ticket) {
-            return;
+        let Some(entity) = self.entities.get(&job.key) else { return };
+        if entity.incarnation == job.incarnation && user::running(&entity.state) == Some(job.ticket) {
+            self.conclude(job, finished, moment);
         }
+    }
+
+    /// The same of a step that is the next one of its object.
+    pub(crate) fn conclude(&mut self, job: &Job, finished: Finished, moment: Moment) {
+        let Some(entity) = self.entities.get_mut(&job.key) else { return };
         let others = self.bytes - entity.state.bytes();
         let limits = self.limits;
         let before = self.bytes;
@@ -168,6 +235,7 @@ impl Space {
             }
             Finished::NotBegun(answer) => (Ok(answer.into()), false),
             Finished::Failed(reported) => (Err(Raised::new("millrace.StepFailed", reported)), false),
+            Finished::Refused(class, reported) => (Err(Raised::new(class, reported)), false),
         };
         if let Err(error) = limits.check_growth(turn.state, others, before) {
             turn.undo();
@@ -210,8 +278,8 @@ impl Entity {
         key: &str,
         (ticket, waiter): (Ticket, &Waiter),
         args: &[&[u8]],
-        is_newer: bool,
-        moment: Moment,
+        (is_newer, is_moving): (bool, bool),
+        number: u64,
     ) -> Job {
         let at = |field: u8| self.state.field(field).unwrap_or_default();
         let arg = |field: u8| args.get(usize::from(field)).copied().unwrap_or_default().to_vec();
@@ -219,13 +287,14 @@ impl Entity {
         let reads = waiter.way == READ;
         let whole = |number: u64| value::int(i64::try_from(number).unwrap_or(i64::MAX));
         let record = |value: &[u8]| value::as_int(value).unwrap_or(0);
-        let is_moved = !is_newer && record(&arg(BODY)) > record(at(BODY));
+        let is_moved = is_moving && record(&arg(BODY)) > record(at(BODY));
         let body = if is_newer || is_moved { arg(BODY) } else { at(BODY).to_vec() };
+        let changed = self.state.field(CHANGED).map_or_else(|| value::int(0), <[u8]>::to_vec);
         let parts = [
             value::text(key),
             whole(self.incarnation),
-            self.state.field(CHANGED).unwrap_or(&value::int(0)).to_vec(),
-            whole(moment.token),
+            changed.clone(),
+            whole(number),
             value::boolean(reads),
             at(POOL).to_vec(),
             body,
@@ -246,7 +315,8 @@ impl Entity {
                 .and_then(|ms| ms.try_into().ok())
                 .unwrap_or(0),
             request: value::array(parts.iter().map(|part| &**part)),
-            number: moment.token,
+            changed,
+            number,
             caller: waiter.session,
             call: waiter.call,
             becomes: is_newer.then(|| [arg(VERSION), arg(BODY), arg(CODE)]),
@@ -258,6 +328,17 @@ impl Entity {
 }
 
 impl Job {
+    /// The step, as hosts that share the object name it.
+    pub fn within(&self) -> crate::Within<'_> {
+        crate::Within { key: &self.key, incarnation: self.incarnation, ticket: self.ticket }
+    }
+
+    /// What the step came to, as a command to hosts that share the object.
+    pub fn command(&self, session: Session, finished: Finished) -> crate::Command<'_> {
+        let (changed, number) = (self.changed.clone(), self.number);
+        crate::Command::Step { of: self.within(), changed, number, session, finished }
+    }
+
     /// The session in which the step calls other objects.
     pub fn session(&self, digest: impl Fn(&[u8]) -> Session) -> Session {
         let (incarnation, call) = (self.incarnation.to_le_bytes(), self.call.to_le_bytes());

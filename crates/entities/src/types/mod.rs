@@ -120,7 +120,7 @@ types! {
     CountDownLatch = waiting::latch, [change("count_down"), read("get_count"), wait("wait")];
     Condition = sync::condition, [wait("acquire"), change("release"), read("locked"), wait("wait"), change("notify")];
     Future = waiting::future, [change("set_result"), change("set_exception"), change("cancel"), read("done"), wait("result")];
-    Shared = user::shared, [wait("call"), wait_to_read("read"), read("version")];
+    Shared = user::shared, [wait("call"), wait_to_read("read"), read("version"), change("class")];
 }
 
 impl Type {
@@ -183,7 +183,7 @@ impl FromStr for Type {
 }
 
 /// The classes of what methods raise.
-const RAISED: [&str; 17] = [
+const RAISED: [&str; 18] = [
     "AttributeError",
     "IndexError",
     "KeyError",
@@ -196,6 +196,7 @@ const RAISED: [&str; 17] = [
     "millrace.Busy",
     "millrace.ClassChanged",
     "millrace.NotFound",
+    "millrace.PoolMissing",
     "millrace.StepFailed",
     "millrace.TooLarge",
     "queue.Empty",

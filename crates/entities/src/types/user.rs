@@ -35,6 +35,25 @@ pub(crate) const TIMEOUT: usize = 6;
 /// How many there are: the last has the method's own arguments.
 const ARGUMENTS: usize = 8;
 
+/// Has the hosts that keep objects of a class keep the class, too. Its sixth argument is the body.
+pub(crate) const CLASS_METHOD: &str = "class";
+
+/// The body that a call ships with a class: its number and its bytes; nothing for any other call.
+pub fn shipped_class<'a>(method: &str, args: &'a [u8]) -> Option<(i64, &'a [u8])> {
+    let args = value::elements(args).ok().filter(|_| method == CLASS_METHOD)?;
+    Some((value::as_int(args.get(usize::from(BODY))?)?, value::as_bytes(args.get(METHOD)?)?))
+}
+
+/// The pool and the body of the class that a call names, and its version.
+pub(crate) fn class_of(args: &[u8]) -> Option<((Box<str>, i64), i64)> {
+    let args = value::elements(args).ok()?;
+    let at = |field: u8| args.get(usize::from(field)).copied();
+    Some((
+        (at(POOL).and_then(value::as_text)?.into(), at(BODY).and_then(value::as_int)?),
+        at(VERSION).and_then(value::as_int)?,
+    ))
+}
+
 /// The pool that a call of an object of a user class names.
 pub fn pool_of(args: &[u8]) -> Option<&str> {
     value::elements(args).ok()?.get(usize::from(POOL)).and_then(|pool| value::as_text(pool))

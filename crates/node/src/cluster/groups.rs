@@ -4,7 +4,7 @@ use super::{
     Facts, MAIN, MAIN_NAME, Shared,
     driver::Input,
     locked,
-    objects::{GroupObjects, OfGroup},
+    objects::{GroupObjects, OfGroup, Ring},
     store::Store,
 };
 use crate::Namespace;
@@ -50,10 +50,10 @@ pub(super) type Then = Box<dyn FnOnce(Result<Arc<Group>>) + Send>;
 
 impl Group {
     /// Goes on with what was kept of a replica, or begins one.
-    pub fn open(namespace: &Namespace, id: u32, name: &str, options: Options) -> Result<Self> {
+    pub fn open(namespace: &Namespace, id: u32, name: &str, options: Options, ring: Arc<Ring>) -> Result<Self> {
         let store = Store::open(namespace, id)?;
         let recovered = store.recover(options.founders.clone())?;
-        let objects = Arc::<GroupObjects>::default();
+        let objects = Arc::new(GroupObjects::new(ring));
         let replica = Mutex::new(Replica::new(options, recovered, Box::new(OfGroup(objects.clone())))?);
         Ok(Self {
             id,
@@ -196,7 +196,7 @@ impl Shared {
             let (id, founders) = (self.facts.host, spec.founders.clone());
             let options =
                 Options { id, boot: self.boot, founders, seed, voters_max: spec.founders.len(), limits: self.limits };
-            Group::open(&self.namespace, spec.id, name, options)
+            Group::open(&self.namespace, spec.id, name, options, self.ring.clone())
         });
         match opened {
             Ok(group) => {

@@ -34,6 +34,7 @@ pub use millrace_group::{Durability, MAIN, MAIN_NAME, Member, Role, plan};
 pub use millrace_namespace::outbox::topics::NewPublish;
 pub use mirror::MirrorStat;
 pub use objects::Copies;
+pub(crate) use objects::Ring;
 pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, TopicHere, TopicStat};
 
 use crate::Namespace;
@@ -143,6 +144,8 @@ struct Shared {
     mirroring: Mutex<HashMap<(String, String), String>>,
     /// How many records of a subscription had left the topic before they could be delivered.
     missed: Mutex<HashMap<(String, String), u64>>,
+    /// Rings when steps of objects of user classes are due here.
+    ring: Arc<Ring>,
 }
 
 /// The reply to a host that joins.
@@ -187,7 +190,8 @@ impl Cluster {
         let limits = Limits { entry_max_bytes, ..Limits::default() };
         let founders = facts.founders.clone();
         let raft = Options { id: facts.host, boot, founders, seed: Facts::seed()?, voters_max: VOTERS_MAX, limits };
-        let main = Arc::new(Group::open(namespace, MAIN, MAIN_NAME, raft)?);
+        let ring = Arc::<Ring>::default();
+        let main = Arc::new(Group::open(namespace, MAIN, MAIN_NAME, raft, ring.clone())?);
         let (inputs, received) = sync_channel(INPUTS_MAX);
         let ClusterOptions { address, name, election } = options;
         let (address, name, site) = (address.clone(), name.clone(), facts.site.clone());
@@ -215,6 +219,7 @@ impl Cluster {
             feeding: Mutex::default(),
             mirroring: Mutex::default(),
             missed: Mutex::default(),
+            ring,
         });
         let failed = |error| Code::HostStart.error(format!("a thread could not be started: {error}"));
         let tick = (*election / ELECTION_TICKS).max(Duration::from_millis(1));

@@ -5,12 +5,17 @@
 //!                            thread: begin ──> MethodWorkers::run ── its worker ──> finish
 //! ```
 //!
+//! Objects that other hosts have, too, are not in the host's space: their steps come from the cluster, and end there.
+//!
 //! At most as many steps of a pool run at once as tasks of the pool. A step that waits for another object does not count, so that the step
 //! that it waits for gets a thread, up to [`METHOD_WORKERS_MAX`] in all. A cycle of waiting steps is detected by the call that would
 //! complete it.
 
 use super::{Inner, Objects, State, task::Answer};
-use crate::Namespace;
+use crate::{
+    Namespace,
+    cluster::{Cluster, Ring},
+};
 use millrace_dispatch::{Asked, Environment, HostCalls, Later, METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step};
 use millrace_entities::{Finished, Job, SESSION_BYTES, Session, value};
 use millrace_namespace::tasks;
@@ -20,7 +25,7 @@ use std::{
     cell::Cell,
     collections::{BTreeSet, HashMap, VecDeque},
     os::fd::BorrowedFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -33,6 +38,8 @@ const GRACE: Duration = Duration::from_secs(1);
 const LOADING: Duration = Duration::from_secs(60);
 /// The lease of a step's session, which ends with the step; after a restart the step may wait for its turn for so long.
 const LEASE_MS: u64 = 24 * 3_600_000;
+/// That of a step of an object that other hosts have, too, if its host is lost: by then another one has begun with the step.
+const GROUP_LEASE_MS: u64 = 60_000;
 
 /// The log in which a worker's handler sees a step.
 const STEPS: &str = "_steps/";
@@ -45,29 +52,42 @@ const RETURNED: i64 = 0;
 const RAISED: i64 = 1;
 const NOT_BEGUN: i64 = 2;
 
+/// An object of a user class: of this host, or of a group that this host leads. Their keys are apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub key: Box<str>,
+    pub is_of_group: bool,
+}
+
+impl Place {
+    pub fn new(key: &str, is_of_group: bool) -> Self {
+        Self { key: key.into(), is_of_group }
+    }
+}
+
 /// All threads that run steps, and which step waits for what.
 #[derive(Default)]
 pub(super) struct ClassPools {
     of: HashMap<Box<str>, ClassPool>,
     /// By session: the steps in progress.
     steps: HashMap<Session, Running>,
-    /// By key: the step that an object is in.
-    occupied: HashMap<Box<str>, Session>,
-    /// Keys that are in a queue, or that a thread was given and has not begun with.
-    posted: BTreeSet<Box<str>>,
+    /// The step that an object is in.
+    occupied: HashMap<Place, Session>,
+    /// Objects that are in a queue, or that a thread was given and has not begun with.
+    posted: BTreeSet<Place>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Running {
     /// The object of a user class that it waits for.
-    waits_for: Option<Box<str>>,
+    waits_for: Option<Place>,
 }
 
 #[derive(Default)]
 struct ClassPool {
     /// Objects whose next step no worker has taken yet.
-    queue: VecDeque<Box<str>>,
+    queue: VecDeque<Place>,
     idle: Vec<Arc<Mailbox>>,
     threads: usize,
     /// How many of them wait within a step.
@@ -85,9 +105,9 @@ struct Mailbox {
 
 #[derive(Default)]
 struct Next {
-    key: Option<Box<str>>,
+    place: Option<Place>,
     /// The object whose step it ran last: its worker has the fields.
-    last: Box<str>,
+    last: Place,
 }
 
 impl Mailbox {
@@ -98,23 +118,23 @@ impl Mailbox {
 
 impl ClassPools {
     /// The objects that form a circle if this step waits for that object.
-    pub fn circle(&self, from: &Session, key: &str) -> Option<Vec<Box<str>>> {
-        let (mut at, mut path): (&str, Vec<Box<str>>) = (key, Vec::new());
+    pub fn circle(&self, from: &Session, to: &Place) -> Option<Vec<Box<str>>> {
+        let (mut at, mut path): (&Place, Vec<Box<str>>) = (to, Vec::new());
         for _ in 0..=self.steps.len() {
-            path.push(at.into());
+            path.push(at.key.clone());
             let session = self.occupied.get(at)?;
             if session == from {
                 return Some(path);
             }
-            at = self.steps.get(session)?.waits_for.as_deref()?;
+            at = self.steps.get(session)?.waits_for.as_ref()?;
         }
         None
     }
 
     /// A step waits for the method of another object, or no longer waits.
-    pub fn waits(&mut self, session: &Session, key: Option<&str>) {
+    pub fn waits(&mut self, session: &Session, place: Option<Place>) {
         if let Some(step) = self.steps.get_mut(session) {
-            step.waits_for = key.map(Into::into);
+            step.waits_for = place;
         }
     }
 
@@ -139,35 +159,50 @@ impl Inner {
             return;
         }
         for (key, pool) in state.space.take_work() {
-            self.mailbox(state, key, &pool);
+            self.mailbox(state, Place { key, is_of_group: false }, &pool);
         }
     }
 
-    fn mailbox(self: &Arc<Self>, state: &mut State, key: Box<str>, pool: &str) {
-        if state.closed || !state.class_pools.posted.insert(key.clone()) {
+    /// The same for objects that other hosts have, too, if this host is to run their methods.
+    fn post_steps_of_group(self: &Arc<Self>, cluster: &Cluster) {
+        for (key, pool) in cluster.take_steps() {
+            let Some(method_workers) = self.method_workers.get() else {
+                cluster.put_off_step((key, pool));
+                continue;
+            };
+            // Without the pool, the step answers so.
+            let concurrency = method_workers.concurrency(&pool).unwrap_or(1);
+            let mut state = self.state();
+            state.class_pools.allow(&pool, concurrency);
+            self.mailbox(&mut state, Place { key, is_of_group: true }, &pool);
+        }
+    }
+
+    fn mailbox(self: &Arc<Self>, state: &mut State, place: Place, pool: &str) {
+        if state.closed || !state.class_pools.posted.insert(place.clone()) {
             return;
         }
-        self.place(state, key, pool);
+        self.place(state, place, pool);
     }
 
     /// Gives a step to a thread, or puts it into the queue.
-    fn place(self: &Arc<Self>, state: &mut State, key: Box<str>, pool: &str) {
+    fn place(self: &Arc<Self>, state: &mut State, place: Place, pool: &str) {
         let class_pool = state.class_pools.of.entry(pool.into()).or_default();
         let last = class_pool
             .idle
             .iter()
-            .position(|mailbox| mailbox.next().last == key)
+            .position(|mailbox| mailbox.next().last == place)
             .unwrap_or(class_pool.idle.len().saturating_sub(1));
         // A blocked step may continue meanwhile; then there is one active thread too many for a while.
         let busy = class_pool.threads - class_pool.idle.len();
         let may_run = busy.saturating_sub(class_pool.blocked) < class_pool.concurrency.max(1);
         if may_run && last < class_pool.idle.len() {
             let mailbox = class_pool.idle.swap_remove(last);
-            mailbox.next().key = Some(key);
+            mailbox.next().place = Some(place);
             mailbox.due.notify_one();
             return;
         }
-        class_pool.queue.push_back(key);
+        class_pool.queue.push_back(place);
         if may_run && class_pool.threads < METHOD_WORKERS_MAX as usize {
             self.hire(state, pool);
         }
@@ -198,8 +233,8 @@ impl Inner {
         }
         let Some(class_pool) = state.class_pools.of.get_mut(pool) else { return };
         class_pool.blocked = if blocks { class_pool.blocked + 1 } else { class_pool.blocked.saturating_sub(1) };
-        if blocks && let Some(key) = class_pool.queue.pop_front() {
-            self.place(&mut state, key, pool);
+        if blocks && let Some(place) = class_pool.queue.pop_front() {
+            self.place(&mut state, place, pool);
         }
     }
 }
@@ -209,18 +244,18 @@ fn attend(inner: &Arc<Inner>, pool: &str) {
     let (mailbox, mut worker) = (Arc::<Mailbox>::default(), MethodWorker::default());
     loop {
         let mut state = inner.state();
-        let key = loop {
+        let place = loop {
             if state.closed {
                 return;
             }
             let mut next = mailbox.next();
-            if let Some(key) = next.key.take() {
-                break key;
+            if let Some(place) = next.place.take() {
+                break place;
             }
             let class_pool = state.class_pools.of.entry(pool.into()).or_default();
-            let own = class_pool.queue.iter().position(|key| *key == next.last).unwrap_or(0);
-            if let Some(key) = class_pool.queue.remove(own) {
-                break key;
+            let own = class_pool.queue.iter().position(|place| *place == next.last).unwrap_or(0);
+            if let Some(place) = class_pool.queue.remove(own) {
+                break place;
             }
             drop(next);
             class_pool.idle.push(mailbox.clone());
@@ -228,23 +263,27 @@ fn attend(inner: &Arc<Inner>, pool: &str) {
             state = waited;
             let class_pool = state.class_pools.of.entry(pool.into()).or_default();
             class_pool.idle.retain(|idle| !Arc::ptr_eq(idle, &mailbox));
-            if timeout.timed_out() && mailbox.next().key.is_none() {
+            if timeout.timed_out() && mailbox.next().place.is_none() {
                 class_pool.threads -= 1;
                 return;
             }
         };
-        mailbox.next().last = key.clone();
+        mailbox.next().last = place.clone();
         drop(state);
-        step(inner, pool, &key, &mut worker);
+        if place.is_of_group {
+            step_of_group(inner, pool, &place, &mut worker);
+        } else {
+            step(inner, pool, &place, &mut worker);
+        }
     }
 }
 
 /// Runs the next step of an object.
-fn step(inner: &Arc<Inner>, pool: &str, key: &str, worker: &mut MethodWorker) {
+fn step(inner: &Arc<Inner>, pool: &str, place: &Place, worker: &mut MethodWorker) {
     let mut state = inner.state();
-    state.class_pools.posted.remove(key);
+    state.class_pools.posted.remove(place);
     let moment = inner.moment(&mut state);
-    let Some(job) = state.space.begin(key, moment) else {
+    let Some(job) = state.space.begin(&place.key, moment) else {
         return inner.hand_out(state);
     };
     let session = job.session(digest);
@@ -252,10 +291,10 @@ fn step(inner: &Arc<Inner>, pool: &str, key: &str, worker: &mut MethodWorker) {
     let opened = state.space.open(session, &job.application, LEASE_MS, moment);
     state.space.pin(&session);
     state.class_pools.steps.insert(session, Running::default());
-    state.class_pools.occupied.insert(key.into(), session);
+    state.class_pools.occupied.insert(place.clone(), session);
     inner.hand_out(state);
 
-    let finished = opened.and_then(|_| run(inner, pool, &job, session, worker));
+    let finished = opened.and_then(|_| run(inner, pool, &job, (session, None), worker));
     let finished = finished.unwrap_or_else(|error| Finished::Failed(error.to_string()));
 
     let mut state = inner.state();
@@ -265,11 +304,65 @@ fn step(inner: &Arc<Inner>, pool: &str, key: &str, worker: &mut MethodWorker) {
     }
     let moment = inner.moment(&mut state);
     state.class_pools.steps.remove(&session);
-    state.class_pools.occupied.remove(key);
+    state.class_pools.occupied.remove(place);
     state.space.finish(&job, finished, moment);
     // Locks that the method acquired and did not release are released.
     state.space.end(&session, moment);
     inner.hand_out(state);
+}
+
+/// Runs the next step of an object that other hosts have, too. It ends once the group has agreed on what it came to.
+fn step_of_group(inner: &Arc<Inner>, pool: &str, place: &Place, worker: &mut MethodWorker) {
+    inner.state().class_pools.posted.remove(place);
+    let Some(cluster) = inner.cluster.get().and_then(Weak::upgrade) else { return };
+    // No other host's step has the number, whatever clocks say.
+    let mut number = [0; 8];
+    getrandom::fill(&mut number).expect("the operating system has a random source");
+    let Some(job) = cluster.begin_step(&place.key, u64::from_le_bytes(number) >> 1) else { return };
+    let session = job.session(digest);
+    let opened = {
+        let mut state = inner.state();
+        let moment = inner.moment(&mut state);
+        let opened = state.space.open(session, &job.application, GROUP_LEASE_MS, moment);
+        state.space.pin(&session);
+        state.class_pools.steps.insert(session, Running::default());
+        state.class_pools.occupied.insert(place.clone(), session);
+        opened
+    };
+    cluster.hear_step(session, GROUP_LEASE_MS);
+
+    let finished = opened.and_then(|_| run(inner, pool, &job, (session, Some(&cluster)), worker));
+    let finished = finished.unwrap_or_else(|error| match error.code() {
+        Code::PoolNotFound => {
+            let host = crate::cluster::shown(cluster.host());
+            Finished::Refused("millrace.PoolMissing", format!("no pool '{pool}' on host {host}, which runs the method"))
+        }
+        _ => Finished::Failed(error.to_string()),
+    });
+
+    let mut state = inner.state();
+    let (closed, moment) = (state.closed, inner.moment(&mut state));
+    state.class_pools.steps.remove(&session);
+    state.class_pools.occupied.remove(place);
+    state.space.end(&session, moment);
+    inner.hand_out(state);
+    // The worker of a host that stops was ended; the next one that leads runs the method.
+    if !closed {
+        cluster.finish_step(job, pool, session, finished);
+    }
+}
+
+/// Hands steps of objects that other hosts have, too, to workers, until the objects are no longer in use.
+pub(super) fn hand_steps(objects: &Weak<Inner>, ring: &Ring) {
+    loop {
+        ring.wait(IDLE);
+        let Some(inner) = objects.upgrade() else { return };
+        let Some(cluster) = inner.cluster.get().and_then(Weak::upgrade) else { return };
+        if inner.state().closed {
+            return;
+        }
+        inner.post_steps_of_group(&cluster);
+    }
 }
 
 /// A unique session.
@@ -278,10 +371,16 @@ fn digest(of: &[u8]) -> Session {
     std::array::from_fn::<u8, SESSION_BYTES, _>(|at| digest[at])
 }
 
-fn run(inner: &Arc<Inner>, pool: &str, job: &Job, session: Session, worker: &mut MethodWorker) -> Result<Finished> {
+fn run(
+    inner: &Arc<Inner>,
+    pool: &str,
+    job: &Job,
+    (session, cluster): (Session, Option<&Cluster>),
+    worker: &mut MethodWorker,
+) -> Result<Finished> {
     let method_workers = inner.method_workers.get().ok_or_else(super::none_here)?;
     let extra = Cell::new(Duration::ZERO);
-    let mut calls = StepCalls { inner, pool, job, session, extra: &extra, result: None };
+    let mut calls = StepCalls { inner, pool, job, session, cluster, extra: &extra, result: None };
     let id = EventId::from_bits(u128::from_le_bytes(session));
     let within = Duration::from_millis(job.timeout_ms) + GRACE;
     let log = format!("{STEPS}{pool}");
@@ -313,6 +412,8 @@ struct StepCalls<'a> {
     pool: &'a str,
     job: &'a Job,
     session: Session,
+    /// The cluster that has the object, if other hosts have it, too.
+    cluster: Option<&'a Cluster>,
     /// How much longer than its method the step may take.
     extra: &'a Cell<Duration>,
     result: Option<Vec<u8>>,
@@ -332,6 +433,9 @@ impl HostCalls for StepCalls<'_> {
     }
 
     fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
+        if let Some(cluster) = self.cluster.filter(|_| log == FIELDS) {
+            return cluster.fields(&self.job.key, self.job.incarnation);
+        }
         if log == FIELDS {
             return self.inner.state().space.fields(&self.job.key, self.job.incarnation);
         }
@@ -340,6 +444,9 @@ impl HostCalls for StepCalls<'_> {
         }
         // The worker loads the class, with the modules that it needs.
         self.extra.set(LOADING);
+        if let Some(cluster) = self.cluster {
+            return cluster.class(self.pool, seqno);
+        }
         Ok(self.inner.namespace.get(log, seqno)?.payload)
     }
 
@@ -371,7 +478,8 @@ impl HostCalls for StepCalls<'_> {
             return Asked::Now(Err(Code::ObjectsBusy.error(reported)));
         }
         let objects = Objects { inner: self.inner.clone() };
-        match objects.call_of(self.session, self.pool, call, false) {
+        let within = self.cluster.map(|_| self.job.within());
+        match objects.call_of(self.session, self.pool, call, (within.is_some(), within)) {
             Ok(Answer::Now(answer)) => Asked::Now(Ok(answer)),
             Ok(Answer::Later(later)) => {
                 self.inner.block(self.pool, true, &self.session);

@@ -12,12 +12,16 @@ mod class_pool;
 mod task;
 mod writer;
 
-use crate::{Gate, Gated, Namespace, Site, cluster::Cluster};
+use crate::{
+    Gate, Gated, Namespace, Site,
+    cluster::{Cluster, Ring},
+};
 use class_pool::ClassPools;
 use millrace_dispatch::{Environment, MethodWorkers};
-use millrace_entities::{Called, Moment, Reply, Session, Shown, Space, Type};
+use millrace_entities::{Call, Called, Moment, Reply, Session, Shown, Space, Type, Within};
 use millrace_journal::{Durability, Position};
 use millrace_wire::{Code, Error, Result};
+use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
     future::Future,
@@ -56,6 +60,8 @@ struct Inner {
     method_workers: OnceLock<Arc<MethodWorkers>>,
     /// The cluster that keeps copies of objects, if the namespace takes part in one.
     cluster: OnceLock<Weak<Cluster>>,
+    /// Rings when that has methods of objects for this host to run.
+    ring: OnceLock<Arc<Ring>>,
 }
 
 #[derive(Default)]
@@ -220,8 +226,9 @@ impl Objects {
         let mut state = State::default();
         writer::recover(&namespace, &mut state)?;
         let (start, due, to_write, method_workers) = (Instant::now(), Condvar::new(), Condvar::new(), OnceLock::new());
-        let (state, threads, cluster) = (Mutex::new(state), Mutex::default(), OnceLock::new());
-        let inner = Arc::new(Inner { namespace, start, state, due, to_write, threads, method_workers, cluster });
+        let (state, threads) = (Mutex::new(state), Mutex::default());
+        let (cluster, ring) = (OnceLock::new(), OnceLock::new());
+        let inner = Arc::new(Inner { namespace, start, state, due, to_write, threads, method_workers, cluster, ring });
         let (leasing, writing) = (Arc::downgrade(&inner), Arc::downgrade(&inner));
         let named = |name: &str| thread::Builder::new().name(name.into());
         let leasing = millrace_threads::spawn(named("millrace-leases"), move || leases(&leasing));
@@ -291,9 +298,9 @@ impl Objects {
     }
 
     /// Does a call.
-    pub fn call(&self, call: &millrace_entities::Call<'_>) -> Result<Answered> {
+    pub fn call(&self, call: &Call<'_>) -> Result<Answered> {
         if call.flags.copies > 1 {
-            return self.call_copies(call, false);
+            return self.call_copies(call, (false, None));
         }
         self.employed(call)?;
         self.call_in(self.inner.state(), call)
@@ -301,21 +308,33 @@ impl Objects {
 
     /// From now on objects may have copies on the other hosts of this cluster.
     pub(crate) fn set_cluster(&self, cluster: &Arc<Cluster>) {
-        let _ = self.inner.cluster.set(Arc::downgrade(cluster));
+        if self.inner.cluster.set(Arc::downgrade(cluster)).is_err() {
+            return;
+        }
+        let (objects, ring) = (Arc::downgrade(&self.inner), cluster.ring());
+        let _ = self.inner.ring.set(ring.clone());
+        let named = thread::Builder::new().name("millrace-steps".into());
+        match millrace_threads::spawn(named, move || class_pool::hand_steps(&objects, &ring)) {
+            Ok(thread) => self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread),
+            Err(error) => {
+                tracing::error!(target: "objects", %error, "no thread for methods of replicated objects; they do not run here");
+            }
+        }
     }
 
     fn cluster(&self) -> Option<Arc<Cluster>> {
         self.inner.cluster.get().and_then(Weak::upgrade)
     }
 
-    /// Executes a call of a replicated object. With `pin` its session lasts until it is released.
-    fn call_copies(&self, call: &millrace_entities::Call<'_>, pin: bool) -> Result<Answered> {
+    /// Executes a call of a replicated object. With `pin` its session lasts until it is released; `within` is the
+    /// step that makes the call, if that is one of such an object.
+    fn call_copies(&self, call: &Call<'_>, (pin, within): (bool, Option<Within<'_>>)) -> Result<Answered> {
         let copies = call.flags.copies;
         if !call.flags.persistent {
             return Err(Code::PersistenceUnsupported.error(format!("rf={copies} without `persistent`")));
         }
         if call.kind == Type::Shared {
-            return Err(Code::ReplicationUnsupported.error(format!("rf={copies} for an object of a user class")));
+            check_class(call)?;
         }
         let none = || Code::PersistenceUnsupported.error(format!("rf={copies}, and the namespace is in no cluster"));
         let cluster = self.cluster().ok_or_else(none)?;
@@ -326,12 +345,12 @@ impl Objects {
             lease_ms.inspect(|lease_ms| state.space.lease(&call.session, *lease_ms, moment))
         };
         let slot = Arc::<Slot>::default();
-        cluster.call_object(call, lease_ms, pin, &slot);
+        cluster.call_object(call, within, lease_ms, pin, &slot);
         Ok(Answered::Later(Waiting { objects: None, slot, session: call.session, number: call.number }))
     }
 
     /// Checks that there are workers for a call of an object of a user class.
-    fn employed(&self, call: &millrace_entities::Call<'_>) -> Result<()> {
+    fn employed(&self, call: &Call<'_>) -> Result<()> {
         if call.kind != Type::Shared {
             return Ok(());
         }
@@ -343,7 +362,7 @@ impl Objects {
         Ok(())
     }
 
-    fn call_in(&self, mut state: MutexGuard<'_, State>, call: &millrace_entities::Call<'_>) -> Result<Answered> {
+    fn call_in(&self, mut state: MutexGuard<'_, State>, call: &Call<'_>) -> Result<Answered> {
         let moment = self.inner.moment(&mut state);
         if call.flags.persistent {
             state.writer_state.check()?;
@@ -411,6 +430,7 @@ impl Objects {
         };
         self.inner.due.notify_all();
         self.inner.to_write.notify_all();
+        self.inner.ring.get().into_iter().for_each(|ring| ring.ring());
         methods.into_iter().for_each(millrace_threads::join);
         // They have the namespace open, which is to end cleanly; and what was answered is to be written.
         let threads = std::mem::take(&mut *self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
@@ -440,6 +460,24 @@ fn leases(objects: &Weak<Inner>) {
         });
         drop(inner.due.wait_timeout(state, pause));
     }
+}
+
+/// Checks a call of an object of a user class that several hosts have. A body of such a class has the number that its bytes give it, so that
+/// it is the same class on all of them.
+fn check_class(call: &Call<'_>) -> Result<()> {
+    if millrace_entities::pool_of(call.args).is_none() {
+        return Err(Code::ObjectCallInvalid.error("a call of a user class names a pool"));
+    }
+    if let Some((number, body)) = millrace_entities::shipped_class(call.method.name, call.args) {
+        let digest = Sha256::digest(body);
+        let first = u64::from_le_bytes(std::array::from_fn(|at| digest[at]));
+        if u64::try_from(number) != Ok(first >> 2 | 1) {
+            return Err(Code::ObjectCallInvalid.error("the number of a class is not that of its bytes"));
+        }
+    } else if call.method.name == "class" {
+        return Err(Code::ObjectCallInvalid.error("a class is shipped with its body"));
+    }
+    Ok(())
 }
 
 /// The refusal of a call where there are no shared objects.

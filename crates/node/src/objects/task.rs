@@ -1,9 +1,9 @@
 //! Calls of shared objects by tasks: the run is the session, so the calls of a repeated attempt count once.
 
-use super::{Answered, Objects, Waiting};
+use super::{Answered, Objects, State, Waiting, class_pool::Place};
 use crate::Site;
 use millrace_dispatch::{Asked, Later, Objects as Callee};
-use millrace_entities::{Call, Called, Flags, Session, Type, value};
+use millrace_entities::{Call, Called, Flags, Session, Type, Within, value};
 use millrace_wire::{Code, Error, EventId, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use std::{
@@ -180,44 +180,67 @@ pub(super) enum Answer {
 impl Objects {
     /// Does a call that a worker of this pool makes in a session that is open. With `pin` a session that the group of an object has
     /// lasts until it is released.
-    pub(super) fn call_of(&self, session: Session, pool: &str, call: &[u8], pin: bool) -> Result<Answer> {
+    pub(super) fn call_of(
+        &self,
+        session: Session,
+        pool: &str,
+        call: &[u8],
+        (pin, within): (bool, Option<Within<'_>>),
+    ) -> Result<Answer> {
         let parsed = Parsed::of(session, call)?;
         let kind: Type = parsed.kind.parse()?;
         kind.method(parsed.method)?;
         let wanted = parsed.call();
-        if wanted.flags.copies > 1 {
-            // Other hosts see what the worker has seen: it is safe before.
-            let seen = self.inner.namespace.journal().tail();
-            self.gate().hold(Site::Get, (), seen, None).wait()?;
-            let answered = self.call_copies(&wanted, pin)?;
-            return self.answer_of(answered, &parsed, call);
-        }
-        self.employed(&wanted)?;
         if kind == Type::Shared && millrace_entities::pool_of(wanted.args) != Some(pool) {
             let reported = format!("a worker of pool '{pool}' calls no user classes of other pools");
             return Err(Code::RightMissing.error(reported));
         }
+        if within.is_some() && wanted.flags.copies <= 1 {
+            let reported =
+                format!("a method of an object with copies called {} '{}', which has none", parsed.kind, parsed.key);
+            return Err(Code::ReplicationUnsupported.error(reported));
+        }
+        if wanted.flags.copies > 1 {
+            // Other hosts see what the worker has seen: it is safe before.
+            let seen = self.inner.namespace.journal().tail();
+            self.gate().hold(Site::Get, (), seen, None).wait()?;
+            if kind == Type::Shared {
+                self.wait_for(&mut self.inner.state(), &session, Place::new(parsed.key, true))?;
+            }
+            let answered = self.call_copies(&wanted, (pin, within));
+            if answered.is_err() {
+                self.inner.state().class_pools.waits(&session, None);
+            }
+            return self.answer_of(answered?, &parsed, call);
+        }
+        self.employed(&wanted)?;
         let mut state = self.inner.state();
         // Readers of the effects of this worker depend on what it has seen.
         state.depends = state.depends.max(self.inner.namespace.journal().tail());
         if kind == Type::Shared {
             // Under one lock with the call: the step that it waits for may be the one that closes a circle.
-            state.class_pools.waits(&session, Some(parsed.key));
-        }
-        if kind == Type::Shared
-            && let Some(circle) = state.class_pools.circle(&session, parsed.key)
-        {
-            state.class_pools.waits(&session, None);
-            let circle: Vec<String> = circle.iter().map(|key| format!("'{key}'")).collect();
-            let reported =
-                format!("{} would wait for each other: the method was called from one of theirs", circle.join(" and "));
-            return Err(Code::Deadlock.error(reported));
+            self.wait_for(&mut state, &session, Place::new(parsed.key, false))?;
         }
         let answered = self.call_in(state, &wanted);
         if kind == Type::Shared && !matches!(answered, Ok(Answered::Later(_))) {
             self.inner.state().class_pools.waits(&session, None);
         }
         self.answer_of(answered?, &parsed, call)
+    }
+
+    /// A session waits for the method of an object from now on, unless that would close a circle.
+    fn wait_for(&self, state: &mut State, session: &Session, place: Place) -> Result<()> {
+        state.class_pools.waits(session, Some(place.clone()));
+        let Some(circle) = state.class_pools.circle(session, &place) else { return Ok(()) };
+        state.class_pools.waits(session, None);
+        let reported = match &*circle {
+            [one] => format!("'{one}' would wait for itself: its method was called from one of its own"),
+            circle => {
+                let circle: Vec<String> = circle.iter().map(|key| format!("'{key}'")).collect();
+                format!("{} would wait for each other: the method was called from one of theirs", circle.join(" and "))
+            }
+        };
+        Err(Code::Deadlock.error(reported))
     }
 
     fn answer_of(&self, answered: Answered, parsed: &Parsed<'_>, call: &[u8]) -> Result<Answer> {
@@ -258,7 +281,7 @@ impl Callee for Objects {
     fn call(&self, run: EventId, pool: &str, call: &[u8]) -> Asked {
         let session = run.get().to_le_bytes();
         let entered = Parsed::of(session, call).and_then(|parsed| self.enter(&parsed));
-        match entered.and_then(|()| self.call_of(session, pool, call, true)) {
+        match entered.and_then(|()| self.call_of(session, pool, call, (true, None))) {
             Ok(Answer::Now(answer)) => Asked::Now(Ok(answer)),
             Ok(Answer::Later(later)) => Asked::Later(later),
             Err(error) => Asked::Now(Err(error)),

@@ -13,7 +13,8 @@ Objects have the methods of `millrace.objects`, to be awaited. No call takes a t
 socket. A call that is cancelled gives back the lock, permit or item that it was given meanwhile; the item is the first of its queue
 again. Everything else that the host has done by then stays.
 
-A connection is to a host on this machine, through the Unix socket of its namespace. Others are refused.
+A connection is to a host on this machine, through the Unix socket of its namespace, or to several that are hosts of one cluster: the next
+one is asked when one is lost. Others are refused.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import asyncio
 import contextlib
 import copy
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from typing import Any, Optional
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Optional, Union
 
 from millrace import executor as _executor
 from millrace import objects as _objects
@@ -32,6 +33,8 @@ from millrace._records import _native
 from millrace._worker import Error
 from millrace.aio import _wire
 from millrace.objects import _spaces, _values
+
+_Place = Union[PathOrAddress, Sequence[PathOrAddress], None]
 
 __all__ = ["Connection", "Executor", "Object", "connect"]
 
@@ -74,7 +77,7 @@ class _Replay(_spaces.Space):
         timeout: Optional[float] = None,
     ) -> tuple[int, Any]:
         if self.at == len(self.answers):
-            raise _Ask((target, _values.array(arguments), new, incarnation, flags), timeout)
+            raise _Ask((target, arguments, new, incarnation, flags), timeout)
         incarnation, value, error = self.answers[self.at]
         self.at += 1
         if error is not None:
@@ -110,6 +113,11 @@ class Object:
 
     async def _run(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """Runs a method of the class up to its call, awaits the call, and continues: so the methods are written once for both."""
+        if self.sync._flags >> _spaces.COPIES_SHIFT > 1 and not self._connection._space._is_shared:
+            await self._connection._space.share(lambda: self._replay(type(self.sync)._touch))
+        return await self._replay(method, *args, **named)
+
+    async def _replay(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
         space = _Replay(self._connection.application)
         while True:
             acting = copy.copy(self.sync)
@@ -159,6 +167,21 @@ class _Space:
         self._last = 0
         self._open: set[int] = set()
         self._renewing: Optional[asyncio.Task[None]] = None
+        #: Whether the hosts of the cluster are known to have the session.
+        self._is_shared = False
+        self._sharing = asyncio.Lock()
+
+    async def share(self, touch: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Has the hosts of the cluster know the session, by a call that may be made any number of times: before, it is lost with its host."""
+        async with self._sharing:
+            while not self._is_shared:
+                try:
+                    await touch()
+                    self._is_shared = True
+                except Error as error:
+                    if error.code != "MR7110":
+                        raise
+                    await self._lease(self._lease_ms, False)
 
     async def start(self) -> None:
         await self._lease(self._lease_ms, False)
@@ -173,14 +196,17 @@ class _Space:
         await self._wire.insist(_wire.SESSION, message)
 
     async def _renew(self) -> None:
+        refused = False
         while True:
             await asyncio.sleep(self._lease_ms / 3000)
             try:
                 await self._lease(self._lease_ms, True)
+                refused = False
             except Error as error:
-                # If its locks are lost, calls raise an error.
-                if error.code == "MR7110":
+                # If its locks are lost, calls raise an error. A host that takes the place of another one may hear of the session only now.
+                if error.code == "MR7110" and (refused or not self._is_shared):
                     return
+                refused = True
 
     async def close(self) -> None:
         if self._renewing is not None:
@@ -271,9 +297,7 @@ async def _unhurried(work: Coroutine[Any, Any, Any]) -> None:
 class Connection:
     """A host's shared objects and workers for asyncio. See `connect`."""
 
-    def __init__(self, place: Optional[PathOrAddress], app: Optional[str], lease: float) -> None:
-        if isinstance(place, (list, tuple)):
-            raise TypeError("millrace.aio.connect takes one address")
+    def __init__(self, place: _Place, app: Optional[str], lease: float) -> None:
         self._place, self._app, self._lease = place, app, lease
         self._sync: Optional[_executor.Connection] = None
 
@@ -281,10 +305,11 @@ class Connection:
         # Starting a private host takes a thread, once.
         self._sync = await asyncio.to_thread(_executor.connect, self._place, app=self._app, lease=self._lease)
         try:
-            if not self._sync.address.startswith("unix:"):
-                detail = f"'{self._sync.address}' is not a Unix socket, and millrace.aio reaches no others yet; use millrace.connect"
-                raise _native.error("MR6001", detail)
-            self._wire = _wire.Wire(self._sync.address[len("unix:") :])
+            for address in self._sync.addresses:
+                if not address.startswith("unix:"):
+                    detail = f"'{address}' is not a Unix socket, and millrace.aio reaches no others yet; use millrace.connect"
+                    raise _native.error("MR6001", detail)
+            self._wire = _wire.Wire([address[len("unix:") :] for address in self._sync.addresses])
             await self._wire.connect()
             self._space = _Space(self._wire, self._sync.application, self._lease)
             await self._space.start()
@@ -340,7 +365,7 @@ class Connection:
         await self.close()
 
 
-def connect(place: Optional[PathOrAddress] = None, *, app: Optional[str] = None, lease: float = 10.0) -> Connection:
+def connect(place: _Place = None, *, app: Optional[str] = None, lease: float = 10.0) -> Connection:
     """Reaches a host: `async with millrace.aio.connect(...) as farm`, or `farm = await millrace.aio.connect(...)`.
 
     Arguments are those of `millrace.connect`; a Unix socket needs no `ca`.

@@ -1,4 +1,4 @@
-"""The wire protocol over a host's Unix socket, for asyncio: any number of requests at a time over one connection, and no threads."""
+"""The wire protocol over hosts' Unix sockets, for asyncio: any number of requests at a time over one connection, and no threads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import struct
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from millrace._records import _native
@@ -21,52 +22,80 @@ _FRAME_BYTES_MAX = 16_842_752
 _PATIENCE_S, _PAUSE_S = 15.0, 0.1
 
 
+#: The host cannot be reached, or was lost; and it is there, and hears of no majority of its group.
+_ABSENT, _NO_MAJORITY = ("MR6121", "MR6123"), "MR7208"
+
+
 class Lost(ConnectionError):
     """The connection ended before the answer came."""
 
 
 class Wire:
-    """A connection that is made again when it is lost. Requests that were not answered raise `Lost`."""
+    """A connection that is made again when it is lost, to the next of several hosts. Requests that were not answered raise `Lost`."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths, self._at = tuple(paths), 0
         self._writer: Optional[asyncio.StreamWriter] = None
         self._reading: Optional[asyncio.Task[None]] = None
         self._connecting = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Queue[Any]] = {}
+        #: By number of the request: the connection that it went over, and where its answers come.
+        self._answers: dict[int, tuple[asyncio.StreamWriter, asyncio.Queue[Any]]] = {}
         self._clock = 0
         self._closed = False
 
+    @property
+    def _path(self) -> str:
+        """Where the host is that is asked."""
+        return self._paths[self._at % len(self._paths)]
+
+    def _turn(self, at: int) -> None:
+        """Has the next host asked from now on, unless another request has done so since the host `at` was asked."""
+        if self._at != at or len(self._paths) == 1:
+            return
+        self._at += 1
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
     async def connect(self) -> None:
-        """Connects unless it is connected."""
+        """Connects unless it is connected: to the first host that answers, from the one that was asked last on."""
         async with self._connecting:
             if self._closed:
                 raise _native.error("MR6106", f"the connection to 'unix:{self._path}' is closed")
             if self._writer is not None:
                 return
-            try:
-                reader, writer = await asyncio.open_unix_connection(self._path, limit=1 << 20)
-            except OSError as error:
-                raise _native.error("MR6121", f"'unix:{self._path}': {error}") from None
-            try:
-                writer.write(b"MR/2")
-                hello = {"oldest": _VERSION, "newest": _VERSION, "namespace": "", "client": "millrace.aio"}
-                kind = CHALLENGE
-                # A caller that is not the owner is challenged for capabilities, which this client does not have.
-                while kind == CHALLENGE:
-                    self._send(writer, HELLO, 1, hello)
-                    kind, _, answer = await self._receive(reader)
-                if kind != WELCOME:
-                    raise _native.error(answer.get("code", "MR6004"), answer.get("detail", ""))
-            except (OSError, asyncio.IncompleteReadError) as error:
-                writer.close()
-                raise _native.error("MR6123", f"'unix:{self._path}': {error}") from None
-            except BaseException:
-                writer.close()
-                raise
-            self._writer = writer
-            self._reading = asyncio.create_task(self._read(reader, writer))
+            for left in range(len(self._paths) - 1, -1, -1):
+                try:
+                    return await self._connect()
+                except Error as error:
+                    if left == 0 or error.code not in _ABSENT:
+                        raise
+                    self._at += 1
+
+    async def _connect(self) -> None:
+        try:
+            reader, writer = await asyncio.open_unix_connection(self._path, limit=1 << 20)
+        except OSError as error:
+            raise _native.error("MR6121", f"'unix:{self._path}': {error}") from None
+        try:
+            writer.write(b"MR/2")
+            hello = {"oldest": _VERSION, "newest": _VERSION, "namespace": "", "client": "millrace.aio"}
+            kind = CHALLENGE
+            # A caller that is not the owner is challenged for capabilities, which this client does not have.
+            while kind == CHALLENGE:
+                self._send(writer, HELLO, 1, hello)
+                kind, _, answer = await self._receive(reader)
+            if kind != WELCOME:
+                raise _native.error(answer.get("code", "MR6004"), answer.get("detail", ""))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            writer.close()
+            raise _native.error("MR6123", f"'unix:{self._path}': {error}") from None
+        except BaseException:
+            writer.close()
+            raise
+        self._writer = writer
+        self._reading = asyncio.create_task(self._read(reader, writer))
 
     def _send(self, writer: asyncio.StreamWriter, kind: int, number: int, message: dict[str, Any]) -> None:
         body = _values.encode([kind, number, self._clock, None, message])
@@ -91,7 +120,7 @@ class Wire:
                 elif number == 0:
                     break
                 elif number in self._answers:
-                    self._answers[number].put_nowait((kind, message))
+                    self._answers[number][1].put_nowait((kind, message))
         except Exception:
             # The connection has ended, or what came cannot be read, and then nothing behind it can be.
             pass
@@ -99,8 +128,9 @@ class Wire:
             if self._writer is writer:
                 self._writer = None
             writer.close()
-            for waiting in self._answers.values():
-                waiting.put_nowait(None)
+            for over, waiting in self._answers.values():
+                if over is writer:
+                    waiting.put_nowait(None)
 
     async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Sends a request and waits for its answer."""
@@ -110,7 +140,7 @@ class Wire:
             raise Lost
         number = next(self._numbers)
         answers: asyncio.Queue[Any] = asyncio.Queue()
-        self._answers[number] = answers
+        self._answers[number] = (writer, answers)
         try:
             self._send(writer, kind, number, message)
             await writer.drain()
@@ -140,14 +170,19 @@ class Wire:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_S
         while True:
+            at = self._at
             try:
                 return await self.ask(kind, message)
             except Lost:
                 if self._closed or loop.time() > deadline:
                     raise _native.error("MR6123", f"'unix:{self._path}'") from None
+                self._turn(at)
             except Error as error:
-                again = error.code in ("MR6121", "MR6123") and loop.time() < deadline
-                if error.retry_after is None and not again:
+                again = error.code in _ABSENT and loop.time() < deadline
+                if error.code == _NO_MAJORITY and len(self._paths) > 1 and loop.time() < deadline:
+                    # Another host may hear of the majority.
+                    self._turn(at)
+                elif error.retry_after is None and not again:
                     raise
                 await asyncio.sleep(max(error.retry_after or 0, _PAUSE_S))
 

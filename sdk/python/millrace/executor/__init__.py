@@ -140,12 +140,10 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 
 
-def _persistence(persistent: bool, rf: int, of_class: bool = False) -> int:
+def _persistence(persistent: bool, rf: int) -> int:
     """The parts of a call of an object."""
     if rf == 1:
         return _spaces.PERSISTENT if persistent else 0
-    if of_class:
-        raise _native.error("MR7122", f"rf={rf} for objects of a user class")
     if not persistent or not 1 <= rf <= _COPIES_MAX:
         wrong = f"it is from 1 to {_COPIES_MAX}" if persistent else "without persistent=True"
         raise _native.error("MR7113", f"rf={rf}: {wrong}")
@@ -157,7 +155,7 @@ class Connection:
 
     def __init__(
         self,
-        place: Union[_open.PathOrAddress, Sequence[str], None],
+        place: Union[_open.PathOrAddress, Sequence[_open.PathOrAddress], None],
         app: Optional[str],
         lease: float,
         ca: Optional[_open.PathOrAddress] = None,
@@ -169,26 +167,25 @@ class Connection:
         self._classes: dict[tuple[type, str], int] = {}
         #: The namespace's directory, if that is on this machine.
         self.directory: Optional[str] = None
-        others: list[str] = []
-        first: Optional[_open.PathOrAddress]
-        if place is None or isinstance(place, (str, os.PathLike)):
-            first = place
+        places: list[_open.PathOrAddress]
+        if place is None:
+            named = os.environ.get("MILLRACE_NAMESPACE")
+            places = [] if named is None else [named]
+            if named is None:
+                self._host = _PrivateHost()
+                places = [self._host.address]
         else:
-            first, *others = place
-        if first is None and "MILLRACE_NAMESPACE" in os.environ:
-            first = os.environ["MILLRACE_NAMESPACE"]
-        if first is None:
-            self._host = _PrivateHost()
-            self.directory, self.address = self._host.directory, self._host.address
-        elif os.fspath(first).startswith(("mr://", "unix:")):
-            self.address = os.fspath(first)
-        else:
-            self.directory = _open._directory(os.fspath(first))
-            self.address = f"unix:{os.path.join(self.directory, 'socket')}"
-        if self.address.startswith("unix:") and self.address.endswith("/socket"):
-            self.directory = self.address[5:-7]
+            places = [place] if isinstance(place, (str, os.PathLike)) else list(place)
+            if not places:
+                raise _native.error("MR6001", "an empty list of addresses; name at least one host of the cluster")
+        #: The hosts that are asked, in this order, and the directories of those on this machine.
+        self.addresses = [_address(one) for one in places]
+        self.address = self.addresses[0]
+        self._directories = [one[5:-7] for one in self.addresses if one.startswith("unix:") and one.endswith("/socket")]
+        if self._directories and self.address == f"unix:{self._directories[0]}/socket":
+            self.directory = self._directories[0]
         self._ca = None if ca is None else os.fspath(ca)
-        self.remote = RemoteNamespace(self.address, self._ca, others)
+        self.remote = RemoteNamespace(self.address, self._ca, self.addresses[1:])
         self.lease = lease
         self.space = _spaces.ClientSpace(self.remote, app, lease)
         self.space.connection = self
@@ -204,26 +201,43 @@ class Connection:
         return reference._delete()
 
     def shared(
-        self, cls: type, *, executor: Optional[_Executor] = None, pool: Optional[str] = None, persistent: bool = False, rf: int = 1
+        self,
+        cls: type,
+        *,
+        executor: Optional[_Executor] = None,
+        pool: Optional[str] = None,
+        persistent: Optional[bool] = None,
+        rf: Optional[int] = None,
     ) -> _classes.SharedClass:
         """A class marked with `@millrace.shared` for objects of this host: `farm.shared(Gate)("front", 3)`.
 
         Its methods run on the workers of this executor or pool; by default on those of the executor that was created last, or on
-        workers of the connection's own. With `persistent=True`, the objects are there after a restart of the host.
+        workers of the connection's own. With `persistent=True`, the objects are there after a restart of the host. With `rf=2` as well,
+        the hosts of the cluster keep them, and the one that leads the group `objects` runs the methods: all hosts need the pool, so
+        connect to all of them. What is not said here is as `@millrace.shared` has it.
         """
-        flags = _persistence(persistent, rf, of_class=True)
+        settings, methods = _classes.settings_of(cls), _classes.methods_of(cls)
+        flags = _persistence(settings.persistent if persistent is None else persistent, settings.rf if rf is None else rf)
         if executor is not None:
             pool = executor._pool
         _values.pickle_with(_cloudpickle().dumps)
         if pool is None:
             pool = self._pool = self._pool or _make_pool(self, _settings())
+
+        def about(number: int) -> tuple[str, str, int, int, bytes]:
+            return f"{cls.__module__}.{cls.__qualname__}", pool, settings.version, number, _classes.code_of(cls)
+
+        if flags >> _spaces.COPIES_SHIFT > 1:
+            # Every host has the class, under the number that its bytes give it.
+            body = _task.body(sys.version_info[:2], _cloudpickle().dumps((cls, b"", None, ())))
+            shared = _classes.SharedClass(about(_classes.number_of(body)), methods, flags, self.space, body)
+            shared.ship()
+            return shared
         number = self._classes.get((cls, pool))
-        settings, methods = _classes.settings_of(cls), _classes.methods_of(cls)
         if number is None:
             shipped = _task.body(sys.version_info[:2], _cloudpickle().dumps((cls, b"", None, ())))
             number = self._classes[cls, pool] = self._invoke(pool, [shipped], bodies=True)
-        about = (f"{cls.__module__}.{cls.__qualname__}", pool, settings.version, number, _classes.code_of(cls))
-        return _classes.SharedClass(about, methods, flags, self.space)
+        return _classes.SharedClass(about(number), methods, flags, self.space)
 
     def _invoke(self, pool: str, tasks: list[bytes], bodies: bool) -> int:
         _check(tasks, bodies)
@@ -278,8 +292,16 @@ class Connection:
         return f"<millrace.Connection {self.address!r}>"
 
 
+def _address(place: _open.PathOrAddress) -> str:
+    """Where the host of a namespace is reached: an address as it is, or the socket in a directory."""
+    named = os.fspath(place)
+    if named.startswith(("mr://", "unix:")):
+        return named
+    return f"unix:{os.path.join(_open._directory(named), 'socket')}"
+
+
 def connect(
-    place: Union[_open.PathOrAddress, Sequence[str], None] = None,
+    place: Union[_open.PathOrAddress, Sequence[_open.PathOrAddress], None] = None,
     *,
     app: Optional[str] = None,
     lease: float = 10.0,
@@ -287,7 +309,7 @@ def connect(
 ) -> Connection:
     """Reaches a host for shared objects and executors.
 
-    `place` is a namespace that a host serves: its directory, or an address; or a list of addresses of hosts of one cluster, of which the
+    `place` is a namespace that a host serves: its directory, or an address; or a list of these, of hosts of one cluster, of which the
     next one is asked for shared objects when one is lost. Without one, and without MILLRACE_NAMESPACE, a host of
     this program's own is started, and ends with it. `app` names the application whose objects these are: they go when the last
     connection with that name has; without a name they go with this one. `lease` is for how many seconds locks stay this program's
@@ -662,15 +684,17 @@ def _settings(
 
 def _make_pool(connection: Connection, settings: dict[str, Any]) -> str:
     """A pool with these settings, made unless it is there."""
-    if connection.directory is None:
+    if not connection._directories or connection.directory is None:
         detail = f"'{connection.address}' is another machine's: name a pool that it has, as in Executor(..., pool='NAME')"
         raise _native.error("MR7114", detail)
     with tempfile.TemporaryDirectory(prefix="millrace-pool-") as folder:
         _worker_code(Path(folder))
         spec = {"name": "pool", "handler": "task:run", **settings}
         name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:12]
-        with LocalNamespace(connection.directory) as namespace:
-            namespace.make_pool(name, json.dumps(spec), folder)
+        # Any host of a cluster may come to lead the objects, and then runs their methods.
+        for directory in connection._directories:
+            with LocalNamespace(directory) as namespace:
+                namespace.make_pool(name, json.dumps(spec), folder)
     return name
 
 

@@ -68,8 +68,10 @@ class Object:
             cls._type, cls._keys = cls.__name__, _values.KEYED.get(cls.__name__, 0)
 
     def __init__(self, key: str, *arguments: object, space: Optional[_spaces.Space] = None) -> None:
+        if not isinstance(key, str):
+            raise TypeError(f"the key of a shared object is text, not {type(key).__name__!r}")
         self.key = key
-        self._new = _values.array(arguments) if arguments else b""
+        self._new = _values.arguments("the constructor", key, arguments) if arguments else b""
         self._space = space
         self._incarnation = 0
 
@@ -80,8 +82,9 @@ class Object:
         if self._keys and arguments:
             _values.check_keys(method, arguments[0], self._keys)
         target = (self._type, self.key, method)
+        encoded = _values.arguments(method, self.key, arguments)
         self._incarnation, value = space.call(
-            target, arguments, self._new, self._incarnation, flags=self._flags, timeout=timeout
+            target, encoded, self._new, self._incarnation, flags=self._flags, timeout=timeout
         )
         return value
 

@@ -36,15 +36,17 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 10.0
 _TIMEOUT_MAX_S = 24 * 3600.0
 _CODE_BYTES = 16
+#: The hosts that keep the objects do not have the class any more.
+_CLASS_MISSING = "MR7123"
 
 
 class Settings:
     """How the objects of a class are shared."""
 
-    __slots__ = ("version", "timeout", "rollback")
+    __slots__ = ("version", "timeout", "rollback", "persistent", "rf")
 
-    def __init__(self, version: int, timeout: float, rollback: bool) -> None:
-        self.version, self.timeout, self.rollback = version, timeout, rollback
+    def __init__(self, version: int, timeout: float, rollback: bool, persistent: bool = False, rf: int = 1) -> None:
+        self.version, self.timeout, self.rollback, self.persistent, self.rf = version, timeout, rollback, persistent, rf
 
 
 def _seconds(timeout: float) -> float:
@@ -58,21 +60,30 @@ def shared(cls: C, /) -> C: ...
 
 
 @overload
-def shared(*, version: int = 1, timeout: float = _TIMEOUT_S, rollback: bool = False) -> Callable[[C], C]: ...
+def shared(
+    *, version: int = 1, timeout: float = _TIMEOUT_S, rollback: bool = False, persistent: bool = False, rf: int = 1
+) -> Callable[[C], C]: ...
 
 
 def shared(
-    cls: Optional[C] = None, /, *, version: int = 1, timeout: float = _TIMEOUT_S, rollback: bool = False
+    cls: Optional[C] = None,
+    /,
+    *,
+    version: int = 1,
+    timeout: float = _TIMEOUT_S,
+    rollback: bool = False,
+    persistent: bool = False,
+    rf: int = 1,
 ) -> Union[C, Callable[[C], C]]:
     """Marks a class whose objects are shared.
 
     Raise `version` when the fields or the code change; `__migrate__(cls, fields, version)` then makes the new fields of those of an
     older version. `timeout` is how many seconds a method may take. After a method that raises, fields keep what it has changed, as
-    in any class; with `rollback=True` they are as before.
+    in any class; with `rollback=True` they are as before. `persistent` and `rf` are how objects are kept where `farm.shared` does not say it.
     """
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 1 << 31:
         raise ValueError(f"version {version!r} is not a whole number from 0")
-    settings = Settings(version, _seconds(timeout), rollback)
+    settings = Settings(version, _seconds(timeout), rollback, persistent or rf > 1, rf)
 
     def mark(cls: C) -> C:
         if not isinstance(cls, type):
@@ -156,6 +167,11 @@ def code_of(cls: type) -> bytes:
     return digest.digest()[:_CODE_BYTES]
 
 
+def number_of(body: bytes) -> int:
+    """The number of a body where several hosts have it: that of its content."""
+    return int.from_bytes(hashlib.sha256(body).digest()[:8], "little") >> 2 | 1
+
+
 def _functions(member: Any) -> list[types.FunctionType]:
     if isinstance(member, property):
         found = [member.fget, member.fset, member.fdel]
@@ -172,16 +188,36 @@ class SharedClass:
     The arguments behind the key are those of the class; they count if the object does not exist. Can be passed to tasks.
     """
 
+    #: What is shipped if several hosts have the objects: whichever of them runs a method needs the class.
+    _body: Optional[bytes] = None
+
     def __init__(
-        self, about: tuple[Any, ...], methods: dict[str, tuple[bool, int]], flags: int = 0, space: Optional[_spaces.Space] = None
+        self,
+        about: tuple[Any, ...],
+        methods: dict[str, tuple[bool, int]],
+        flags: int = 0,
+        space: Optional[_spaces.Space] = None,
+        body: Optional[bytes] = None,
     ) -> None:
-        self._about, self._methods, self._flags, self._space = about, methods, flags, space
+        self._about, self._methods, self._flags, self._space, self._body = about, methods, flags, space, body
 
     def __call__(self, key: str, /, *args: Any, **kwargs: Any) -> Any:
         return _class(self._about, self._methods)(self, key, args, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SharedClass, (self._about, self._methods, self._flags)
+        return SharedClass, (self._about, self._methods, self._flags, None, self._body)
+
+    def ship(self) -> None:
+        """Has the hosts that keep the objects keep the class."""
+        space = self._space or _spaces.current()
+
+        def send() -> None:
+            arguments = _values.array((*self._about, self._body))
+            space.call((Shared._type, self._about[0], "class"), arguments, b"", 0, flags=self._flags)
+
+        # The first call of a session may be lost with its host: this one may be made any number of times.
+        space.prove(send, self._flags)
+        send()
 
     def __repr__(self) -> str:
         return f"<millrace.SharedClass {self._about[0]!r} version {self._about[2]}>"
@@ -192,14 +228,25 @@ class Shared(Object):
 
     _type = "Shared"
     _methods: dict[str, tuple[bool, int]] = {}
+    #: The class, if it can be shipped.
+    _of: Optional[SharedClass] = None
 
     def __init__(self, of: SharedClass, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        super().__init__(key, *of._about, _values.encode([list(args), kwargs]), space=of._space)
-        self._about, self._flags = of._about, of._flags
+        super().__init__(key, *of._about, _values.arguments("the constructor", key, (list(args), kwargs)), space=of._space)
+        self._about, self._flags, self._of = of._about, of._flags, of
+
+    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
+        try:
+            return super()._call(method, *arguments, timeout=timeout)
+        except Exception as error:
+            if getattr(error, "code", "") != _CLASS_MISSING or self._of is None or self._of._body is None:
+                raise
+        self._of.ship()
+        return super()._call(method, *arguments, timeout=timeout)
 
     def _ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         reads, timeout_ms = self._methods[name]
-        payload = _values.encode([list(args), kwargs])
+        payload = _values.arguments(name, self.key, (list(args), kwargs))
         kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload)
         if kind:
             raise _raised.unpack(value)

@@ -40,6 +40,7 @@ _CODES = {
     "millrace.Busy": "MR7109",
     "millrace.StepFailed": "MR7119",
     "millrace.ClassChanged": "MR7120",
+    "millrace.PoolMissing": "MR7124",
 }
 
 
@@ -62,14 +63,14 @@ class Space(abc.ABC):
     def call(
         self,
         target: tuple[str, str, str],
-        arguments: Sequence[object],
+        arguments: bytes,
         new: bytes,
         incarnation: int,
         *,
         flags: int = 0,
         timeout: Optional[float] = None,
     ) -> tuple[int, Any]:
-        """Calls a method; the object's incarnation, and what it returns. `timeout` is how long it may wait, 0 for not at all."""
+        """Calls a method with encoded arguments; the object's incarnation, and what it returns. `timeout` is how long it may wait, 0 for not at all."""
 
     def prove(self, touch: Callable[[], None], flags: int) -> None:
         """Before the first call of an object with these flags: `touch` makes one that may be made any number of times."""
@@ -87,7 +88,7 @@ class TaskSpace(Space):
     def call(
         self,
         target: tuple[str, str, str],
-        arguments: Sequence[object],
+        arguments: bytes,
         new: bytes,
         incarnation: int,
         *,
@@ -99,7 +100,7 @@ class TaskSpace(Space):
             number = self._count
         flags |= _GIVE_UP if timeout is not None and timeout <= 0 else 0
         kind, key, method = (part.encode() for part in target)
-        call = [number, kind, key, method, _values.array(arguments), new, incarnation, flags, self.application.encode(), timeout]
+        call = [number, kind, key, method, arguments, new, incarnation, flags, self.application.encode(), timeout]
         answer = self._context._call_object(_values.encode(call))
         incarnation = int.from_bytes(answer[:8], "little")
         if answer[8] == 0:
@@ -190,14 +191,13 @@ class ClientSpace(Space):
     def call(
         self,
         target: tuple[str, str, str],
-        arguments: Sequence[object],
+        arguments: bytes,
         new: bytes,
         incarnation: int,
         *,
         flags: int = 0,
         timeout: Optional[float] = None,
     ) -> tuple[int, Any]:
-        encoded = _values.array(arguments)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             self._last += 1
@@ -212,7 +212,7 @@ class ClientSpace(Space):
                 over = _GIVE_UP if left <= 0 else 0
                 wait_ms = int(min(_SLICE_S if over else left, _SLICE_S) * 1000) + 1
                 status, incarnation_now, value, text = ask(
-                    self._session, number, acked, target, encoded, new, incarnation, flags | over, wait_ms
+                    self._session, number, acked, target, arguments, new, incarnation, flags | over, wait_ms
                 )
                 if status == 0:
                     return incarnation_now, _values.decode(value)
@@ -220,7 +220,7 @@ class ClientSpace(Space):
                     raise _raised(value.decode(), text)
         except KeyboardInterrupt:
             # Nobody waits any more.
-            ask(self._session, number, acked, target, encoded, new, incarnation, flags | _GIVE_UP, 1000)
+            ask(self._session, number, acked, target, arguments, new, incarnation, flags | _GIVE_UP, 1000)
             raise
         finally:
             with self._lock:

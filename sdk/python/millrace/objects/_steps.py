@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 RETURNED, RAISED, NOT_BEGUN = 0, 1, 2
 _FIELDS, _RESULT = "_step/fields", "_step/result"
+#: The most bytes that a call may leave: the fields that changed, and the answer.
+_RESULT_BYTES_MAX = (16 << 20) - 4096
 #: Objects that a worker keeps.
 _KEPT_MAX = 256
 #: How soon a method is interrupted after a call of another object in which it could not be.
@@ -65,6 +67,12 @@ class _Limit:
         raise StepTimeout(f"the method did not end within {self._seconds:g} seconds")
 
 
+def _too_large(told: str) -> Exception:
+    from millrace._worker import error_of
+
+    return error_of("MR7108", told)
+
+
 def _fields(context: Any) -> dict[str, bytes]:
     flat = _values.decode(context.get(_FIELDS, 0).data)
     return dict(zip(flat[::2], flat[1::2]))
@@ -106,6 +114,8 @@ def _changes(kept: _Kept) -> dict[str, Optional[bytes]]:
     for name, value in vars(kept.object).items():
         try:
             now[name] = _values.encode(value)
+        except _values.TooLong as error:
+            raise _too_large(f"field {name!r} of {type(kept.object).__qualname__} has {error}") from None
         except Exception as error:
             told = f"field {name!r} of {type(kept.object).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
             raise TypeError(told) from error
@@ -132,7 +142,15 @@ def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[s
             args, kwargs = _values.decode(payload)
             kind = RAISED
             returned = function(kept.object, *args, **kwargs)
-            value, kind = _values.encode(returned), RETURNED
+            try:
+                value, kind = _values.encode(returned), RETURNED
+            except _values.TooLong as error:
+                # The code says that nothing was changed.
+                kind = NOT_BEGUN
+                raise _too_large(f"what {method} returned has {error}") from None
+            except Exception as error:
+                told = f"what {method} returned cannot be pickled: {type(error).__name__}: {error}"
+                raise TypeError(told) from error
     except MemoryError:
         _kept.pop(place, None)
         raise
@@ -162,6 +180,10 @@ def run(record: Any, context: Any, body: Any) -> None:
     try:
         left = _step(asked, context, body)
         result = _values.encode(list(left))
+        if len(result) > _RESULT_BYTES_MAX:
+            told = f"{asked[10][0]} left {len(result)} bytes of fields and answer; the limit of a call is {_RESULT_BYTES_MAX}"
+            _kept.pop((asked[0], asked[1], asked[6]), None)
+            result = _values.encode([NOT_BEGUN, _raised.pack(_too_large(told), __file__), {}])
     finally:
         _spaces.use(None)
     context.append(_RESULT, result)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Extensions of MessagePack: something pickled, and the elements of a tuple.
 _PICKLE, _TUPLE = 1, 2
+#: The longest text or bytes: as long as the longest frame that a host takes.
+VALUE_MAX = 16 << 20
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 
 _dumps: Callable[[object], bytes] = pickle.dumps
@@ -34,9 +36,27 @@ def encode(value: object) -> bytes:
     return b"".join(out)
 
 
+class TooLong(ValueError):
+    """A value is longer than any call may be."""
+
+
 def array(values: Sequence[object]) -> bytes:
     """The bytes of an array of values."""
     return encode(list(values))
+
+
+def arguments(method: str, key: str, values: Sequence[object]) -> bytes:
+    """The arguments of a call."""
+    try:
+        return array(values)
+    except TooLong as error:
+        from millrace._worker import error_of
+
+        raise error_of("MR7108", f"an argument of {method} of {key!r} has {error}") from None
+    except Exception as error:
+        if hasattr(error, "add_note"):
+            error.add_note(f"an argument of {method} of {key!r} cannot be pickled, or something that it refers to")
+        raise
 
 
 #: Types whose methods take a key first; `update` takes many, and each how many elements begins with a key.
@@ -97,6 +117,8 @@ def _encode(value: Any, put: Callable[[bytes], None]) -> None:
         put(_int(value))
     elif kind is float:
         put(struct.pack(">Bd", 0xCB, value))
+    elif kind in (bytes, str) and len(value) > VALUE_MAX:
+        raise TooLong(f"{len(value)} bytes or characters; the limit is {VALUE_MAX}")
     elif kind is str:
         text = value.encode("utf-8", "surrogatepass")
         _head(put, len(text), 0xA0, 32, (0xD9, 0xDA, 0xDB))

@@ -231,7 +231,7 @@ def test_a_frame_that_cannot_be_read_ends_the_requests_that_wait(tmp_path: Path)
         for frame in (struct.pack("<I", (1 << 32) - 1), struct.pack("<I", 1) + _values.encode(7)):
             path = str(tmp_path / "s")
             async with await asyncio.start_unix_server(host, path):
-                wire = _wire.Wire(path)
+                wire = _wire.Wire([path])
                 with pytest.raises(_wire.Lost):
                     await asyncio.wait_for(wire.ask(_wire.PING, {}), _PATIENCE_S)
                 await wire.close()
@@ -271,7 +271,7 @@ def test_tasks_are_awaited(near: millrace.Connection) -> None:
 
 def test_what_is_not_reached_is_refused(ns: millrace.Namespace, host: Callable[..., Host], tmp_path: Path) -> None:
     async def missing() -> None:
-        await _wire.Wire(str(tmp_path / "none")).connect()
+        await _wire.Wire([str(tmp_path / "none")]).connect()
 
     with pytest.raises(millrace.Unavailable) as gone:
         asyncio.run(missing())

@@ -68,6 +68,65 @@ class Gate:
         raise LookupError("half done")
 
 
+@millrace.shared
+class Careless:
+    """Leaves and returns what cannot be kept."""
+
+    def __init__(self) -> None:
+        self.held: Any = None
+
+    def hold(self, what: Any) -> None:
+        self.held = what
+
+    def hold_lock(self) -> None:
+        self.held = threading.Lock()
+
+    def give_lock(self) -> Any:
+        return threading.Lock()
+
+    def large(self, size: int, give: bool) -> Any:
+        self.held = b"x" if give else bytes(size)
+        return bytes(size) if give else None
+
+    def ask(self, me: Any) -> Any:
+        return me.hold(1)
+
+    @millrace.readonly
+    def length(self) -> int:
+        return len(self.held or b"")
+
+
+def test_what_cannot_travel_is_named_and_changes_nothing(farm: millrace.Connection) -> None:
+    careless = farm.shared(Careless)("careless")
+    with pytest.raises(TypeError) as raised:
+        careless.hold(threading.Lock())
+    if sys.version_info >= (3, 11):
+        assert "an argument of hold of 'careless'" in raised.value.__notes__[0]
+    with pytest.raises(TypeError, match="field 'held' of Careless cannot be pickled"):
+        careless.hold_lock()
+    with pytest.raises(TypeError, match="what give_lock returned cannot be pickled"):
+        careless.give_lock()
+    # Long values are refused where they are, and not after they were copied.
+    long = bytes((16 << 20) + 1)
+    with pytest.raises(millrace.Conflict, match="MR7108: an argument of hold of 'careless'"):
+        careless.hold(long)
+    with pytest.raises(millrace.Conflict, match="MR7108: an argument of set of 'blob'"):
+        farm.AtomicBytes("blob").set(long)
+    for size in (len(long), (16 << 20) - 10):
+        for give in (False, True):
+            with pytest.raises(millrace.Conflict, match="MR7108"):
+                careless.large(size, give)
+    with pytest.raises(millrace.Conflict, match="'careless' would wait for itself"):
+        careless.ask(careless)
+    assert careless.length() == 0
+    with pytest.raises(TypeError, match="text, not 'int'"):
+        farm.AtomicInt(5)
+    with pytest.raises(millrace.Conflict, match="'careless' is of type Shared, not Queue"):
+        farm.Queue("careless").qsize()
+    with farm.Executor(workers=2) as executor, pytest.raises(millrace.Invalid, match="MR7115: a result of"):
+        executor.submit(bytes, 20 << 20).result()
+
+
 def test_methods_run_elsewhere_one_at_a_time_and_the_host_keeps_the_fields(farm: millrace.Connection) -> None:
     gates = farm.shared(Gate)
     gate = gates("front", 300)
@@ -326,5 +385,7 @@ def test_what_is_no_shared_class_is_refused(farm: millrace.Connection) -> None:
     # The host belongs to no cluster.
     with pytest.raises(millrace.Invalid, match="MR7113"):
         farm.AtomicInt("copies", persistent=True, rf=2).add()
-    with pytest.raises(millrace.Invalid, match="MR7122"):
-        farm.shared(Later, persistent=True, rf=2)
+    with pytest.raises(millrace.Invalid, match="MR7113"):
+        farm.shared(Gate, persistent=True, rf=2)
+    with pytest.raises(millrace.Invalid, match="an empty list of addresses"):
+        millrace.connect([])

@@ -8,6 +8,8 @@
 //! Any host takes a call, not only the leader. A caller whose host is lost asks another one, under the same number: the answer is there as
 //! well. Answers pass no gate: a majority has what they depend on.
 
+mod steps;
+
 use super::{
     Cluster, MAIN, Reply, Shared,
     driver::Input,
@@ -15,7 +17,7 @@ use super::{
     locked, shown,
 };
 use crate::objects::Slot;
-use millrace_entities::{Applied, Call, Called, Command, Replicated, Session, Shown};
+use millrace_entities::{Applied, Call, Called, Command, Replicated, Session, Shown, Within};
 use millrace_group::{Action, Durability, Machine, OBJECTS_NAME};
 use millrace_journal::Position;
 use millrace_wire::{Code, Error, Result};
@@ -25,6 +27,7 @@ use std::{
     task::Waker,
     time::{Duration, Instant},
 };
+pub(crate) use steps::Ring;
 
 /// Bytes of answers that were not acknowledged, beyond which no further call is proposed here.
 const ANSWERS_MAX_BYTES: usize = 64 << 20;
@@ -34,9 +37,9 @@ const ENDING: Duration = Duration::from_secs(5);
 type Key = (Session, u64);
 
 /// The objects of one group, and who waits for them here.
-#[derive(Default)]
 pub(super) struct GroupObjects {
     state: Mutex<State>,
+    ring: Arc<Ring>,
 }
 
 #[derive(Default)]
@@ -51,6 +54,8 @@ struct State {
     ending: HashMap<Session, Instant>,
     /// Whether this host leads the group.
     leads: bool,
+    /// The steps of objects of user classes, which this host runs as long as it leads.
+    steps: steps::Due,
 }
 
 /// A session whose client is connected here.
@@ -84,6 +89,9 @@ impl State {
             None | Some((_, _, Ok(Called::Waiting(_)))) => {}
             Some((session, number, called)) => wakers.extend(self.give(&(session, number), &called)),
         }
+        if self.leads {
+            self.steps.work.extend(applied.work);
+        }
         for (session, number, called) in applied.ready {
             wakers.extend(self.give(&(session, number), &Ok(called)));
         }
@@ -100,6 +108,7 @@ impl State {
     /// The state of another host has taken the place of this one.
     fn restored(&mut self, replicated: Replicated) -> Vec<Waker> {
         self.replicated = replicated;
+        self.steps = steps::Due::default();
         let now = Instant::now();
         self.heard = self.replicated.sessions().map(|(session, ..)| (*session, now)).collect();
         let keys: Vec<Key> = self.waiting.keys().copied().collect();
@@ -114,6 +123,11 @@ impl State {
 }
 
 impl GroupObjects {
+    /// None yet. The ring says that steps may begin.
+    pub fn new(ring: Arc<Ring>) -> Self {
+        Self { state: Mutex::default(), ring }
+    }
+
     /// A caller waits for the answer of a call.
     fn wait(&self, key: Key, slot: &Arc<Slot>) {
         locked(&self.state).waiting.entry(key).or_default().push(Arc::downgrade(slot));
@@ -168,7 +182,7 @@ impl GroupObjects {
     pub fn upkeep(&self, leads: bool) -> Vec<Vec<u8>> {
         let now = Instant::now();
         let mut state = locked(&self.state);
-        let State { replicated, waiting, here, heard, ending, leads: led } = &mut *state;
+        let State { replicated, waiting, here, heard, ending, leads: led, steps } = &mut *state;
         waiting.retain(|_, slots| {
             slots.retain(|slot| slot.strong_count() > 0);
             !slots.is_empty()
@@ -180,8 +194,12 @@ impl GroupObjects {
         if leads && !std::mem::replace(led, leads) {
             // What was heard elsewhere is not known here.
             heard.values_mut().for_each(|heard| *heard = now);
+            steps.all(replicated);
         }
         *led = leads;
+        if steps.again() {
+            self.ring.ring();
+        }
         let (mut renewed, mut ended) = (Vec::new(), Vec::new());
         for (session, last, lease_ms) in replicated.sessions() {
             let lease = Duration::from_millis(lease_ms);
@@ -216,7 +234,11 @@ impl Machine for OfGroup {
         let mut state = locked(&self.0.state);
         let applied = state.replicated.apply(command);
         let wakers = state.settle(applied);
+        let has_work = !state.steps.work.is_empty();
         drop(state);
+        if has_work {
+            self.0.ring.ring();
+        }
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -373,8 +395,16 @@ pub struct Copies {
 
 impl Cluster {
     /// Calls a replicated object; the answer comes to the slot. `lease_ms` is that of the caller's session, if
-    /// that is open on this host; with `pin` the session counts as heard until it is released.
-    pub(crate) fn call_object(&self, call: &Call<'_>, lease_ms: Option<u64>, pin: bool, slot: &Arc<Slot>) {
+    /// that is open on this host; with `pin` the session counts as heard until it is released. `within` is the
+    /// step that makes the call, if one of an object of the group does.
+    pub(crate) fn call_object(
+        &self,
+        call: &Call<'_>,
+        within: Option<Within<'_>>,
+        lease_ms: Option<u64>,
+        pin: bool,
+        slot: &Arc<Slot>,
+    ) {
         let joined = self.shared.objects().is_some_and(|group| group.objects.has_joined(&call.session));
         // A session that the group had and has not any more has ended: it is not opened again.
         let open = lease_ms.filter(|_| !joined);
@@ -384,7 +414,7 @@ impl Cluster {
             copies: call.flags.copies,
             creates: !call.flags.must_exist && call.incarnation == 0,
             reads: call.method.reads && !call.method.waits,
-            command: Command::Call { token, open, call: *call }.encode(),
+            command: Command::Call { token, open, call: *call, within }.encode(),
             slot: slot.clone(),
         };
         self.shared.call_object(wanted, lease_ms.unwrap_or_default(), pin);
