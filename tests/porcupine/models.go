@@ -153,10 +153,13 @@ var lockModel = porcupine.Model{
 	Step: func(state, asked, answered any) (bool, any) {
 		lock, input, output := state.(lockState), asked.(lockInput), answered.(lockOutput)
 		if !input.acquire {
-			return lock.holder == input.client, lockState{0, lock.token}
+			if lock.holder != input.client {
+				return output.open, lock // What was not answered may not have taken place.
+			}
+			return true, lockState{0, lock.token}
 		}
 		if lock.holder != 0 || (!output.open && output.token <= lock.token) {
-			return false, lock
+			return output.open, lock
 		}
 		if output.open {
 			return true, lockState{input.client, lock.token}

@@ -75,14 +75,14 @@ impl Caller {
         self.client.call(&asked).map_err(|error| error.code())
     }
 
-    /// Calls a method of an `AtomicInt`; true and false are 1 and 0.
+    /// Calls a method of an `AtomicInt`; true and false are 1 and 0, and so is nothing.
     pub fn number_of(&mut self, key: &str, method: &str, arguments: &[u8]) -> i64 {
         let value = self.ask(("AtomicInt", key, method), arguments, 2).expect("an answer");
         match value[..] {
             [small] if small < 0x80 => small.into(),
             [0xcc, small] => small.into(),
             [0xcd, high, low] => u16::from_be_bytes([high, low]).into(),
-            [0xc2] => 0,
+            [0xc0 | 0xc2] => 0,
             [0xc3] => 1,
             _ => panic!("{value:x?} is no small number"),
         }
