@@ -9,6 +9,8 @@ use std::{thread, time::Duration};
 
 /// How long an unanswered call waits before it is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often a host may say that it is in no cluster: one that is starting does not know it at once.
+const STARTING_MAX: u32 = 200;
 
 /// Type, key and method of a call.
 pub type Call<'a> = (&'a str, &'a str, &'a str);
@@ -75,9 +77,22 @@ impl Caller {
         self.client.call(&asked).map_err(|error| error.code())
     }
 
+    fn decided(&mut self, call: Call<'_>, arguments: &[u8]) -> Vec<u8> {
+        for _ in 0..STARTING_MAX {
+            match self.ask(call, arguments, 2) {
+                Err(Code::PersistenceUnsupported) => {
+                    self.number -= 1;
+                    thread::sleep(PAUSE);
+                }
+                answered => return answered.expect("an answer"),
+            }
+        }
+        panic!("the host is in no cluster")
+    }
+
     /// Calls a method of an `AtomicInt`; true and false are 1 and 0, and so is nothing.
     pub fn number_of(&mut self, key: &str, method: &str, arguments: &[u8]) -> i64 {
-        let value = self.ask(("AtomicInt", key, method), arguments, 2).expect("an answer");
+        let value = self.decided(("AtomicInt", key, method), arguments);
         match value[..] {
             [small] if small < 0x80 => small.into(),
             [0xcc, small] => small.into(),
@@ -90,7 +105,7 @@ impl Caller {
 
     /// Calls a method of a `Lock` that returns a token.
     pub fn token_of(&mut self, key: &str, method: &str) -> u64 {
-        let value = self.ask(("Lock", key, method), &[0x90], 2).expect("an answer");
+        let value = self.decided(("Lock", key, method), &[0x90]);
         value[1..].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
     }
 }
