@@ -28,10 +28,12 @@ case $GOAL in
         ;;
     test | bench)
         # Functions in Wasm, sanitizers and fuzzers of the C clients; namespaces, filters and faults for the tests of networks and disks;
-        # a JDK and Maven for the client in Java.
+        # a JDK and Maven for the client in Java; Go for the check of histories.
         PACKAGES+=(clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 curl git iproute2 nftables procps strace)
         PACKAGES+=(default-jdk-headless maven)
-        TOOLS+=(clang wasm-ld curl git javac mvn)
+        # Go may be installed from elsewhere.
+        command -v go >/dev/null || PACKAGES+=(golang-go)
+        TOOLS+=(clang wasm-ld curl git go javac mvn)
         REQUIREMENTS=(requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
         ;;
     *) printf 'setup: no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
@@ -187,6 +189,12 @@ install_python_packages() {
     printf '%s\n' "$wanted" >"$VENV_STAMP"
 }
 
+# The check of histories needs a library, which `go build` finds once it was downloaded.
+install_go_modules() {
+    (cd tests/porcupine && GOFLAGS=-mod=readonly watched go mod download) \
+        || ask "the Go modules of tests/porcupine could not be downloaded; please check the network and run this command again"
+}
+
 # Debian's is too old to keep each message safe before it answers, so NATS comes from its sources; without Go the rows do
 # without it, and say so.
 install_nats() {
@@ -211,5 +219,6 @@ install_packages
 install_rust
 [[ $GOAL == dist ]] && install_musl
 install_python_packages
+[[ $GOAL == test || $GOAL == bench ]] && install_go_modules
 [[ $GOAL == bench ]] && install_nats
 say "ready"

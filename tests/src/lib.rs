@@ -1,10 +1,13 @@
 //! Black-box tests: they drive the real binary, as a user would, and look only at what it prints and how it ends.
 
 mod built;
+mod caller;
+pub mod history;
 mod port;
 pub mod raw;
 
 pub use built::{built, sanitized};
+pub use caller::{Call, Caller};
 pub use port::Port;
 
 use serde_json::Value;
