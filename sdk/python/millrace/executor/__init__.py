@@ -719,7 +719,7 @@ __all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread", "idempotency_key",
 
 
 #: Packages that workers import, besides a part of this one.
-_SHIPPED = ("objects", "threading", "queue", "managers", "multiprocessing", "lithops")
+_SHIPPED = ("futures", "objects", "threading", "queue", "managers", "multiprocessing", "lithops")
 
 
 def _worker_code(folder: Path) -> None:

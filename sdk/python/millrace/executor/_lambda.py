@@ -257,7 +257,17 @@ class LambdaExecutor(Executor):
         if cancel_futures:
             self._stopped.set()
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
-        if self._place is not None and wait:
+        if wait:
+            self._end()
+        else:
+            threading.Thread(target=self._end_later, name="millrace-shutdown", daemon=True).start()
+
+    def _end_later(self) -> None:
+        self._threads.shutdown(wait=True)
+        self._end()
+
+    def _end(self) -> None:
+        if self._place is not None:
             self._place._executors.discard(self)
             if self._own:
                 self._place.close()

@@ -22,13 +22,20 @@ from concurrent.futures import (
     wait,
 )
 
-from millrace.executor import Executor as _Executor
 from millrace.threading import _runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Optional
+
+    from millrace.executor import Executor as _Executor
+else:
+    try:
+        from millrace.executor import Executor as _Executor
+    except ImportError:
+        # Workers have this module for the names that functions mention; executors are refused there.
+        _Executor = _futures.Executor
 
 __all__ = [
     "ALL_COMPLETED",

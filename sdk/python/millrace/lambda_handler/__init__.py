@@ -138,7 +138,7 @@ def _objects(id: bytes, event: dict[str, Any]) -> Iterator[None]:
         _spaces.use(_NoSpace())
         yield
         return
-    remote = RemoteNamespace(place, event.get("ca"))
+    remote = RemoteNamespace(place, None)
     try:
         space = _AttemptSpace(remote, event["application"], event["lease"], id)
         _spaces.use(space)

@@ -132,6 +132,10 @@ def test_futures_have_the_names_of_concurrent_futures(farm: millrace.Connection)
             executor.submit(abs, 1)
         with pytest.raises(ValueError):
             kind(0)
+    with farm.Executor(workers=1) as worker:
+        assert worker.submit(lambda: millrace.futures.FIRST_COMPLETED).result(120) == "FIRST_COMPLETED"
+        with pytest.raises(NotImplementedError, match="a task cannot start"):
+            worker.submit(lambda: millrace.futures.ProcessPoolExecutor()).result(120)
     with pytest.raises(NotImplementedError, match="max_tasks_per_child"):
         millrace.futures.ProcessPoolExecutor(1, max_tasks_per_child=1)
 
