@@ -260,7 +260,8 @@ pub fn join(
             Code::CapabilityRefused | Code::CapabilityDenied | Code::ChannelRefused => {
                 return Err(Code::ClusterSecretWrong.error(format!("{at}: {}", error.detail())));
             }
-            Code::AddressInvalid | Code::NameInvalid | Code::NotInCluster | Code::ClusterExists => return Err(error),
+            Code::AddressInvalid | Code::NameInvalid | Code::ClusterExists => return Err(error),
+            // Also NotInCluster: a host that accepts the cluster's secret belongs to the cluster, and is still starting.
             _ if Instant::now() < until => {
                 waits(&error);
                 thread::sleep(PAUSE_MOST / 4);
