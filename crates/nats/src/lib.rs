@@ -184,6 +184,8 @@ impl Nats {
         let line = Line { is_up: false, since: Instant::now(), changes: 0, trouble: None };
         let line = watch::Sender::new(line);
         let client = runtime.block_on(connect(options, addresses, line.clone()))?;
+        // The context has a task of its own.
+        let entered = runtime.enter();
         let context =
             ContextBuilder::new().timeout(ATTEMPT).max_ack_inflight(2 * publish::WINDOW).build(client.clone());
         let (jobs, received) = mpsc::unbounded_channel();
@@ -203,6 +205,7 @@ impl Nats {
             watched: Mutex::default(),
         });
         inner.task(publish::send_all(inner.clone(), received));
+        drop(entered);
         let (stop, stopped) = oneshot::channel::<()>();
         let builder = thread::Builder::new().name("millrace-nats".into());
         let run = move || {
@@ -229,7 +232,9 @@ impl Nats {
 impl Drop for Nats {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
+        // The last one that used it may have been a reply.
+        let other = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id());
+        if let Some(thread) = other {
             // It only panics if there is a mistake in it, which it has printed.
             let _ = thread.join();
         }

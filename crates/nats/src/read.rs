@@ -1,6 +1,6 @@
 //! Reads records by their index, and waits for new ones.
 
-use crate::{Fault, Inner, Nats, Reply, Stream, away, follow, lost, refused};
+use crate::{Fault, Inner, Nats, Reply, Stream, away, follow, refused};
 use async_nats::jetstream::{
     self,
     context::GetStreamErrorKind,
