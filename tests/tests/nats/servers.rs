@@ -1,6 +1,7 @@
 //! Real NATS servers with JetStream, which a test kills and starts again.
 
 use millrace_tests::{Port, eventually};
+use serde_json::Value;
 use std::{
     env,
     io::{BufRead, BufReader, Read, Write},
@@ -76,6 +77,22 @@ impl Servers {
             let answer = self.request("$JS.API.INFO", "");
             answer.is_some_and(|answer| answer.contains("\"limits\"") && !answer.contains("\"error\""))
         });
+        // A server that was away has caught up.
+        eventually("every stream has all its copies", || self.are_current().unwrap_or(false));
+    }
+
+    fn are_current(&self) -> Option<bool> {
+        let streams: Value = serde_json::from_str(&self.request("$JS.API.STREAM.NAMES", "")?).ok()?;
+        for stream in streams["streams"].as_array().into_iter().flatten() {
+            let info = self.request(&format!("$JS.API.STREAM.INFO.{}", stream.as_str()?), "")?;
+            let info: Value = serde_json::from_str(&info).ok()?;
+            let others = info["cluster"]["replicas"].as_array().cloned().unwrap_or_default();
+            let is_current = |peer: &Value| peer["current"] == true && peer["offline"] != true;
+            if !others.iter().all(is_current) {
+                return Some(false);
+            }
+        }
+        Some(true)
     }
 
     /// Asks a server that runs.
