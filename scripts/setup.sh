@@ -30,10 +30,11 @@ case $GOAL in
         # Functions in Wasm, sanitizers and fuzzers of the C clients; namespaces, filters and faults for the tests of networks and disks;
         # a JDK and Maven for the client in Java; Go for the check of histories.
         PACKAGES+=(clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 curl git iproute2 nftables procps strace)
-        PACKAGES+=(default-jdk-headless maven)
+        # NATS, which keeps topics.
+        PACKAGES+=(default-jdk-headless maven nats-server)
         # Go may be installed from elsewhere.
         command -v go >/dev/null || PACKAGES+=(golang-go)
-        TOOLS+=(clang wasm-ld curl git go javac mvn)
+        TOOLS+=(clang wasm-ld curl git go javac mvn nats-server)
         REQUIREMENTS=(requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
         ;;
     *) printf 'setup: no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;

@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("group", &["wire"]),
     ("sim", &["wire", "group"]),
     ("links", &["wire", "journal", "namespace"]),
-    ("nats", &["wire"]),
+    ("nats", &["wire", "threads"]),
     ("access", &["wire"]),
     ("application", &["wire", "journal", "namespace"]),
     ("dispatch", &["wire", "threads", "journal", "namespace", "runtime"]),
@@ -45,7 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("client", &["wire"]),
-    ("gateway", &["wire", "threads", "node", "client"]),
+    ("gateway", &["wire", "threads", "node", "client", "nats"]),
     ("cli", &["wire", "threads", "journal", "causality", "node", "client", "gateway"]),
     ("bench", &["wire", "journal", "causality", "runtime", "node", "client"]),
 ];
@@ -74,10 +74,11 @@ const UNSAFE_FILES: &[&str] = &[
 
 /// Where threads and tasks may be started, each place with what is there: whoever else wants one asks these, and so it
 /// is missed when it ends as it should not.
-const STARTS: [(&str, &str); 11] = [
+const STARTS: [(&str, &str); 12] = [
     ("crates/threads/src/lib.rs", ".spawn("), // in a table that two watchers look at
     ("crates/gateway/src/server/tasks.rs", ".spawn("), // carries a fuse
     ("crates/gateway/src/server/tasks.rs", "tokio::spawn("), // of one connection
+    ("crates/nats/src/lib.rs", ".spawn("),    // on its one thread; whoever waits for one is told when it is dropped
     ("crates/client/src/connector.rs", ".spawn("), // whoever waits for it does so for a time of its own
     ("crates/client/src/session/mod.rs", "tokio::spawn("), // when it is dropped, all who wait are told
     // Anyone who opens a namespace waits for it, and hears of its panic.

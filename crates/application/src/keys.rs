@@ -96,6 +96,12 @@ pub const TOPIC: &[Key] = &[
         "`\"quorum\"`",
         "When a publish is acknowledged: once a majority of the group has the record on disk, or once the leader has it. Fixed at creation.",
     ),
+    key(
+        "engine",
+        "`\"builtin\"` or `\"nats\"`",
+        "`\"builtin\"`",
+        "What keeps the records: the hosts of the topic's group, or the NATS cluster of `serve --nats`. Fixed at creation.",
+    ),
     key("group", "name", "`\"main\"`", "The group of hosts that agrees on the topic. Fixed at creation."),
     key(
         "fed_by",

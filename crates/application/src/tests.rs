@@ -382,6 +382,8 @@ fn topics_are_declared_like_logs_and_named_where_functions_are_bound() {
     let text = r#"
 [logs."out/cpu"]
 [topics.cpu_raw]
+[topics.kept]
+engine = "nats"
 [topics."farm/cpu"]
 history = "all"
 durability = "leader"
@@ -395,8 +397,9 @@ on = ["out/cpu", "topic:cpu_raw", "topic:elsewhere"]
 "#;
     let application = parse_there(text).unwrap();
     assert!(application.has_topics());
-    let [raw, cpu] = &application.topics[..] else { panic!("{:?}", application.topics) };
+    let [raw, kept, cpu] = &application.topics[..] else { panic!("{:?}", application.topics) };
     assert_eq!((&*raw.name, raw.history, raw.durability, raw.group.as_deref()), ("cpu_raw", 10_000, "quorum", None));
+    assert_eq!((raw.engine, &*kept.name, kept.engine), ("builtin", "kept", "nats"));
     assert_eq!((&*cpu.name, cpu.history, cpu.durability), ("farm/cpu", HISTORY_ALL, "leader"));
     let fed_by =
         |topic: &TopicDeclaration| topic.fed_by.as_ref().map(|logs| logs.iter().map(|log| log.to_string()).collect());
@@ -417,6 +420,9 @@ fn function_on(name: &str) -> String {
 fn mistakes_in_topics_are_reported() {
     assert!(problem("[topics.t]\nhitory = 3\n").contains("did you mean 'history'"));
     assert!(problem("[topics.t]\ndurability = \"disk\"\n").contains("not one of 'quorum', 'leader'"));
+    assert!(problem("[topics.t]\nengine = \"kafka\"\n").contains("not one of 'builtin', 'nats'"));
+    let leader = problem("[topics.t]\nengine = \"nats\"\ndurability = \"leader\"\n");
+    assert!(leader.contains("does not apply to the engine 'nats'"), "{leader}");
     assert!(problem("[topics.t]\nfed_by = [\"nothing\"]\n").contains("2:11: no log 'nothing' is declared"));
     assert!(problem("[logs.a]\n[topics.t]\nfed_by = [\"a\", \"a\"]\n").contains("'a' is listed twice"));
     assert!(problem("[topics._t]\n").contains("begins with '_'"));

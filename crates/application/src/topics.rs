@@ -19,6 +19,8 @@ pub struct TopicDeclaration {
     pub durability: &'static str,
     /// The group that has it; none for the first.
     pub group: Option<Name>,
+    /// What keeps its records: `builtin` or `nats`.
+    pub engine: &'static str,
     /// The logs of this host whose records are published to it; none if the file leaves that open.
     pub fed_by: Option<Vec<LogName>>,
 }
@@ -56,10 +58,16 @@ fn read_topic(
         problems.add(span, format!("a topic's name with '/' or '.' is quoted: [topics.\"{name}/{inner}\"]"));
         return None;
     }
-    let section = Section::open(item, span, format!("[topics.\"{}\"]", shown(given)), keys::TOPIC, problems)?;
+    let section = Section::open(item, span.clone(), format!("[topics.\"{}\"]", shown(given)), keys::TOPIC, problems)?;
     let history = section.history("history", problems).unwrap_or(HISTORY_DEFAULT);
     let words = [("quorum", "quorum"), ("leader", "leader")];
     let durability = section.word("durability", &words, problems).map_or("quorum", |placed| placed.value);
+    let words = [("builtin", "builtin"), ("nats", "nats")];
+    let engine = section.word("engine", &words, problems).map_or("builtin", |placed| placed.value);
+    if (engine, durability) == ("nats", "leader") {
+        let label = section.label();
+        problems.add(span, format!("{label}: durability 'leader' does not apply to the engine 'nats'"));
+    }
     let group = section.parsed::<Name>("group", problems).map(|placed| placed.value);
     let listed = section.texts("fed_by", problems).map(|list| list.value);
     let mut fed_by: Option<Vec<LogName>> = listed.is_some().then(Vec::new);
@@ -76,5 +84,5 @@ fn read_topic(
             Err(message) => problems.add(text.span, format!("fed_by in {}: {message}", section.label())),
         }
     }
-    Some(TopicDeclaration { name: parsed?, history, durability, group, fed_by })
+    Some(TopicDeclaration { name: parsed?, history, durability, group, engine, fed_by })
 }

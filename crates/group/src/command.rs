@@ -36,6 +36,32 @@ pub enum Durability {
     Leader,
 }
 
+/// What keeps the records of a topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// The group of the topic.
+    #[default]
+    Builtin,
+    /// JetStream of a NATS cluster. The group has only the definition of the topic.
+    Nats,
+}
+
+impl Engine {
+    /// Whether the group has the records.
+    pub fn is_builtin(&self) -> bool {
+        *self == Engine::Builtin
+    }
+
+    /// Its name, as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Builtin => "builtin",
+            Engine::Nats => "nats",
+        }
+    }
+}
+
 /// A host of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -174,6 +200,26 @@ pub enum Action {
         /// The group.
         group: u32,
     },
+    /// Makes a topic whose records an engine outside of the group keeps.
+    CreateOutside {
+        /// Its name.
+        topic: String,
+        /// How many records it keeps.
+        history: u64,
+        /// What keeps them.
+        engine: Engine,
+    },
+    /// Runs a function of a host for the records of such a topic.
+    SubscribeOutside {
+        /// The topic.
+        topic: String,
+        /// The function, of the host's namespace.
+        function: String,
+        /// The host.
+        host: u64,
+        /// The first record that it runs for.
+        first: u64,
+    },
 }
 
 /// A command as it is in the log.
@@ -276,6 +322,8 @@ mod tests {
             Action::Follow { group: 2, host: 1 },
             Action::Place { topic: "t".into(), group: 2 },
             Action::Machine,
+            Action::CreateOutside { topic: "t".into(), history: 10, engine: Engine::Nats },
+            Action::SubscribeOutside { topic: "t".into(), function: "f".into(), host: 1, first: 7 },
         ] {
             let command = Command { origin, action, data: b"21.5" };
             let bytes = command.encode().unwrap();

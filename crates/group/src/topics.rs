@@ -1,7 +1,7 @@
 //! The state that a group's commands produce: topics, subscriptions, and hosts. The same on every replica.
 
 use crate::{
-    Action, Command, Directory, Durability, Machine, Member, Origin, check_topic,
+    Action, Command, Directory, Durability, Engine, Machine, Member, Origin, check_topic,
     directory::{MAIN_NAME, VOTERS, elsewhere},
 };
 use millrace_wire::{Code, Error, Result};
@@ -50,6 +50,9 @@ pub struct Topic {
     /// The hosts that must have a record on disk before its publish is acknowledged, by default.
     #[serde(default)]
     pub durability: Durability,
+    /// What keeps its records. If it is not the group, the topic has none here.
+    #[serde(default, skip_serializing_if = "Engine::is_builtin")]
+    pub engine: Engine,
     /// The index of its newest record, 0 if there is none.
     pub latest: u64,
     /// The group's entries that hold its records, up to `latest`.
@@ -239,13 +242,20 @@ impl Topics {
             self.revision += 1;
         }
         match action {
-            Action::Create { topic, history, durability } => self.create(topic, history, durability),
+            Action::Create { topic, history, durability } => self.create(topic, history, durability, Engine::Builtin),
+            Action::CreateOutside { topic, history, engine } => self.create(topic, history, Durability::Quorum, engine),
             Action::Publish { topic, key } => {
                 let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
+                if !found.engine.is_builtin() {
+                    return Err(is_outside(&topic, found.engine));
+                }
                 let known = key.as_deref().and_then(|key| found.keys.get(key)).copied();
                 Ok(known.unwrap_or_else(|| found.add_keyed(entry, key)))
             }
-            Action::Subscribe { topic, function, host } => self.subscribe(entry, &topic, function, host),
+            Action::Subscribe { topic, function, host } => self.subscribe(entry, &topic, function, host, None),
+            Action::SubscribeOutside { topic, function, host, first } => {
+                self.subscribe(entry, &topic, function, host, Some(first))
+            }
             Action::Unsubscribe { topic, function, host } => {
                 let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
                 let before = found.subscriptions.len();
@@ -288,6 +298,10 @@ impl Topics {
                     return Err(Code::FeedOutOfOrder.error(detail));
                 }
                 feed.last = seqno;
+                if !found.engine.is_builtin() {
+                    // The record was published there; the group remembers how far the feed is.
+                    return Ok(0);
+                }
                 let known = key.as_deref().and_then(|key| found.keys.get(key)).copied();
                 Ok(known.unwrap_or_else(|| found.add_keyed(entry, key)))
             }
@@ -329,17 +343,20 @@ impl Topics {
         }
     }
 
-    fn create(&mut self, topic: String, history: u64, durability: Durability) -> Result<u64> {
+    fn create(&mut self, topic: String, history: u64, durability: Durability, engine: Engine) -> Result<u64> {
         check_topic(&topic)?;
         if history == 0 {
             return Err(Code::ValueInvalid.error("a topic keeps at least one record"));
         }
         if let Some(known) = self.topics.get(&topic) {
-            if (known.history, known.durability) == (history, durability) {
+            if (known.history, known.durability, known.engine) == (history, durability, engine) {
                 return Ok(0);
             }
             let (history, durability) = (known.history, format!("{:?}", known.durability).to_lowercase());
-            let detail = format!("topic '{topic}' exists with a history of {history} and durability {durability}");
+            let mut detail = format!("topic '{topic}' exists with a history of {history} and durability {durability}");
+            if known.engine != engine {
+                detail += &format!(", and its engine is {}", known.engine.name());
+            }
             return Err(Code::TopicExists.error(detail));
         }
         if let Some(group) = self.directory.placed(&topic) {
@@ -348,12 +365,17 @@ impl Topics {
         if self.topics.len() >= TOPICS_MAX {
             return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));
         }
-        self.topics.insert(topic, Topic { history, durability, ..Topic::default() });
+        self.topics.insert(topic, Topic { history, durability, engine, ..Topic::default() });
         Ok(0)
     }
 
-    fn subscribe(&mut self, entry: u64, topic: &str, function: String, host: u64) -> Result<u64> {
+    fn subscribe(&mut self, entry: u64, topic: &str, function: String, host: u64, first: Option<u64>) -> Result<u64> {
         let found = self.topics.get_mut(topic).ok_or_else(|| no_topic(topic))?;
+        let first = match (found.engine.is_builtin(), first) {
+            (true, _) => found.latest + 1,
+            (false, Some(first)) => first.max(1),
+            (false, None) => return Err(is_outside(topic, found.engine)),
+        };
         if found.subscriptions.iter().any(|known| known.function == function && known.host == host) {
             return Ok(0);
         }
@@ -361,7 +383,7 @@ impl Topics {
             let detail = format!("topic '{topic}' has {SUBSCRIPTIONS_MAX} subscriptions already");
             return Err(Code::TopicsFull.error(detail));
         }
-        found.subscriptions.push(Subscription { function, host, first: found.latest + 1, since: entry });
+        found.subscriptions.push(Subscription { function, host, first, since: entry });
         Ok(0)
     }
 }
@@ -374,9 +396,11 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         | Action::Feed { host, .. }
         | Action::Unfeed { host, .. }
         | Action::Fed { host, .. }
+        | Action::SubscribeOutside { host, .. }
         | Action::Follow { host, .. } => *host,
         Action::Member(member) => member.id,
         Action::Create { .. }
+        | Action::CreateOutside { .. }
         | Action::Publish { .. }
         | Action::Prefer { .. }
         | Action::Voters { .. }
@@ -390,6 +414,10 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         return Ok(());
     }
     Err(Code::ValueInvalid.error(format!("host {origin:016x} sent a request in the name of host {of:016x}")))
+}
+
+fn is_outside(topic: &str, engine: Engine) -> Error {
+    Code::NatsUnsupported.error(format!("{} keeps the records of topic '{topic}', not its group", engine.name()))
 }
 
 fn removed(host: u64) -> Error {
@@ -541,6 +569,35 @@ mod tests {
         {
             assert_eq!(code(7 + at as u64, of_another), Code::ValueInvalid, "{at}");
         }
+    }
+
+    #[test]
+    fn the_group_has_the_definition_of_a_topic_whose_records_are_elsewhere() {
+        let mut topics = Topics::default();
+        let create = |history| Action::CreateOutside { topic: "t".into(), history, engine: Engine::Nats };
+        let code = |outcome: Option<Result<u64>>| outcome.unwrap().map_err(|error| error.code());
+        assert_eq!(code(apply(&mut topics, 1, 1, create(10))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 2, 2, create(10))), Ok(0), "it is there");
+        assert_eq!(code(apply(&mut topics, 3, 3, create(11))), Err(Code::TopicExists));
+        let builtin = Action::Create { topic: "t".into(), history: 10, durability: Durability::Quorum };
+        assert_eq!(code(apply(&mut topics, 4, 4, builtin)), Err(Code::TopicExists));
+        assert_eq!(code(apply(&mut topics, 5, 5, publish())), Err(Code::NatsUnsupported));
+        let subscribe = |first| Action::SubscribeOutside { topic: "t".into(), function: "f".into(), host: 1, first };
+        let without = Action::Subscribe { topic: "t".into(), function: "f".into(), host: 1 };
+        assert_eq!(code(apply(&mut topics, 6, 6, without)), Err(Code::NatsUnsupported));
+        assert_eq!(code(apply(&mut topics, 7, 7, subscribe(5))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 8, 8, subscribe(9))), Ok(0), "it is subscribed");
+        // A feed publishes elsewhere; what the group learns of it is its progress.
+        let (topic, log) = (|| "t".to_owned(), || "raw".to_owned());
+        let feed = Action::Feed { topic: topic(), host: 1, log: log(), after: 2 };
+        let fed = Action::Fed { topic: topic(), host: 1, log: log(), since: 9, behind: 2, seqno: 6, key: None };
+        assert_eq!(code(apply(&mut topics, 9, 9, feed)), Ok(0));
+        assert_eq!(code(apply(&mut topics, 10, 10, fed)), Ok(0));
+        let bytes = crate::snapshot::encode(&topics, &Without).unwrap();
+        let (topics, _) = crate::snapshot::decode(&bytes, &Without).unwrap();
+        let found = topics.topic("t").unwrap();
+        assert_eq!((found.engine, found.latest, found.subscriptions[0].first), (Engine::Nats, 0, 5));
+        assert_eq!((found.feeds[0].last, topics.entries().count()), (6, 0));
     }
 
     #[test]

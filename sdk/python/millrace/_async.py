@@ -245,9 +245,10 @@ class AsyncNamespace:
         *,
         durability: str = "quorum",
         group: Optional[str] = None,
+        engine: str = "builtin",
     ) -> None:
         """Creates a topic, which every host of the cluster has. See `Namespace.create_topic`."""
-        await self._call(self.sync.create_topic, name, history, durability=durability, group=group)
+        await self._call(self.sync.create_topic, name, history, durability=durability, group=group, engine=engine)
 
     async def topics(self) -> list[TopicStat]:
         """Every topic of the cluster, by name."""

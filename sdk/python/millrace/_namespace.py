@@ -271,14 +271,16 @@ class Namespace(ABC):
         *,
         durability: str = "quorum",
         group: Optional[str] = None,
+        engine: str = "builtin",
     ) -> None:
         """Creates a topic, which every host of the cluster has: a host has to serve the namespace.
 
         It keeps its `history` newest records readable, or all of them with None. A publish is acknowledged once a majority of the topic's
         group has the record on disk ("quorum"), or once the leader has it ("leader"), unless the publisher says otherwise. The topic stays
-        in its group, by default `main`. A topic with the same settings is left as it is.
+        in its group, by default `main`. Its records are kept by the hosts of the group, or with the engine "nats" by the NATS cluster
+        that the host was started with (`millrace serve --nats`). A topic with the same settings is left as it is.
         """
-        self._hosted().calls.create(name, history, durability, group)
+        self._hosted().calls.create(name, history, durability, group, None if engine == "builtin" else engine)
 
     def topics(self) -> list[TopicStat]:
         """Every topic of the cluster, by name."""

@@ -59,7 +59,7 @@ impl Topics {
         py.detach(|| drop(taken));
     }
 
-    #[pyo3(signature = (topic, history, durability, group))]
+    #[pyo3(signature = (topic, history, durability, group, engine=None))]
     fn create(
         &self,
         py: Python<'_>,
@@ -67,9 +67,10 @@ impl Topics {
         history: Option<u64>,
         durability: &str,
         group: Option<&str>,
+        engine: Option<&str>,
     ) -> PyResult<()> {
         let history = history.unwrap_or(HISTORY_ALL);
-        self.ask(py, |client| client.create_topic(topic, history, Some(durability), group))
+        self.ask(py, |client| client.create_topic_in(topic, history, Some(durability), group, engine))
     }
 
     #[pyo3(signature = (topic, data, key, durability, patience))]

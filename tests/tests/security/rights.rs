@@ -176,7 +176,7 @@ fn topics() -> Vec<Request> {
         of(
             "create a topic",
             &["create=topics/news"],
-            CreateTopic { topic, history: 9, durability: None, group: Some("other") },
+            CreateTopic { topic, history: 9, group: Some("other"), ..CreateTopic::default() },
         ),
         of("publish", &["append=topics/news"], PublishTopic { topic, data: b"x", ..PublishTopic::default() }),
         of("get of a topic", read, GetTopic { topic, index: 0 }),

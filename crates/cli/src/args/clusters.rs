@@ -25,6 +25,18 @@ pub struct ClusterArgs {
     /// Minimum time without a leader before another host is elected
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub election: Option<Duration>,
+    /// The NATS servers that keep topics with the engine nats: nats://HOST:PORT or tls://HOST:PORT, separated by commas
+    #[arg(long, value_name = "ADDRESSES", env = "MILLRACE_NATS", hide_env_values = true)]
+    pub nats: Option<String>,
+    /// The credentials file of the NATS user
+    #[arg(long, value_name = "FILE", requires = "nats", env = "MILLRACE_NATS_CREDS")]
+    pub nats_creds: Option<PathBuf>,
+    /// Certificate authorities to trust for tls:// besides those of the system, in PEM
+    #[arg(long, value_name = "FILE", requires = "nats")]
+    pub nats_ca: Option<PathBuf>,
+    /// How many NATS servers keep each topic [default: 3, or 1 if the server belongs to no NATS cluster]
+    #[arg(long, value_name = "COUNT", requires = "nats")]
+    pub nats_replicas: Option<usize>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -207,6 +219,25 @@ impl TopicDurability {
     }
 }
 
+/// What keeps the records of a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TopicEngine {
+    /// The hosts of the topic's group
+    Builtin,
+    /// A NATS cluster
+    Nats,
+}
+
+impl TopicEngine {
+    /// As the protocol has it; hosts that know no other take the group's for granted.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            TopicEngine::Builtin => None,
+            TopicEngine::Nats => Some("nats"),
+        }
+    }
+}
+
 /// When one record is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PublishDurability {
@@ -384,6 +415,9 @@ pub struct CreateTopicArgs {
     /// When a record is acknowledged, unless its publisher says otherwise
     #[arg(long, value_enum, value_name = "WHEN", default_value = "quorum")]
     pub durability: TopicDurability,
+    /// What keeps the records: the hosts of the topic's group, or a NATS cluster (see `millrace serve --nats`)
+    #[arg(long, value_enum, value_name = "ENGINE", default_value = "builtin")]
+    pub engine: TopicEngine,
     #[command(flatten)]
     pub of: OfGroup,
 }

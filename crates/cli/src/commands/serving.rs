@@ -1,6 +1,6 @@
 //! Serving namespaces: what `serve` and `dev` have in common.
 
-use super::cluster::Part;
+use super::cluster::{Part, to_nats};
 use crate::{
     args::{ClusterArgs, ListenArgs},
     out::Out,
@@ -179,7 +179,8 @@ impl Serving {
         if cluster.join.is_some() && served.len() != 1 {
             return Err(Code::ValueInvalid.error("a host that joins a cluster serves one namespace"));
         }
-        let part = |served: &Served| Part::take(served, server.bound(), cluster).transpose();
+        let nats = to_nats(cluster)?;
+        let part = |served: &Served| Part::take(served, server.bound(), cluster, nats.as_ref()).transpose();
         let parts = served.iter().filter_map(part).collect::<Result<_>>()?;
         Ok(Serving { hosts, served, server, linkers, parts, isolation, certificate, _tokens: tokens, _main: main })
     }

@@ -14,7 +14,19 @@ use millrace_wire::{
 impl Client {
     /// Makes a topic; one that is as it is to be is left so. `durability` is `quorum` or `leader`.
     pub fn create_topic(&self, topic: &str, history: u64, durability: Option<&str>, group: Option<&str>) -> Result<()> {
-        self.ask(&CreateTopic { topic, history, durability, group }, (0, 0, EventId::NONE), Again::May, done)
+        self.create_topic_in(topic, history, durability, group, None)
+    }
+
+    /// The same, with what keeps its records: `builtin` or `nats`.
+    pub fn create_topic_in(
+        &self,
+        topic: &str,
+        history: u64,
+        durability: Option<&str>,
+        group: Option<&str>,
+        engine: Option<&str>,
+    ) -> Result<()> {
+        self.ask(&CreateTopic { topic, history, durability, group, engine }, (0, 0, EventId::NONE), Again::May, done)
     }
 
     /// Publishes a record; returns its index once a majority of the group's disks have it. With a key it may be published again: it is

@@ -3,6 +3,8 @@
 //! Each other host has a thread here with a connection and a bounded queue. Messages that cannot be sent are dropped: groups repeat the
 //! messages that they need. Hosts know each other by the cluster's secret, which opens the channel.
 
+pub mod nats;
+
 use crate::wire::SOFTWARE;
 use millrace_client::{Credentials, Options, Place, blocking::Socket};
 use millrace_node::{

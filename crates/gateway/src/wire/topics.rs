@@ -7,7 +7,7 @@ use super::{
 use crate::memory::{self, SMALL_BYTES};
 use millrace_node::{
     Access, Gated, Record, Right,
-    cluster::{Cluster, Durability, GROWTH_MAX, MAIN_NAME, Member, NewPublish, Reply, TopicOptions},
+    cluster::{Cluster, Durability, Engine, GROWTH_MAX, Keeper, MAIN_NAME, Member, NewPublish, Reply, TopicOptions},
 };
 use millrace_wire::{
     Code, Result,
@@ -35,10 +35,11 @@ impl Connection {
             GroupMessages::TYPE => groups(access, frame)?,
             JoinCluster::TYPE => self.join_cluster(access, frame)?,
             CreateTopic::TYPE => {
-                let CreateTopic { topic, history, durability: named, group } = frame.message()?;
+                let CreateTopic { topic, history, durability: named, group, engine: kept } = frame.message()?;
                 let cluster = access.topics(Right::Create, topic)?;
                 let durability = durability(named)?.unwrap_or_default();
-                let options = TopicOptions { history, durability, group: group.map(str::to_owned) };
+                let (group, engine) = (group.map(str::to_owned), engine(kept)?);
+                let options = TopicOptions { history, durability, group, engine };
                 self.done(frame, |reply| cluster.create(topic, &options, reply))?;
             }
             PublishTopic::TYPE => self.publish(access, frame, raw)?,
@@ -154,8 +155,11 @@ impl Connection {
             return Ok(());
         }
         self.waits.add(frame.heading.request, async move {
-            replied(|reply| cluster.fresh(&topic, reply)).await?;
-            cluster.get(&topic, index).map(Answer::Record)
+            let record = match replied(|reply| cluster.keeper(&topic, reply)).await? {
+                Keeper::Group => cluster.get(&topic, index)?,
+                Keeper::Outside(streams) => replied(|reply| streams.get(&topic, index, reply)).await?,
+            };
+            Ok(Answer::Record(record))
         })
     }
 
@@ -164,9 +168,15 @@ impl Connection {
         let cluster = access.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
         self.waits.add(frame.heading.request, async move {
-            replied(|reply| cluster.fresh(&topic, reply)).await?;
+            let keeper = replied(|reply| cluster.keeper(&topic, reply)).await?;
             let bytes_max = if memory::is_short() { SMALL_BYTES / 2 } else { RECORDS_MAX_BYTES };
-            let records: Vec<Record> = cluster.range(&topic, from, count.min(RECORDS_MAX), bytes_max)?;
+            let count = count.min(RECORDS_MAX);
+            let records: Vec<Record> = match keeper {
+                Keeper::Outside(streams) if from > 0 => {
+                    replied(|reply| streams.range(&topic, from, count, bytes_max, reply)).await?
+                }
+                _ => cluster.range(&topic, from, count, bytes_max)?,
+            };
             let next = records.last().map_or(from, |last| last.seqno + 1);
             Ok(Answer::Records { incarnation: 0, records, next })
         })
@@ -208,6 +218,18 @@ fn durability(named: Option<&str>) -> Result<Option<Durability>> {
     }
 }
 
+/// What keeps the records of a new topic.
+fn engine(named: Option<&str>) -> Result<Engine> {
+    match named {
+        None | Some("builtin") => Ok(Engine::Builtin),
+        Some("nats") => Ok(Engine::Nats),
+        Some(other) => {
+            let shown: String = other.chars().take(40).flat_map(char::escape_debug).collect();
+            Err(Code::ValueInvalid.error(format!("engine '{shown}'; it is builtin or nats")))
+        }
+    }
+}
+
 /// Messages of another host for its groups' replicas here.
 fn groups(access: &Access, frame: &Frame<'_>) -> Result<()> {
     let GroupMessages { messages } = frame.message()?;
@@ -224,7 +246,10 @@ fn groups(access: &Access, frame: &Frame<'_>) -> Result<()> {
 }
 
 async fn latest(cluster: Arc<Cluster>, topic: String, above: u64, wait_ms: u32) -> Result<Answer> {
-    replied(|reply| cluster.fresh(&topic, reply)).await?;
+    if let Keeper::Outside(streams) = replied(|reply| cluster.keeper(&topic, reply)).await? {
+        let wait = Duration::from_millis(wait_ms.into()).min(GROWTH_MAX);
+        return replied(|reply| streams.grown(&topic, above, wait, reply)).await.map(Answer::Seqno);
+    }
     if wait_ms > 0 && cluster.latest(&topic)? <= above {
         // In time or not, what there is to say is said.
         let wait = Duration::from_millis(wait_ms.into()).min(GROWTH_MAX);

@@ -161,7 +161,8 @@ mod tests {
         let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
         Authority::ensure(namespace.dir()).unwrap();
         Facts::begin(&namespace, "lab").unwrap();
-        let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION };
+        let options =
+            ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
         let cluster = Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap();
         let served = Served::new("n".parse().unwrap(), namespace).unwrap();
         served.set_cluster(Arc::new(cluster));
@@ -229,7 +230,12 @@ mod tests {
             call(Box::new(move |outcome| drop(sender.send(outcome))));
             receiver.recv().unwrap().unwrap();
         };
-        let options = TopicOptions { history: 10, durability: cluster::Durability::Quorum, group: None };
+        let options = TopicOptions {
+            history: 10,
+            durability: cluster::Durability::Quorum,
+            group: None,
+            engine: cluster::Engine::Builtin,
+        };
         called(&|reply| cluster.create("news", &options, reply));
         called(&|reply| cluster.subscribe("news", "keep", reply));
         let authority = Authority::ensure(namespace.dir()).unwrap();

@@ -1,14 +1,15 @@
 //! Requests of callers to a cluster: about topics, and about the groups that have them.
 
 use super::{
-    Cluster, GROWTH_MAX, Joined, KnownMember, MAIN, MAIN_NAME, Member, Reply, Shared, WAITERS_MAX, Waiter, deliver,
+    Cluster, GROWTH_MAX, Joined, Keeper, KnownMember, MAIN, MAIN_NAME, Member, Reply, Shared, WAITERS_MAX, Waiter,
+    deliver,
     driver::{Goal, Input},
     groups::Group,
-    is_gone, locked,
+    is_gone, locked, outside,
     store::AROUND_MAX_BYTES,
 };
 use crate::Record;
-use millrace_group::{Action, Durability, check_topic};
+use millrace_group::{Action, Durability, Engine, check_topic};
 use millrace_namespace::{keys::KEY_MAX_BYTES, names::check_public};
 use millrace_wire::{Code, EventId, Result};
 use std::{
@@ -25,10 +26,29 @@ pub struct TopicOptions {
     pub durability: Durability,
     /// The group that has it; nothing for the first.
     pub group: Option<String>,
+    /// What keeps its records.
+    pub engine: Engine,
 }
+
+/// The durability of a topic, and what keeps its records.
+type Settings = Result<(Durability, Engine)>;
 
 fn done(reply: Reply<()>) -> Reply<u64> {
     Box::new(move |outcome| reply(outcome.map(drop)))
+}
+
+/// Submits an action to the group of a topic.
+fn of_topic(shared: &Arc<Shared>, topic: &str, action: Result<Action>, reply: Reply<u64>) {
+    let action = match action {
+        Ok(action) => action,
+        Err(error) => return reply(Err(error)),
+    };
+    let to = shared.clone();
+    let submit = move |found: Result<Arc<Group>>| match found {
+        Ok(group) => to.submit(group.id, action, Vec::new(), Durability::Quorum, reply),
+        Err(error) => reply(Err(error)),
+    };
+    shared.find(topic, Box::new(submit));
 }
 
 /// Removes a host from the cluster once this host follows the groups in which it votes, so that their changes are visible here.
@@ -55,39 +75,14 @@ pub(super) fn check_key(key: Option<&str>) -> Result<()> {
 }
 
 impl Shared {
-    pub fn submit(&self, group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64>) {
-        self.ask(Input::Submit { group, action, data, durability, reply });
-    }
-}
-
-impl Cluster {
-    /// Submits an action to the group of a topic.
-    fn of_topic(&self, topic: &str, action: Result<Action>, reply: Reply<u64>) {
-        let action = match action {
-            Ok(action) => action,
-            Err(error) => return reply(Err(error)),
-        };
-        let shared = self.shared.clone();
-        let submit = move |found: Result<Arc<Group>>| match found {
-            Ok(group) => shared.submit(group.id, action, Vec::new(), Durability::Quorum, reply),
-            Err(error) => reply(Err(error)),
-        };
-        self.shared.find(topic, Box::new(submit));
-    }
-
-    /// Submits an action to the group that has the directory.
-    pub(super) fn of_directory(&self, action: Action, reply: Reply<u64>) {
-        self.shared.submit(MAIN, action, Vec::new(), Durability::Quorum, reply);
-    }
-
     /// Does something with a group that has this name.
     fn of_group(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         reply: Reply<()>,
-        act: impl FnOnce(&Arc<Shared>, &Group, Reply<()>) + Send + 'static,
+        act: impl FnOnce(&Arc<Self>, &Group, Reply<()>) + Send + 'static,
     ) {
-        let shared = self.shared.clone();
+        let shared = self.clone();
         let named = move |found: Result<u32>| match found {
             Ok(id) => {
                 let attending = shared.clone();
@@ -99,22 +94,14 @@ impl Cluster {
             }
             Err(error) => reply(Err(error)),
         };
-        self.shared.named(name, Box::new(named));
+        self.named(name, Box::new(named));
     }
 
-    /// Makes a topic.
-    pub fn create(&self, topic: &str, options: &TopicOptions, reply: Reply<()>) {
-        if let Err(error) = check_topic(topic) {
-            return reply(Err(error));
-        }
-        let TopicOptions { history, durability, group } = options.clone();
-        let create = Action::Create { topic: topic.to_owned(), history, durability };
+    /// Has a group agree on a new topic: the first one, unless another one is named.
+    fn agree(self: &Arc<Self>, topic: &str, create: Action, group: Option<String>, reply: Reply<()>) {
         let Some(name) = group.filter(|name| name != MAIN_NAME) else {
-            return self.of_directory(create, done(reply));
+            return self.submit(MAIN, create, Vec::new(), Durability::Quorum, done(reply));
         };
-        if history == 0 {
-            return reply(Err(Code::ValueInvalid.error("a topic keeps at least one record")));
-        }
         let topic = topic.to_owned();
         // First the name is reserved, so that no other group can take it; repeating the command completes an interrupted creation.
         self.of_group(&name, reply, move |shared, group, reply| {
@@ -127,6 +114,61 @@ impl Cluster {
             };
             to.submit(MAIN, place, Vec::new(), Durability::Quorum, Box::new(placed));
         });
+    }
+
+    /// The durability of a topic, and what keeps its records. A topic that is not known here yet is asked for.
+    fn settings(self: &Arc<Self>, group: &Arc<Group>, topic: &str, then: impl FnOnce(Settings) + Send + 'static) {
+        let look = |group: &Group, topic: &str| {
+            locked(&group.replica).topics().topic(topic).map(|topic| (topic.durability, topic.engine))
+        };
+        let found = look(group, topic);
+        if found.is_ok() {
+            return then(found);
+        }
+        let (kept, topic) = (group.clone(), topic.to_owned());
+        let fresh = move |fresh: Result<()>| then(fresh.and_then(|()| look(&kept, &topic)));
+        self.ask(Input::Read { group: group.id, reply: Box::new(fresh) });
+    }
+
+    pub fn submit(&self, group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64>) {
+        self.ask(Input::Submit { group, action, data, durability, reply });
+    }
+}
+
+impl Cluster {
+    /// Submits an action to the group that has the directory.
+    pub(super) fn of_directory(&self, action: Action, reply: Reply<u64>) {
+        self.shared.submit(MAIN, action, Vec::new(), Durability::Quorum, reply);
+    }
+
+    /// Makes a topic.
+    pub fn create(&self, topic: &str, options: &TopicOptions, reply: Reply<()>) {
+        let TopicOptions { history, durability, engine, .. } = *options;
+        let checked = check_topic(topic).and_then(|()| match (history, engine) {
+            (0, _) => Err(Code::ValueInvalid.error("a topic keeps at least one record")),
+            (_, Engine::Builtin) => Ok(None),
+            (_, Engine::Nats) => {
+                outside::check_durability(topic, Some(durability))?;
+                self.shared.streams().map(Some)
+            }
+        });
+        let (shared, name, group) = (self.shared.clone(), topic.to_owned(), options.group.clone());
+        match checked {
+            Err(error) => reply(Err(error)),
+            Ok(None) => shared.agree(&name, Action::Create { topic: name.clone(), history, durability }, group, reply),
+            Ok(Some(streams)) => {
+                let create = Action::CreateOutside { topic: name.clone(), history, engine };
+                // The group refuses a topic that it has itself.
+                if shared.engine_of(topic) == Some(Engine::Builtin) {
+                    return shared.agree(&name, create, group, reply);
+                }
+                let created = move |created: Result<()>| match created {
+                    Ok(()) => shared.agree(&name, create, group, reply),
+                    Err(error) => reply(Err(error)),
+                };
+                streams.create(topic, history, Box::new(created));
+            }
+        }
     }
 
     /// Publishes a record: the reply has its index, once a majority of the group's disks have it. A record with a key that the topic
@@ -150,18 +192,21 @@ impl Cluster {
             return reply(Err(error));
         }
         let (shared, data) = (self.shared.clone(), data.to_vec());
-        let (name, key) = (topic.to_owned(), key.map(str::to_owned));
+        let (name, topic_name, key) = (topic.to_owned(), topic.to_owned(), key.map(str::to_owned));
         let submit = move |found: Result<Arc<Group>>| match found {
             Ok(group) => {
-                // A topic that is not known here yet is published to with the safer durability.
-                let of_topic = || {
-                    locked(&group.replica)
-                        .topics()
-                        .topic(&name)
-                        .map_or_else(|_| Durability::Quorum, |topic| topic.durability)
+                let (asked, id) = (shared.clone(), group.id);
+                let publish = move |found: Settings| match found {
+                    Ok((_, Engine::Nats)) => {
+                        shared.publish_outside(&name, data, (key.as_deref(), durability), reply);
+                    }
+                    Ok((of_topic, Engine::Builtin)) => {
+                        let durability = durability.unwrap_or(of_topic);
+                        shared.submit(id, Action::Publish { topic: name, key }, data, durability, reply);
+                    }
+                    Err(error) => reply(Err(error)),
                 };
-                let durability = durability.unwrap_or_else(of_topic);
-                shared.submit(group.id, Action::Publish { topic: name, key }, data, durability, reply);
+                asked.settings(&group, &topic_name, publish);
             }
             Err(error) => reply(Err(error)),
         };
@@ -174,14 +219,28 @@ impl Cluster {
             let catalog = self.shared.namespace.journal().catalog()?;
             catalog.function(function).map(drop).ok_or_else(|| millrace_namespace::no_function(function))
         });
-        let (name, function, host) = (topic.to_owned(), function.to_owned(), self.host());
-        self.of_topic(topic, exists.map(|()| Action::Subscribe { topic: name, function, host }), done(reply));
+        if let Err(error) = exists {
+            return reply(Err(error));
+        }
+        let (shared, topic_name, function, host) =
+            (self.shared.clone(), topic.to_owned(), function.to_owned(), self.host());
+        let subscribe = move |keeper: Result<Keeper>| match keeper {
+            Ok(Keeper::Outside(streams)) => {
+                shared.subscribe_outside(&*streams, &topic_name, &function, done(reply));
+            }
+            Ok(Keeper::Group) => {
+                let action = Action::Subscribe { topic: topic_name.clone(), function, host };
+                of_topic(&shared, &topic_name, Ok(action), done(reply));
+            }
+            Err(error) => reply(Err(error)),
+        };
+        self.keeper(topic, Box::new(subscribe));
     }
 
     /// Ends that.
     pub fn unsubscribe(&self, topic: &str, function: &str, reply: Reply<()>) {
         let (name, function, host) = (topic.to_owned(), function.to_owned(), self.host());
-        self.of_topic(topic, Ok(Action::Unsubscribe { topic: name, function, host }), done(reply));
+        of_topic(&self.shared, topic, Ok(Action::Unsubscribe { topic: name, function, host }), done(reply));
     }
 
     /// The topics whose records run a function of this name here.
@@ -206,14 +265,14 @@ impl Cluster {
             let (topic, log, host) = (topic.to_owned(), log.to_owned(), self.host());
             Action::Feed { topic, host, log, after: found.latest() }
         });
-        self.of_topic(topic, action, done(reply));
+        of_topic(&self.shared, topic, action, done(reply));
     }
 
     /// Ends that.
     pub fn unfeed(&self, topic: &str, log: &str, reply: Reply<()>) {
         let (name, host) = (topic.to_owned(), self.host());
         let action = check_public(log).map(|()| Action::Unfeed { topic: name, host, log: log.to_owned() });
-        self.of_topic(topic, action, done(reply));
+        of_topic(&self.shared, topic, action, done(reply));
     }
 
     /// Makes a group on these hosts, or on as many hosts that are chosen.
@@ -228,7 +287,7 @@ impl Cluster {
 
     /// Has a host lead a group.
     pub fn lead(&self, group: &str, host: u64, reply: Reply<()>) {
-        self.of_group(group, reply, move |shared, group, reply| {
+        self.shared.of_group(group, reply, move |shared, group, reply| {
             shared.ask(Input::Pursue { group: group.id, goal: Goal::Led(host), reply });
         });
     }
@@ -236,7 +295,7 @@ impl Cluster {
     /// Has hosts at a site lead a group whenever they can; with an empty name, any may.
     pub fn prefer(&self, group: &str, site: &str, reply: Reply<()>) {
         let action = Action::Prefer { site: site.to_owned() };
-        self.of_group(group, reply, move |shared, group, reply| {
+        self.shared.of_group(group, reply, move |shared, group, reply| {
             shared.submit(group.id, action, Vec::new(), Durability::Quorum, done(reply));
         });
     }

@@ -3,8 +3,8 @@
 //! A record goes into the log `_topic/FUNCTION/TOPIC` of this host's namespace, in one batch with the run that it triggers and with the
 //! cursor of the subscription. So each record triggers one run, even after crashes.
 
-use super::{Shared, groups::Group, locked, mirror};
-use millrace_group::{Place, Subscription};
+use super::{Follower, Shared, groups::Group, locked, mirror};
+use millrace_group::{Engine, Place, Subscription};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
     named,
@@ -13,6 +13,7 @@ use millrace_namespace::{
 use millrace_wire::{Code, Error, EventId, LogName, RETRY_AFTER_MS, Result};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::HashMap,
     sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
@@ -49,7 +50,11 @@ struct Work {
     first: u64,
     since: u64,
     latest: u64,
+    engine: Engine,
 }
+
+/// The records of topics that no group keeps, by topic and function; with the entry that subscribed it.
+type Followers = HashMap<(String, String), (u64, Box<dyn Follower>)>;
 
 enum Progress {
     /// There is nothing left.
@@ -61,12 +66,20 @@ enum Progress {
 /// Delivers, and copies topics to their mirrors, until the host stops.
 pub(super) fn run(shared: &Arc<Shared>) {
     let (mut seen, mut known, mut mirrors) = (0, (0, Vec::new()), mirror::Known::default());
+    let mut followers = Followers::new();
     while !shared.is_stopping() {
         let mirror::Turned { mut more, mut refused } = mirror::turn(shared, &mut mirrors);
-        look(shared, &mut known);
+        if look(shared, &mut known) {
+            followers.retain(|(topic, function), (since, _)| {
+                let is = |known: &Subscription| (&known.function, known.since) == (&*function, *since);
+                known.1.iter().any(|(_, of, known)| of == topic && is(known))
+            });
+        }
         for (group, topic, subscription) in &known.1 {
             let key = (topic.clone(), subscription.function.clone());
-            match work(group, topic, subscription).map_or(Ok(Progress::Done), |work| deliver(shared, &work)) {
+            match work(group, topic, subscription)
+                .map_or(Ok(Progress::Done), |work| deliver(shared, &work, &mut followers))
+            {
                 Ok(progress) => {
                     more |= matches!(progress, Progress::More);
                     locked(&shared.troubles).remove(&key);
@@ -92,11 +105,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
 /// The revision of the topics, and the subscriptions of this host at that revision.
 type Known = (u64, Vec<(Arc<Group>, String, Subscription)>);
 
-/// Finds the subscriptions of this host, if they have changed.
-fn look(shared: &Shared, known: &mut Known) {
+/// Finds the subscriptions of this host, if they have changed; whether they may have.
+fn look(shared: &Shared, known: &mut Known) -> bool {
     let revision = shared.revision.load(Ordering::Relaxed);
     if known.0 == revision {
-        return;
+        return false;
     }
     known.0 = revision;
     known.1.clear();
@@ -109,13 +122,18 @@ fn look(shared: &Shared, known: &mut Known) {
     }
     locked(&shared.troubles).clear();
     locked(&shared.missed).clear();
+    true
 }
 
 /// The pending records of a subscription.
 fn work(group: &Arc<Group>, name: &str, known: &Subscription) -> Option<Work> {
-    let latest = locked(&group.replica).topics().topic(name).ok()?.latest;
+    let (latest, engine) = {
+        let replica = locked(&group.replica);
+        let found = replica.topics().topic(name).ok()?;
+        (found.latest, found.engine)
+    };
     let (group, topic, function) = (group.clone(), name.to_owned(), known.function.clone());
-    Some(Work { group, topic, function, first: known.first, since: known.since, latest })
+    Some(Work { group, topic, function, first: known.first, since: known.since, latest, engine })
 }
 
 /// The logs of a subscription: its records, and how far it is. Not every topic's name leaves room for them.
@@ -131,7 +149,7 @@ pub(super) fn logs(topic: &str, function: &str) -> Result<[LogName; 2]> {
     Ok([log(DELIVERED.trim_end_matches('/'))?, log("_delivered")?])
 }
 
-fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
+fn deliver(shared: &Arc<Shared>, work: &Work, followers: &mut Followers) -> Result<Progress> {
     let namespace = &shared.namespace;
     let [log, cursor_log] = logs(&work.topic, &work.function)?;
     let found = cursor(shared, &cursor_log)?;
@@ -143,20 +161,14 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
     let mut cursor = found.unwrap_or(Cursor { since: work.since, delivered: work.first - 1, missed: 0 });
     let key = (work.topic.clone(), work.function.clone());
     locked(&shared.missed).insert(key, cursor.missed);
-    if cursor.delivered >= work.latest {
+    let records = match work.engine {
+        Engine::Builtin => of_group(work, &mut cursor)?,
+        Engine::Nats => of_streams(shared, work, &mut cursor, followers)?,
+    };
+    if records.is_empty() {
         return Ok(Progress::Done);
     }
-    let places = places(work, &mut cursor)?;
     let before = cursor.delivered;
-    let (mut records, mut bytes) = (Vec::new(), 0);
-    for place in places {
-        let (_, data) = work.group.store.record(place)?;
-        bytes += data.len();
-        if bytes > BYTES_MAX && !records.is_empty() {
-            break;
-        }
-        records.push(data);
-    }
     let committed = namespace.journal().commit(|tx| {
         let catalog = tx.catalog().clone();
         let publish = Publish::new(namespace, tx);
@@ -181,20 +193,73 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
         Ok(cursor)
     })?;
     let cursor = committed.value;
-    Ok(if cursor.delivered < work.latest { Progress::More } else { Progress::Done })
+    let is_more = cursor.delivered < work.latest || !work.engine.is_builtin();
+    Ok(if is_more { Progress::More } else { Progress::Done })
+}
+
+/// The next records of a topic that the group keeps.
+fn of_group(work: &Work, cursor: &mut Cursor) -> Result<Vec<Vec<u8>>> {
+    let (mut records, mut bytes) = (Vec::new(), 0);
+    if cursor.delivered >= work.latest {
+        return Ok(records);
+    }
+    for place in places(work, cursor)? {
+        let (_, data) = work.group.store.record(place)?;
+        bytes += data.len();
+        if bytes > BYTES_MAX && !records.is_empty() {
+            break;
+        }
+        records.push(data);
+    }
+    Ok(records)
+}
+
+/// The next records of a topic that something outside keeps, as far as they are here.
+fn of_streams(
+    shared: &Arc<Shared>,
+    work: &Work,
+    cursor: &mut Cursor,
+    followers: &mut Followers,
+) -> Result<Vec<Vec<u8>>> {
+    let (streams, key) = (shared.streams()?, (work.topic.clone(), work.function.clone()));
+    let next = cursor.delivered + 1;
+    let (_, follower) = followers.entry(key).or_insert_with(|| {
+        let woken = Arc::downgrade(shared);
+        let wake = move || {
+            if let Some(shared) = woken.upgrade() {
+                *locked(&shared.changed.0) += 1;
+                shared.changed.1.notify_all();
+            }
+        };
+        (work.since, streams.follow(&work.topic, next, Box::new(wake)))
+    });
+    let found = follower.records(next, RECORDS_MAX as usize, BYTES_MAX)?; // 64
+    if let Some(first) = found.first() {
+        cursor.pass_over(work, first.seqno);
+    }
+    // Behind a gap the next batch begins.
+    let dense = found.into_iter().zip(cursor.delivered + 1..).take_while(|(record, next)| record.seqno == *next);
+    Ok(dense.map(|(record, _)| record.payload).collect())
+}
+
+impl Cursor {
+    /// Counts the records before this one that were not delivered.
+    fn pass_over(&mut self, work: &Work, earliest: u64) {
+        let missed = earliest.saturating_sub(self.delivered + 1);
+        if missed > 0 {
+            let (name, function) = (&*work.topic, &*work.function);
+            tracing::warn!(target: "topics", topic = name, function, missed, "records had left the topic before they could be delivered");
+            self.missed += missed;
+            self.delivered += missed;
+        }
+    }
 }
 
 /// Where the next records stand. Those that have left the topic are counted and passed over.
 fn places(work: &Work, cursor: &mut Cursor) -> Result<Vec<Place>> {
     let replica = locked(&work.group.replica);
     let topic = replica.topics().topic(&work.topic)?;
-    if topic.earliest() > cursor.delivered + 1 {
-        let missed = topic.earliest() - cursor.delivered - 1;
-        let (name, function) = (&*work.topic, &*work.function);
-        tracing::warn!(target: "topics", topic = name, function, missed, "records had left the topic before they could be delivered");
-        cursor.missed += missed;
-        cursor.delivered += missed;
-    }
+    cursor.pass_over(work, topic.earliest());
     let next = cursor.delivered + 1..(cursor.delivered + 1 + RECORDS_MAX).min(topic.latest + 1);
     let place = |index| {
         let entry = topic.entry(&work.topic, index)?;

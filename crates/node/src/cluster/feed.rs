@@ -6,8 +6,19 @@
 
 pub(super) mod buffer;
 
-use super::{Shared, driver::Input, groups::Group, is_led, locked};
-use millrace_group::{Action, Durability};
+use super::{
+    Shared,
+    driver::Input,
+    groups::Group,
+    is_led, locked,
+    outside::{
+        FedRecord,
+        feed::{Feeding, Turn},
+    },
+};
+use crate::Record;
+use millrace_group::{Action, Durability, Engine};
+use millrace_journal::Log;
 use millrace_namespace::{names::check_public, outbox::topics};
 use millrace_wire::{Code, RETRY_AFTER_MS, Result};
 use std::{
@@ -30,6 +41,7 @@ struct Work {
     log: String,
     since: u64,
     last: u64,
+    engine: Engine,
 }
 
 /// Feeds until the host stops.
@@ -56,9 +68,15 @@ pub(super) fn run(shared: &Arc<Shared>) {
             }
         }
         if !more && !shared.is_stopping() {
-            journal.wait(seen, if refused { AGAIN } else { REST });
+            // An answer that came before this waits wakes nobody.
+            journal.wait(seen, if refused || is_busy(shared) { AGAIN } else { REST });
         }
     }
+}
+
+/// Whether a record is on its way to a topic that no group keeps.
+fn is_busy(shared: &Shared) -> bool {
+    locked(&shared.fed_outside).values().any(|progress| locked(progress).is_busy())
 }
 
 /// The revision of the topics, and the feeds of this host at that revision: group, topic and log.
@@ -80,19 +98,22 @@ fn look(shared: &Shared, known: &mut Known) {
         }
     }
     locked(&shared.feeding).clear();
+    locked(&shared.fed_outside)
+        .retain(|(topic, log, _), _| known.1.iter().any(|(_, of, fed)| (of, fed) == (topic, log)));
 }
 
 /// How far a feed is; nothing if it has ended.
 fn work(shared: &Shared, group: &Group, topic: &str, log: &str) -> Option<Work> {
     let replica = locked(&group.replica);
-    let mut feeds = replica.topics().topic(topic).ok()?.feeds.iter();
+    let found = replica.topics().topic(topic).ok()?;
+    let (mut feeds, engine) = (found.feeds.iter(), found.engine);
     let feed = feeds.find(|feed| feed.host == shared.facts.host && feed.log == log)?;
     let (topic, log) = (topic.to_owned(), log.to_owned());
-    Some(Work { group: group.id, topic, log, since: feed.since, last: feed.last })
+    Some(Work { group: group.id, topic, log, since: feed.since, last: feed.last, engine })
 }
 
 /// Publishes what is next; whether there was anything.
-fn feed(shared: &Shared, work: &Work) -> Result<bool> {
+fn feed(shared: &Arc<Shared>, work: &Work) -> Result<bool> {
     let is_buffer = work.log == buffer::FEED;
     let name = if is_buffer {
         topics::log_of(&work.topic)?.to_string()
@@ -110,21 +131,13 @@ fn feed(shared: &Shared, work: &Work) -> Result<bool> {
         // The topic has them.
         shared.namespace.journal().commit(|tx| tx.trim(&log, work.last + 1))?;
     }
-    let from = log.earliest().max(work.last + 1);
-    if from > log.latest() {
-        return Ok(false);
+    if !work.engine.is_builtin() {
+        return feed_outside(shared, work, &log, is_buffer);
     }
-    // They come through the gate: what this disk could still lose is not told to others. What waits to be published was promised to be on
-    // disk, and its numbers are not given twice, whatever the durability of the namespace.
-    let durability = is_buffer.then_some(millrace_journal::Durability::Disk);
-    let records = shared.namespace.range_of_gated(&log, from, RECORDS_MAX, BYTES_MAX, durability)?.wait()?;
-    let (sender, receiver) = mpsc::channel();
     let mut behind = work.last;
-    for record in &records {
-        let (topic, log, host, seqno) = (work.topic.clone(), work.log.clone(), shared.facts.host, record.seqno);
-        let (key, data) = if is_buffer { topics::decode(&record.payload)? } else { (None, &*record.payload) };
-        let (key, data) = (key.map(str::to_owned), data.to_vec());
-        let action = Action::Fed { topic, host, log, since: work.since, behind, seqno, key };
+    let (sender, receiver) = mpsc::channel();
+    for FedRecord { seqno, key, data } in load(shared, &log, is_buffer, work.last)? {
+        let action = work.fed(shared.facts.host, behind, seqno, key);
         behind = seqno;
         let sender = sender.clone();
         // The receiver may be gone.
@@ -138,6 +151,48 @@ fn feed(shared: &Shared, work: &Work) -> Result<bool> {
     // A record that was overtaken is published the next time.
     let outcomes: Result<Vec<u64>> = receiver.iter().filter(|outcome| !is_overtaken(outcome)).collect();
     outcomes.map(|outcomes| !outcomes.is_empty())
+}
+
+/// The records of a log behind one of them.
+fn load(shared: &Shared, log: &Log, is_buffer: bool, behind: u64) -> Result<Vec<FedRecord>> {
+    let from = log.earliest().max(behind + 1);
+    if from > log.latest() {
+        return Ok(Vec::new());
+    }
+    // They come through the gate: what this disk could still lose is not told to others. What waits to be published was promised to be on
+    // disk, and its numbers are not given twice, whatever the durability of the namespace.
+    let durability = is_buffer.then_some(millrace_journal::Durability::Disk);
+    let records = shared.namespace.range_of_gated(log, from, RECORDS_MAX, BYTES_MAX, durability)?.wait()?;
+    let read = |record: &Record| {
+        let (key, data) = if is_buffer { topics::decode(&record.payload)? } else { (None, &*record.payload) };
+        Ok(FedRecord { seqno: record.seqno, key: key.map(str::to_owned), data: data.to_vec() })
+    };
+    records.iter().map(read).collect()
+}
+
+/// Publishes what is next to a topic that the group does not keep, and tells the group how far the log is.
+fn feed_outside(shared: &Arc<Shared>, work: &Work, log: &Log, is_buffer: bool) -> Result<bool> {
+    let feeding = Feeding::of(shared, &work.topic, &work.log, work.since)?;
+    let Turn::Behind(last) = feeding.turn(work.last)? else { return Ok(false) };
+    let records = load(shared, log, is_buffer, last)?;
+    if !records.is_empty() {
+        feeding.publish(records);
+    }
+    if last == work.last {
+        return Ok(false);
+    }
+    let action = work.fed(shared.facts.host, work.last, last, None);
+    let (group, data, durability) = (work.group, Vec::new(), Durability::Quorum);
+    let told = buffer::answered(|reply| shared.ask(Input::Submit { group, action, data, durability, reply }));
+    if is_overtaken(&told) { Ok(true) } else { told.map(|_| true) }
+}
+
+impl Work {
+    /// Says that the topic has a record of the log, behind another one.
+    fn fed(&self, host: u64, behind: u64, seqno: u64, key: Option<String>) -> Action {
+        let (topic, log, since) = (self.topic.clone(), self.log.clone(), self.since);
+        Action::Fed { topic, host, log, since, behind, seqno, key }
+    }
 }
 
 fn is_overtaken(outcome: &Result<u64>) -> bool {

@@ -156,7 +156,15 @@ impl Cluster {
     pub fn begin_mirror(&self, topic: &str, log: &str, history: Option<u64>) -> Result<Gated<()>> {
         let (shared, log) = (&self.shared, log.parse::<LogName>()?);
         let group = shared.group_of(topic)?;
-        let of_topic = locked(&group.replica).topics().topic(topic)?.history;
+        let (of_topic, engine) = {
+            let replica = locked(&group.replica);
+            let found = replica.topics().topic(topic)?;
+            (found.history, found.engine)
+        };
+        if !engine.is_builtin() {
+            let detail = format!("{} keeps the records of topic '{topic}', so no mirror copies it", engine.name());
+            return Err(Code::NatsUnsupported.error(detail));
+        }
         let known = || shared.namespace.log(&log).ok().map(|log| log.history());
         let begun = mirrors::begin(&shared.namespace, &log, topic, history.or_else(known).unwrap_or(of_topic))?;
         *locked(&shared.changed.0) += 1;

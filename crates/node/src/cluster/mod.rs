@@ -21,6 +21,7 @@ mod feed;
 mod groups;
 mod mirror;
 mod objects;
+mod outside;
 mod stats;
 mod store;
 #[cfg(test)]
@@ -30,11 +31,12 @@ pub use calls::TopicOptions;
 pub(crate) use deliver::DELIVERED;
 pub use facts::{Facts, KnownMember};
 pub use feed::buffer::BufferStat;
-pub use millrace_group::{Durability, MAIN, MAIN_NAME, Member, Role, plan};
+pub use millrace_group::{Durability, Engine, MAIN, MAIN_NAME, Member, Role, plan};
 pub use millrace_namespace::outbox::topics::NewPublish;
 pub use mirror::MirrorStat;
 pub use objects::Copies;
 pub(crate) use objects::Ring;
+pub use outside::{Bounds, Fed, FedRecord, Follower, Keeper, Source, Streams};
 pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, TopicHere, TopicStat};
 
 use crate::Namespace;
@@ -95,6 +97,8 @@ pub struct ClusterOptions {
     pub name: String,
     /// The shortest time without a leader before one is elected.
     pub election: Duration,
+    /// What keeps the records of topics that no group keeps.
+    pub streams: Option<Arc<dyn Streams>>,
 }
 
 /// A host's part in its cluster. Dropping it ends it.
@@ -142,6 +146,9 @@ struct Shared {
     feeding: Mutex<HashMap<(String, String), String>>,
     /// Why a mirror does not go on: of its log and its topic.
     mirroring: Mutex<HashMap<(String, String), String>>,
+    /// What keeps the records of topics that no group keeps, and how far logs of this host that feed such topics are.
+    streams: Option<Arc<dyn Streams>>,
+    fed_outside: outside::feed::Feeds,
     /// How many records of a subscription had left the topic before they could be delivered.
     missed: Mutex<HashMap<(String, String), u64>>,
     /// Rings when steps of objects of user classes are due here.
@@ -193,7 +200,7 @@ impl Cluster {
         let ring = Arc::<Ring>::default();
         let main = Arc::new(Group::open(namespace, MAIN, MAIN_NAME, raft, ring.clone())?);
         let (inputs, received) = sync_channel(INPUTS_MAX);
-        let ClusterOptions { address, name, election } = options;
+        let ClusterOptions { address, name, election, streams } = options;
         let (address, name, site) = (address.clone(), name.clone(), facts.site.clone());
         let member = Member { id: facts.host, address, name, site };
         let known: Vec<Member> = facts.members.iter().cloned().map(Member::from).collect();
@@ -218,6 +225,8 @@ impl Cluster {
             troubles: Mutex::default(),
             feeding: Mutex::default(),
             mirroring: Mutex::default(),
+            streams: streams.clone(),
+            fed_outside: Mutex::default(),
             missed: Mutex::default(),
             ring,
         });

@@ -6,7 +6,7 @@ use super::{
     groups::Group,
     locked, shown,
 };
-use millrace_group::{Directory, MAIN_NAME, Member, Role, Topic};
+use millrace_group::{Directory, Engine, MAIN_NAME, Member, Role, Topic};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -37,10 +37,18 @@ pub struct TopicHere {
     pub history: u64,
     /// The hosts that must have a record on disk before its publish is acknowledged, by default.
     pub durability: millrace_group::Durability,
-    /// The oldest that can be read.
-    pub earliest: u64,
-    /// The newest.
-    pub latest: u64,
+    /// What keeps its records, unless its group does.
+    #[serde(skip_serializing_if = "Engine::is_builtin")]
+    pub engine: Engine,
+    /// The oldest that can be read; nothing if what keeps the records does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earliest: Option<u64>,
+    /// The newest, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest: Option<u64>,
+    /// Why it cannot be used on the host that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// The functions that run for its records.
     pub subscriptions: Vec<SubscriptionStat>,
     /// Logs that feed it.
@@ -223,7 +231,25 @@ impl Cluster {
         for stat in &mut stats {
             stat.buffered = buffers.iter().find(|buffer| buffer.topic == stat.topic).cloned();
         }
+        self.complete(&mut stats);
         stats
+    }
+
+    /// Adds the bounds of topics that no group keeps. It waits for what keeps them.
+    fn complete(&self, stats: &mut [TopicStat]) {
+        let outside = |stat: &mut TopicStat| stat.here.as_mut().filter(|here| !here.engine.is_builtin()).is_some();
+        let asked: Vec<&mut TopicStat> = stats.iter_mut().filter_map(|stat| outside(stat).then_some(stat)).collect();
+        if asked.is_empty() {
+            return;
+        }
+        let names: Vec<&str> = asked.iter().map(|stat| &*stat.topic).collect();
+        let bounds = self.shared.bounds_outside(&names);
+        for (here, bounds) in asked.into_iter().filter_map(|stat| stat.here.as_mut()).zip(bounds) {
+            match bounds {
+                Ok(bounds) => (here.earliest, here.latest) = (Some(bounds.earliest), Some(bounds.latest)),
+                Err(error) => here.trouble = Some(format!("{}: {}", error.code().id(), error.detail())),
+            }
+        }
     }
 
     /// The groups, by name; the first group stands first.
@@ -293,6 +319,7 @@ impl Cluster {
         let mut why = self.why(leader != 0, replica.voters_wanted(), &hosts);
         why_buffers(&buffers, &mut why);
         self.why_groups(&mut why);
+        self.shared.why_outside(&mut why);
         let too_long = replica.too_long_bytes();
         if too_long > 0 {
             why.push(format!(
@@ -435,8 +462,10 @@ impl Shared {
         TopicHere {
             history: topic.history,
             durability: topic.durability,
-            earliest: topic.earliest(),
-            latest: topic.latest,
+            engine: topic.engine,
+            earliest: topic.engine.is_builtin().then(|| topic.earliest()),
+            latest: topic.engine.is_builtin().then_some(topic.latest),
+            trouble: None,
             subscriptions: topic.subscriptions.iter().map(subscription).collect(),
             feeds: topic.feeds.iter().filter(|known| known.log != FEED).map(feed).collect(),
         }

@@ -19,7 +19,7 @@ impl Post for Nowhere {
 fn alone(dir: &std::path::Path) -> Cluster {
     let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
     Facts::begin(&namespace, "lab").unwrap();
-    let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION };
+    let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
     Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap()
 }
 
@@ -30,7 +30,7 @@ fn called<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> std::result::Result
 }
 
 fn kept(history: u64) -> TopicOptions {
-    TopicOptions { history, durability: Durability::Quorum, group: None }
+    TopicOptions { history, durability: Durability::Quorum, group: None, engine: Engine::Builtin }
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn topics_are_found_in_whichever_group_they_are() {
     // All of it is there after a start.
     let namespace = cluster.shared.namespace.clone();
     drop(cluster);
-    let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION };
+    let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
     let cluster = Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap();
     called(|reply| cluster.fresh("t", reply)).unwrap();
     assert_eq!(cluster.get("t", 3).unwrap().payload, b"late");

@@ -47,6 +47,9 @@ pub struct CreateTopic<'b> {
     /// The group that is to have it; the first one if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<&'b str>,
+    /// What keeps its records: `builtin`, its group, or `nats`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<&'b str>,
 }
 
 /// Publishes a record. Answered with [`super::Seqno`], its index, once a majority of the group's disks have it.

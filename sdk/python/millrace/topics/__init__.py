@@ -84,10 +84,14 @@ class TopicStat:
     latest: int = 0
     subscriptions: tuple[Subscription, ...] = ()
     feeds: tuple[Feed, ...] = ()
+    #: What keeps its records: "builtin", the hosts of its group, or "nats".
+    engine: str = "builtin"
+    #: Why it cannot be used on the host that was asked. Then `earliest` and `latest` are 0.
+    trouble: Optional[str] = None
 
 
 def _stat(told: dict[str, Any]) -> TopicStat:
-    if told.get("latest") is None:
+    if told.get("subscriptions") is None:
         return TopicStat(told["topic"], told["group"], False)
     subscriptions = (
         Subscription(one["function"], one["host"], one.get("missed") or 0, one.get("trouble"))
@@ -100,10 +104,12 @@ def _stat(told: dict[str, Any]) -> TopicStat:
         known=True,
         history=told["history"],
         durability=told["durability"],
-        earliest=told["earliest"] if told["latest"] else 0,
-        latest=told["latest"],
+        earliest=told["earliest"] if told.get("latest") else 0,
+        latest=told.get("latest") or 0,
         subscriptions=tuple(subscriptions),
         feeds=tuple(feeds),
+        engine=told.get("engine", "builtin"),
+        trouble=told.get("trouble"),
     )
 
 

@@ -5,7 +5,7 @@ mod part;
 mod plan;
 pub mod topic;
 
-pub use part::Part;
+pub use part::{Part, to_nats};
 
 use crate::{
     args::{ClusterCommand, ClusterSecretArgs, Global, GroupCommand, InitClusterArgs},

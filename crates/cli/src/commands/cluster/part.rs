@@ -3,12 +3,12 @@
 use crate::{args::ClusterArgs, feed};
 use millrace_gateway::{
     Bound,
-    cluster::{Peers, join},
+    cluster::{Peers, join, nats},
 };
 use millrace_node::{
     Code, Error, Result, Served,
     application::units,
-    cluster::{Cluster, ClusterOptions, ELECTION, Facts, Member},
+    cluster::{Cluster, ClusterOptions, ELECTION, Facts, Member, Streams},
     secrets::ClusterSecret,
 };
 use std::{fs, path::Path, sync::Arc, time::Duration};
@@ -19,6 +19,20 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 /// The site of a host that names none.
 const SITE: &str = "main";
 
+/// The connection to the NATS servers that were named, if any were.
+pub fn to_nats(args: &ClusterArgs) -> Result<Option<Arc<nats::Nats>>> {
+    let Some(servers) = &args.nats else { return Ok(None) };
+    let ClusterArgs { nats_creds, nats_ca, nats_replicas, .. } = args.clone();
+    let options = nats::Options {
+        servers: servers.clone(),
+        credentials: nats_creds,
+        authorities: nats_ca,
+        replicas: nats_replicas,
+        name: "millrace".into(),
+    };
+    nats::Nats::start(&options).map(Arc::new).map(Some)
+}
+
 /// The parts that end with the host.
 pub struct Part {
     cluster: Arc<Cluster>,
@@ -27,7 +41,12 @@ pub struct Part {
 
 impl Part {
     /// Connects a namespace with the cluster that it belongs to or joins; does nothing if there is none.
-    pub fn take(served: &Served, bound: &Bound, args: &ClusterArgs) -> Result<Option<Part>> {
+    pub fn take(
+        served: &Served,
+        bound: &Bound,
+        args: &ClusterArgs,
+        nats: Option<&Arc<nats::Nats>>,
+    ) -> Result<Option<Part>> {
         let namespace = served.namespace();
         let found = match Facts::load(namespace) {
             // A copy of a host is a namespace like any other, as long as it does not want to be one.
@@ -52,7 +71,8 @@ impl Part {
         })?;
         let Member { address, name, .. } = member(served, bound, args, &facts.site)?;
         let peers = Peers::new(facts.host, &secret)?;
-        let options = ClusterOptions { address, name, election: args.election.unwrap_or(ELECTION) };
+        let streams = nats.map(|nats| Arc::new(nats::OfCluster::new(nats.clone(), &facts.cluster)) as Arc<dyn Streams>);
+        let options = ClusterOptions { address, name, election: args.election.unwrap_or(ELECTION), streams };
         let Some(cluster) = Cluster::start(namespace, &options, peers.clone())? else { return Ok(None) };
         let cluster = Arc::new(cluster);
         served.set_cluster(cluster.clone());

@@ -31,7 +31,8 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         TopicCommand::Create(args) => {
             let durability = Some(args.durability.name());
-            client.create_topic(&args.topic, args.history, durability, args.of.group.as_deref())?;
+            let (group, engine) = (args.of.group.as_deref(), args.engine.name());
+            client.create_topic_in(&args.topic, args.history, durability, group, engine)?;
             said(out, json!({ "topic": args.topic, "change": "created" }), format!("created topic {}", args.topic))
         }
         TopicCommand::Publish(args) => publish(client, args, out),
@@ -253,6 +254,12 @@ pub fn topics(remote: &Remote) -> Result<Vec<Value>> {
     }
 }
 
+/// What keeps the records of a topic, unless its group does, and why it cannot be used.
+fn engine(topic: &Value) -> String {
+    let trouble = topic["trouble"].as_str().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
+    topic["engine"].as_str().map(|engine| format!(", {engine}{trouble}")).unwrap_or_default()
+}
+
 fn ls(remote: &Remote, out: &mut Out) -> Outcome {
     let mut table = Table::new(&["topic", "group", "records>", "latest>", "history>", "runs", "fed by", "waits here"]);
     for topic in topics(remote)? {
@@ -276,7 +283,7 @@ fn ls(remote: &Remote, out: &mut Out) -> Outcome {
         });
         table.row(vec![
             topic["topic"].as_str().unwrap_or("?").to_owned(),
-            topic["group"].as_str().unwrap_or("?").to_owned(),
+            topic["group"].as_str().unwrap_or("?").to_owned() + &engine(&topic),
             known(&|| show::grouped((number("latest") + 1).saturating_sub(number("earliest")))),
             known(&|| show::grouped(number("latest"))),
             known(&|| {

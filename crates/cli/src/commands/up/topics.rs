@@ -13,6 +13,9 @@ use millrace_node::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+/// The engine of topics whose group keeps their records.
+const BUILTIN: &str = "builtin";
+
 /// A topic, and a function that runs for it or a log that feeds it.
 type Pair = (String, String);
 
@@ -130,7 +133,9 @@ impl<'a> Topics<'a> {
         for (topic, step) in self.application.topics.iter().zip(&planned) {
             if step.action == Action::Created {
                 let group = topic.group.as_deref();
-                self.remote.client().create_topic(&topic.name, topic.history, Some(topic.durability), group)?;
+                let engine = Some(topic.engine).filter(|engine| *engine != BUILTIN);
+                let (client, durability) = (self.remote.client(), Some(topic.durability));
+                client.create_topic_in(&topic.name, topic.history, durability, group, engine)?;
             }
             done(step);
         }
@@ -237,11 +242,12 @@ fn same(topic: &TopicDeclaration, found: &Value) -> Result<()> {
     let known = found["history"].as_u64().unwrap_or(HISTORY_ALL);
     let (durability, group) = (found["durability"].as_str().unwrap_or("?"), found["group"].as_str().unwrap_or("?"));
     let wanted = topic.group.as_deref().unwrap_or(millrace_node::cluster::MAIN_NAME);
-    if (known, durability, group) == (topic.history, topic.durability, wanted) {
+    let engine = found["engine"].as_str().unwrap_or(BUILTIN);
+    if (known, durability, group, engine) == (topic.history, topic.durability, wanted, topic.engine) {
         return Ok(());
     }
     let detail = format!(
-        "topic '{}' exists in group '{group}' with a history of {} and durability {durability}",
+        "topic '{}' exists in group '{group}' with a history of {}, durability {durability} and engine {engine}",
         topic.name,
         history::show(known)
     );

@@ -99,7 +99,7 @@ fn begin(shared: &Arc<Shared>, topic: &str) -> Result<()> {
 }
 
 /// What a call of the group replies.
-fn answered<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(Result<T>) + Send>)) -> Result<T> {
+pub(super) fn answered<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(Result<T>) + Send>)) -> Result<T> {
     let (sender, receiver) = mpsc::channel();
     // Nobody may listen any more.
     call(Box::new(move |outcome| drop(sender.send(outcome))));
@@ -117,6 +117,7 @@ impl Cluster {
         if bytes > most {
             return Err(Code::RecordTooLong.error(format!("{bytes} bytes; a topic takes {most} here")));
         }
+        shared.check_outside(topic, bytes)?;
         check_key(record.key)?;
         // A host that was started a moment ago may not have heard of a topic for which it keeps records.
         let log = topics::log_of(topic)?;
