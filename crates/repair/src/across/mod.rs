@@ -162,11 +162,12 @@ impl<'a> Rounds<'a> {
             met.push((member.address.clone(), self.heard(&member.address, id)?));
         }
         let ids: Vec<String> = met.iter().map(|(_, id)| id.clone()).collect();
-        let Repair { repair, reason, append_new, undo, .. } = repair;
+        let Repair { repair, reason, append_new, undo, run_external, .. } = repair;
         let mut members = Vec::new();
         for (address, id) in met {
             let (reason, append_new, undo, with) = (reason.clone(), *append_new, *undo, ids.clone());
-            let joined = self.ask(&address, *repair, Step::Join { reason, append_new, undo, with })?;
+            let run_external = run_external.clone();
+            let joined = self.ask(&address, *repair, Step::Join { reason, append_new, undo, with, run_external })?;
             let (number, seeds) = (joined.repair, joined.seeds.taken);
             #[rustfmt::skip]
             members.push(Met {

@@ -158,8 +158,9 @@ fn expected(worlds: [&World; 2], repaired: Option<&Repaired>, undone: [Option<u6
             let world = worlds[at];
             let (corrections, code) = if at == 0 { (corrections, code) } else { (&none, None) };
             let (repair, outbox, seeds) = (undone[at], world.outbox(), &seeds[at]);
-            let (programs, append_new) = (&world.original, false);
-            let model = Model { logs: &world.logs, programs, corrections, code, append_new, repair, outbox, seeds };
+            let (programs, kept, append_new) = (&world.original, &world.kept, false);
+            #[rustfmt::skip]
+            let model = Model { logs: &world.logs, programs, kept, corrections, code, append_new, repair, outbox, seeds };
             model.histories(world.namespace.journal())
         });
         let [(of_a, from_a, a_grows), (of_b, from_b, b_grows)] = histories;
@@ -209,7 +210,12 @@ fn play(seed: u64) -> bool {
     same(&logs(&b), &without[1], "the second world is as its journal says");
     let (before, before_ids) = (shown(&a, &b), ids(&b));
     let Some(repaired) = Repaired::random(&a, &before[0], random) else { return false };
-    let number = repaired.open(&a, false, vec![B.into()]);
+    let mut run_external = Vec::new();
+    if random.below(2) == 0 {
+        run_external.extend(a.run_external());
+        run_external.extend(b.run_external());
+    }
+    let number = repaired.open(&a, false, vec![B.into()], run_external);
     work(&a.namespace, &b.namespace, random);
     let steps = random.index(30);
     live(&mut a, &mut b, random, steps);
