@@ -422,7 +422,14 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
             namespace,
             log,
             &kept,
-            Opening { reason, append_new: true, auto: true, across: Vec::new(), accept_unknown: false, run_external: Vec::new() },
+            Opening {
+                reason,
+                append_new: true,
+                auto: true,
+                across: Vec::new(),
+                accept_unknown: false,
+                run_external: Vec::new(),
+            },
         )?)
     };
     // The values of those that arrived meanwhile are not needed.

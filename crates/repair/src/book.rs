@@ -180,6 +180,12 @@ impl Phase {
         matches!(self, Open | Running | Ready | Stopped | Applying | Preparing | Prepared | Committing)
     }
 
+    /// Whether the host has something to do.
+    pub fn is_moving(self) -> bool {
+        use Phase::{Applying, Committing, Preparing, Running};
+        matches!(self, Running | Applying | Preparing | Committing)
+    }
+
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -260,9 +266,14 @@ pub struct Repair {
     /// Of a part: the records of other namespaces that it has taken up.
     pub seeds: Covered,
     /// Functions that are replayed although they may have effects outside.
+    #[serde(default)]
     pub run_external: Vec<Name>,
     /// Runs that are not replayed, because they may have effects outside.
+    #[serde(default)]
     pub not_run: Vec<NotRun>,
+    /// Why the host cannot go on now, while it tries again: the code, and what is wrong.
+    #[serde(default)]
+    pub waits: Option<(String, String)>,
     #[serde(skip)]
     pub(crate) accept_unknown: bool,
     /// The pin that protects the past from retention.
@@ -309,11 +320,15 @@ pub(crate) fn note(tx: &mut Transaction<'_>, note: &Note) -> Result<u64> {
 
 /// Every repair of a namespace, the oldest first.
 pub fn repairs(namespace: &Namespace) -> Result<Vec<Repair>> {
-    let catalog = namespace.journal().catalog()?;
-    match catalog.log(LOG) {
-        Some(log) => read(namespace, log),
-        None => Ok(Vec::new()),
+    let journal = namespace.journal();
+    let catalog = journal.catalog()?;
+    let Some(log) = catalog.log(LOG) else { return Ok(Vec::new()) };
+    let mut repairs = read(namespace, log)?;
+    // Nothing can be noted on a disk that refuses appends.
+    for repair in repairs.iter_mut().filter(|repair| repair.phase.is_moving()) {
+        repair.waits = journal.refusal_anywhere().map(|error| (error.code().id().into(), error.detail().into()));
     }
+    Ok(repairs)
 }
 
 /// One repair.
@@ -391,6 +406,7 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
                 seeds: Covered::default(),
                 run_external,
                 not_run: Vec::new(),
+                waits: None,
                 accept_unknown,
                 pin,
                 code,

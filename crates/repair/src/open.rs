@@ -8,7 +8,7 @@ use crate::{
 };
 use millrace_journal::{Log, Transaction};
 use millrace_namespace::{Definition, Namespace, names::check_public, no_function};
-use millrace_wire::{Code, EventId, LogName, Name, Result};
+use millrace_wire::{Code, Error, EventId, LogName, Name, Result};
 use std::time::Duration;
 
 /// How long a repair that was applied can be taken back.
@@ -114,6 +114,9 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
         return Err(Code::CorrectionInvalid.error(format!("{} corrections", corrections.len())));
     }
     corrections.sort_by_key(|correction| correction.seqno);
+    if let Some(error) = too_old(&name, log.earliest(), corrections.iter().map(|correction| correction.seqno)) {
+        return Err(error);
+    }
     if let Some(twice) = corrections.windows(2).find(|two| two[0].seqno == two[1].seqno) {
         return Err(Code::CorrectionInvalid.error(format!("seqno {} is corrected twice", twice[0].seqno)));
     }
@@ -134,6 +137,28 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     let number = begin(namespace, &log, &kept, opening)?;
     ask_run(namespace, number)?;
     Ok(number)
+}
+
+/// The refusal of corrections of which some concern records that have left their log: which, and what can still be corrected. The seqnos
+/// are in ascending order.
+pub fn too_old(log: &str, oldest: u64, seqnos: impl Iterator<Item = u64>) -> Option<Error> {
+    let range = |seqnos: &[u64]| match seqnos {
+        [] => String::new(),
+        [one] => format!("record {one}"),
+        [first, .., last] => format!("{} records between {first} and {last}", seqnos.len()),
+    };
+    let (gone, left): (Vec<u64>, Vec<u64>) = seqnos.partition(|seqno| *seqno < oldest);
+    if gone.is_empty() {
+        return None;
+    }
+    let can = match &left[..] {
+        [] => "none of these corrections can be made".into(),
+        left => format!("{} can still be corrected", range(left)),
+    };
+    let gone = range(&gone);
+    Some(
+        Code::CorrectionTooOld.error(format!("log '{log}' no longer has {gone}; its oldest record is {oldest}; {can}")),
+    )
 }
 
 /// Whether a correction changes something. An error if its record cannot be corrected.
@@ -360,6 +385,9 @@ pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
     let phases = [Phase::Open, Phase::Stopped];
     let found = repair(namespace, number)?;
     check_own(&found)?;
+    if found.phase == Phase::Running {
+        return Ok(()); // Its host, or the process that did it, may have ended: whoever asks waits for the next one, or does it.
+    }
     if found.phase == Phase::Open && found.undo.is_none() && book::corrections(namespace, number)? != found.records {
         let error = format!("not all corrections of repair {number} were noted: abandon it");
         return Err(Code::RepairPhase.error(error));
@@ -369,7 +397,11 @@ pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
 
 /// Has the host apply a repair that is ready.
 pub fn ask_apply(namespace: &Namespace, number: u64) -> Result<()> {
-    check_own(&repair(namespace, number)?)?;
+    let found = repair(namespace, number)?;
+    check_own(&found)?;
+    if found.phase == Phase::Applying {
+        return Ok(());
+    }
     step(namespace, number, &[Phase::Ready], "applied", &Note::Apply { repair: number }).map(drop)
 }
 

@@ -615,7 +615,8 @@ impl<'a> Session<'a> {
 ///
 /// # Errors
 ///
-/// [`Code::RepairPeer`] if a repair waits for a namespace that takes part in it: to be called again after a pause.
+/// [`Code::RepairPeer`] if a repair waits for a namespace that takes part in it, and codes such as [`Code::DiskFull`] if it waits for the
+/// disk: to be called again after a pause.
 pub fn drive(
     namespace: &Namespace,
     runner: &mut dyn Runner,
@@ -623,9 +624,7 @@ pub fn drive(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(u64, &Counts, usize, usize),
 ) -> Result<bool> {
-    let is_waiting = |repair: &Repair| {
-        matches!(repair.phase, Phase::Running | Phase::Applying | Phase::Preparing | Phase::Committing)
-    };
+    let is_waiting = |repair: &Repair| repair.phase.is_moving();
     let Some(repair) = book::repairs(namespace)?.into_iter().find(is_waiting) else { return Ok(false) };
     let is_part = repair.part_of.is_some();
     let applies = repair.phase == Phase::Applying || !is_part && (repair.undo.is_some() || repair.auto);
@@ -645,7 +644,8 @@ pub fn drive(
         }
     });
     let Err(error) = done else { return Ok(true) };
-    if matches!(error.code(), Code::HostStopping | Code::RepairPhase | Code::RepairPeer) {
+    let is_of_disk = matches!(error.code(), Code::DiskFull | Code::JournalFull | Code::ReadOnly | Code::Busy);
+    if is_of_disk || matches!(error.code(), Code::HostStopping | Code::RepairPhase | Code::RepairPeer) {
         return Err(error);
     }
     let (code, detail) = (error.code().id().to_owned(), error.detail().to_owned());

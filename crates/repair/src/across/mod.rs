@@ -269,8 +269,12 @@ impl<'a> Rounds<'a> {
 
     /// The part of a participant as it is.
     fn part(&mut self, address: &str, number: u64) -> Result<Repair> {
-        let shown = self.peers.show(address, &format!("repairs/{number}")).and_then(|text| read(&text));
-        self.heard(address, shown)
+        let shown = self.peers.show(address, &format!("repairs/{number}")).and_then(|text| read::<Repair>(&text));
+        let moves = shown.and_then(|part| match &part.waits {
+            Some((code, detail)) => Err(Code::from_id(code).unwrap_or(Code::RepairPeer).error(detail.as_str())),
+            None => Ok(part),
+        });
+        self.heard(address, moves)
     }
 
     /// Passes on what changes of records that went from one namespace to another. Whether anything was new.

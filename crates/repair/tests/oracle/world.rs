@@ -108,7 +108,20 @@ impl World {
         }
         let (claims, attempts) = (Vec::new(), HashMap::new());
         let (original, kept) = (programs.clone(), external.clone());
-        World { namespace, logs, names, programs, original, kept, functions, external, sources, claims, attempts, other }
+        World {
+            namespace,
+            logs,
+            names,
+            programs,
+            original,
+            kept,
+            functions,
+            external,
+            sources,
+            claims,
+            attempts,
+            other,
+        }
     }
 
     /// Other code for one function: its id, its definition, and what that does.
