@@ -732,7 +732,9 @@ fn a_repair_of_records_that_have_left_their_log_says_what_can_still_be_corrected
     let of = "log 'raw' no longer has";
     assert_eq!(
         refused(2..=5),
-        format!("{of} 2 records between 2 and 3; its oldest record is 4; 2 records between 4 and 5 can still be corrected")
+        format!(
+            "{of} 2 records between 2 and 3; its oldest record is 4; 2 records between 4 and 5 can still be corrected"
+        )
     );
     assert_eq!(refused(3..=3), format!("{of} record 3; its oldest record is 4; none of these corrections can be made"));
 }
