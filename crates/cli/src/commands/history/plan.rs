@@ -500,7 +500,7 @@ impl<'a> Plan<'a> {
         let mut word = "effects";
         for ((at, function), count) in self.effects() {
             let (function, count, runs) = (self.function(at, function), show::grouped(count), runs(count));
-            let text = format!("{function:<16} {count:>9} {runs}  have their effects outside the namespace again");
+            let text = format!("{function:<16} {count:>9} {runs}  again with effects outside the namespace");
             line(std::mem::take(&mut word), text)?;
         }
         if self.stops() {
