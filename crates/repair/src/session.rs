@@ -173,7 +173,10 @@ impl<'a> Session<'a> {
         if !applied.before.iter().all(|row| is_kept(&row)) || applied.lost.iter().any(is_held) {
             return Err(gone());
         }
-        for (slot, at) in applied.before.iter().filter(|(_, at)| at.position >= first) {
+        // What this repair has written itself counts, if it is taken up again after its host ended.
+        let written = self.past.written.get(&self.repair);
+        let is_newer = |slot: &(u32, u64)| written.is_some_and(|written| written.slots.contains_key(slot));
+        for (slot, at) in applied.before.iter().filter(|(slot, at)| at.position >= first && !is_newer(slot)) {
             self.overlay.insert(*slot, *at);
         }
         // Messages have left the outbox by now: their receivers take them away.
@@ -353,7 +356,7 @@ impl<'a> Session<'a> {
         }
         let Some(fired) = run.fired else { return Err(unsupported("its last attempt is no longer known")) };
         if fired.streamed {
-            return Err(unsupported("it published as it went"));
+            return Err(unsupported("it is streamed, and streamed runs are not replayed"));
         }
         let definition = self.definition_of(&run, &fired)?;
         self.counts.replayed += 1;
