@@ -5,7 +5,7 @@ mod common;
 use common::{Fixture, until};
 use millrace_node::{
     AmendPolicy, Code, Definition,
-    repairs::{self, Amendments, Ask, CodeRequest, Correction, NewCode, Phase, Reported, Request, Waiting},
+    repairs::{self, Amendments, Ask, CodeRequest, Correction, NewCode, NotRun, Phase, Reported, Request, Waiting},
 };
 
 fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u64 {
@@ -19,6 +19,7 @@ fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u6
         accept_unknown: false,
         append_new: false,
         across: Vec::new(),
+        run_external: Vec::new(),
     };
     number(Ask::Open(request).ask(&fixture.namespace).unwrap())
 }
@@ -173,6 +174,7 @@ fn what_cannot_be_replayed_stops_the_repair_and_changes_nothing() {
         accept_unknown: false,
         append_new: false,
         across: Vec::new(),
+        run_external: Vec::new(),
     };
     assert_eq!(refused(Ask::Open(second)), Code::RepairOpen);
     assert_eq!(refused(Ask::Rollback(repair, String::new())), Code::RepairPhase, "it was never applied");
@@ -187,6 +189,7 @@ fn what_cannot_be_replayed_stops_the_repair_and_changes_nothing() {
         accept_unknown: false,
         append_new: false,
         across: Vec::new(),
+        run_external: Vec::new(),
     };
     assert_eq!(refused(Ask::Open(nothing)), Code::CorrectionInvalid);
     drop(host);
@@ -198,7 +201,15 @@ fn open_code(fixture: &Fixture, function: &str, body: &str, since: u64, append_n
     let text = format!("import json, os, time\ndef run(record, ctx):\n{body}");
     let source = fixture.source(&format!("new-{function}"), "handler.py", &text);
     let function = function.parse().unwrap();
-    let code = NewCode { function, source, since, reason: "a test".into(), append_new, across: Vec::new() };
+    let code = NewCode {
+        function,
+        source,
+        since,
+        reason: "a test".into(),
+        append_new,
+        across: Vec::new(),
+        run_external: Vec::new(),
+    };
     number(Ask::Code(code).ask(&fixture.namespace).unwrap())
 }
 
@@ -390,8 +401,15 @@ fn what_is_deployed_while_new_code_is_checked_stays() {
     let definition = Definition { code: "ab".repeat(32), ..definition };
     let revision = function.revision();
     fixture.python("f", &["in"], "pass", |spec| spec.retries = 7);
-    let request =
-        CodeRequest { definition, revision, since: 0, reason: "a test".into(), append_new: false, across: Vec::new() };
+    let request = CodeRequest {
+        definition,
+        revision,
+        since: 0,
+        reason: "a test".into(),
+        append_new: false,
+        across: Vec::new(),
+        run_external: Vec::new(),
+    };
     assert_eq!(repairs::open_code(&fixture.namespace, request).unwrap_err().code(), Code::RepairCodeChanged);
     assert_eq!(repairs::repairs(&fixture.namespace).unwrap(), []);
     assert!(fixture.namespace.journal().pins().unwrap().is_empty());
@@ -427,7 +445,15 @@ fn a_source_that_cannot_be_the_functions_code_is_refused() {
     fixture.python("f", &["in"], "pass", |_| ());
     let of = |file: &str, text: &str| {
         let (function, source) = ("f".parse().unwrap(), fixture.source("odd", file, text));
-        let code = NewCode { function, source, since: 0, reason: String::new(), append_new: false, across: Vec::new() };
+        let code = NewCode {
+            function,
+            source,
+            since: 0,
+            reason: String::new(),
+            append_new: false,
+            across: Vec::new(),
+            run_external: Vec::new(),
+        };
         Ask::Code(code).ask(&fixture.namespace).unwrap_err().code()
     };
     assert_eq!(of("other.py", "def run(record, ctx): pass"), Code::CorrectionInvalid);
@@ -618,4 +644,97 @@ fn an_amendment_that_is_too_long_for_a_dead_letter_is_cut_and_stops_no_other() {
     assert!(dead_letters.len() == 1 && dead_letters[0].contains("\"cut\":true"), "{} letters", dead_letters.len());
     assert_eq!(repairs::repairs(&fixture.namespace).unwrap().len(), 1, "no repair was abandoned");
     drop(host);
+}
+
+#[test]
+fn a_function_with_effects_outside_is_replayed_only_if_it_is_named() {
+    let fixture = Fixture::new();
+    for log in ["raw", "mean", "sent", "copy"] {
+        fixture.log(log);
+    }
+    fixture.python("mean", &["raw"], "ctx.append('mean', str(2 * int(record.data)))", |_| ());
+    let outside = fixture.dir.path().join("outside");
+    let body = format!("open({outside:?}, 'a').write(record.text + ' ')\nctx.append('sent', record.data)");
+    fixture.python("notify", &["mean"], &body, |spec| spec.network = true);
+    fixture.python("copy", &["sent"], "ctx.append('copy', record.data)", |_| ());
+    let effects = || std::fs::read_to_string(&outside).unwrap();
+    let host = fixture.host();
+    for value in ["1", "2", "3"] {
+        fixture.append("raw", value);
+        fixture.idle();
+    }
+    assert_eq!(effects(), "2 4 6 ");
+    let repair = open(&fixture, "raw", &[(1, Some("5")), (2, None)]);
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    let told = repairs::repair(&fixture.namespace, repair).unwrap();
+    assert_eq!(told.not_run, [NotRun { function: "notify".parse().unwrap(), runs: 1 }]);
+    assert_eq!((told.counts.replayed, told.counts.cancelled), (1, 3), "a run without a record has nothing to keep");
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
+    let all = |log: &str| -> Vec<(u64, String)> {
+        let records = fixture.namespace.range(log, 1, 10, 1000).unwrap();
+        records.into_iter().map(|record| (record.seqno, String::from_utf8(record.payload).unwrap())).collect()
+    };
+    let of = |values: &[(u64, &str)]| values.iter().map(|(n, value)| (*n, (*value).to_owned())).collect::<Vec<_>>();
+    assert_eq!(all("mean"), of(&[(1, "10"), (3, "6")]));
+    for log in ["sent", "copy"] {
+        assert_eq!(all(log), of(&[(1, "2"), (3, "6")]), "what it left stays, and so does what came of that");
+    }
+    assert_eq!(repairs::repair(&fixture.namespace, repair).unwrap().not_run, told.not_run);
+    assert_eq!(ask(&fixture, Ask::Rollback(repair, String::new())), Phase::Applied);
+    assert_eq!(all("sent"), of(&[(1, "2"), (2, "4"), (3, "6")]));
+    assert_eq!(effects(), "2 4 6 ", "nothing was done twice");
+
+    // Named, it is replayed like any other, and does again what it does.
+    let request = |name: &str| {
+        let corrections = [Correction { seqno: 1, value: Some(b"5".to_vec()) }].to_vec();
+        Ask::Open(Request {
+            log: "raw".parse().unwrap(),
+            corrections,
+            reason: String::new(),
+            accept_unknown: false,
+            append_new: false,
+            across: Vec::new(),
+            run_external: vec![name.parse().unwrap()],
+        })
+    };
+    assert_eq!(request("none").ask(&fixture.namespace).unwrap_err().code(), Code::FunctionNotFound);
+    let repair = number(request("notify").ask(&fixture.namespace).unwrap());
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    assert_eq!(repairs::repair(&fixture.namespace, repair).unwrap().not_run, []);
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
+    assert_eq!((all("copy")[0].clone(), effects()), ((1, "10".to_owned()), "2 4 6 10 ".to_owned()));
+    drop(host);
+}
+
+#[test]
+fn a_repair_of_records_that_have_left_their_log_says_what_can_still_be_corrected() {
+    let fixture = Fixture::new();
+    fixture.log("raw");
+    for value in 1..=6 {
+        fixture.append("raw", &value.to_string());
+    }
+    fixture.namespace.set_history(&"raw".parse().unwrap(), 3).unwrap();
+    let refused = |seqnos: std::ops::RangeInclusive<u64>| {
+        let corrections = seqnos.map(|seqno| Correction { seqno, value: Some(b"9".to_vec()) }).collect();
+        let request = Request {
+            log: "raw".parse().unwrap(),
+            corrections,
+            reason: String::new(),
+            accept_unknown: false,
+            append_new: false,
+            across: Vec::new(),
+            run_external: Vec::new(),
+        };
+        let error = Ask::Open(request).ask(&fixture.namespace).unwrap_err();
+        assert_eq!(error.code(), Code::CorrectionTooOld);
+        error.detail().to_owned()
+    };
+    let of = "log 'raw' no longer has";
+    assert_eq!(
+        refused(2..=5),
+        format!(
+            "{of} 2 records between 2 and 3; its oldest record is 4; 2 records between 4 and 5 can still be corrected"
+        )
+    );
+    assert_eq!(refused(3..=3), format!("{of} record 3; its oldest record is 4; none of these corrections can be made"));
 }

@@ -422,7 +422,14 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
             namespace,
             log,
             &kept,
-            Opening { reason, append_new: true, auto: true, across: Vec::new(), accept_unknown: false },
+            Opening {
+                reason,
+                append_new: true,
+                auto: true,
+                across: Vec::new(),
+                accept_unknown: false,
+                run_external: Vec::new(),
+            },
         )?)
     };
     // The values of those that arrived meanwhile are not needed.
@@ -568,6 +575,7 @@ mod tests {
             auto,
             across: Vec::new(),
             accept_unknown: false,
+            run_external: Vec::new(),
         };
         let phase = |number| repair(&namespace, number).unwrap().phase;
         let mut attempts = Attempts::default();

@@ -27,9 +27,10 @@ impl Session<'_> {
     /// Notes that everything was replayed that had ended when it was looked at.
     pub(crate) fn ready(&mut self) -> Result<()> {
         let (number, counts, seeds) = (self.repair, self.count(), self.seeds.covered(&self.past));
+        let not_run = self.not_run();
         self.namespace.journal().commit(|tx| {
             self_expect(repair(self.namespace, number)?.phase, Phase::Running, number)?;
-            note(tx, &Note::Ready { repair: number, counts, seeds })
+            note(tx, &Note::Ready { repair: number, counts, seeds, not_run })
         })?;
         Ok(())
     }
@@ -103,7 +104,8 @@ impl Session<'_> {
                 let found = repair(namespace, number)?;
                 check_kept(journal, &found)?;
                 if found.phase == Phase::Preparing {
-                    note(tx, &Note::Prepared { repair: number, counts, seeds })?;
+                    let not_run = self.not_run();
+                    note(tx, &Note::Prepared { repair: number, counts, seeds, not_run })?;
                 }
                 Ok(())
             });
@@ -160,7 +162,7 @@ impl Session<'_> {
                 self.append_extra(tx)?;
                 tx.generation(number, &rows)?;
                 let deployed = self.deploy(tx)?;
-                note(tx, &Note::Applied { repair: number, counts, deployed })?;
+                note(tx, &Note::Applied { repair: number, counts, deployed, not_run: self.not_run() })?;
                 seeds::forget(tx, number)?;
                 Ok(true)
             })?;

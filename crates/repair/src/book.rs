@@ -27,6 +27,15 @@ pub struct Counts {
     pub appended: u64,
 }
 
+/// Runs that depend on what a repair changes and are not replayed, because they may have effects outside the namespace. Their records stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotRun {
+    /// Their function.
+    pub function: Name,
+    /// How many.
+    pub runs: u64,
+}
+
 /// Other code for a function's runs, in place of what they ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NewCode {
@@ -77,6 +86,9 @@ pub(crate) enum Note {
         /// Whether records that have left a participant's journal may keep their old values there.
         #[serde(default)]
         accept_unknown: bool,
+        /// Functions that are replayed although they may have effects outside.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        run_external: Vec<Name>,
         /// The pin that protects the past from retention.
         pin: u32,
     },
@@ -88,6 +100,8 @@ pub(crate) enum Note {
         counts: Counts,
         #[serde(default)]
         seeds: Covered,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        not_run: Vec<NotRun>,
     },
     /// It cannot continue.
     Stopped { repair: u64, code: String, error: String },
@@ -96,7 +110,13 @@ pub(crate) enum Note {
     /// The host is to prepare a part: follow what came since behind a fence, and promise to switch.
     Prepare { repair: u64 },
     /// The part is prepared: its initiator decides.
-    Prepared { repair: u64, counts: Counts, seeds: Covered },
+    Prepared {
+        repair: u64,
+        counts: Counts,
+        seeds: Covered,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        not_run: Vec<NotRun>,
+    },
     /// The initiator has switched: the host is to apply the part.
     Commit { repair: u64 },
     /// What is the matter with a participant, or that it knows the outcome.
@@ -114,6 +134,8 @@ pub(crate) enum Note {
         counts: Counts,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deployed: Option<u32>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        not_run: Vec<NotRun>,
     },
     /// It is given up.
     Abandoned { repair: u64 },
@@ -156,6 +178,12 @@ impl Phase {
     pub fn is_open(self) -> bool {
         use Phase::{Applying, Committing, Open, Prepared, Preparing, Ready, Running, Stopped};
         matches!(self, Open | Running | Ready | Stopped | Applying | Preparing | Prepared | Committing)
+    }
+
+    /// Whether the host has something to do.
+    pub fn is_moving(self) -> bool {
+        use Phase::{Applying, Committing, Preparing, Running};
+        matches!(self, Running | Applying | Preparing | Committing)
     }
 
     /// The word for it.
@@ -237,6 +265,15 @@ pub struct Repair {
     pub part_of: Option<PartOf>,
     /// Of a part: the records of other namespaces that it has taken up.
     pub seeds: Covered,
+    /// Functions that are replayed although they may have effects outside.
+    #[serde(default)]
+    pub run_external: Vec<Name>,
+    /// Runs that are not replayed, because they may have effects outside.
+    #[serde(default)]
+    pub not_run: Vec<NotRun>,
+    /// Why the host cannot go on now, while it tries again: the code, and what is wrong.
+    #[serde(default)]
+    pub waits: Option<(String, String)>,
     #[serde(skip)]
     pub(crate) accept_unknown: bool,
     /// The pin that protects the past from retention.
@@ -283,11 +320,15 @@ pub(crate) fn note(tx: &mut Transaction<'_>, note: &Note) -> Result<u64> {
 
 /// Every repair of a namespace, the oldest first.
 pub fn repairs(namespace: &Namespace) -> Result<Vec<Repair>> {
-    let catalog = namespace.journal().catalog()?;
-    match catalog.log(LOG) {
-        Some(log) => read(namespace, log),
-        None => Ok(Vec::new()),
+    let journal = namespace.journal();
+    let catalog = journal.catalog()?;
+    let Some(log) = catalog.log(LOG) else { return Ok(Vec::new()) };
+    let mut repairs = read(namespace, log)?;
+    // Nothing can be noted on a disk that refuses appends.
+    for repair in repairs.iter_mut().filter(|repair| repair.phase.is_moving()) {
+        repair.waits = journal.refusal_anywhere().map(|error| (error.code().id().into(), error.detail().into()));
     }
+    Ok(repairs)
 }
 
 /// One repair.
@@ -343,7 +384,10 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         }
     };
     match note {
-        Note::Open { reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, pin } => {
+        #[rustfmt::skip]
+        Note::Open {
+            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
+        } => {
             let member = |address| Member { address, error: None, done: false };
             repairs.push(Repair {
                 repair: seqno,
@@ -360,6 +404,9 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
                 across: across.into_iter().map(member).collect(),
                 part_of,
                 seeds: Covered::default(),
+                run_external,
+                not_run: Vec::new(),
+                waits: None,
                 accept_unknown,
                 pin,
                 code,
@@ -370,8 +417,9 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         Note::Run { repair } => of(repairs, repair, &|repair| {
             (repair.phase, repair.error) = (Phase::Running, None);
         }),
-        Note::Ready { repair, counts, seeds } => of(repairs, repair, &|repair| {
+        Note::Ready { repair, counts, seeds, not_run } => of(repairs, repair, &|repair| {
             (repair.phase, repair.counts, repair.seeds) = (Phase::Ready, counts, seeds);
+            repair.not_run.clone_from(&not_run);
         }),
         Note::Stopped { repair, code, error } => of(repairs, repair, &|repair| {
             repair.error = Some((code.clone(), error.clone()));
@@ -382,8 +430,9 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         }),
         Note::Apply { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Applying),
         Note::Prepare { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Preparing),
-        Note::Prepared { repair, counts, seeds } => of(repairs, repair, &|repair| {
+        Note::Prepared { repair, counts, seeds, not_run } => of(repairs, repair, &|repair| {
             (repair.phase, repair.counts, repair.seeds) = (Phase::Prepared, counts, seeds);
+            repair.not_run.clone_from(&not_run);
         }),
         Note::Commit { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Committing),
         Note::Member { repair, address, error, done } => of(repairs, repair, &|repair| {
@@ -391,9 +440,10 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
                 (member.error, member.done) = (error.clone(), done);
             }
         }),
-        Note::Applied { repair: number, counts, deployed } => {
+        Note::Applied { repair: number, counts, deployed, not_run } => {
             of(repairs, number, &|repair| {
                 (repair.phase, repair.counts, repair.deployed) = (Phase::Applied, counts, deployed);
+                repair.not_run.clone_from(&not_run);
             });
             let undone = repairs.iter().find(|repair| repair.repair == number).and_then(|repair| repair.undo);
             undone.into_iter().for_each(|undone| of(repairs, undone, &|repair| repair.phase = Phase::RolledBack));

@@ -35,9 +35,9 @@ mod verify;
 
 pub use across::{NoPeers, PartAsk, Peers, SentPage, Step, outcomes, part, sent_page};
 pub use amend::{Amendments, Attempts, Due, Waiting, amend, amend_policy, amendments, declare_amendable, take_due};
-pub use book::{Counts, Covered, Member, PartOf, Phase, Repair, news, repair, repairs};
+pub use book::{Counts, Covered, Member, NotRun, PartOf, Phase, Repair, news, repair, repairs};
 pub use changes::{Change, changes};
-pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, undo};
+pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, too_old, undo};
 pub use session::{Session, drive};
 pub use verify::{Verified, verify};
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use millrace_journal::{Log, Transaction};
 use millrace_namespace::{Definition, Namespace, names::check_public, no_function};
-use millrace_wire::{Code, EventId, LogName, Result};
+use millrace_wire::{Code, Error, EventId, LogName, Name, Result};
 use std::time::Duration;
 
 /// How long a repair that was applied can be taken back.
@@ -44,6 +44,8 @@ pub struct Request {
     pub append_new: bool,
     /// The addresses of the namespaces that take part, as [`crate::Peers`] reaches them.
     pub across: Vec<String>,
+    /// Functions that are replayed although they may have effects outside, which they have again then.
+    pub run_external: Vec<Name>,
 }
 
 /// A function whose past runs are replayed with other code.
@@ -61,6 +63,8 @@ pub struct CodeRequest {
     pub append_new: bool,
     /// As in [`Request`].
     pub across: Vec<String>,
+    /// As in [`Request`].
+    pub run_external: Vec<Name>,
 }
 
 /// The addresses of those that take part, each once.
@@ -75,6 +79,16 @@ fn members(across: Vec<String>) -> Result<Vec<String>> {
         );
     }
     Ok(across)
+}
+
+/// An error if a function that is to be replayed in spite of its effects outside does not exist. If other namespaces take part, it may be
+/// one of theirs.
+fn check_functions(namespace: &Namespace, across: &[String], run_external: &[Name]) -> Result<()> {
+    let catalog = namespace.journal().catalog()?;
+    match run_external.iter().find(|name| across.is_empty() && catalog.function(name).is_none()) {
+        Some(unknown) => Err(no_function(unknown)),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn check_none_open(namespace: &Namespace) -> Result<()> {
@@ -93,12 +107,16 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     check_public(&request.log)?;
     let journal = namespace.journal();
     let log = namespace.log(&request.log)?;
-    let Request { mut corrections, reason, log: name, accept_unknown, append_new, across } = request;
+    let Request { mut corrections, reason, log: name, accept_unknown, append_new, across, run_external } = request;
     let across = members(across)?;
+    check_functions(namespace, &across, &run_external)?;
     if corrections.is_empty() || corrections.len() > RECORDS_MAX {
         return Err(Code::CorrectionInvalid.error(format!("{} corrections", corrections.len())));
     }
     corrections.sort_by_key(|correction| correction.seqno);
+    if let Some(error) = too_old(&name, log.earliest(), corrections.iter().map(|correction| correction.seqno)) {
+        return Err(error);
+    }
     if let Some(twice) = corrections.windows(2).find(|two| two[0].seqno == two[1].seqno) {
         return Err(Code::CorrectionInvalid.error(format!("seqno {} is corrected twice", twice[0].seqno)));
     }
@@ -115,10 +133,32 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     if kept.is_empty() {
         return Err(Code::CorrectionInvalid.error("every correction equals the recorded value"));
     }
-    let opening = Opening { reason, append_new, auto: false, across, accept_unknown };
+    let opening = Opening { reason, append_new, auto: false, across, accept_unknown, run_external };
     let number = begin(namespace, &log, &kept, opening)?;
     ask_run(namespace, number)?;
     Ok(number)
+}
+
+/// The refusal of corrections of which some concern records that have left their log: which, and what can still be corrected. The seqnos
+/// are in ascending order.
+pub fn too_old(log: &str, oldest: u64, seqnos: impl Iterator<Item = u64>) -> Option<Error> {
+    let range = |seqnos: &[u64]| match seqnos {
+        [] => String::new(),
+        [one] => format!("record {one}"),
+        [first, .., last] => format!("{} records between {first} and {last}", seqnos.len()),
+    };
+    let (gone, left): (Vec<u64>, Vec<u64>) = seqnos.partition(|seqno| *seqno < oldest);
+    if gone.is_empty() {
+        return None;
+    }
+    let can = match &left[..] {
+        [] => "none of these corrections can be made".into(),
+        left => format!("{} can still be corrected", range(left)),
+    };
+    let gone = range(&gone);
+    Some(
+        Code::CorrectionTooOld.error(format!("log '{log}' no longer has {gone}; its oldest record is {oldest}; {can}")),
+    )
 }
 
 /// Whether a correction changes something. An error if its record cannot be corrected.
@@ -155,12 +195,13 @@ pub(crate) struct Opening {
     pub auto: bool,
     pub across: Vec<String>,
     pub accept_unknown: bool,
+    pub run_external: Vec<Name>,
 }
 
 /// Opens a repair, records its corrections and returns its number. The replay does not start yet.
 pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], opening: Opening) -> Result<u64> {
     let (journal, name) = (namespace.journal(), log.name());
-    let Opening { reason, append_new, auto, across, accept_unknown } = opening;
+    let Opening { reason, append_new, auto, across, accept_unknown, run_external } = opening;
     let pin = journal.pin(&format!("repair of log '{name}'"), WINDOW_BYTES, WINDOW)?.id;
     let (records, of_log) = (kept.len() as u64, Some(name.clone()));
     let opened = journal.commit(|tx| {
@@ -168,7 +209,7 @@ pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], openi
         let (log, undo, code, part_of) = (of_log, None, None, None);
         #[rustfmt::skip]
         let open = Note::Open {
-            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, pin,
+            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
         };
         note(tx, &open)
     });
@@ -194,8 +235,9 @@ pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], openi
 /// Opens a repair that has runs of a function replayed with other code. Its number.
 pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
     check_none_open(namespace)?;
-    let CodeRequest { definition, revision, since, reason, append_new, across } = request;
+    let CodeRequest { definition, revision, since, reason, append_new, across, run_external } = request;
     let across = members(across)?;
+    check_functions(namespace, &across, &run_external)?;
     let (journal, name) = (namespace.journal(), definition.spec.name.clone());
     let attributes = definition.to_attributes();
     let pin = journal.pin(&format!("repair of function '{name}'"), WINDOW_BYTES, WINDOW)?.id;
@@ -216,7 +258,7 @@ pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
         let (auto, accept_unknown) = (false, false);
         #[rustfmt::skip]
         let open = Note::Open {
-            reason, log, records: 0, undo, code, append_new, auto, across, part_of, accept_unknown, pin,
+            reason, log, records: 0, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
         };
         let opened = note(tx, &open)?;
         note(tx, &Note::Run { repair: opened })?;
@@ -293,9 +335,10 @@ fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<P
         }
         let (undo, log, auto, accept_unknown) = (Some(number), None, false, of.accept_unknown);
         let across = of.across.iter().map(|member| member.address.clone()).collect();
+        let run_external = of.run_external.clone();
         #[rustfmt::skip]
         let open = Note::Open {
-            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, pin,
+            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
         };
         let opened = note(tx, &open)?;
         note(tx, &Note::Run { repair: opened })?;
@@ -342,6 +385,9 @@ pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
     let phases = [Phase::Open, Phase::Stopped];
     let found = repair(namespace, number)?;
     check_own(&found)?;
+    if found.phase == Phase::Running {
+        return Ok(()); // Its host, or the process that did it, may have ended: whoever asks waits for the next one, or does it.
+    }
     if found.phase == Phase::Open && found.undo.is_none() && book::corrections(namespace, number)? != found.records {
         let error = format!("not all corrections of repair {number} were noted: abandon it");
         return Err(Code::RepairPhase.error(error));
@@ -351,7 +397,11 @@ pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
 
 /// Has the host apply a repair that is ready.
 pub fn ask_apply(namespace: &Namespace, number: u64) -> Result<()> {
-    check_own(&repair(namespace, number)?)?;
+    let found = repair(namespace, number)?;
+    check_own(&found)?;
+    if found.phase == Phase::Applying {
+        return Ok(());
+    }
     step(namespace, number, &[Phase::Ready], "applied", &Note::Apply { repair: number }).map(drop)
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     DeadLetter, Peers, Runner,
     across::{Rounds, seeds::Seeds},
-    book::{self, Counts, NewCode, Note, Phase, Repair, note},
+    book::{self, Counts, NewCode, NotRun, Note, Phase, Repair, note},
     calls::{Calls, newest},
     overlay::{Overlay, is_after},
     past::{At, Extra, Fired, Past, Row, Run},
@@ -14,9 +14,9 @@ use millrace_namespace::{
     outbox::{log_of, message, state::State},
 };
 use millrace_runtime::{Invocation, Outcome, Replay};
-use millrace_wire::{Code, Error, EventId, Hlc, Result};
+use millrace_wire::{Code, Error, EventId, Hlc, Name, Result};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -65,6 +65,10 @@ pub struct Session<'a> {
     /// The code that it gives a function.
     pub(crate) code: Option<(NewCode, Arc<Definition>)>,
     append_new: bool,
+    /// Functions that are replayed although they may have effects outside.
+    run_external: Vec<Name>,
+    /// Runs that depend on what is replaced and are not replayed, because they may have effects outside: by function.
+    kept: HashMap<EventId, Name>,
     /// Whether other namespaces take part, so that messages to them may change.
     pub(crate) is_across: bool,
     /// What changes in other namespaces of what links have delivered here.
@@ -102,11 +106,13 @@ impl<'a> Session<'a> {
         let code = repair.code.as_ref().map(parsed).transpose()?;
         let opened = book::position(namespace, repair.repair)?;
         let (is_across, seeds, changes) = (repair.is_across(), Seeds::of(repair.repair), 0);
-        let (repair, undo, append_new) = (repair.repair, repair.undo, repair.append_new);
+        let (repair, undo, append_new, run_external) =
+            (repair.repair, repair.undo, repair.append_new, repair.run_external.clone());
+        let kept = HashMap::new();
         #[rustfmt::skip]
         let mut session = Self {
-            namespace, repair, past, overlay, next: 0, first: 0, opened, counts, code, append_new, is_across, seeds, changes, runner,
-            stop,
+            namespace, repair, past, overlay, next: 0, first: 0, opened, counts, code, append_new, run_external, kept, is_across, seeds,
+            changes, runner, stop,
         };
         session.follow()?;
         // What relays have copied until now is found by what they have copied it from.
@@ -124,7 +130,7 @@ impl<'a> Session<'a> {
         #[rustfmt::skip]
         let session = Self {
             namespace, repair: 0, past, overlay, next: 0, first: 0, opened: Position::default(), counts, code: None,
-            append_new: true, is_across: true, seeds, changes: 0, runner, stop,
+            append_new: true, run_external: Vec::new(), kept: HashMap::new(), is_across: true, seeds, changes: 0, runner, stop,
         };
         session
     }
@@ -167,7 +173,10 @@ impl<'a> Session<'a> {
         if !applied.before.iter().all(|row| is_kept(&row)) || applied.lost.iter().any(is_held) {
             return Err(gone());
         }
-        for (slot, at) in applied.before.iter().filter(|(_, at)| at.position >= first) {
+        // What this repair has written itself counts, if it is taken up again after its host ended.
+        let written = self.past.written.get(&self.repair);
+        let is_newer = |slot: &(u32, u64)| written.is_some_and(|written| written.slots.contains_key(slot));
+        for (slot, at) in applied.before.iter().filter(|(slot, at)| at.position >= first && !is_newer(slot)) {
             self.overlay.insert(*slot, *at);
         }
         // Messages have left the outbox by now: their receivers take them away.
@@ -258,6 +267,9 @@ impl<'a> Session<'a> {
     /// Whether an input of a run differs and its new effects are not known.
     fn is_due(&self, at: usize) -> Result<bool> {
         let run = &self.past.runs[at];
+        if self.kept.contains_key(&run.trigger.run) {
+            return self.is_cancelled(run);
+        }
         let written = self.past.written.get(&self.repair);
         let settled = written.and_then(|written| written.settled.get(&run.trigger.run).copied());
         // What was replayed is replayed again only for what came since, and what had ended before the repair that is taken back was
@@ -298,13 +310,23 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The bytes of a slot in the history that the repair makes; none if it is void.
-    pub(crate) fn bytes(&self, (log, seqno): (u32, u64)) -> Result<Option<Vec<u8>>> {
+    /// Whether a run has nothing to run for: its record is void, or the dead letter that it retried.
+    fn is_cancelled(&self, run: &Run) -> Result<bool> {
+        let is_void = |slot| Ok(self.content(slot)?.void);
+        let letter = self.letter(run)?.map(is_void).transpose()?;
+        Ok(is_void((run.trigger.log, run.trigger.seqno))? || letter == Some(true))
+    }
+
+    /// The content of a slot in the history that the repair makes.
+    fn content(&self, (log, seqno): (u32, u64)) -> Result<At> {
         let live = self.past.logs.get(&log).and_then(|past| past.slots.get(&seqno)).map(|slot| slot.at);
-        match self.overlay.at(log, seqno).or(live) {
-            Some(at) => self.bytes_at(at),
-            None => Err(Code::RepairUnsupported.error(format!("record {seqno} of {} is gone", self.name(log)))),
-        }
+        let gone = || Code::RepairUnsupported.error(format!("record {seqno} of {} is gone", self.name(log)));
+        self.overlay.at(log, seqno).or(live).ok_or_else(gone)
+    }
+
+    /// The bytes of a slot in the history that the repair makes; none if it is void.
+    pub(crate) fn bytes(&self, slot: (u32, u64)) -> Result<Option<Vec<u8>>> {
+        self.bytes_at(self.content(slot)?)
     }
 
     pub(crate) fn bytes_at(&self, at: At) -> Result<Option<Vec<u8>>> {
@@ -319,9 +341,11 @@ impl<'a> Session<'a> {
     fn settle(&mut self, at: usize) -> Result<()> {
         let run = self.past.runs[at].clone();
         let unsupported = |why: &str| Code::RepairUnsupported.error(format!("run {}: {why}", run.trigger.run));
-        let letter = self.letter(&run)?;
-        let is_cancelled = self.bytes((run.trigger.log, run.trigger.seqno))?.is_none()
-            || letter.map(|letter| self.bytes(letter)).transpose()?.is_some_and(|letter| letter.is_none());
+        let is_cancelled = self.is_cancelled(&run)?;
+        if !is_cancelled && let Some(function) = self.external(&run)? {
+            return self.keep(&run, function);
+        }
+        self.kept.remove(&run.trigger.run);
         if run.appends.iter().any(|(log, _)| self.is_of_runtime(*log)) {
             return Err(unsupported("it appended to a log of the runtime"));
         }
@@ -332,16 +356,9 @@ impl<'a> Session<'a> {
         }
         let Some(fired) = run.fired else { return Err(unsupported("its last attempt is no longer known")) };
         if fired.streamed {
-            return Err(unsupported("it published as it went"));
+            return Err(unsupported("it is streamed, and streamed runs are not replayed"));
         }
-        let definition = match &self.code {
-            Some((code, definition)) if code.is_for(&run) => definition.clone(),
-            _ => self.past.definition_of(&run, &fired)?,
-        };
-        if definition.spec.network {
-            let name = &definition.spec.name;
-            return Err(unsupported(&format!("function '{name}' may use the network, and may have had effects there")));
-        }
+        let definition = self.definition_of(&run, &fired)?;
         self.counts.replayed += 1;
         let (appends, reads, dead) = self.execute(&run, &fired, &definition)?;
         let left = self.placed(&run, appends, dead.is_some())?;
@@ -350,6 +367,51 @@ impl<'a> Session<'a> {
         }
         let (outcome, error) = if dead.is_some() { (Ended::Dead, dead) } else { (Ended::Done, None) };
         self.publish(&run, left, reads, outcome, error)
+    }
+
+    /// The code for replaying a run.
+    fn definition_of(&mut self, run: &Run, fired: &Fired) -> Result<Arc<Definition>> {
+        match &self.code {
+            Some((code, definition)) if code.is_for(run) => Ok(definition.clone()),
+            _ => self.past.definition_of(run, fired),
+        }
+    }
+
+    /// The function of a run that is not replayed, because it may have effects outside.
+    fn external(&mut self, run: &Run) -> Result<Option<Name>> {
+        let Some(fired) = run.fired else { return Ok(None) };
+        let definition = self.definition_of(run, &fired)?;
+        let spec = &definition.spec;
+        Ok((spec.network && !self.run_external.contains(&spec.name)).then(|| spec.name.clone()))
+    }
+
+    /// Leaves a run what it had left, also where its record was void for a while.
+    fn keep(&mut self, run: &Run, function: Name) -> Result<()> {
+        let written = self.past.written.get(&self.repair);
+        let is_corrected = |slot: &(u32, u64)| written.is_some_and(|written| written.corrected.contains(slot));
+        let mut left = Left::new();
+        for slot in run.appends.iter().filter(|slot| self.overlay.at(slot.0, slot.1).is_some() && !is_corrected(slot)) {
+            let live = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
+            let live = live.map(|at| self.bytes_at(at)).transpose()?.flatten();
+            if live != self.bytes(*slot)? {
+                left.push((*slot, live, 0));
+            }
+        }
+        self.kept.insert(run.trigger.run, function);
+        if left.is_empty() {
+            return Ok(());
+        }
+        left.sort_by_key(|(slot, ..)| *slot);
+        self.publish(run, left, Reads::default(), Ended::Done, None)
+    }
+
+    /// The runs that are not replayed, because they may have effects outside.
+    pub(crate) fn not_run(&self) -> Vec<NotRun> {
+        let mut runs = BTreeMap::<&Name, u64>::new();
+        for function in self.kept.values() {
+            *runs.entry(function).or_default() += 1;
+        }
+        runs.into_iter().map(|(function, runs)| NotRun { function: function.clone(), runs }).collect()
     }
 
     /// Runs a function until it ends well or has no attempt left: what it appends, what it reads, and why it is given up.
@@ -556,7 +618,8 @@ impl<'a> Session<'a> {
 ///
 /// # Errors
 ///
-/// [`Code::RepairPeer`] if a repair waits for a namespace that takes part in it: to be called again after a pause.
+/// [`Code::RepairPeer`] if a repair waits for a namespace that takes part in it, and codes such as [`Code::DiskFull`] if it waits for the
+/// disk: to be called again after a pause.
 pub fn drive(
     namespace: &Namespace,
     runner: &mut dyn Runner,
@@ -564,9 +627,7 @@ pub fn drive(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(u64, &Counts, usize, usize),
 ) -> Result<bool> {
-    let is_waiting = |repair: &Repair| {
-        matches!(repair.phase, Phase::Running | Phase::Applying | Phase::Preparing | Phase::Committing)
-    };
+    let is_waiting = |repair: &Repair| repair.phase.is_moving();
     let Some(repair) = book::repairs(namespace)?.into_iter().find(is_waiting) else { return Ok(false) };
     let is_part = repair.part_of.is_some();
     let applies = repair.phase == Phase::Applying || !is_part && (repair.undo.is_some() || repair.auto);
@@ -586,7 +647,8 @@ pub fn drive(
         }
     });
     let Err(error) = done else { return Ok(true) };
-    if matches!(error.code(), Code::HostStopping | Code::RepairPhase | Code::RepairPeer) {
+    let is_of_disk = matches!(error.code(), Code::DiskFull | Code::JournalFull | Code::ReadOnly | Code::Busy);
+    if is_of_disk || matches!(error.code(), Code::HostStopping | Code::RepairPhase | Code::RepairPeer) {
         return Err(error);
     }
     let (code, detail) = (error.code().id().to_owned(), error.detail().to_owned());

@@ -61,6 +61,7 @@ fn opened(namespace: &Namespace) -> u64 {
         accept_unknown: false,
         append_new: false,
         across: Vec::new(),
+        run_external: Vec::new(),
     };
     let number = open(namespace, request).unwrap();
     work(namespace);

@@ -174,7 +174,14 @@ class Namespace(ABC):
 
     @abstractmethod
     def repair_code(
-        self, function: str, source: str, since: Optional[str], reason: str, append_new: bool, across: list[str]
+        self,
+        function: str,
+        source: str,
+        since: Optional[str],
+        reason: str,
+        append_new: bool,
+        across: list[str],
+        run_external: list[str],
     ) -> str:
         """The basis of `repair`: replaces a function's code."""
 
@@ -378,6 +385,7 @@ class Namespace(ABC):
         accept_unknown: bool = False,
         append_new: bool = False,
         across: Sequence[str] = (),
+        run_external: Sequence[str] = (),
     ) -> Plan:
         """Plans other values for records of the past, or other code for a function's past runs.
 
@@ -386,11 +394,12 @@ class Namespace(ABC):
         runs from the event `since` on ("LOG@SEQNO" or an event's id), and is only taken where the namespace's files are.
         A run that leaves more records than before stops the repair, unless `append_new` has them appended to the end of
         their logs. `across` has the addresses of namespaces that take part: those that received records of this one. They
-        switch together, or not at all. `plan.run()` replays, `apply()` makes it visible.
+        switch together, or not at all. Functions with `network = true` are not run again, and what they left stays, except
+        for those in `run_external`. `plan.run()` replays, `apply()` makes it visible.
         """
         from millrace.repairs import plan
 
-        return plan(self, values, function, since, reason, accept_unknown, append_new, list(across))
+        return plan(self, values, function, since, reason, accept_unknown, append_new, list(across), list(run_external))
 
     def repairs(self) -> list[Repair]:
         """Every repair of the namespace, the oldest first."""

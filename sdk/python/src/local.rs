@@ -298,7 +298,7 @@ impl LocalNamespace {
     }
 
     /// Opens a repair that gives a function other code.
-    #[pyo3(signature = (function, source, since, reason, append_new, across))]
+    #[pyo3(signature = (function, source, since, reason, append_new, across, run_external))]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn repair_code(
         &self,
@@ -309,11 +309,13 @@ impl LocalNamespace {
         reason: String,
         append_new: bool,
         across: Vec<String>,
+        run_external: Vec<String>,
     ) -> PyResult<String> {
         let function: Name = function.parse().or_raise(py)?;
         let since = since.map(|event| event.parse::<EventId>().or_raise(py)).transpose()?;
         let since = since.map_or(0, EventId::sequence);
-        let ask = Ask::Code(NewCode { function, source, since, reason, append_new, across });
+        let run_external = run_external.iter().map(|name| name.parse()).collect::<Result<_, _>>().or_raise(py)?;
+        let ask = Ask::Code(NewCode { function, source, since, reason, append_new, across, run_external });
         self.detached(py, |namespace| views::repair(namespace, ask))
     }
 

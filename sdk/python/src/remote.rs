@@ -388,7 +388,7 @@ impl RemoteNamespace {
         self.ask(py, |client| client.repair(request))
     }
 
-    #[pyo3(signature = (function, source, since, reason, append_new, across))]
+    #[pyo3(signature = (function, source, since, reason, append_new, across, run_external))]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn repair_code(
         &self,
@@ -399,8 +399,9 @@ impl RemoteNamespace {
         reason: &str,
         append_new: bool,
         across: Vec<String>,
+        run_external: Vec<String>,
     ) -> PyResult<String> {
-        let _ = (source, since, reason, append_new, across);
+        let _ = (source, since, reason, append_new, across, run_external);
         let detail =
             format!("the new code of function '{}' was given to a namespace elsewhere", function.escape_debug());
         Err(refuse(py, Code::RepairCodeRemote, detail))

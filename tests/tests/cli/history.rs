@@ -202,7 +202,10 @@ fn a_plan_names_what_a_correction_reaches_and_changes_nothing() {
     rewrites.sort();
     assert_eq!(rewrites, [("alerts", 1), ("mean", 2)]);
     assert_eq!(plan["not_run"], json!([{ "function": "notify", "runs": 1, "reason": "external" }]));
+    assert_eq!((&plan["stops"], &plan["effects"]), (&json!(false), &json!([])));
     assert_eq!(plan["complete"], true);
+    let plan = json(&place, &["repair", "plan", "raw", "--values", "values.csv", "--run-external", "notify"]);
+    assert_eq!((&plan["not_run"], &plan["effects"]), (&json!([]), &json!([{ "function": "notify", "runs": 1 }])));
 
     let text = place.run(["repair", "plan", "raw", "--at", "2", "--values", "-"]);
     text.fails("MR7003", 2);
@@ -229,6 +232,7 @@ fn a_plan_names_what_a_correction_reaches_and_changes_nothing() {
         (&["raw", "--at", "0"], "MR1003", 2),
         (&["--function", "none=f.py"], "MR3001", 1),
         (&["--function", "mean=missing.py"], "MR7003", 2),
+        (&["raw", "--at", "1", "--run-external", "none"], "MR3001", 1),
     ] {
         place.run([&["repair", "plan"], args].concat()).fails(code, exit);
     }
@@ -461,4 +465,36 @@ fn a_source_amends_records_and_the_host_repairs_them() {
         let refused = place.run([&["log", "append", "raw", "1"], wrong].concat());
         assert_eq!(refused.code, 2, "{refused:?}");
     }
+}
+
+#[test]
+fn a_plan_of_records_that_have_left_their_log_says_what_can_still_be_corrected() {
+    let place = measured("");
+    place.run(["log", "set", "raw", "--history", "2"]).ok();
+    let said = place.run(["repair", "plan", "raw", "--at", "1..3"]).fails("MR7004", 1);
+    let expected = "no longer has 2 records between 1 and 2; its oldest record is 3; record 3 can still be corrected";
+    assert!(said.stderr.contains(expected), "{}", said.stderr);
+    let run = place.run(["repair", "run", "raw", "--at", "1..3", "--void"]).fails("MR7004", 1);
+    assert!(run.stderr.contains(expected), "{}", run.stderr);
+    let host = place.serve();
+    place.run(["repair", "plan", "raw", "--at", "2"]).fails("MR7004", 1);
+    place.run(["repair", "plan", "raw", "--at", "3"]).ok();
+    drop(host);
+}
+
+#[test]
+fn a_repair_lists_the_runs_that_it_leaves_out_because_of_their_effects() {
+    let place = measured("");
+    place.write("values.csv", "seqno,value\n2,39\n");
+    let said = place.run(["repair", "run", "raw", "--values", "values.csv"]).ok();
+    let expected = "not run    1 run of notify, which may have effects outside the namespace; their records stay";
+    assert!(said.text().contains(expected), "{}", said.text());
+    let show = json(&place, &["repair", "show", "1"]);
+    assert_eq!(show["not_run"], json!([{ "function": "notify", "runs": 1 }]));
+    place.run(["repair", "run", "1", "--run-external", "notify"]).fails("MR7003", 2);
+    place.run(["repair", "abandon", "1"]).ok();
+    let args = ["repair", "run", "raw", "--values", "values.csv", "--run-external", "notify"];
+    let run = json(&place, &args);
+    assert_eq!((&run["phase"], &run["not_run"]), (&json!("ready"), &json!([])), "{run}");
+    assert_eq!(run["run_external"], json!(["notify"]));
 }

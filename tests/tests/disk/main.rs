@@ -332,3 +332,39 @@ fn a_new_namespace_has_a_durable_name() {
         assert!(log.contains(&format!("<{}>)", dir.display())), "{} was not flushed:\n{log}", dir.display());
     }
 }
+
+#[test]
+fn a_repair_on_a_full_disk_says_what_it_waits_for_and_goes_on_when_there_is_room() {
+    let Some(disk) = SmallDisk::new(48) else { return };
+    let place = Place::within(disk.path());
+    place.write("f.py", "def big(record, ctx):\n    ctx.append('out', ctx.get('factor', 1).data * 20000)\n");
+    place.write(
+        "millrace.toml",
+        "[namespace]\nsegment_size = \"1MiB\"\n[logs.in]\n[logs.factor]\n[logs.out]\n\
+         [functions.big]\nruntime = \"python\"\ncode = \"f.py\"\nhandler = \"f:big\"\non = [\"in\"]\n",
+    );
+    place.run(["up"]).ok();
+    place.run(["log", "append", "factor", "1"]).ok();
+    let host = place.serve();
+    place.feed(["log", "append", "in", "--lines", "--quiet"], "x\n".repeat(200).as_bytes()).ok();
+    place.idle();
+    disk.fill();
+    // What the replayed runs leave takes more room than any segment still has.
+    let command = place.command(["repair", "run", "factor", "--at", "1", "--values", "-"]);
+    let asking = thread::spawn(move || end(command, b"value\n2\n"));
+    let repair = || place.run(["--json", "repair", "ls"]).ok().text().to_owned();
+    eventually("the repair says what it waits for", || repair().contains("\"waits\":[\"MR2008\""));
+    let number = "1";
+    let shown = place.run(["repair", "show", number]).ok();
+    assert!(shown.text().contains("running") && shown.text().contains("[MR2008]"), "{}", shown.text());
+    disk.empty();
+    let asked = asking.join().unwrap();
+    assert_eq!(asked.code, 0, "{asked:#?}");
+    let shown = place.run(["--json", "repair", "show", number]).ok().object();
+    assert_eq!((&shown["phase"], &shown["counts"]["replayed"]), (&"ready".into(), &200.into()), "{shown}");
+    assert!(shown["waits"].is_null(), "{shown}");
+    place.run(["repair", "apply", number]).ok();
+    let expected = "2".repeat(20_000);
+    assert!(place.records("out").iter().all(|record| *record == expected));
+    drop(host);
+}

@@ -200,10 +200,19 @@ fn repairs() -> Vec<Request> {
     let fixed = &["repair=fixed"];
     vec![
         repair(&["repair=raw"], r#"{"do":"open","log":"raw","corrections":[{"seqno":99999,"data":"y"}]}"#),
+        repair(
+            &["repair=raw", "run=function:shout"],
+            r#"{"do":"open","log":"raw","corrections":[{"seqno":99999,"data":"y"}],"run_external":["shout"]}"#,
+        ),
         repair(&["append=raw"], r#"{"do":"amend","log":"raw","corrections":[{"seqno":1,"data":"y"}]}"#),
         repair(
             &["repair=namespace"],
             r#"{"do":"part","part_of":{"namespace":"0000000000aa","repair":1},"ask":{"step":"replay"}}"#,
+        ),
+        repair(
+            &["repair=namespace", "run=function:shout"],
+            r#"{"do":"part","part_of":{"namespace":"0000000000aa","repair":1},
+                "ask":{"step":"join","reason":"","append_new":false,"undo":7,"with":[],"run_external":["shout"]}}"#,
         ),
         repair(fixed, r#"{"do":"run","repair":1}"#),
         repair(fixed, r#"{"do":"apply","repair":1}"#),

@@ -103,6 +103,9 @@ code from elsewhere.
 A run that appends fewer records than before leaves gaps. A run that appends more stops the repair; with --append-new, the additional \
 records are appended to the end of their logs when the repair is applied, and run the functions of these logs.
 
+A function with `network = true` may have effects outside the namespace, so its runs are not replayed: their records stay, and the repair \
+lists them. With --run-external, they are replayed, and have these effects again.
+
 Records may have gone to other namespaces, as messages of runs or through relays. With --with, such a namespace takes part: its host \
 corrects the records that it received, and replays the runs that used them. All namespaces switch with `millrace repair apply`, or none.
 
@@ -189,6 +192,9 @@ pub struct RepairRunArgs {
     /// Append additional records to the end of their logs, instead of stopping
     #[arg(long)]
     pub append_new: bool,
+    /// Run this function again although it may use the network: what it does outside the namespace, it does again; may be repeated
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::functions))]
+    pub run_external: Vec<String>,
     /// Repair this namespace too, where records of this one have gone: an address, a context, or the directory of a namespace with a host;
     /// may be repeated
     #[arg(long, value_name = "NAMESPACE", add = ArgValueCompleter::new(complete::namespaces))]
@@ -242,6 +248,9 @@ pub struct PlanArgs {
     /// Plan even if the runs that read the oldest of these records are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
+    /// Plan to run this function again although it may use the network; may be repeated
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::functions))]
+    pub run_external: Vec<String>,
     /// Also replay this many of the newest runs of each function unchanged, and name the functions whose output differs
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub verify: Option<u32>,

@@ -182,10 +182,24 @@ pub struct RepairDoc {
     pub counts: RepairCounts,
     /// Why it stopped: a code, and what was wrong.
     pub error: Option<(String, String)>,
+    /// Functions that are replayed although they may have effects outside.
+    pub run_external: Vec<String>,
+    /// Runs that are not replayed, because they may have effects outside.
+    pub not_run: Vec<NotRunDoc>,
+    /// Why the host cannot go on now, while it tries again: a code, and what is wrong.
+    pub waits: Option<(String, String)>,
     /// The namespaces that take part.
     pub across: Vec<MemberDoc>,
     /// The repair of another namespace that it is a part of.
     pub part_of: Option<PartOfDoc>,
+}
+
+/// Runs of a function that a repair does not replay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NotRunDoc {
+    pub function: String,
+    pub runs: u64,
 }
 
 /// A namespace that takes part in a repair.

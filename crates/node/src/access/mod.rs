@@ -297,6 +297,9 @@ impl Access {
                     if let Some(function) = ask.function(namespace)? {
                         self.check(Right::Bind, Resource::function(&function))?;
                     }
+                    for function in ask.run_external(namespace)? {
+                        self.check(Right::Run, Resource::function(&function))?; // What it does outside, it does again.
+                    }
                 }
             }
             let reported = ask.ask(namespace)?;
@@ -327,6 +330,10 @@ impl Access {
         if let Some(function) = function {
             let on = Resource::function(&function);
             needs(Right::Bind, on, self.may(Right::Observe, on))?; // It deploys the function, or takes that back.
+        }
+        for function in ask.run_external(namespace)? {
+            let on = Resource::function(&function);
+            needs(Right::Run, on, self.may(Right::Observe, on))?;
         }
         for log in ask.logs(namespace)? {
             needs(Right::Repair, Resource::log(&log), self.sees(&log))?;

@@ -1,8 +1,8 @@
 //! Requests about repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
 
 use super::{
-    Amendments, Change, CodeRequest, Correction, PartAsk, Phase, Repair, Request, Waiting, abandon, amend, ask_apply,
-    ask_run, changes, close, open, open_code, part, repair, undo,
+    Amendments, Change, CodeRequest, Correction, PartAsk, Phase, Repair, Request, Step, Waiting, abandon, amend,
+    ask_apply, ask_run, changes, close, open, open_code, part, repair, undo,
 };
 use crate::{Namespace, Runtime};
 use millrace_dispatch::functions;
@@ -42,6 +42,8 @@ enum AskDoc {
         append_new: bool,
         #[serde(default)]
         across: Vec<String>,
+        #[serde(default)]
+        run_external: Vec<Name>,
     },
     Part(PartAsk),
     Amend {
@@ -82,6 +84,8 @@ pub struct NewCode {
     pub append_new: bool,
     /// The addresses of the namespaces that take part.
     pub across: Vec<String>,
+    /// Functions that are replayed although they may have effects outside.
+    pub run_external: Vec<Name>,
 }
 
 /// The request.
@@ -121,9 +125,10 @@ impl Ask {
             Ok(Correction { seqno: doc.seqno, value })
         };
         Ok(match ask {
-            AskDoc::Open { log, reason, corrections, accept_unknown, append_new, across } => {
+            #[rustfmt::skip]
+            AskDoc::Open { log, reason, corrections, accept_unknown, append_new, across, run_external } => {
                 let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
-                Ask::Open(Request { log, corrections, reason, accept_unknown, append_new, across })
+                Ask::Open(Request { log, corrections, reason, accept_unknown, append_new, across, run_external })
             }
             AskDoc::Part(asked) => Ask::Part(Box::new(asked)),
             AskDoc::Amend { log, corrections } => {
@@ -153,6 +158,7 @@ impl Ask {
                 json!({
                     "do": "open", "log": log, "reason": reason, "corrections": corrections,
                     "accept_unknown": accept_unknown, "append_new": append_new, "across": request.across,
+                    "run_external": request.run_external,
                 })
             }
             Ask::Amend(amendments) => {
@@ -193,6 +199,20 @@ impl Ask {
             Ask::Code(code) => &code.across,
             _ => &[],
         }
+    }
+
+    /// Functions that it replays, or has replayed, although they may have effects outside.
+    pub fn run_external(&self, namespace: &Namespace) -> Result<Vec<Name>> {
+        Ok(match self {
+            Ask::Open(request) => request.run_external.clone(),
+            Ask::Code(code) => code.run_external.clone(),
+            Ask::Part(asked) => match &asked.ask {
+                Step::Join { run_external, .. } => run_external.clone(),
+                _ => Vec::new(),
+            },
+            Ask::Amend(_) => Vec::new(),
+            _ => repair(namespace, self.number().unwrap_or(0))?.run_external,
+        })
     }
 
     /// Whether another namespace asks it, which gives records of this one other values.
@@ -268,7 +288,7 @@ pub enum Reported {
 
 /// Brings the new code of a function into the namespace, checks it, and opens the repair. Its number.
 fn replace(namespace: &Namespace, asked: NewCode) -> Result<u64> {
-    let NewCode { function: name, source, since, reason, append_new, across } = asked;
+    let NewCode { function: name, source, since, reason, append_new, across, run_external } = asked;
     // Until a repair names it, only this keeps the code from being removed.
     let _lock = functions::StoreLock::shared(namespace.dir())?;
     let catalog = namespace.journal().catalog()?;
@@ -279,7 +299,7 @@ fn replace(namespace: &Namespace, asked: NewCode) -> Result<u64> {
     let definition = Definition { application: old.application, removing: old.removing, ..new };
     // The check of the code has taken a while; what was deployed meanwhile is not replaced.
     let revision = function.revision();
-    open_code(namespace, CodeRequest { definition, revision, since, reason, append_new, across })
+    open_code(namespace, CodeRequest { definition, revision, since, reason, append_new, across, run_external })
 }
 
 /// Opens the repair that takes another one back, if the code that the function gets again is there. Its number.
@@ -318,7 +338,7 @@ fn with_bytes(mut object: Value, bytes: &[u8]) -> Value {
 
 /// Whether the caller has something to wait for.
 pub fn is_moving(repair: &Repair) -> bool {
-    matches!(repair.phase, Phase::Open | Phase::Running | Phase::Applying | Phase::Preparing | Phase::Committing)
+    repair.phase == Phase::Open || repair.phase.is_moving()
 }
 
 /// A page of a repair's changes.

@@ -6,9 +6,9 @@ pub use ask::{Ask, NewCode, Page, Reported, is_moving, page};
 use millrace_dispatch::{Again, Environment, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
 pub use millrace_repair::{
-    Amendments, Change, CodeRequest, Correction, Counts, Member, NoPeers, PartAsk, PartOf, Peers, Phase, Repair,
-    Request, SentPage, Verified, Waiting, abandon, amend, amend_policy, amendments, ask_apply, ask_run, changes, close,
-    declare_amendable, news, open, open_code, part, repair, repairs, sent_page, undo,
+    Amendments, Change, CodeRequest, Correction, Counts, Member, NoPeers, NotRun, PartAsk, PartOf, Peers, Phase,
+    Repair, Request, SentPage, Step, Verified, Waiting, abandon, amend, amend_policy, amendments, ask_apply, ask_run,
+    changes, close, declare_amendable, news, open, open_code, part, repair, repairs, sent_page, too_old, undo,
 };
 use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, outcomes, take_due};
 use millrace_runtime::{Completion, HostCalls, Invocation};
@@ -140,7 +140,7 @@ fn note_phases(namespace: &Namespace, phases: &mut HashMap<u64, Phase>) {
 }
 
 fn tracing_of(error: &millrace_wire::Error) {
-    tracing::info!(target: "repairs", code = error.code().id(), "a repair waits");
+    tracing::info!(target: "repairs", code = error.code().id(), error = error.detail(), "a repair waits");
 }
 
 /// Replays the newest runs of each function in this process, at most so many, and says by name whether they leave the same again.

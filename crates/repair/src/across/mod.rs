@@ -162,11 +162,12 @@ impl<'a> Rounds<'a> {
             met.push((member.address.clone(), self.heard(&member.address, id)?));
         }
         let ids: Vec<String> = met.iter().map(|(_, id)| id.clone()).collect();
-        let Repair { repair, reason, append_new, undo, .. } = repair;
+        let Repair { repair, reason, append_new, undo, run_external, .. } = repair;
         let mut members = Vec::new();
         for (address, id) in met {
             let (reason, append_new, undo, with) = (reason.clone(), *append_new, *undo, ids.clone());
-            let joined = self.ask(&address, *repair, Step::Join { reason, append_new, undo, with })?;
+            let run_external = run_external.clone();
+            let joined = self.ask(&address, *repair, Step::Join { reason, append_new, undo, with, run_external })?;
             let (number, seeds) = (joined.repair, joined.seeds.taken);
             #[rustfmt::skip]
             members.push(Met {
@@ -268,8 +269,12 @@ impl<'a> Rounds<'a> {
 
     /// The part of a participant as it is.
     fn part(&mut self, address: &str, number: u64) -> Result<Repair> {
-        let shown = self.peers.show(address, &format!("repairs/{number}")).and_then(|text| read(&text));
-        self.heard(address, shown)
+        let shown = self.peers.show(address, &format!("repairs/{number}")).and_then(|text| read::<Repair>(&text));
+        let moves = shown.and_then(|part| match &part.waits {
+            Some((code, detail)) => Err(Code::from_id(code).unwrap_or(Code::RepairPeer).error(detail.as_str())),
+            None => Ok(part),
+        });
+        self.heard(address, moves)
     }
 
     /// Passes on what changes of records that went from one namespace to another. Whether anything was new.

@@ -14,7 +14,7 @@ use millrace_namespace::{
         state::{Course, Endpoint, State, shown},
     },
 };
-use millrace_wire::{Code, EventId, JsonBytes, JsonBytesRead, Result};
+use millrace_wire::{Code, EventId, JsonBytes, JsonBytesRead, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{collections::HashSet, str::FromStr};
 
@@ -46,6 +46,9 @@ pub enum Step {
         undo: Option<u64>,
         /// The ids of all namespaces that take part.
         with: Vec<String>,
+        /// Functions that are replayed although they may have effects outside.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        run_external: Vec<Name>,
     },
     /// To take up that records change elsewhere.
     Seeds {
@@ -91,8 +94,8 @@ impl SeedDoc {
 /// Does what the initiator of a repair asks. The part as it is then; what the host does about it comes later.
 pub fn part(namespace: &Namespace, asked: PartAsk) -> Result<Repair> {
     let PartAsk { part_of, ask } = asked;
-    if let Step::Join { reason, append_new, undo, with } = ask {
-        return join(namespace, part_of, reason, append_new, undo, &with);
+    if let Step::Join { reason, append_new, undo, with, run_external } = ask {
+        return join(namespace, part_of, undo, &with, Joining { reason, append_new, run_external });
     }
     let found = part_named(namespace, &part_of)?.ok_or_else(|| {
         let PartOf { namespace, repair } = &part_of;
@@ -131,13 +134,19 @@ fn part_named(namespace: &Namespace, part_of: &PartOf) -> Result<Option<Repair>>
     Ok(repairs(namespace)?.into_iter().rfind(|repair| repair.part_of.as_ref() == Some(part_of)))
 }
 
+/// How a part is opened.
+struct Joining {
+    reason: String,
+    append_new: bool,
+    run_external: Vec<Name>,
+}
+
 fn join(
     namespace: &Namespace,
     part_of: PartOf,
-    reason: String,
-    append_new: bool,
     undo: Option<u64>,
     with: &[String],
+    joining: Joining,
 ) -> Result<Repair> {
     if let Some(known) = part_named(namespace, &part_of)? {
         return Ok(known);
@@ -161,15 +170,16 @@ fn join(
             let of = PartOf { repair: undone, ..part_of.clone() };
             let error = || Code::RepairNotFound.error(format!("no part of repair {undone} of {}", of.namespace));
             let known = part_named(namespace, &of)?.ok_or_else(error)?;
-            undo_part(namespace, known.repair, reason, part_of)?
+            undo_part(namespace, known.repair, joining.reason, part_of)?
         }
-        None => open(namespace, part_of, reason, append_new)?,
+        None => open(namespace, part_of, joining)?,
     };
     repair(namespace, number)
 }
 
 /// Opens a part without corrections: they come as seeds.
-fn open(namespace: &Namespace, part_of: PartOf, reason: String, append_new: bool) -> Result<u64> {
+fn open(namespace: &Namespace, part_of: PartOf, joining: Joining) -> Result<u64> {
+    let Joining { reason, append_new, run_external } = joining;
     check_none_open(namespace)?;
     let journal = namespace.journal();
     let owner = format!("part of repair {} of {}", part_of.repair, part_of.namespace);
@@ -180,7 +190,7 @@ fn open(namespace: &Namespace, part_of: PartOf, reason: String, append_new: bool
         let (undo, code, auto, accept_unknown) = (None, None, false, false);
         #[rustfmt::skip]
         let open = Note::Open {
-            reason, log, records: 0, undo, code, append_new, auto, across, part_of, accept_unknown, pin,
+            reason, log, records: 0, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
         };
         note(tx, &open)
     });

@@ -13,7 +13,7 @@ use millrace_repair::{
     ask_apply, declare_amendable, drive, open, open_code, repair, repairs, take_due, undo,
 };
 use millrace_runtime::{Completion, HostCalls, Invocation, Outcome};
-use millrace_wire::{Code, EventId, Result};
+use millrace_wire::{Code, EventId, Name, Result};
 use model::{Corrections, Logs, Model, Seeds};
 use program::{Io, Random, Step};
 use std::{
@@ -178,14 +178,15 @@ impl Repaired {
         (!corrections.is_empty()).then_some(Repaired::Records(corrections))
     }
 
-    fn open(&self, world: &World, append_new: bool, across: Vec<String>) -> u64 {
+    fn open(&self, world: &World, append_new: bool, across: Vec<String>, run_external: Vec<Name>) -> u64 {
         let (reason, namespace) = ("random".to_owned(), &world.namespace);
         match self {
             Repaired::Code(_, definition, _, since) => {
                 let (definition, since) = (Definition::clone(definition), *since);
                 let catalog = namespace.journal().catalog().unwrap();
                 let revision = catalog.function(&definition.spec.name).unwrap().revision();
-                let request = CodeRequest { definition, revision, since, reason, append_new, across };
+                #[rustfmt::skip]
+                let request = CodeRequest { definition, revision, since, reason, append_new, across, run_external };
                 open_code(namespace, request).unwrap()
             }
             Repaired::Records(corrections) => {
@@ -196,7 +197,10 @@ impl Repaired {
                 let (log, _) = *corrections.keys().next().unwrap();
                 let log = world.names[world.logs.iter().position(|id| *id == log).unwrap()].clone();
                 let corrections = corrections.iter().map(correction).collect();
-                let request = Request { log, corrections, reason, accept_unknown: false, append_new, across };
+                #[rustfmt::skip]
+                let request = Request {
+                    log, corrections, reason, accept_unknown: false, append_new, across, run_external,
+                };
                 open(namespace, request).unwrap()
             }
         }
@@ -237,8 +241,8 @@ fn expected(world: &World, repaired: Option<&Repaired>, append_new: bool, repair
         Some(Repaired::Code(function, _, steps, since)) => (&none, Some((*function, *since, &**steps))),
     };
     let (outbox, seeds) = (None, &Seeds::new());
-    let programs = &world.original;
-    let model = Model { logs: &world.logs, programs, corrections, code, append_new, repair, outbox, seeds };
+    let (programs, kept) = (&world.original, &world.kept);
+    let model = Model { logs: &world.logs, programs, kept, corrections, code, append_new, repair, outbox, seeds };
     model.history(world.namespace.journal()).ok()
 }
 
@@ -259,7 +263,12 @@ fn play(seed: u64) -> bool {
     let (before, before_ids) = (logs(&world), ids(&world));
     let Some(repaired) = Repaired::random(&world, &before, random) else { return false };
     let amends = append_new && matches!(repaired, Repaired::Records(_)) && random.below(2) == 0;
-    let number = if amends { repaired.amend(&world, random) } else { repaired.open(&world, append_new, Vec::new()) };
+    let number = if amends {
+        repaired.amend(&world, random)
+    } else {
+        let run_external = if random.below(2) == 0 { world.run_external() } else { Vec::new() };
+        repaired.open(&world, append_new, Vec::new(), run_external)
+    };
     if amends && random.below(2) == 0 {
         (0..random.index(30)).for_each(|_| world.step(random));
     }

@@ -38,6 +38,8 @@ pub struct Model<'a> {
     pub logs: &'a [u32],
     /// By function's id.
     pub programs: &'a HashMap<u32, Vec<Step>>,
+    /// Functions whose runs leave what they left, unless their record is gone.
+    pub kept: &'a HashSet<u32>,
     pub corrections: &'a Corrections,
     /// Other code: of which function, for runs that were FIRED from which sequence on, and what it does.
     pub code: Option<(u32, u64, &'a [Step])>,
@@ -135,6 +137,7 @@ impl Model<'_> {
         let mut triggers: HashMap<EventId, (u32, u32, u64, Option<EventId>)> = HashMap::new();
         let mut fired: HashMap<EventId, Fired> = HashMap::new();
         let mut left: HashMap<EventId, Vec<(u32, u64, u64)>> = HashMap::new();
+        let mut recorded: HashMap<(u32, u64), String> = HashMap::new();
         let mut dead_letters: HashMap<EventId, (u32, u64)> = HashMap::new();
         let (mut ended, mut rest) = (HashSet::new(), Rest::default());
         for (at, entry) in entries.iter().enumerate() {
@@ -143,6 +146,8 @@ impl Model<'_> {
                     let message = message::decode(&entry.payload).unwrap();
                     let log: u32 = message.log.rsplit('/').next().unwrap().parse().unwrap();
                     messages.insert((ELSEWHERE + log, entry.seqno), entry.id);
+                    let data = String::from_utf8(message.data.to_vec()).unwrap();
+                    recorded.insert((ELSEWHERE + log, entry.seqno), data);
                     let append = (ELSEWHERE + log, entry.seqno, entry.id.sequence());
                     left.entry(entry.cause).or_default().push(append);
                 }
@@ -164,6 +169,7 @@ impl Model<'_> {
                 }
                 Kind::Append => {
                     dead_letters.insert(entry.id, (entry.subject, entry.seqno));
+                    recorded.insert((entry.subject, entry.seqno), String::from_utf8(entry.payload.clone()).unwrap());
                     let append = (entry.subject, entry.seqno, entry.id.sequence());
                     left.entry(entry.cause).or_default().push(append);
                 }
@@ -188,7 +194,9 @@ impl Model<'_> {
                     });
                     ended.insert(entry.cause);
                     let mut dead = false;
+                    let as_before = |(log, seqno, _): &(u32, u64, u64)| (*log, recorded[&(*log, *seqno)].clone());
                     let new = match input {
+                        Some(_) if retried && self.kept.contains(&function) => places.iter().map(as_before).collect(),
                         Some(input) if retried => {
                             let fired = &fired[&entry.cause];
                             let mut view = View { logs: self.logs, slots: &slots, fired, own: Vec::new() };

@@ -10,9 +10,9 @@ use millrace_namespace::{
     outbox::NewMessage,
     runs::pending::pending,
 };
-use millrace_wire::{EventId, LogName};
+use millrace_wire::{EventId, LogName, Name};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     path::Path,
     sync::Arc,
 };
@@ -25,8 +25,12 @@ pub struct World {
     pub programs: HashMap<u32, Vec<Step>>,
     /// The same before any repair.
     pub original: HashMap<u32, Vec<Step>>,
+    /// Functions that may have effects outside, and that a repair does not replay: what they left stays.
+    pub kept: HashSet<u32>,
     /// Ids of the functions, and which log each is bound to.
     functions: Vec<(u32, usize)>,
+    /// Which of them may have effects outside.
+    external: HashSet<u32>,
     /// How many logs take records from outside.
     pub sources: usize,
     claims: Vec<Claim>,
@@ -85,22 +89,39 @@ impl World {
         let mut names: Vec<LogName> = (0..count).map(|n| format!("log/{n}").parse().unwrap()).collect();
         names.push("dead".parse().unwrap());
         let logs: Vec<u32> = names.iter().map(|name| namespace.create_log(name, 1 << 20).unwrap().id()).collect();
-        let (mut programs, mut functions) = (HashMap::new(), Vec::new());
+        let (mut programs, mut functions, mut external) = (HashMap::new(), Vec::new(), HashSet::new());
         for n in 0..2 + random.index(4) {
             let on = random.index(count - 1);
             let mut steps = steps(random, on, count);
             if let Some(other) = other.as_ref().filter(|_| random.below(3) > 0) {
                 steps.extend(sends(random, other));
             }
-            let definition = definition(n, &names[on], &steps, other.as_ref());
+            let network = random.below(5) == 0;
+            let definition = definition((n, network), &names[on], &steps, other.as_ref());
             let (name, attributes) = (definition.spec.name.clone(), definition.to_attributes());
             let committed = namespace.journal().commit(|tx| tx.define_function(&name, &attributes)).unwrap();
             programs.insert(committed.value.id(), steps);
             functions.push((committed.value.id(), on));
+            if network {
+                external.insert(committed.value.id());
+            }
         }
         let (claims, attempts) = (Vec::new(), HashMap::new());
-        let original = programs.clone();
-        World { namespace, logs, names, programs, original, functions, sources, claims, attempts, other }
+        let (original, kept) = (programs.clone(), external.clone());
+        World {
+            namespace,
+            logs,
+            names,
+            programs,
+            original,
+            kept,
+            functions,
+            external,
+            sources,
+            claims,
+            attempts,
+            other,
+        }
     }
 
     /// Other code for one function: its id, its definition, and what that does.
@@ -111,7 +132,14 @@ impl World {
         if let Some(other) = self.other.as_ref().filter(|_| random.below(2) == 0) {
             steps.extend(sends(random, other));
         }
-        (function, definition(n, &self.names[on], &steps, self.other.as_ref()), steps)
+        let network = self.external.contains(&function);
+        (function, definition((n, network), &self.names[on], &steps, self.other.as_ref()), steps)
+    }
+
+    /// Has a repair replay every function: their names.
+    pub fn run_external(&mut self) -> Vec<Name> {
+        self.kept.clear();
+        (0..self.functions.len()).map(|n| format!("f{n}").parse().unwrap()).collect()
     }
 
     /// Does one thing that could happen.
@@ -292,11 +320,11 @@ fn sends(random: &mut Random, other: &Other) -> Vec<Step> {
     sends
 }
 
-fn definition(n: usize, on: &LogName, steps: &[Step], other: Option<&Other>) -> Definition {
+fn definition((n, network): (usize, bool), on: &LogName, steps: &[Step], other: Option<&Other>) -> Definition {
     let mut spec = FunctionSpec::new(format!("f{n}").parse().unwrap(), Runtime::Process);
     spec.command = vec!["program".into()];
     spec.on = vec![on.clone()];
-    (spec.ordered, spec.concurrency, spec.retries) = (false, 4, 0);
+    (spec.ordered, spec.concurrency, spec.retries, spec.network) = (false, 4, 0, network);
     spec.dead_letter = "dead".parse().unwrap();
     spec.rights.sends = other.map(|other| other.address.parse().unwrap()).into_iter().collect();
     spec.env.insert("STEPS".into(), serde_json::to_string(steps).unwrap());

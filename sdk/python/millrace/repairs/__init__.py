@@ -125,6 +125,17 @@ class Repair:
         return (told[0], told[1]) if told else None
 
     @property
+    def not_run(self) -> dict[str, int]:
+        """Functions with runs that it did not replay, because they may have effects outside the namespace: how many."""
+        return {one["function"]: one["runs"] for one in self._told.get("not_run", [])}
+
+    @property
+    def waits(self) -> Optional[tuple[str, str]]:
+        """Why the host cannot go on now, while it tries again: a code, and what is wrong."""
+        told = self._told.get("waits")
+        return (told[0], told[1]) if told else None
+
+    @property
     def across(self) -> dict[str, Optional[tuple[str, str]]]:
         """The addresses of the namespaces that take part, each with what is wrong there: a code, and its details."""
         told = self._told.get("across", [])
@@ -216,6 +227,8 @@ class Plan:
     append_new: bool
     #: The addresses of the namespaces that take part.
     across: list[str]
+    #: Functions that are run again although they may have effects outside the namespace.
+    run_external: list[str]
 
     def run(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
         """Opens the repair and returns when all that depended on it is replayed. Nobody sees anything of it before
@@ -225,7 +238,9 @@ class Plan:
             told = self.namespace.ask_repair(json.dumps(self.request))
         else:
             function, source, since = self.code
-            told = self.namespace.repair_code(function, source, since, self.reason, self.append_new, self.across)
+            told = self.namespace.repair_code(
+                function, source, since, self.reason, self.append_new, self.across, self.run_external
+            )
         return Repair(self.namespace, json.loads(told))._wait(progress, timeout)
 
 
@@ -238,6 +253,7 @@ def plan(
     accept_unknown: bool,
     append_new: bool,
     across: list[str],
+    run_external: list[str],
 ) -> Plan:
     """What `Namespace.repair` answers."""
     given = [one for one in (values, function) if one]
@@ -245,7 +261,8 @@ def plan(
         raise _native.error("MR7003", "a repair corrects the records of one log, or gives one function other code")
     if function:
         ((name, source),) = function.items()
-        return Plan(namespace, None, (name, str(source), _event(namespace, since)), reason, append_new, across)
+        code = (name, str(source), _event(namespace, since))
+        return Plan(namespace, None, code, reason, append_new, across, run_external)
     if since is not None:
         raise _native.error("MR7003", "`since` goes with `function`")
     assert values is not None
@@ -258,8 +275,9 @@ def plan(
         "accept_unknown": accept_unknown,
         "append_new": append_new,
         "across": across,
+        "run_external": run_external,
     }
-    return Plan(namespace, request, None, reason, append_new, across)
+    return Plan(namespace, request, None, reason, append_new, across, run_external)
 
 
 def amend(namespace: Namespace, log: str, values: Any) -> int:

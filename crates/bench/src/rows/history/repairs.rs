@@ -71,6 +71,7 @@ fn open(namespace: &Namespace, every: u64, round: u64) -> Outcome<u64> {
         accept_unknown: false,
         append_new: false,
         across: Vec::new(),
+        run_external: Vec::new(),
     };
     match Ask::Open(request).ask(namespace)? {
         Reported::Repair(repair) => Ok(repair.repair),

@@ -13,7 +13,11 @@ use crate::{
 };
 use millrace_causality::{Changes, Class, Discovery, Kept, Place, Reason, Rewritten, Table, discover};
 use millrace_journal::RECORD_MAX_BYTES;
-use millrace_node::{Address, Code, Hlc, LogName, Result, application::units, repairs::Verified};
+use millrace_node::{
+    Address, Code, Hlc, LogName, Result,
+    application::units,
+    repairs::{self, Verified},
+};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -34,7 +38,7 @@ pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
         None => Corrections::new(),
     };
     let (sources, log) = Sources::load_for(global, &args.with, Version::Repaired, args.log.as_deref().unwrap_or(""))?;
-    let mut plan = Plan::new(&sources)?;
+    let mut plan = Plan::new(&sources, &args.run_external)?;
     if args.log.is_some() {
         plan.correct(&log, &corrections, args.accept_unknown)?;
     }
@@ -78,6 +82,8 @@ type Alike = (usize, u32, Reason, u32);
 struct Plan<'a> {
     sources: &'a Sources,
     functions: Vec<Functions>,
+    /// Functions that are run again although they may have effects outside.
+    run_external: &'a [String],
     changes: Vec<Changes>,
     found: Vec<Discovery>,
     corrected: Option<Corrected>,
@@ -92,12 +98,16 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(sources: &'a Sources) -> Result<Self> {
-        let functions = sources.sources.iter().map(super::sources::Source::functions).collect::<Result<_>>()?;
+    fn new(sources: &'a Sources, run_external: &'a [String]) -> Result<Self> {
+        let functions = sources.sources.iter().map(super::sources::Source::functions).collect::<Result<Vec<_>>>()?;
+        if let Some(name) = run_external.iter().find(|name| !functions.iter().any(|of| of.contains_key(*name))) {
+            return Err(Code::FunctionNotFound.error(format!("no function '{name}'")));
+        }
         let changes = sources.sources.iter().map(|_| Changes::default()).collect();
         Ok(Self {
             sources,
             functions,
+            run_external,
             changes,
             found: Vec::new(),
             corrected: None,
@@ -122,6 +132,10 @@ impl<'a> Plan<'a> {
         }
         let id = table.log(log).ok_or_else(|| Code::LogNotFound.error(format!("no log '{log}'")))?;
         let bounds = table.bounds(id);
+        let oldest = self.sources.sources[0].oldest(&name).unwrap_or(0);
+        if let Some(error) = repairs::too_old(log, oldest, corrections.keys().copied()) {
+            return Err(error);
+        }
         let mut corrected =
             Corrected { log: log.into(), records: 0, range: (0, 0), times: (Hlc::ZERO, Hlc::ZERO), equal: 0, bytes: 0 };
         for (seqno, value) in corrections {
@@ -191,12 +205,14 @@ impl<'a> Plan<'a> {
         loop {
             self.found.clear();
             for (at, table) in tables.iter().enumerate() {
-                let (functions, replaced) = (&self.functions[at], &self.replaced);
+                let (functions, replaced, external) = (&self.functions[at], &self.replaced, self.run_external);
                 let mut kept = |function| {
                     let name = table.function_name(function);
                     let is_replaced = at == 0 && replaced.iter().any(|(other, _)| Some(other.as_str()) == name);
                     match name.and_then(|name| functions.get(name)) {
-                        Some(facts) if facts.network => Some(Kept::External),
+                        Some(facts) if facts.network && !external.iter().any(|run| Some(&**run) == name) => {
+                            Some(Kept::External)
+                        }
                         Some(facts) if facts.streamed => Some(Kept::Streamed),
                         Some(facts) if facts.has_code || is_replaced => None,
                         _ => Some(Kept::NoCode),
@@ -263,6 +279,18 @@ impl<'a> Plan<'a> {
             }
         }
         kept
+    }
+
+    /// Runs that are replayed and may have effects outside again, by namespace and function.
+    fn effects(&self) -> BTreeMap<(usize, u32), u64> {
+        let mut effects = BTreeMap::new();
+        for ((at, function, ..), group) in self.will() {
+            let facts = self.table(at).function_name(function).and_then(|name| self.functions[at].get(name));
+            if facts.is_some_and(|facts| facts.network) {
+                *effects.entry((at, function)).or_default() += group.runs;
+            }
+        }
+        effects
     }
 
     /// Logs of all namespaces with what of them changes: those of the user, and outboxes of peers that are not among the namespaces.
@@ -384,7 +412,8 @@ impl<'a> Plan<'a> {
     /// Whether the repair would stop at a run that cannot be replayed.
     fn stops(&self) -> bool {
         let [_, sent] = self.logs(|found| &found.rewrites);
-        !sent.is_empty() || !self.kept().is_empty() || !self.fetches().is_empty()
+        let is_final = self.kept().into_keys().any(|(.., kept)| kept != Kept::External);
+        !sent.is_empty() || is_final || !self.fetches().is_empty()
     }
 
     /// The namespaces that take part, if there is more than the one that is corrected.
@@ -468,8 +497,17 @@ impl<'a> Plan<'a> {
                 format!("{function:<16} {:>9} {}  {}", show::grouped(count), runs(count), reason(kept)),
             )?;
         }
+        let mut word = "effects";
+        for ((at, function), count) in self.effects() {
+            let (function, count, runs) = (self.function(at, function), show::grouped(count), runs(count));
+            let text = format!("{function:<16} {count:>9} {runs}  again with effects outside the namespace");
+            line(std::mem::take(&mut word), text)?;
+        }
         if self.stops() {
-            line("stops", "`millrace repair run` stops at such a run, message or relay".into())?;
+            line(
+                "stops",
+                "`millrace repair run` stops at a run that cannot be replayed, and at such a message or relay".into(),
+            )?;
         }
         let mut word = "stale";
         let [own_stale, _] = self.logs(|found| &found.stale);
@@ -554,6 +592,9 @@ impl<'a> Plan<'a> {
         let kept = kept.iter().map(|((at, function, kept), count)| {
             json!({ "function": self.function(*at, *function), "runs": count, "reason": kept_word(*kept) })
         });
+        let effects = self.effects().into_iter();
+        let effects =
+            effects.map(|((at, function), runs)| json!({ "function": self.function(at, function), "runs": runs }));
         let corrected = self.corrected.as_ref().map(|corrected| {
             json!({
                 "log": corrected.log, "records": corrected.records, "equal": corrected.equal, "range": corrected.range,
@@ -576,6 +617,7 @@ impl<'a> Plan<'a> {
             "fetched": self.fetches(),
             "participants": self.participants(),
             "not_run": kept.collect::<Vec<Value>>(),
+            "effects": effects.collect::<Vec<Value>>(),
             "stops": self.stops(),
             "stale": logs(own_stale, "log"),
             "pending": groups(self.pending()),
@@ -616,7 +658,7 @@ fn runs(count: u64) -> &'static str {
 
 fn reason(kept: Kept) -> &'static str {
     match kept {
-        Kept::External => "it may use the network: its effects outside would happen twice",
+        Kept::External => "it may have effects outside the namespace, so its records stay: see --run-external",
         Kept::Streamed => "it is streamed; streamed runs cannot be replayed yet",
         Kept::NoCode => "it was removed, or its code is gone",
         Kept::NoAttempt => "its attempts have left the journal",

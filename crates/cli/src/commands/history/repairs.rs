@@ -10,7 +10,7 @@ use crate::{
     out::{Out, Style, Table},
     place::{
         Place, Target,
-        docs::{AmendmentsDoc, MemberDoc, PartOfDoc, RepairDoc},
+        docs::{AmendmentsDoc, MemberDoc, NotRunDoc, PartOfDoc, RepairDoc},
         tidy,
     },
     report::Outcome,
@@ -18,7 +18,7 @@ use crate::{
 };
 use millrace_gateway::{SOCKET, reach};
 use millrace_node::{
-    Code, Error, Hlc, Result,
+    Code, Error, Hlc, Name, Result,
     repairs::{self, Ask, Correction, NewCode, Request},
 };
 use std::{
@@ -60,10 +60,9 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
     let log = args.log.as_deref().unwrap_or_default();
     if args.at.is_none() && args.values.is_none() {
         let invalid = || Code::CorrectionInvalid.error("give --values, or --at with --void, or the number of a repair");
-        if args.append_new || !args.with.is_empty() {
-            return Err(
-                Code::CorrectionInvalid.error("--append-new and --with can be given only when a repair is opened")
-            );
+        if args.append_new || !args.with.is_empty() || !args.run_external.is_empty() {
+            return Err(Code::CorrectionInvalid
+                .error("--append-new, --run-external and --with can be given only when a repair is opened"));
         }
         return Ok(Ask::Run(log.parse().map_err(|_| invalid())?));
     }
@@ -75,7 +74,13 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
     let (log, reason) = (log.parse()?, args.reason.clone());
     let (accept_unknown, append_new) = (args.accept_unknown, args.append_new);
     let across = across(args, global)?;
-    Ok(Ask::Open(Request { log, corrections, reason, accept_unknown, append_new, across }))
+    let run_external = external(args)?;
+    Ok(Ask::Open(Request { log, corrections, reason, accept_unknown, append_new, across, run_external }))
+}
+
+/// Functions that are replayed although they may have effects outside.
+fn external(args: &RepairRunArgs) -> Result<Vec<Name>> {
+    args.run_external.iter().map(|name| name.parse()).collect()
 }
 
 /// The addresses of the namespaces that take part.
@@ -108,7 +113,8 @@ fn of_code(args: &RepairRunArgs, function: &str, global: &Global) -> Result<Ask>
     let (function, source) = (name.parse()?, source.into());
     let (reason, append_new) = (args.reason.clone(), args.append_new);
     let across = across(args, global)?;
-    Ok(Ask::Code(NewCode { function, source, since, reason, append_new, across }))
+    let run_external = external(args)?;
+    Ok(Ask::Code(NewCode { function, source, since, reason, append_new, across, run_external }))
 }
 
 /// Makes a request, waits until it is done, and prints the result.
@@ -160,9 +166,9 @@ fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> 
         if reported.elapsed() >= TELL_EVERY {
             reported = Instant::now();
             let missing = now.across.iter().find_map(|member| Some((&member.address, member.error.as_ref()?)));
-            let missing =
-                missing.map_or(String::new(), |(address, (code, error))| format!(": {address}: {error} [{code}]"));
-            eprintln!("repair {number} is {}{missing}", now.phase);
+            let missing = missing.map(|(address, (code, error))| format!("; it waits: {address}: {error} [{code}]"));
+            let disk = now.waits.as_ref().map(|(code, error)| format!("; it waits: {error} [{code}]"));
+            eprintln!("repair {number} is {}{}", now.phase, disk.or(missing).unwrap_or_default());
         }
         thread::sleep(ASK_EVERY);
     }
@@ -198,6 +204,15 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         if counts.appended > 0 {
             out.line(format!("  appends    {}", show::count(counts.appended, "record")))?;
         }
+    }
+    let mut word = "not run";
+    for NotRunDoc { function, runs } in &repair.not_run {
+        let runs = show::count(*runs, "run");
+        let text = format!("{runs} of {function}, which may have effects outside the namespace; their records stay");
+        out.line(format!("  {:<11}{text}", std::mem::take(&mut word)))?;
+    }
+    if let Some((code, error)) = &repair.waits {
+        out.line(format!("  waits      {error} [{code}]"))?;
     }
     let number = repair.repair;
     for MemberDoc { address, error, done } in &repair.across {

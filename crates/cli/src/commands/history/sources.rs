@@ -8,7 +8,7 @@ use crate::{
 use millrace_causality::{Builder, Event, Extent, History, Place as Spot, Table, Violation};
 use millrace_journal::Kind;
 use millrace_node::{
-    Address, Code, EventId, FunctionStat, Hlc, Namespace, Position, Result,
+    Address, Code, EventId, FunctionStat, Hlc, LogName, Namespace, Position, Result,
     repairs::{self, Verified},
     upkeep,
 };
@@ -358,6 +358,14 @@ impl Source {
             Inner::Host(place, _) => place.links(),
         };
         links.unwrap_or_default()
+    }
+
+    /// The number of the oldest record that a log shows, if it has any.
+    pub fn oldest(&self, log: &LogName) -> Option<u64> {
+        match &self.inner {
+            Inner::Files(namespace) => namespace.log(log).ok().filter(|log| log.latest() > 0).map(|log| log.earliest()),
+            Inner::Host(place, _) => place.log(log).ok().filter(|log| log.latest > 0).map(|log| log.earliest),
+        }
     }
 
     /// How many bytes the journal has from a position on; only of files.
