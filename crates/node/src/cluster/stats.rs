@@ -319,7 +319,7 @@ impl Cluster {
         let mut why = self.why(leader != 0, replica.voters_wanted(), &hosts);
         why_buffers(&buffers, &mut why);
         self.why_groups(&mut why);
-        self.shared.why_outside(&mut why);
+        self.shared.why_outside(replica.topics(), &mut why);
         let too_long = replica.too_long_bytes();
         if too_long > 0 {
             why.push(format!(

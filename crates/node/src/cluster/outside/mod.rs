@@ -9,9 +9,9 @@
 
 pub(super) mod feed;
 
-use super::{Cluster, Reply, Shared, locked};
+use super::{Cluster, MAIN, Reply, Shared, locked};
 use crate::Record;
-use millrace_group::{Action, Durability, Engine};
+use millrace_group::{Action, Durability, Engine, Topics};
 use millrace_wire::{Code, Error, Result};
 use serde::Serialize;
 use std::{
@@ -194,18 +194,17 @@ impl Shared {
         asked.into_iter().map(answer).collect()
     }
 
-    /// What is wrong with the topics outside, if there are any.
-    pub fn why_outside(&self, why: &mut Vec<String>) {
+    /// What is wrong with the topics outside, if there are any. The caller has the replica of the first group.
+    pub fn why_outside(&self, main: &Topics, why: &mut Vec<String>) {
         let trouble = match &self.streams {
             Some(streams) => streams.trouble(),
             None => Some(not_configured().detail().to_owned()),
         };
         let Some(trouble) = trouble else { return };
-        let of_group = |group: &Arc<super::groups::Group>| {
-            let replica = locked(&group.replica);
-            replica.topics().all().filter(|(_, topic)| !topic.engine.is_builtin()).count()
-        };
-        let topics: usize = self.kept().iter().map(of_group).sum();
+        let count = |topics: &Topics| topics.all().filter(|(_, topic)| !topic.engine.is_builtin()).count();
+        let others = self.kept().into_iter().filter(|group| group.id != MAIN);
+        let of_others: usize = others.map(|group| count(locked(&group.replica).topics())).sum();
+        let topics = count(main) + of_others;
         if topics > 0 {
             why.push(format!("NATS keeps {topics} topics, and they cannot be used here: {trouble}"));
         }
