@@ -5,12 +5,18 @@
 //! ```
 //!
 //! The data of a published record is last and unchanged, so that it can be read in place in the group's log.
+//!
+//! The highest bit of the length is set if a replica that does not know the action may ignore the command. All actions of this version
+//! are critical: a replica that ignored one would have other topics than the rest of its group.
 
 use millrace_wire::{Code, LogName, Result};
 use serde::{Deserialize, Serialize};
 
 /// The longest name of a topic: it also names a log where its functions run.
 pub const TOPIC_NAME_MAX_BYTES: usize = 200;
+
+/// A command with this bit in the length of its head may be ignored by a replica that does not know it.
+const IGNORABLE: u16 = 1 << 15;
 
 /// The submitter of a command. A command that arrives twice has the same origin, and counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -245,8 +251,9 @@ impl<'b> Command<'b> {
         let head = Head { origin: self.origin, action: self.action.clone() };
         let head = rmp_serde::to_vec(&head)
             .map_err(|error| Code::HostInternal.error(format!("a command has no bytes: {error}")))?;
-        let length = u16::try_from(head.len())
-            .map_err(|_| Code::ValueInvalid.error(format!("the head of a command has {} bytes", head.len())))?;
+        let length = u16::try_from(head.len()).ok().filter(|length| length & IGNORABLE == 0);
+        let length = length
+            .ok_or_else(|| Code::ValueInvalid.error(format!("the head of a command has {} bytes", head.len())))?;
         let mut bytes = Vec::with_capacity(2 + head.len() + self.data.len());
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(&head);
@@ -261,6 +268,19 @@ impl<'b> Command<'b> {
         Ok(Self { origin, action, data })
     }
 
+    /// The command of these bytes; nothing if this version does not know it and may ignore it. An unknown command that counts is refused.
+    pub fn known(bytes: &'b [u8]) -> Result<Option<Self>> {
+        let is_ignorable = bytes.first_chunk::<2>().is_some_and(|length| u16::from_le_bytes(*length) & IGNORABLE != 0);
+        match Self::decode(bytes) {
+            Ok(command) => Ok(Some(command)),
+            Err(_) if is_ignorable => Ok(None),
+            Err(error) => {
+                let detail = format!("a command that this version does not know ({})", error.detail());
+                Err(Code::MessageUnknown.error(detail))
+            }
+        }
+    }
+
     /// The data of the command of these bytes.
     pub fn data_of(bytes: &[u8]) -> Result<&[u8]> {
         split(bytes).map(|(_, data)| data).ok_or_else(|| damaged("it is cut"))
@@ -269,7 +289,7 @@ impl<'b> Command<'b> {
 
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
-    rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))
+    rest.split_at_checked(usize::from(u16::from_le_bytes(*length) & !IGNORABLE))
 }
 
 fn damaged(why: &str) -> millrace_wire::Error {
@@ -341,6 +361,26 @@ mod tests {
             assert_eq!(Command::decode(&bytes[..cut]).unwrap_err().code(), Code::GroupLogDamaged, "cut at {cut}");
         }
         assert_eq!(Command::decode(&[2, 0, 0xc1, 0xc1]).unwrap_err().code(), Code::GroupLogDamaged);
+    }
+
+    #[test]
+    fn an_unknown_command_is_refused_unless_it_may_be_ignored() {
+        #[derive(Serialize)]
+        enum Later {
+            Archive { topic: String },
+        }
+        let head = rmp_serde::to_vec(&(Origin::default(), Later::Archive { topic: "t".into() })).unwrap();
+        let bytes = |length: u16| [&length.to_le_bytes()[..], &head, b"data"].concat();
+        let length = u16::try_from(head.len()).unwrap();
+        let refused = Command::known(&bytes(length)).unwrap_err();
+        assert_eq!(refused.code(), Code::MessageUnknown);
+        assert!(refused.detail().contains("Archive"), "{refused:?}");
+        assert_eq!(Command::known(&bytes(length | IGNORABLE)).unwrap(), None);
+        // One that is known counts, whatever it says of itself.
+        let command = Command { origin: Origin::default(), action: Action::Machine, data: b"x" };
+        let mut bytes = command.encode().unwrap();
+        bytes[1] |= 1 << 7;
+        assert_eq!(Command::known(&bytes).unwrap(), Some(command));
     }
 
     #[test]

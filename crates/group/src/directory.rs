@@ -12,7 +12,7 @@ pub const MAIN_NAME: &str = "main";
 /// The group that has the replicated shared objects, once there are any.
 pub const OBJECTS_NAME: &str = "objects";
 /// Most groups of a cluster, and most topics that are in groups other than the first.
-const GROUPS_MAX: usize = 4096;
+const GROUPS_MAX: usize = 16_384;
 const PLACED_MAX: usize = 1_000_000;
 /// How many hosts can vote in a group.
 pub const VOTERS: [u64; 3] = [1, 3, 5];

@@ -429,7 +429,10 @@ impl World {
                 }
             }
             Some(&WAKE) => replica.wake(),
-            _ => replica.step(message),
+            _ => {
+                replica.step(message);
+                assert_eq!(replica.stopped(), None, "no replica here forgets what it acknowledged");
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Three real hosts on one machine: topics that survive the one that leads.
 
 mod applications;
+mod bad_luck;
 mod edge;
 mod groups;
 mod objects;

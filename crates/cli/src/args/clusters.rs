@@ -265,6 +265,10 @@ pub struct InitClusterArgs {
     /// The site of this host
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub site: millrace_node::Name,
+    /// A file with the secret that the cluster is to have, as `cluster secret` writes it [default: a new secret]. Two clusters with one secret
+    /// cannot be told apart: use the secret of no other cluster that is in use
+    #[arg(long, value_name = "FILE")]
+    pub cluster_secret: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 //! Its driver ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and
 //! after the disk has them. The order is Raft's: a vote and an answer to a leader leave after the flush, a leader's entries before.
 
+mod messages;
 mod placement;
 mod rest;
 mod snapshots;
@@ -268,6 +269,10 @@ pub struct Replica {
     /// Commands that were submitted here and are on a leader's disk.
     stored: Vec<u64>,
     too_long_bytes: usize,
+    /// Why commands are no longer applied.
+    stopped: Option<Error>,
+    /// Why a command was refused that another replica asked this one to propose.
+    refused: Option<Error>,
 }
 
 impl Replica {
@@ -320,6 +325,8 @@ impl Replica {
             placement: None,
             stored: Vec::new(),
             too_long_bytes: 0,
+            stopped: None,
+            refused: None,
         };
         replica.set_timeout();
         Ok(replica)
@@ -401,66 +408,6 @@ impl Replica {
         if is_silent && raft.state == StateRole::Follower && !raft.promotable() {
             raft.leader_id = 0;
         }
-    }
-
-    /// Takes a message of another replica. One that cannot be read is passed over, like one that was lost.
-    pub fn step(&mut self, bytes: &[u8]) {
-        let said = Said::parse(bytes);
-        if !self.is_about_the_past(&said) {
-            self.wake();
-        }
-        let message = match said {
-            Some(Said::Raft(message)) => *message,
-            Some(Said::Fetch(fetch)) => return self.asked_for(&fetch),
-            Some(Said::Chunk(chunk)) => return self.arrived(chunk),
-            Some(Said::Stored(stored)) => return self.is_stored(&stored),
-            None => return,
-        };
-        if message.to != self.options.id || !self.is_sound(&message) {
-            return;
-        }
-        if message.get_msg_type() == MessageType::MsgSnapshot {
-            self.offered(message);
-            return self.set_timeout();
-        }
-        // Answers of removed replicas are refused.
-        let _ = self.node.step(message);
-        self.set_timeout();
-    }
-
-    /// Whether it is a message as replicas send them: Raft ends the thread at others.
-    fn is_sound(&mut self, message: &Message) -> bool {
-        if let Some(entry) = message.entries.iter().find(|entry| entry.data.len() > self.options.limits.entry_max_bytes)
-        {
-            self.too_long_bytes = entry.data.len();
-            return false;
-        }
-        let log = &self.node.raft.raft_log;
-        let last = log.last_index();
-        if message.from == 0 || message.from == self.options.id {
-            return false;
-        }
-        let is_replica = self.node.raft.prs().get(message.from).is_some();
-        match message.get_msg_type() {
-            MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot())
-                .is_some_and(|mark| mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)),
-            // A host that was removed may still know who leads.
-            MessageType::MsgPropose => is_replica && !message.entries.is_empty(),
-            MessageType::MsgReadIndex => is_replica && message.entries.len() == 1,
-            MessageType::MsgHeartbeat => message.commit <= last,
-            MessageType::MsgAppendResponse => message.index <= last && message.reject_hint <= last,
-            MessageType::MsgAppend => {
-                let follows =
-                    |(at, entry): (u64, &Entry)| message.index.checked_add(at) == Some(entry.index) && entry.term > 0;
-                (message.index == 0 || message.log_term > 0) && (1..).zip(&*message.entries).all(follows)
-            }
-            _ => true,
-        }
-    }
-
-    /// How long an entry was that another replica sent and that cannot be kept here; 0 if none was.
-    pub fn too_long_bytes(&self) -> usize {
-        self.too_long_bytes
     }
 
     /// Says that messages to a replica were lost.
@@ -667,14 +614,26 @@ impl Replica {
     }
 
     fn apply(&mut self, entry: &Entry, turn: &mut Turn) {
+        if self.stopped.is_some() {
+            return;
+        }
+        let is_command = !entry.data.is_empty() && entry.get_entry_type() == EntryType::EntryNormal;
+        let command = match Command::known(&entry.data) {
+            Err(error) if is_command => {
+                let detail = format!("entry {} of the group's log is {}", entry.index, error.detail());
+                self.stopped = Some(error.code().error(detail));
+                return;
+            }
+            known => known.ok().flatten(),
+        };
         self.applied = entry.index;
         if entry.data.is_empty() && entry.get_entry_type() == EntryType::EntryNormal {
             return; // A new leader begins its term with one.
         }
         turn.applied = true;
         if entry.get_entry_type() == EntryType::EntryNormal {
-            // An unreadable command changes nothing, on every replica alike.
-            let Ok(command) = Command::decode(&entry.data) else { return };
+            // An ignorable command changes nothing here.
+            let Some(command) = command else { return };
             let origin = command.origin;
             let outcome = self.topics.apply(entry.index, command, &mut *self.machine);
             if (origin.host, origin.boot) == (self.options.id, self.options.boot)

@@ -66,6 +66,56 @@ fn turns(replica: &mut Replica) {
     }
 }
 
+/// An entry of a newer version: its head is a list of an origin and an action that nobody knows.
+fn unknown(index: u64) -> Entry {
+    let head = b"\x92\x94\x02\x01\x01\x01\xa7Archive";
+    let bytes = [&[head.len() as u8, 0][..], head].concat();
+    entry_of(1, index, Form::Command, bytes)
+}
+
+#[test]
+fn a_replica_stops_at_a_command_that_it_does_not_know_and_proposes_none() {
+    let founders = vec![1, 2];
+    let options =
+        Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
+    assert_eq!(replica.step(&append(0, 0, &[(1, 1)], 1)), Some(2));
+    turns(&mut replica);
+    let propose =
+        message(MessageType::MsgPropose, |message| (message.term, message.entries) = (0, vec![unknown(2)].into()));
+    assert_eq!(replica.step(&propose), None);
+    assert!(replica.refused().is_some_and(|refused| refused.detail().contains("Archive")), "{:?}", replica.refused());
+    assert_eq!((replica.progress(), replica.stopped()), ((1, 1, 1), None));
+    // Others, which know it, have agreed on it.
+    replica.step(&message(MessageType::MsgAppend, |message| {
+        (message.index, message.log_term, message.commit) = (1, 1, 2);
+        message.entries = vec![unknown(2)].into();
+    }));
+    turns(&mut replica);
+    let (applied, committed, _) = replica.progress();
+    assert_eq!((applied, committed), (1, 2), "nothing that comes behind it counts here");
+    let stopped = replica.stopped().expect("it stops");
+    assert_eq!(stopped.code(), Code::MessageUnknown);
+    assert!(stopped.detail().contains("entry 2"), "{stopped:?}");
+}
+
+#[test]
+fn a_replica_that_has_lost_what_it_acknowledged_stops() {
+    let founders = vec![1, 2, 3];
+    let options =
+        Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
+    replica.step(&append(0, 0, &[(1, 1), (2, 1)], 1));
+    turns(&mut replica);
+    replica.step(&message(MessageType::MsgHeartbeat, |message| message.commit = 2));
+    turns(&mut replica);
+    assert_eq!((replica.progress(), replica.stopped()), ((2, 2, 2), None));
+    replica.step(&message(MessageType::MsgHeartbeat, |message| message.commit = 3));
+    let stopped = replica.stopped().expect("it stops");
+    assert_eq!(stopped.code(), Code::GroupLogDamaged);
+    assert!(stopped.detail().contains("entry 3"), "{stopped:?}");
+}
+
 #[test]
 fn invalid_messages_are_ignored() {
     let founders = vec![1, 2];
@@ -77,7 +127,7 @@ fn invalid_messages_are_ignored() {
     assert_eq!(replica.progress(), (2, 2, 2));
     let one = |kind| message(kind, |message| message.entries = vec![Entry::default(); 1].into());
     let hostile = [
-        message(MessageType::MsgHeartbeat, |message| message.commit = 9),
+        message(MessageType::MsgHeartbeat, |message| (message.term, message.commit) = (0, 9)),
         append(2, 1, &[(4, 1)], 0),
         append(2, 1, &[(3, 1), (5, 1)], 5),
         append(2, 1, &[(3, 0)], 3),

@@ -160,7 +160,7 @@ mod tests {
     fn served(dir: &std::path::Path) -> Served {
         let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
         Authority::ensure(namespace.dir()).unwrap();
-        Facts::begin(&namespace, "lab").unwrap();
+        Facts::begin(&namespace, "lab", None).unwrap();
         let options =
             ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
         let cluster = Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap();

@@ -386,12 +386,15 @@ impl Driver {
             }
             if let Err(error) = self.decide() {
                 tracing_note(&error);
+                *locked(&self.shared.halted) = Some(error);
                 break;
             }
         }
-        self.groups.values_mut().for_each(|running| running.end(stopping));
+        let error = locked(&self.shared.halted).clone();
+        let ended = || error.clone().unwrap_or_else(stopping);
+        self.groups.values_mut().for_each(|running| running.end(ended));
         while let Ok(input) = self.received.try_recv() {
-            input.refuse(stopping());
+            input.refuse(ended());
         }
     }
 
@@ -425,7 +428,9 @@ impl Driver {
             Input::Messages { group, messages } => {
                 if let Some(running) = self.running(group) {
                     let mut replica = locked(&running.group.replica);
-                    messages.iter().for_each(|message| replica.step(message));
+                    let from = messages.iter().fold(None, |from, message| replica.step(message).or(from));
+                    drop(replica);
+                    shared.heard(from);
                 }
             }
             Input::Unreachable(host) => {
@@ -452,17 +457,18 @@ impl Driver {
 
     /// Another host reports which groups rest under it, or which must not.
     fn hear(&mut self, message: &[u8]) {
-        match Said::parse(message) {
+        let said = Said::parse(message);
+        self.shared.heard(said.as_ref().map(|(host, _)| *host));
+        match said {
             Some((host, Said::Beats(beats))) => {
                 let others = |(group, beat): (u32, Beat)| {
                     let running = self.groups.get(&group)?;
                     (!locked(&running.group.replica).hears(host, beat)).then_some(group)
                 };
                 let wake: Vec<u32> = beats.into_iter().filter_map(others).collect();
-                if !wake.is_empty() {
-                    self.dirty.extend(&wake);
-                    self.post.send(host, HOST, Said::Wake(wake).bytes(self.shared.facts.host));
-                }
+                self.dirty.extend(&wake);
+                // Also if there are none: so the other host knows that it is heard.
+                self.post.send(host, HOST, Said::Wake(wake).bytes(self.shared.facts.host));
             }
             Some((_, Said::Wake(groups))) => {
                 for group in groups.into_iter().filter(|group| *group != HOST) {
@@ -529,6 +535,10 @@ impl Driver {
     fn decide_group(&mut self, id: u32, held: &mut Vec<(u32, Unflushed)>) -> Result<Option<Position>> {
         let Some(group) = self.groups.get(&id).map(|running| running.group.clone()) else { return Ok(None) };
         let (mut end, mut changed) = (None, false);
+        // A replica without its memory must not vote, and one that cannot go on must not lead.
+        if let Some(error) = locked(&group.replica).stopped() {
+            return Err(error.clone());
+        }
         while let Some(turn) = next(&group) {
             changed |= turn.applied;
             if let Some(running) = self.groups.get_mut(&id) {
@@ -543,6 +553,10 @@ impl Driver {
             };
             end = end.max(written);
             held.push((id, locked(&group.replica).wrote(turn, place)));
+        }
+        // Whoever reads here would see other topics than on the other hosts.
+        if let Some(error) = locked(&group.replica).stopped() {
+            return Err(error.clone());
         }
         if changed {
             self.shared.reported(&group);
@@ -601,7 +615,7 @@ fn next(group: &Group) -> Option<Turn> {
     locked(&group.replica).take()
 }
 
-/// The journal accepts no more writes: the host learns this from the journal itself, and ends.
+/// If the journal accepts no more writes, the host learns this from the journal itself, and ends.
 fn tracing_note(error: &Error) {
-    tracing::error!(target: "topics", code = error.code().id(), "the log of a group cannot be written: {}", error.detail());
+    tracing::error!(target: "topics", code = error.code().id(), "this host takes no further part in its groups: {}", error.detail());
 }

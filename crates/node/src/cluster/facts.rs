@@ -61,10 +61,10 @@ fn log() -> LogName {
 }
 
 impl Facts {
-    /// Makes a namespace the first host of a new cluster.
-    pub fn begin(namespace: &Namespace, site: &str) -> Result<Facts> {
+    /// Makes a namespace the first host of a new cluster, which has a new secret or this one.
+    pub fn begin(namespace: &Namespace, site: &str, secret: Option<ClusterSecret>) -> Result<Facts> {
         Self::check_free(namespace)?;
-        let secret = ClusterSecret::make()?;
+        let secret = secret.map_or_else(ClusterSecret::make, Ok)?;
         let host = namespace.journal().namespace().get();
         let (cluster, site, founders) = (secret.id().to_string(), site.to_owned(), vec![host]);
         let facts = Facts { cluster, host, site, founders, members: Vec::new() };

@@ -12,7 +12,7 @@ use millrace_group::{Action, Durability, GroupSpec, Options, Placement, Replica}
 use millrace_namespace::names;
 use millrace_wire::{Code, Error, Result};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -171,8 +171,10 @@ impl Shared {
                 locked(&group.replica).set_placement(Placement { voters, followers, sites });
             }
         }
-        locked(&self.unkept).retain(|name, _| groups.iter().any(|(known, _)| known == name));
-        let is_gone = |id: u32| id != MAIN && groups.iter().all(|(_, spec)| spec.id != id);
+        let named: BTreeSet<&str> = groups.iter().map(|(name, _)| &**name).collect();
+        locked(&self.unkept).retain(|name, _| named.contains(&**name));
+        let known: BTreeSet<u32> = groups.iter().map(|(_, spec)| spec.id).collect();
+        let is_gone = |id: u32| id != MAIN && !known.contains(&id);
         for gone in self.kept().into_iter().filter(|group| is_gone(group.id)) {
             self.groups.write().unwrap_or_else(PoisonError::into_inner).remove(&gone.id);
             // It had no topics. A log that cannot be removed now does no harm: no group has its number again.

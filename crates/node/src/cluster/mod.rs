@@ -135,6 +135,11 @@ struct Shared {
     /// Bytes of inputs that the driver has not taken.
     queued: AtomicUsize,
     stopping: AtomicBool,
+    /// Why this host takes no further part in its groups.
+    halted: Mutex<Option<Error>>,
+    /// When each other host was last heard of, and after which silence a leader doubts that it leads.
+    heard: Mutex<HashMap<u64, Instant>>,
+    silence: Duration,
     waiters: Mutex<Vec<Waiter>>,
     /// How often the topics have changed.
     changed: (Mutex<u64>, Condvar),
@@ -219,6 +224,9 @@ impl Cluster {
             inputs,
             queued: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            halted: Mutex::default(),
+            heard: Mutex::default(),
+            silence: *election,
             waiters: Mutex::default(),
             changed: Default::default(),
             unkept: Mutex::default(),
@@ -311,7 +319,10 @@ impl Shared {
                 Err(TrySendError::Full(input)) => {
                     (input, Code::GroupBusy.error(format!("{INPUTS_MAX} requests wait for the group")))
                 }
-                Err(TrySendError::Disconnected(input)) => (input, Code::HostStopping.error("the host is stopping")),
+                Err(TrySendError::Disconnected(input)) => {
+                    let halted = locked(&self.halted).clone();
+                    (input, halted.unwrap_or_else(|| Code::HostStopping.error("the host is stopping")))
+                }
             }
         };
         self.queued.fetch_sub(bytes, Ordering::Relaxed);
@@ -337,6 +348,13 @@ impl Shared {
                 Ok(latest) if latest <= waiter.above && now < waiter.until => at += 1,
                 found => (waiters.swap_remove(at).reply)(found),
             }
+        }
+    }
+
+    /// Another host was heard of.
+    fn heard(&self, host: Option<u64>) {
+        if let Some(host) = host {
+            locked(&self.heard).insert(host, Instant::now());
         }
     }
 

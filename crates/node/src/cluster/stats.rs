@@ -6,7 +6,7 @@ use super::{
     groups::Group,
     locked, shown,
 };
-use millrace_group::{Directory, Engine, MAIN_NAME, Member, Role, Topic};
+use millrace_group::{Directory, Engine, MAIN_NAME, Member, Replica, Role, Topic};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -317,6 +317,8 @@ impl Cluster {
         let mut hosts: Vec<HostStat> = hosts.collect();
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
         let mut why = self.why(leader != 0, replica.voters_wanted(), &hosts);
+        why.extend(self.shared.doubt(MAIN_NAME, &replica));
+        why.extend(self.why_halted(&replica));
         why_buffers(&buffers, &mut why);
         self.why_groups(&mut why);
         self.shared.why_outside(replica.topics(), &mut why);
@@ -388,11 +390,28 @@ impl Cluster {
         why
     }
 
+    /// Commands of a newer version.
+    fn why_halted(&self, replica: &Replica) -> Vec<String> {
+        let mut why = Vec::new();
+        if let Some(error) = &*locked(&self.shared.halted) {
+            why.push(format!(
+                "this host takes no further part in its groups: {}: {}",
+                error.code().id(),
+                error.detail()
+            ));
+        }
+        if let Some(error) = replica.refused() {
+            why.push(format!("another host submits {}; this host refuses it", error.detail()));
+        }
+        why
+    }
+
     /// Problems of the other groups.
     fn why_groups(&self, why: &mut Vec<String>) {
         let main = self.shared.main.id;
         for group in self.shared.kept().into_iter().filter(|group| group.id != main) {
             let replica = locked(&group.replica);
+            why.extend(self.shared.doubt(&group.name, &replica));
             let (voters, wanted) = (replica.replicas().0.len(), replica.voters_wanted());
             if !group.is_placed.load(Ordering::Relaxed) {
                 why.push(format!("this host is no longer in group {}", group.name));
@@ -412,6 +431,26 @@ impl Cluster {
 }
 
 impl Shared {
+    /// Whether this host leads a group and has heard of no majority lately: others may have elected another leader.
+    fn doubt(&self, group: &str, replica: &Replica) -> Option<String> {
+        if replica.role() != Role::Leader {
+            return None;
+        }
+        let (voters, _) = replica.replicas();
+        let heard = locked(&self.heard);
+        let is_near = |host: &&u64| {
+            **host == self.facts.host || heard.get(host).is_some_and(|heard| heard.elapsed() <= self.silence)
+        };
+        let (near, all, needed) = (voters.iter().filter(is_near).count(), voters.len(), voters.len() / 2 + 1);
+        (near < needed).then(|| {
+            format!(
+                "this host leads group {group} as far as it knows, but has not heard from a majority for {} ms: {near} of {all} voters are in \
+                 reach, itself included, and {needed} are needed; another host may lead by now",
+                self.silence.as_millis()
+            )
+        })
+    }
+
     fn group_stat(&self, group: &Arc<Group>, topics: u64) -> GroupStat {
         let replica = locked(&group.replica);
         let (mut voters, mut learners) = replica.replicas();

@@ -18,7 +18,7 @@ impl Post for Nowhere {
 /// The one host of a cluster.
 fn alone(dir: &std::path::Path) -> Cluster {
     let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
-    Facts::begin(&namespace, "lab").unwrap();
+    Facts::begin(&namespace, "lab", None).unwrap();
     let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
     Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap()
 }

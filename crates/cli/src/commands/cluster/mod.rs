@@ -94,7 +94,8 @@ fn changed(host: &str, change: &str, line: String, out: &mut Out) -> Outcome {
 
 fn init(args: &InitClusterArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace: Namespace = place::open(global)?;
-    let facts = Facts::begin(&namespace, &args.site)?;
+    let secret = args.cluster_secret.as_deref().map(part::read_secret).transpose()?;
+    let facts = Facts::begin(&namespace, &args.site, secret)?;
     let dir = namespace.dir().display();
     if out.json() {
         out.object(

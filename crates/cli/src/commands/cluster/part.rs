@@ -107,12 +107,16 @@ fn member(served: &Served, bound: &Bound, args: &ClusterArgs, site: &str) -> Res
     Ok(Member { id, address, name: served.name().to_string(), site: site.to_owned() })
 }
 
+/// The secret of a cluster in a file.
+pub(super) fn read_secret(path: &Path) -> Result<ClusterSecret> {
+    let missing = |error| Code::ClusterSecretMissing.error(format!("'{}': {error}", path.display()));
+    ClusterSecret::from_text(&Zeroizing::new(fs::read_to_string(path).map_err(missing)?))
+}
+
 /// Joins: only once the cluster has taken this host in, anything is kept of it.
 fn enter(served: &Served, at: &str, secret: Option<&Path>, own: Member) -> Result<Facts> {
-    let missing = |detail: String| Code::ClusterSecretMissing.error(detail);
-    let path = secret.ok_or_else(|| missing("--cluster-secret names no file".into()))?;
-    let text = fs::read_to_string(path).map_err(|error| missing(format!("'{}': {error}", path.display())))?;
-    let secret = ClusterSecret::from_text(&Zeroizing::new(text))?;
+    let missing = || Code::ClusterSecretMissing.error("--cluster-secret names no file");
+    let secret = read_secret(secret.ok_or_else(missing)?)?;
     let patience = units::show_duration(JOIN_PATIENCE);
     feed::stderr(&format!("joining the cluster through {at}; waiting up to {patience} for it to accept this host\n"));
     let mut reported = None;

@@ -1,0 +1,110 @@
+//! Messages of other replicas: which of them reach Raft, and after which this replica takes no further part.
+
+use super::Replica;
+use crate::{Command, Mark, snapshot::Said};
+use millrace_wire::{Code, Error};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+
+impl Replica {
+    /// Takes a message of another replica; returns which. One that cannot be read is passed over, like one that was lost.
+    pub fn step(&mut self, bytes: &[u8]) -> Option<u64> {
+        let said = Said::parse(bytes);
+        if !self.is_about_the_past(&said) {
+            self.wake();
+        }
+        let message = match said {
+            Some(Said::Raft(message)) => *message,
+            Some(Said::Fetch(fetch)) => {
+                self.asked_for(&fetch);
+                return None;
+            }
+            Some(Said::Chunk(chunk)) => {
+                self.arrived(chunk);
+                return None;
+            }
+            Some(Said::Stored(stored)) => {
+                self.is_stored(&stored);
+                return None;
+            }
+            None => return None,
+        };
+        if message.to != self.options.id || !self.is_sound(&message) {
+            return None;
+        }
+        let from = message.from;
+        if message.get_msg_type() == MessageType::MsgSnapshot {
+            self.offered(message);
+        } else {
+            // Answers of removed replicas are refused.
+            let _ = self.node.step(message);
+        }
+        self.set_timeout();
+        Some(from)
+    }
+
+    /// Whether it is a message as replicas send them: Raft ends the thread at others.
+    fn is_sound(&mut self, message: &Message) -> bool {
+        if let Some(entry) = message.entries.iter().find(|entry| entry.data.len() > self.options.limits.entry_max_bytes)
+        {
+            self.too_long_bytes = entry.data.len();
+            return false;
+        }
+        let log = &self.node.raft.raft_log;
+        let last = log.last_index();
+        if message.from == 0 || message.from == self.options.id {
+            return false;
+        }
+        let is_replica = self.node.raft.prs().get(message.from).is_some();
+        match message.get_msg_type() {
+            MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot())
+                .is_some_and(|mark| mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)),
+            // A host that was removed may still know who leads.
+            MessageType::MsgPropose => is_replica && !message.entries.is_empty() && self.knows(&message.entries),
+            MessageType::MsgReadIndex => is_replica && message.entries.len() == 1,
+            MessageType::MsgHeartbeat => {
+                // A leader says how far this replica has said that it has the log.
+                if message.commit > last && message.term >= self.node.raft.term {
+                    let detail = format!(
+                        "this host had acknowledged entry {} of the group's log, and has {last} now: its directory was replaced by an older copy",
+                        message.commit
+                    );
+                    self.stopped.get_or_insert_with(|| Code::GroupLogDamaged.error(detail));
+                }
+                message.commit <= last
+            }
+            MessageType::MsgAppendResponse => message.index <= last && message.reject_hint <= last,
+            MessageType::MsgAppend => {
+                let follows =
+                    |(at, entry): (u64, &Entry)| message.index.checked_add(at) == Some(entry.index) && entry.term > 0;
+                (message.index == 0 || message.log_term > 0) && (1..).zip(&*message.entries).all(follows)
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether it knows the commands that it is asked to propose: no host of this version could apply others.
+    fn knows(&mut self, entries: &[Entry]) -> bool {
+        let commands = entries.iter().filter(|entry| entry.get_entry_type() == EntryType::EntryNormal);
+        let unknown =
+            commands.filter(|entry| !entry.data.is_empty()).find_map(|entry| Command::known(&entry.data).err());
+        let is_known = unknown.is_none();
+        self.refused = unknown.or(self.refused.take());
+        is_known
+    }
+
+    /// Why a command was refused that another host submitted: it is of a newer version.
+    pub fn refused(&self) -> Option<&Error> {
+        self.refused.as_ref()
+    }
+
+    /// Why this replica applies no more commands and must take no further part: it does not know a command that was agreed on, or it has
+    /// lost entries that it had acknowledged.
+    pub fn stopped(&self) -> Option<&Error> {
+        self.stopped.as_ref()
+    }
+
+    /// How long an entry was that another replica sent and that cannot be kept here; 0 if none was.
+    pub fn too_long_bytes(&self) -> usize {
+        self.too_long_bytes
+    }
+}
