@@ -654,7 +654,7 @@ fn a_function_with_effects_outside_is_replayed_only_if_it_is_named() {
     }
     fixture.python("mean", &["raw"], "ctx.append('mean', str(2 * int(record.data)))", |_| ());
     let outside = fixture.dir.path().join("outside");
-    let body = format!("open({outside:?}, 'a').write(record.text + ' ')\nctx.append('sent', record.data)");
+    let body = format!("open({outside:?}, 'a').write(str(int(record.data)) + ' ')\nctx.append('sent', record.data)");
     fixture.python("notify", &["mean"], &body, |spec| spec.network = true);
     fixture.python("copy", &["sent"], "ctx.append('copy', record.data)", |_| ());
     let effects = || std::fs::read_to_string(&outside).unwrap();
