@@ -163,7 +163,7 @@ Examples:
   millrace serve farm=/var/lib/farm shop=/var/lib/shop
   millrace serve --join mr://127.0.0.1:7070/a --cluster-secret cluster.secret --site lab
   curl http://127.0.0.1:7070/v1/namespaces")]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Logs: create, append, get, tail, trim, export, import, list, inspect, remove
     #[command(
         subcommand,
