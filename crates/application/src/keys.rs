@@ -42,7 +42,7 @@ pub const NAMESPACE: &[Key] = &[
         "duration",
         "none",
         "Segments older than this are dropped as well, even below `retain_bytes`. Above `retain_bytes`, segments \
-         are dropped whatever their age. Fixed at creation.",
+         are dropped at any age. Fixed at creation.",
     ),
     key(
         "durability",
