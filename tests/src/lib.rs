@@ -88,11 +88,12 @@ impl Ended {
         objects.remove(0)
     }
 
-    /// Asserts that it failed with this code and exit code, and told cause and remedy.
+    /// Asserts that it failed with this code and exit code, and told cause and remedy. Progress may stand before the error.
     #[track_caller]
     pub fn fails(self, code: &str, exit: i32) -> Self {
         assert_eq!(self.code, exit, "{self:#?}");
-        assert!(self.stderr.starts_with(&format!("error[{code}]:")), "{self:#?}");
+        let error = format!("error[{code}]:");
+        assert!(self.stderr.lines().any(|line| line.starts_with(&error)), "{self:#?}");
         assert!(self.stderr.contains("\n  cause: ") && self.stderr.contains("\n  remedy: "), "{self:#?}");
         assert!(!self.stderr.contains("panicked"), "{self:#?}");
         self
