@@ -390,6 +390,11 @@ impl Past {
         }
     }
 
+    /// The code that a repair gave runs no longer counts for them.
+    pub fn forget_code(&mut self, repair: u64) {
+        self.runs.iter_mut().for_each(|run| run.code.retain(|given| *given != repair));
+    }
+
     /// The messages that an applied repair changes: their receivers have the new ones, and the outboxes keep the old ones.
     fn messages(&mut self, repair: u64) {
         let undone = self.opened.get(&repair).and_then(|(_, undo)| *undo).and_then(|undone| self.applied.get(&undone));

@@ -118,6 +118,8 @@ impl<'a> Session<'a> {
         // What relays have copied until now is found by what they have copied it from.
         session.past.arrived.clear();
         if let Some(undone) = undo {
+            // A run from before it, which is replayed because a record of another namespace changes, runs its own code again.
+            session.past.forget_code(undone);
             session.put_back(undone)?;
         }
         session.take_seeds()?;
