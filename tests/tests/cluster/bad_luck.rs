@@ -1,10 +1,10 @@
-//! Mistakes and misfortunes: old copies, hosts of other versions, records that are too long.
+//! Mistakes and misfortunes: old copies, disks that are full, hosts of other versions, records that are too long.
 
 use super::{Site, leader, three};
 use millrace_journal::{Journal, OpenOptions};
 use millrace_tests::{Place, Port, end, eventually};
 use serde_json::Value;
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, io::Write, path::Path, process::Command};
 
 fn why(site: &Site) -> String {
     site.place.run(["cluster", "why"]).ok().text().to_owned()
@@ -136,4 +136,85 @@ fn records_that_are_too_long_are_refused_and_change_nothing() {
     }
     let expected: Vec<(u64, String)> = reported.into_iter().collect();
     assert!(sites.iter().all(|site| site.records() == expected));
+}
+
+/// A small file system, if this user may mount one.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", "size=24m", "millrace-test"]).arg(dir.path());
+        (end(command, b"").code == 0).then_some(Self(dir))
+    }
+
+    /// Takes all room that is left, or gives it back.
+    fn fill(&self, is_full: bool) {
+        let ballast = self.0.path().join("ballast");
+        if !is_full {
+            return fs::remove_file(ballast).expect("it is there");
+        }
+        let mut file = fs::File::options().create(true).append(true).open(ballast).expect("a file");
+        while file.write(&[1; 4096]).is_ok_and(|written| written > 0) {}
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let mut command = Command::new("umount");
+        command.arg("-l").arg(self.0.path());
+        end(command, b"");
+    }
+}
+
+#[test]
+fn a_leader_whose_disk_is_full_is_replaced_and_goes_on_when_there_is_room() {
+    let Some(disk) = Disk::new() else {
+        eprintln!(
+            "NOT TESTED: a leader whose disk is full. Small disks are file systems in memory, which root may mount."
+        );
+        return;
+    };
+    let sites = three();
+    let secret = fs::read_to_string(sites[0].place.path().join("cluster.secret")).expect("the secret was written");
+    let place = Place::within(disk.0.path());
+    place.run(["init", "--bare", "--segment-size", "1MiB", "--durability", "memory"]).ok();
+    place.write("cluster.secret", &secret);
+    let mut small = Site { place, port: Port::reserve(), host: None };
+    small.live(Some(&sites[0]));
+    let mut reported = BTreeMap::new();
+    sites[0].topic(&["create", "env/raw", "--history", "100000"]).ok();
+    // It takes the place of another host, and leads.
+    let gone = sites[2].id();
+    sites[0].place.run(["cluster", "rm", &gone]).ok();
+    let name = small.id();
+    eventually("it leads", || {
+        drop(sites[0].place.run(["cluster", "lead", &name]));
+        small.cluster()["role"] == "leader"
+    });
+    small.publish("with room", &mut reported);
+    disk.fill(true);
+    // Until its segment is full it can go on.
+    let mut number = 0;
+    eventually("another host leads", || {
+        let (key, record) = (format!("large {number}"), format!("{number} {}", "x".repeat(60_000)));
+        let publish = ["--json", "topic", "publish", "env/raw", "-", "--key", &key];
+        let ended = sites[0].place.feed(publish, record.as_bytes());
+        if ended.code == 0 {
+            reported.insert(ended.object()["index"].as_u64().expect("an index"), record);
+            number += 1;
+        }
+        sites[0].cluster()["leader"].as_str().is_some_and(|leads| leads != name)
+    });
+    sites[1].publish("without room there", &mut reported);
+    disk.fill(false);
+    eventually("it has caught up", || {
+        let ended = small.topic(&["latest", "env/raw"]);
+        ended.code == 0 && ended.object()["latest"].as_u64() == Some(reported.len() as u64)
+    });
+    small.publish("with room again", &mut reported);
+    let expected: Vec<(u64, String)> = reported.into_iter().collect();
+    assert!(sites[..2].iter().all(|site| site.records() == expected));
+    assert_eq!(small.records(), expected);
 }
