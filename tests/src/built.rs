@@ -48,7 +48,8 @@ pub fn sanitized(name: &str, sources: &[PathBuf], headers: &Path, made: &[(&str,
     texts.sort();
     texts.dedup();
     for text in texts {
-        (&text, fs::read(&text).expect("the source can be read")).hash(&mut hasher);
+        // Python may be writing its cache beside them; clang misses a source that is not there.
+        fs::read(&text).ok().map(|bytes| (&text, bytes)).hash(&mut hasher);
     }
     let place = profile_dir().with_file_name("c").join(format!("{name}-{:016x}", hasher.finish()));
     let program = place.join(name);
