@@ -190,7 +190,7 @@ impl Replicated {
         )))
     }
 
-    /// Objects of user classes of which a call waits, and their pools.
+    /// Objects of user classes that have waiting calls, and their pools.
     pub fn waiting_objects(&self) -> impl Iterator<Item = (&str, &str)> {
         self.space.waiting_objects()
     }
@@ -244,7 +244,7 @@ impl Replicated {
             restored.space.restore(value::as_bytes(record).ok_or_else(damaged)?, Moment::default())?;
         }
         restored.space.restored();
-        // Those of which a call waits are looked for by a host that runs steps.
+        // A host that runs steps looks for objects that have waiting calls.
         restored.space.take_work();
         // A snapshot of an earlier version has no classes.
         if let Some(classes) = reader.0.next() {

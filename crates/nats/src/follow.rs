@@ -223,7 +223,7 @@ async fn follow(inner: &Arc<Inner>, stream: &Stream, next: &mut u64, sink: &Sink
                 let info = message.info().map_err(|error| failed(error.to_string()))?;
                 let (index, time) = (info.stream_sequence, info.published.unix_timestamp_nanos());
                 if index < *next {
-                    return Err(failed("the consumer began anew".into()));
+                    return Err(failed("the consumer started again".into()));
                 }
                 *next = index + 1;
                 sink.take(read::record(index, time, &message.payload));

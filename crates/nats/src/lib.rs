@@ -217,7 +217,7 @@ impl Nats {
         Ok(Nats { inner, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The longest record, as far as a server has said.
+    /// The maximum record length that a server has reported, if any has.
     pub fn record_max_bytes(&self) -> usize {
         self.inner.record_max_bytes()
     }

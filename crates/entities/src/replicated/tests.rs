@@ -304,7 +304,7 @@ fn a_caller_that_gives_up_leaves_a_step_without_effect_and_the_next_call_begins(
     assert_eq!(applied.work.len(), 1, "the call behind it is next");
     let end = ran(&replica, &first, STEP, 1);
     assert!(replica.apply(&end).ready.is_empty());
-    assert_eq!(count(&replica, &first), None, "nobody was told of it");
+    assert_eq!(count(&replica, &first), None, "the step of an ended call changes nothing");
     let next = replica.plan("gate", 2).unwrap();
     assert_ne!(next.ticket, first.ticket);
     let end = ran(&replica, &next, STEP, 1);

@@ -158,7 +158,7 @@ impl Space {
         entity.is_some_and(|entity| entity.state.waiters().contains_key(&ticket))
     }
 
-    /// Objects of user classes of which a call waits, and their pools.
+    /// Objects of user classes that have waiting calls, and their pools.
     pub(crate) fn waiting_objects(&self) -> impl Iterator<Item = (&str, &str)> {
         let shared = self.entities.iter().filter(|(_, entity)| entity.kind == Type::Shared);
         let waiting = shared.filter(|(_, entity)| !entity.state.waiters().is_empty());

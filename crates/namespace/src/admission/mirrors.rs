@@ -115,7 +115,7 @@ fn open(tx: &mut Transaction<'_>, log: &LogName, next: u64) -> Result<Option<Log
     Ok(catalog.log(log).filter(|found| is_mirror && found.latest() + 1 == next).cloned())
 }
 
-/// Appends records of the topic, the first of which has the index `next`, and triggers the functions that are bound to the log. Returns how
+/// Appends records of the topic, starting at index `next`, and triggers the functions that are bound to the log. Returns how
 /// many were appended: as many as the functions have room for, but at least one, or none if the mirror has ended or has record `next`.
 pub fn copy(namespace: &Namespace, log: &LogName, next: u64, records: &[Vec<u8>]) -> Result<u64> {
     let committed = namespace.journal().commit(|tx| {

@@ -554,7 +554,7 @@ impl Driver {
             end = end.max(written);
             held.push((id, locked(&group.replica).wrote(turn, place)));
         }
-        // Whoever reads here would see other topics than on the other hosts.
+        // Reads here would show other topics than reads on the other hosts.
         if let Some(error) = locked(&group.replica).stopped() {
             return Err(error.clone());
         }

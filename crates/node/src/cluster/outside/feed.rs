@@ -1,6 +1,6 @@
 //! Publishes the records of a log to a topic outside.
 //!
-//! One record is on its way at a time, and is taken only behind the one before it; so each is there once and in order, whoever is killed.
+//! One record is published at a time, after the one before it was acknowledged. So each is there once and in order, also after crashes.
 //! The group of the topic learns how far the log is. What it does not know yet, the topic itself says: the last record of the log that it has.
 
 use super::{Fed, FedRecord, Source, Streams};
