@@ -111,6 +111,9 @@ fn ranges_and_tails_show_what_was_asked_for() {
     assert_eq!(shown(&["tail", "a", "-l", "2", "--no-follow"]), ["4", "5"]);
     assert_eq!(shown(&["tail", "a", "--from", "3", "--until-idle", "50ms"]), ["3", "4", "5"]);
     assert_eq!(place.run(["log", "get", "a", "--all", "--raw"]).ok().text(), "1\n2\n3\n4\n5\n");
+    // As `tail -n 5` is typed: -n names a namespace here.
+    let counted = place.run(["log", "tail", "a", "-n", "5"]).fails("MR2001", 1);
+    assert!(counted.stderr.contains("-l 5"), "{counted:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Code, HISTORY_ALL, LogName, Record, Result, history};
+use millrace_node::{Code, Error, HISTORY_ALL, LogName, Record, Result, history};
 use serde_json::{Value, json};
 
 pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -30,7 +30,7 @@ pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
             get::run(&place, &GetArgs { log, ..args.clone() }, out)
         }
         LogCommand::Tail(args) => {
-            let (place, log) = Place::of_log(global, &args.log)?;
+            let (place, log) = Place::of_log(global, &args.log).map_err(|error| count_for_namespace(error, global))?;
             tail::run(&place, &TailArgs { log, ..args.clone() }, out)
         }
         LogCommand::Export(args) => transfer::export::run(&here()?, args, out),
@@ -44,6 +44,15 @@ pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
         LogCommand::Trim(args) => trim(&here()?, args, out),
         LogCommand::Rm(args) => rm(&here()?, &args.name, out),
     }
+}
+
+/// The error of a `-n 5` that was meant as in `tail -n 5`.
+fn count_for_namespace(error: Error, global: &Global) -> Error {
+    let named = global.namespace.as_deref().and_then(|path| path.to_str()).unwrap_or("");
+    if error.code() != Code::NotANamespace || named.is_empty() || !named.bytes().all(|byte| byte.is_ascii_digit()) {
+        return error;
+    }
+    Code::NotANamespace.error(format!("{}; -n names a namespace, and -l {named} the number of records", error.detail()))
 }
 
 fn create(place: &Place, name: &str, history: u64, out: &mut Out) -> Outcome {
