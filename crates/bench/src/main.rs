@@ -22,7 +22,7 @@ use std::{
     process::ExitCode,
 };
 
-/// What everything here returns: a bench stops at the first thing that is not as it should be, and says what.
+/// The result of a row: a benchmark stops at the first error and reports it.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Measures Millrace and writes docs/benchmarks.json and docs/benchmarks.md.

@@ -38,7 +38,7 @@ pub const HEADER_BYTES: u64 = 64;
 pub const ALIGN_BYTES: u64 = 16;
 /// Bytes of a compact entry and of what it covers of its head that are put together to be checked.
 const BEHIND_BYTES: usize = 160;
-/// Kinds from this number on may be ignored by who does not know them; the others are critical.
+/// Kinds from this number on are ignored by versions that do not support them; the others are critical.
 const KIND_IGNORABLE: u8 = 128;
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGN_BYTES));
@@ -161,7 +161,7 @@ pub(crate) const FLAG_SHADOW: u8 = 4;
 pub(crate) const FLAG_CLAIMED: u8 = 8;
 /// Its payload begins with an extension: a length (2) and a map of that length.
 pub(crate) const FLAG_EXTENDED: u8 = 16;
-/// Its header is a short one, and says the rest by one that is before it in its batch.
+/// Its header is short; it takes the remaining fields from an earlier full header of its batch.
 pub(crate) const FLAG_COMPACT: u8 = 32;
 /// The flags that a reader must know; it may ignore the other one.
 const FLAGS_CRITICAL: u8 = 0x7F;

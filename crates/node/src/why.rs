@@ -15,7 +15,7 @@ use millrace_namespace::{
 };
 use millrace_wire::{Code, EventId, LogName, Name, Result};
 use serde::Serialize;
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// Most pending runs that the answer about a log lists.
 const LISTED_MAX: usize = 20;
@@ -197,7 +197,8 @@ impl fmt::Display for Reason {
             }
             Self::AmendmentsWait { log, waiting, count, due_in_ms } => write!(
                 f,
-                "{waiting} of {count} amendments of log '{log}' wait; they become a repair in {due_in_ms} ms at the latest"
+                "{waiting} of {count} amendments of log '{log}' wait; they become a repair within {}",
+                crate::application::units::show_duration(Duration::from_millis(*due_in_ms))
             ),
         }
     }

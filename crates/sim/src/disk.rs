@@ -1,6 +1,6 @@
 //! A simulated disk: written data, and the part of it that survives a power failure.
 
-use crate::{Chance, Mischief};
+use crate::{Chance, Defect};
 use millrace_group::{Command, Payloads, Place, Recovered, State, Turn, Write};
 use millrace_wire::{Code, Result};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,13 +41,13 @@ impl Disk {
     }
 
     /// Writes what a turn wants kept; where its first entry is.
-    pub fn write(&self, turn: &Turn, mischief: Option<Mischief>) -> Place {
-        let state = match mischief {
-            Some(Mischief::ForgetsVotes) => None,
-            Some(Mischief::ForgetsCommits) => turn.state.map(|state| State { commit: 0, ..state }),
+    pub fn write(&self, turn: &Turn, defect: Option<Defect>) -> Place {
+        let state = match defect {
+            Some(Defect::ForgetsVotes) => None,
+            Some(Defect::ForgetsCommits) => turn.state.map(|state| State { commit: 0, ..state }),
             _ => turn.state,
         };
-        let more = u64::from(mischief == Some(Mischief::TrimsTooMuch));
+        let more = u64::from(defect == Some(Defect::TrimsTooMuch));
         self.with(|content| {
             let first = content.written.len() as u64;
             content.written.extend(turn.writes.iter().cloned().map(Written::Write));

@@ -14,4 +14,4 @@ mod network;
 mod world;
 
 pub use chance::Chance;
-pub use world::{Mischief, Report, Setting, run};
+pub use world::{Defect, Report, Setting, run};

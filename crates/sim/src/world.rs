@@ -21,9 +21,9 @@ const TICK_MS: u64 = 15;
 const BEAT: u8 = 0xFF;
 const WAKE: u8 = 0xFE;
 
-/// A mistake that is made on purpose, to see that it is found.
+/// A deliberate defect that the simulation must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mischief {
+pub enum Defect {
     /// What has to wait for the disk is sent at once.
     AnswersBeforeDisk,
     /// Term and vote are not kept.
@@ -52,7 +52,7 @@ pub struct Setting {
     /// How many records the topic keeps.
     pub history: u64,
     /// A mistake.
-    pub mischief: Option<Mischief>,
+    pub defect: Option<Defect>,
 }
 
 impl Default for Setting {
@@ -65,7 +65,7 @@ impl Default for Setting {
             rests: false,
             moves: false,
             history: 1 << 20,
-            mischief: None,
+            defect: None,
         }
     }
 }
@@ -351,7 +351,7 @@ impl World {
         }
         let known = replica.topics().topic(TOPIC).is_ok();
         if !known {
-            // Whoever comes first makes it.
+            // The first replica creates the topic.
             let (topic, history, durability) = (TOPIC.into(), self.setting.history, Durability::Quorum);
             let _ = replica.submit(Action::Create { topic, history, durability }, &[], durability);
         } else {
@@ -457,7 +457,7 @@ impl World {
 
     /// Does what a replica wants done.
     fn decide(&mut self, at: usize) -> Result<(), String> {
-        let mischief = self.setting.mischief;
+        let defect = self.setting.defect;
         loop {
             let host = &mut self.hosts[at];
             let Some(replica) = &mut host.replica else { return Ok(()) };
@@ -478,10 +478,10 @@ impl World {
                 }
             }
             let mut now = std::mem::take(&mut turn.before_disk);
-            if mischief == Some(Mischief::AnswersBeforeDisk) {
+            if defect == Some(Defect::AnswersBeforeDisk) {
                 now.append(&mut turn.after_disk);
             }
-            let place = host.disk.write(&turn, mischief);
+            let place = host.disk.write(&turn, defect);
             let held = replica.wrote(turn, place);
             host.held.push(held);
             let id = host.id;

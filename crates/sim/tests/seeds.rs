@@ -1,6 +1,6 @@
 //! Many clusters, each by its seed. `MILLRACE_SIM_SEEDS` says how many, `MILLRACE_SIM_SEED` plays one again.
 
-use millrace_sim::{Mischief, Setting, run};
+use millrace_sim::{Defect, Setting, run};
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -89,16 +89,16 @@ fn a_seed_plays_the_same_again() {
 
 #[test]
 fn mistakes_that_are_made_on_purpose_are_found() {
-    for (mischief, grows, trims) in [
-        (Mischief::AnswersBeforeDisk, false, false),
-        (Mischief::ForgetsVotes, false, false),
-        (Mischief::ForgetsCommits, true, false),
-        (Mischief::TrimsTooMuch, false, true),
+    for (defect, grows, trims) in [
+        (Defect::AnswersBeforeDisk, false, false),
+        (Defect::ForgetsVotes, false, false),
+        (Defect::ForgetsCommits, true, false),
+        (Defect::TrimsTooMuch, false, true),
     ] {
-        let setting = Setting { grows, trims, mischief: Some(mischief), ..Setting::default() };
+        let setting = Setting { grows, trims, defect: Some(defect), ..Setting::default() };
         // Some show as a violated invariant, others as the library's own refusal to go on.
         let found = (0..300)
             .any(|seed| std::panic::catch_unwind(|| run(seed, setting)).map_or(true, |outcome| outcome.is_err()));
-        assert!(found, "{mischief:?} is not noticed");
+        assert!(found, "{defect:?} is not noticed");
     }
 }

@@ -109,7 +109,7 @@ fn every_rule_is_shown() {
         "1m",
         "--record-max",
         "4KiB",
-        "--way",
+        "--transport",
         "channel,tls",
         "--from",
         "10.0.0.0/8,::1",

@@ -115,7 +115,7 @@ Examples:
     /// Compare placements of a group: its availability, and the time until a record is acknowledged
     #[command(after_help = "\
 Needs no cluster: computes with the uptimes and round-trip times that you give. Lists every choice of --count voters among the hosts, \
-the most available first. The bound is a lower limit of the availability, which counts some failures twice. With round-trip times, \
+the most available first. The column BOUND is a lower bound of the availability: it counts overlapping failures twice. With round-trip times, \
 the leader is the voter with which a publish is acknowledged soonest.
 
 Examples:

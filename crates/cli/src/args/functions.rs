@@ -265,7 +265,7 @@ log, or on the copy in the dead letter. No record is appended, and no other func
 if the command is repeated or killed half-way. If the new run fails for good as well, it leaves a dead letter of its own. Works on the \
 namespace's files, with or without a host.
 
-Exits with 1 if the record is gone: a dead letter does not hold a record longer than 64 KiB, and the record has left its log's history.
+Exits with 1 if the record has left its log's history and was longer than 64 KiB, too long to be copied into the dead letter.
 
 Examples:
   millrace run retry 5f3a9c0d1e2b-0-1c

@@ -192,10 +192,10 @@ pub struct RepairRunArgs {
     /// Append additional records to the end of their logs, instead of stopping
     #[arg(long)]
     pub append_new: bool,
-    /// Run this function again although it may use the network: what it does outside the namespace, it does again; may be repeated
+    /// Run this function again although it may use the network: its effects outside the namespace happen again; may be repeated
     #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::functions))]
     pub run_external: Vec<String>,
-    /// Repair this namespace too, where records of this one have gone: an address, a context, or the directory of a namespace with a host;
+    /// Also repair this namespace, which received records of this one: an address, a context, or the directory of a namespace with a host;
     /// may be repeated
     #[arg(long, value_name = "NAMESPACE", add = ArgValueCompleter::new(complete::namespaces))]
     pub with: Vec<PathBuf>,

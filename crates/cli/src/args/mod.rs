@@ -85,14 +85,14 @@ pub struct Global {
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
     /// The namespace: a directory, mr://host:port/namespace, unix:PATH or a context [default: $MILLRACE_NAMESPACE, else
-    /// what ./millrace.toml says, else ./.millrace, else millrace.toml of a directory above, else the context in use]
+    /// `path` in ./millrace.toml, else ./.millrace, else millrace.toml of a directory above, else the context in use]
     #[arg(
         short, long, global = true, value_name = "NAMESPACE", help_heading = "Global options",
         add = ArgValueCompleter::new(complete::namespaces)
     )]
     pub namespace: Option<PathBuf>,
     /// Certificate authorities that identify a host whose key is not pinned: a PEM file, or 'system' for those of this machine
-    /// [default: what the context says, else $MILLRACE_CA]
+    /// [default: that of the context, else $MILLRACE_CA]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub ca: Option<PathBuf>,
 }
@@ -217,7 +217,8 @@ Examples:
         after_help = "\
 Examples:
   millrace entity ls
-  millrace entity why door"
+  millrace entity why door",
+        visible_alias = "object"
     )]
     Entity(EntityCommand),
     /// The journal: show its entries
@@ -386,7 +387,7 @@ Examples:
     Cap(Box<CapCommand>),
     /// Invite another machine: print one line that it joins with
     #[command(after_help = "\
-The line is secret and valid for one `millrace join` within 15 minutes. It contains the address of this namespace, the key of its host, and \
+The line is secret and valid for one `millrace join` within the time of --valid. It contains the address of this namespace, the key of its host, and \
 the permitted actions. NAME identifies the other machine: if it is invited again under this name, its streams and idempotency keys continue.
 
 The host has to listen beyond loopback: `millrace serve --listen 0.0.0.0:7070`.

@@ -5,9 +5,9 @@ use millrace_journal::Attempt;
 use millrace_wire::{Error, EventId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// So many times more than it may fail a run may be cut short by the end of its host, before it is taken for the cause.
-/// Hosts are killed for other reasons too, and a run counts as begun from the moment that it is claimed. Such an attempt has
-/// its number, for it may have had effects outside, but it is no failure.
+/// Attempts beyond the retry limit, for runs that are interrupted by the end of their host, before the run is taken for the cause.
+/// Hosts are killed for other reasons too, and a run counts as begun from the moment that it is claimed. Such an attempt
+/// has its number, for it may have had effects outside, but it is no failure.
 pub(super) const INTERRUPTIONS_MAX: u32 = 8;
 
 /// How many times in a row a function may fail to start before the other functions of its monitor continue without it.

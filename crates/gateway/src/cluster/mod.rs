@@ -39,7 +39,7 @@ const SEND_PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 512 << 10;
-/// How long it counts that a host could not be reached.
+/// How long an unreachable host is reported.
 const TROUBLE_COUNTS: Duration = Duration::from_secs(5);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -209,7 +209,7 @@ impl Line {
         Some(mem::take(&mut queue.messages).into())
     }
 
-    /// Leaves a host alone that does not answer; what is meant for it meanwhile is old by then.
+    /// Sends nothing to a host that does not answer, and drops the messages that are queued for it meanwhile.
     fn rest(&self, shared: &Shared, time: Duration) {
         let until = Instant::now() + time;
         let mut queue = locked(&self.queue);

@@ -124,7 +124,7 @@ impl Arena {
         (end <= ready).then_some(())
     }
 
-    /// The word in which those sleep who wait for a log, within word `at / 8`.
+    /// The futex word of threads that wait for a log, within word `at / 8`.
     pub fn waiters(&self, at: u64) -> Option<&Waiters> {
         let word = &self.words(at, 1)?[0];
         // SAFETY: the first four bytes of a word, an atomic for which every bit pattern is valid. Nobody uses them otherwise.

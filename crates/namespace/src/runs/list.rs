@@ -62,7 +62,7 @@ impl Namespace {
                 return Ok(page);
             };
             page.next = Some(run.id);
-            // One that only sets the count of runs right is none.
+            // Entries that only correct the number of runs are no runs.
             if run.trigger.cause.is_none()
                 || log.is_some_and(|log| run.trigger.trigger_record().is_none_or(|(of, _)| of != log))
             {

@@ -75,7 +75,7 @@ impl Namespace {
         Ok(ids.into_iter().map(|id| Some(catalog.logs().find(|log| log.id() == id)?.name().clone())).collect())
     }
 
-    /// The bytes of a pending run's record, also if its log has left it behind; those of one that is run again by the dead letter.
+    /// The bytes of a pending run's record, even after it left the log's history; for a retry, the copy in the dead letter.
     pub fn record_of_run(&self, of: RecordOf<'_>) -> Result<Vec<u8>> {
         let (journal, mut payload) = (self.journal(), Vec::new());
         let read = journal.get(of.log, of.seqno, &mut payload);

@@ -319,7 +319,7 @@ impl Cluster {
         remove_from(self.shared.clone(), host, groups, reply);
     }
 
-    /// Waits until what is read of a topic here is what it was when this was called, or newer.
+    /// Waits until local reads of a topic reflect everything that was committed before this call.
     pub fn fresh(&self, topic: &str, reply: Reply<()>) {
         let shared = self.shared.clone();
         let read = move |found: Result<Arc<Group>>| match found {

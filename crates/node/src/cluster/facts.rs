@@ -14,7 +14,7 @@ const LOG: &str = "_cluster";
 /// Only the newest one is used; the others document earlier starts.
 const HISTORY: u64 = 16;
 
-/// The one thing that is true of a host from the day it joined.
+/// A host's membership in a cluster, recorded when it joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The cluster's id, as 16 hexadecimal digits.
@@ -98,7 +98,7 @@ impl Facts {
         Ok(Some(facts))
     }
 
-    /// Takes note of it once more; returns the number of this life of the host once that is durable.
+    /// Records it once more; returns the number of this start of the host once that is durable.
     pub fn note(&self, namespace: &Namespace) -> Result<u64> {
         let payload = serde_json::to_vec(self).map_err(|error| Code::HostInternal.error(error.to_string()))?;
         let committed = namespace.journal().commit(|tx| names::note(tx, &log(), HISTORY, &payload))?;

@@ -104,7 +104,7 @@ pub struct RuleArgs {
     /// Permit these rights on a RESOURCE
     #[arg(long, value_name = "RIGHTS=RESOURCE")]
     pub allow: Vec<String>,
-    /// Valid for this long from now, such as 15m or 30d
+    /// Lifetime of the capability, such as 15m or 30d
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub expires: Option<Duration>,
     /// Valid only after this long from now
@@ -114,7 +114,7 @@ pub struct RuleArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub record_max: Option<u64>,
     /// Permitted transports: unix, channel, tls or http
-    #[arg(long, value_name = "WAY", value_delimiter = ',')]
+    #[arg(long = "transport", alias = "way", value_name = "TRANSPORT", value_delimiter = ',')]
     pub way: Vec<Way>,
     /// Permitted networks of callers, such as 10.0.0.0/8
     #[arg(long, value_name = "NET", value_delimiter = ',')]
@@ -228,7 +228,7 @@ pub struct InviteArgs {
     /// The name under which the host serves the namespace [default: the name of its directory]
     #[arg(long, value_name = "NAME")]
     pub served_as: Option<Name>,
-    /// How long the invitation is valid
+    /// How long the invitation can be used to join
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = units::parse_duration)]
     pub valid: Duration,
     #[command(flatten)]

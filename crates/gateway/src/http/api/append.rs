@@ -86,7 +86,7 @@ async fn commit<T: Send + Unpin + 'static>(
     access: &Access,
     act: impl Fn(&Access) -> Gated<T> + Send + 'static,
 ) -> Result<T> {
-    // Writes through a mapping do not wait for the disk, except when all do.
+    // With durability memory a commit does not wait for the disk, so other loops may commit too.
     let others = access.served().namespace().journal().durability() == Durability::Memory;
     let now = server::may_wait(others).and_then(|_waiting| access.now(&act));
     if let Some(held) = now {
@@ -101,7 +101,7 @@ async fn commit<T: Send + Unpin + 'static>(
     }
 }
 
-/// Where the record is now. Made by hand: this is the answer there are most of.
+/// Where the record is now. Formatted by hand: it is the most frequent answer.
 fn created(path: &str, receipt: &Receipt) -> Response {
     let Receipt { seqno, id, .. } = receipt;
     let text = Bytes::from(format!("{{\"seqno\":{seqno},\"id\":\"{id}\"}}"));
