@@ -225,13 +225,23 @@ fn a_plan_names_what_a_correction_reaches_and_changes_nothing() {
     let all = json(&place, &["repair", "plan", "--function", "alarm=f.py"]);
     assert_eq!((&all["replays"][0]["runs"], &all["replays"][0]["function"]), (&json!(4), &json!("alarm")));
 
+    // The picture has what the plan reaches in colour, and the rest behind.
+    for (file, words) in [
+        ("plan.svg", ["1 record corrected", "runs replayed", "class=\"behind\""]),
+        ("plan.dot", ["1 record corrected", "runs replayed", "digraph"]),
+    ] {
+        place.run(["repair", "plan", "raw", "--values", "values.csv", "-o", file]).ok();
+        let picture = std::fs::read_to_string(place.path().join(file)).expect("the picture was written");
+        assert!(words.iter().all(|word| picture.contains(word)), "{picture}");
+    }
     for (args, code, exit) in [
         (&["raw", "--at", "5"][..], "MR2105", 1),
         (&["none", "--at", "1"], "MR2101", 1),
         (&["_keys", "--at", "1"], "MR6022", 1),
         (&["raw", "--at", "0"], "MR1003", 2),
         (&["--function", "none=f.py"], "MR3001", 1),
-        (&["--function", "mean=missing.py"], "MR7003", 2),
+        (&["--function", "mean=missing.py"], "MR3003", 1),
+        (&["raw", "--at", "1", "-o", "plan.pdf"], "MR1006", 2),
         (&["raw", "--at", "1", "--run-external", "none"], "MR3001", 1),
     ] {
         place.run([&["repair", "plan"], args].concat()).fails(code, exit);

@@ -43,9 +43,7 @@ fn is_within(node: &Node, table: usize) -> bool {
 
 fn line(drawing: &Drawing<'_>, at: usize, node: &Node) -> String {
     let mut label = escaped(&node.name);
-    for more in
-        [Some(drawing.figures(node)).filter(|text| !text.is_empty()), Drawing::trouble(node)].into_iter().flatten()
-    {
+    for more in [Some(drawing.figures(at)).filter(|text| !text.is_empty()), drawing.trouble(at)].into_iter().flatten() {
         label.push_str("\\n");
         label.push_str(&escaped(&more));
     }
@@ -54,8 +52,14 @@ fn line(drawing: &Drawing<'_>, at: usize, node: &Node) -> String {
         NodeKind::Function => "shape=box style=filled fillcolor=\"#dbe9ff\"",
         NodeKind::Outside | NodeKind::Elsewhere => "shape=plaintext",
     };
-    let failed = if node.dead > 0 { " color=\"#c62828\" penwidth=2" } else { "" };
-    format!("n{at} [label=\"{label}\" {shape}{failed}];")
+    let colour = match drawing.mark(at).map(|mark| mark.effect.colours()) {
+        // The last value of an attribute counts.
+        Some((fill, stroke)) => format!(" fillcolor=\"{fill}\" color=\"{stroke}\" penwidth=2"),
+        None if drawing.is_behind(at) => " color=\"#c5ccd6\" fontcolor=\"#9aa4b2\"".into(),
+        None if node.dead > 0 => " color=\"#c62828\" penwidth=2".into(),
+        None => String::new(),
+    };
+    format!("n{at} [label=\"{label}\" {shape}{colour}];")
 }
 
 fn escaped(text: &str) -> String {

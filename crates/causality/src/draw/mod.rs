@@ -17,6 +17,42 @@ pub struct Drawing<'g> {
     pub graph: &'g Graph,
     /// The names of its tables, in their order.
     pub namespaces: &'g [String],
+    /// For each node what a repair would do to it; empty if the picture is not about a repair.
+    pub marks: &'g [Option<Mark>],
+}
+
+/// What a repair would do to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The kind.
+    pub effect: Effect,
+    /// The text below the name.
+    pub text: String,
+}
+
+/// The kind of effect that a repair has on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Runs of a function are reached and not replayed.
+    NotReplayed,
+    /// Records are rewritten or runs replayed.
+    Changed,
+    /// Records or the code are corrected.
+    Corrected,
+}
+
+impl Effect {
+    /// All kinds, with their words in the legend, their fill and their stroke.
+    const ALL: [(Effect, &'static str, &'static str, &'static str); 3] = [
+        (Effect::Corrected, "corrected", "#f6c177", "#b25b00"),
+        (Effect::Changed, "replayed or rewritten", "#fdf0d0", "#c98a2b"),
+        (Effect::NotReplayed, "reached, not replayed", "#fff", "#c62828"),
+    ];
+
+    fn colours(self) -> (&'static str, &'static str) {
+        let found = Self::ALL.iter().find(|(effect, ..)| *effect == self);
+        found.map_or(("#fff", "#000"), |(.., fill, stroke)| (fill, stroke))
+    }
 }
 
 impl Drawing<'_> {
@@ -24,8 +60,21 @@ impl Drawing<'_> {
         self.namespaces.get(node.table as usize).map_or("", String::as_str)
     }
 
+    fn mark(&self, at: usize) -> Option<&Mark> {
+        self.marks.get(at)?.as_ref()
+    }
+
+    /// Whether the node stands in the background: the picture is about a repair, which does not reach it.
+    fn is_behind(&self, at: usize) -> bool {
+        !self.marks.is_empty() && self.mark(at).is_none()
+    }
+
     /// The text below a node's name.
-    fn figures(&self, node: &Node) -> String {
+    fn figures(&self, at: usize) -> String {
+        if let Some(mark) = self.mark(at) {
+            return mark.text.clone();
+        }
+        let node = &self.graph.nodes[at];
         match node.kind {
             NodeKind::Outside | NodeKind::Elsewhere => String::new(),
             NodeKind::Log => format!("{} · {}", short(node.count as f64), rate(node.count, self.graph.seconds())),
@@ -38,8 +87,10 @@ impl Drawing<'_> {
     }
 
     /// The failed and waiting runs of a node.
-    fn trouble(node: &Node) -> Option<String> {
+    fn trouble(&self, at: usize) -> Option<String> {
+        let node = &self.graph.nodes[at];
         match (node.dead, node.pending()) {
+            _ if !self.marks.is_empty() => None,
             (0, 0) => None,
             (0, pending) => Some(format!("{} pending", short(pending as f64))),
             (dead, 0) => Some(format!("{} dead", short(dead as f64))),

@@ -1,11 +1,11 @@
 //! A service graph as SVG: one file, no script, no font of its own.
 
 use super::{
-    Drawing,
+    Drawing, Effect,
     layout::{Layout, Seat, layout},
     short,
 };
-use crate::graph::{Edge, Flow, Node, NodeKind};
+use crate::graph::{Edge, Flow, NodeKind};
 use std::fmt::Write;
 
 /// Pixels.
@@ -21,12 +21,15 @@ const BAND_FOOT: f64 = 20.0;
 const FELLOW_SHIFT: f64 = 9.0;
 /// Characters of a name that fit into a box.
 const NAME_CHARS_MAX: usize = 24;
+/// Room for the legend of a picture of a repair, and for each of its items.
+const LEGEND_HEIGHT: f64 = 34.0;
+const LEGEND_ITEM: f64 = 170.0;
 
 const STYLE: &str = "\
 text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1b2430}\
 .name{font-weight:600}.small{font-size:10.5px;fill:#5a6675}.bad{fill:#c62828;font-weight:600}\
 .band{fill:#fafbfc;stroke:#d5dbe3}.log{fill:#eef2f7;stroke:#8b99ab}.function{fill:#dbe9ff;stroke:#3b6fc4}\
-.failed{stroke:#c62828;stroke-width:2.5}.beyond{fill:#fff;stroke:#8b99ab;stroke-dasharray:4 3}\
+.failed{stroke:#c62828;stroke-width:2.5}.behind{opacity:.35}.beyond{fill:#fff;stroke:#8b99ab;stroke-dasharray:4 3}\
 .edge{fill:none;stroke:#5a6675}.reads{stroke:#aab3bf;stroke-dasharray:5 4}.forwards{stroke:#7a5cc2}\
 .count{font-size:10.5px;fill:#5a6675;paint-order:stroke;stroke:#fafbfc;stroke-width:4px}";
 
@@ -34,7 +37,11 @@ text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1b2430}\
 pub fn svg(drawing: &Drawing<'_>) -> String {
     let graph = drawing.graph;
     let places = Places::new(layout(graph, drawing.namespaces.len()));
-    let (width, height) = places.size();
+    let (mut width, mut height) = places.size();
+    if !drawing.marks.is_empty() {
+        width = width.max(2.0 * MARGIN + Effect::ALL.len() as f64 * LEGEND_ITEM);
+        height += LEGEND_HEIGHT;
+    }
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"Service graph\">\n<style>{STYLE}</style>\n"
@@ -69,10 +76,14 @@ pub fn svg(drawing: &Drawing<'_>) -> String {
             (false, true) => -FELLOW_SHIFT,
             (false, false) => 0.0,
         };
-        draw_edge(&mut out, &places, edge, path, shift);
+        let is_behind = drawing.is_behind(edge.from) || drawing.is_behind(edge.to);
+        draw_edge(&mut out, &places, edge, path, shift, is_behind);
     }
-    for (at, node) in graph.nodes.iter().enumerate() {
-        draw_node(&mut out, drawing, node, places.corner(&places.layout.seats[at]));
+    for at in 0..graph.nodes.len() {
+        draw_node(&mut out, drawing, at, places.corner(&places.layout.seats[at]));
+    }
+    if !drawing.marks.is_empty() {
+        draw_legend(&mut out, height - LEGEND_HEIGHT);
     }
     out.push_str("</svg>\n");
     out
@@ -122,7 +133,7 @@ impl Places {
     }
 }
 
-fn draw_edge(out: &mut String, places: &Places, edge: &Edge, path: &[usize], shift: f64) {
+fn draw_edge(out: &mut String, places: &Places, edge: &Edge, path: &[usize], shift: f64, is_behind: bool) {
     let seats = &places.layout.seats;
     let corner = |at: usize| places.corner(&seats[at]);
     let middle = |(x, y): (f64, f64)| (x, y + BOX_HEIGHT / 2.0 + shift);
@@ -175,10 +186,11 @@ fn draw_edge(out: &mut String, places: &Places, edge: &Edge, path: &[usize], shi
         );
         label = ((from.0 + to.0) / 2.0, depth - 10.0);
     }
+    let behind = if is_behind { " behind" } else { "" };
     let _ = writeln!(
         out,
-        "<path class=\"{}\" d=\"{curve}\" stroke-width=\"{width:.1}\" marker-end=\"url(#{})\"/>\
-         <text class=\"count\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+        "<path class=\"{}{behind}\" d=\"{curve}\" stroke-width=\"{width:.1}\" marker-end=\"url(#{})\"/>\
+         <text class=\"count{behind}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
         class.0,
         class.1,
         label.0,
@@ -187,21 +199,41 @@ fn draw_edge(out: &mut String, places: &Places, edge: &Edge, path: &[usize], shi
     );
 }
 
-fn draw_node(out: &mut String, drawing: &Drawing<'_>, node: &Node, (x, y): (f64, f64)) {
+fn draw_legend(out: &mut String, top: f64) {
+    let (mut x, y) = (MARGIN, top + 8.0);
+    for (_, word, fill, stroke) in Effect::ALL {
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"18\" height=\"12\" rx=\"3\" fill=\"{fill}\" stroke=\"{stroke}\"/>\
+             <text class=\"small\" x=\"{:.0}\" y=\"{:.0}\">{word}</text>",
+            x + 24.0,
+            y + 10.0,
+        );
+        x += LEGEND_ITEM;
+    }
+}
+
+fn draw_node(out: &mut String, drawing: &Drawing<'_>, at: usize, (x, y): (f64, f64)) {
+    let node = &drawing.graph.nodes[at];
     let (class, radius) = match node.kind {
         NodeKind::Log => ("log", 12.0),
         NodeKind::Function => ("function", 2.0),
         NodeKind::Outside | NodeKind::Elsewhere => ("beyond", 23.0),
     };
-    let failed = if node.dead > 0 { " failed" } else { "" };
+    let failed = if node.dead > 0 && drawing.marks.is_empty() { " failed" } else { "" };
+    let colours = drawing.mark(at).map_or(String::new(), |mark| {
+        let (fill, stroke) = mark.effect.colours();
+        format!(" style=\"fill:{fill};stroke:{stroke};stroke-width:2\"")
+    });
+    let group = if drawing.is_behind(at) { " class=\"behind\"" } else { "" };
     let title = format!("{} {}", drawing.namespace(node), node.name);
     let _ = write!(
         out,
-        "<g><title>{}</title><rect class=\"{class}{failed}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{BOX_WIDTH}\" \
+        "<g{group}><title>{}</title><rect class=\"{class}{failed}\"{colours} x=\"{x:.1}\" y=\"{y:.1}\" width=\"{BOX_WIDTH}\" \
          height=\"{BOX_HEIGHT}\" rx=\"{radius}\"/>",
         escaped(title.trim()),
     );
-    let figures = drawing.figures(node);
+    let figures = drawing.figures(at);
     let centre = x + BOX_WIDTH / 2.0;
     let name_y = if figures.is_empty() { y + 27.0 } else { y + 19.0 };
     let _ = write!(
@@ -217,7 +249,7 @@ fn draw_node(out: &mut String, drawing: &Drawing<'_>, node: &Node, (x, y): (f64,
             escaped(&figures)
         );
     }
-    if let Some(trouble) = Drawing::trouble(node) {
+    if let Some(trouble) = drawing.trouble(at) {
         let class = if node.dead > 0 { "small bad" } else { "small" };
         let y = y + BOX_HEIGHT + 12.0;
         let _ = write!(

@@ -44,7 +44,7 @@ proptest! {
         }
 
         let names: Vec<String> = (0..namespaces).map(|at| format!("<{at}>")).collect();
-        let drawing = Drawing { graph: &graph, namespaces: &names };
+        let drawing = Drawing { graph: &graph, namespaces: &names, marks: &[] };
         let picture = svg(&drawing);
         prop_assert_eq!(picture.matches("<g>").count(), graph.nodes.len());
         prop_assert_eq!(picture.matches("<path class=").count(), graph.edges.len());
@@ -59,7 +59,7 @@ fn the_boxes_of_a_picture_do_not_overlap() {
     let history = World::grown(7, 3, 400).history();
     let graph = Graph::new(&history, Hlc::ZERO, true);
     let names = ["a", "b", "c"].map(String::from);
-    let picture = svg(&Drawing { graph: &graph, namespaces: &names });
+    let picture = svg(&Drawing { graph: &graph, namespaces: &names, marks: &[] });
     let mut corners: Vec<(f64, f64)> = Vec::new();
     for node in picture.split("<g>").skip(1) {
         let number = |name: &str| -> f64 {

@@ -89,7 +89,8 @@ Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
   millrace repair plan raw/kitchen --at 289..576
   echo '{\"seqno\": 7, \"value\": \"21.5\"}' | millrace repair plan raw/kitchen --values -
-  millrace repair plan --function smooth=functions/smooth.py --since raw/kitchen@289")]
+  millrace repair plan --function smooth=functions/smooth.py --since raw/kitchen@289
+  millrace repair plan raw/kitchen --values stale-day.csv -o plan.svg    and a picture of what it reaches")]
     Plan(Box<PlanArgs>),
     /// Replay the runs that a correction affects, without changing any log yet
     #[command(after_help = "\
@@ -254,6 +255,9 @@ pub struct PlanArgs {
     /// Also replay this many of the newest runs of each function unchanged, and name the functions whose output differs
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub verify: Option<u32>,
+    /// Also write a picture of the logs and functions that the repair would reach: a file that ends in .svg or .dot
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
     #[command(flatten)]
     pub with: WithArgs,
 }

@@ -28,7 +28,7 @@ pub fn run(args: &GraphArgs, global: &Global, out: &mut Out) -> Outcome {
     });
     let graph = Graph::new(&sources.history, since, args.internal);
     let names = sources.names();
-    let drawing = Drawing { graph: &graph, namespaces: &names };
+    let drawing = Drawing { graph: &graph, namespaces: &names, marks: &[] };
     let text = match format {
         GraphFormat::Text => None,
         GraphFormat::Svg => Some(draw::svg(&drawing)),
@@ -61,7 +61,8 @@ fn format(args: &GraphArgs, json: bool) -> Result<GraphFormat> {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+/// Writes a picture to a file.
+pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|error| Code::FileNotWritten.error(format!("{}: {error}", path.display())))
 }
 

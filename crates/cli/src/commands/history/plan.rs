@@ -1,5 +1,7 @@
 //! `millrace repair plan`: what a correction of the past would replay and rewrite. It changes nothing.
 
+mod picture;
+
 use super::{
     corrections::{self, Corrections},
     sources::{Functions, Sources, Version},
@@ -30,6 +32,7 @@ const ENTRY_BYTES: u64 = 64 + 48;
 const ENTRIES_PER_RUN: u64 = 2;
 
 pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
+    let format = args.out.as_deref().map(picture::format).transpose()?;
     let corrections = match &args.log {
         Some(_) if args.at.is_some() || args.values.is_some() => {
             corrections::read(args.at.as_deref(), args.values.as_deref())?
@@ -48,6 +51,9 @@ pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
     plan.discover();
     if let Some(most) = args.verify {
         plan.verified = Some(sources.verify(most as usize)?);
+    }
+    if let (Some(path), Some(format)) = (&args.out, format) {
+        super::graph::write(path, &plan.picture(format))?;
     }
     if out.json() {
         out.object(&plan.object())?;
@@ -438,7 +444,9 @@ impl<'a> Plan<'a> {
             let Corrected { log, records, range, times, equal, .. } = corrected;
             let left_out = if *equal > 0 { format!("; {equal} more are equal and left out") } else { String::new() };
             if *records == 0 {
-                line("corrects", format!("nothing: all {} are equal", show::count(*equal, "value")))?;
+                let equal =
+                    if *equal == 1 { "the value is equal".into() } else { format!("all {equal} values are equal") };
+                line("corrects", format!("nothing: {equal}"))?;
             } else {
                 let (first, last) = (show::rfc3339(times.0), show::rfc3339(times.1));
                 let records = show::count(*records, "record");
