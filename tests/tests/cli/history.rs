@@ -387,9 +387,10 @@ fn past_runs_are_replayed_with_other_code_where_the_files_are() {
     assert_eq!(place.records("alerts"), ["35.0", "30.0"]);
     place.run(["repair", "rollback", &number]).ok();
     assert_eq!(place.run(["--json", "log", "get", "alerts", "--all"]).ok().objects().len(), 1);
-    for odd in ["alarm", "alarm=", "alarm=none.py"] {
+    for odd in ["alarm", "alarm="] {
         place.run(["repair", "run", "--function", odd]).fails("MR7003", 2);
     }
+    place.run(["repair", "run", "--function", "alarm=none.py"]).fails("MR3003", 1);
     place.run(["repair", "run", "--function", "nobody=f.py"]).fails("MR3001", 1);
 }
 
