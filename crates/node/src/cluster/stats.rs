@@ -371,7 +371,8 @@ impl Cluster {
         }
         if voters < wanted {
             let lost = voters.saturating_sub(1) / 2;
-            why.push(format!("{voters} hosts vote, so {lost} may be lost; {wanted} are to vote"));
+            let vote = if voters == 1 { "1 host votes".into() } else { format!("{voters} hosts vote") };
+            why.push(format!("{vote}, so {lost} may be lost; {wanted} are to vote"));
         }
         for ((topic, function), trouble) in &*locked(&self.shared.troubles) {
             why.push(format!("function {function} does not run for topic {topic} here: {trouble}"));
