@@ -48,8 +48,8 @@ def eventually(what: str, attempt: Callable[[], T | None]) -> T:
 class Host:
     """A host, which comes back at the address that it had."""
 
-    def __init__(self, name: str, directory: Path) -> None:
-        self.name, self.directory, self.millrace = name, directory, find_millrace()
+    def __init__(self, name: str, directory: Path, nats: str | None = None) -> None:
+        self.name, self.directory, self.nats, self.millrace = name, directory, nats, find_millrace()
         # Bound and not listening: the system gives the port to nobody else, and a host, which sets the same option, may bind it too.
         self.port = socket.socket()
         self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -79,6 +79,8 @@ class Host:
         """Serves, and joins the cluster of another host the first time; returns when it listens."""
         listen = f"127.0.0.1:{self.port.getsockname()[1]}"
         words = ["--json", "serve", "--name", self.name, "--listen", listen, "--election", ELECTION]
+        if self.nats:
+            words += ["--nats", self.nats]
         if first:
             secret = str(first.directory.parent / "cluster.secret")
             words += ["--join", first.address(), "--cluster-secret", secret, "--site", self.name]
@@ -112,10 +114,15 @@ class Host:
 
 
 class Cluster:
-    """Hosts of these names. All of them vote when the context is entered, and the applications are applied."""
+    """Hosts of these names. All of them vote when the context is entered, and the applications are applied.
 
-    def __init__(self, directory: Path, names: list[str], applications: dict[str, list[Path]]) -> None:
-        self.directory, self.names, self.applications = directory, names, applications
+    `nats` has the addresses of NATS servers, if the hosts are to know any.
+    """
+
+    def __init__(
+        self, directory: Path, names: list[str], applications: dict[str, list[Path]], nats: str | None = None
+    ) -> None:
+        self.directory, self.names, self.applications, self.nats = directory, names, applications, nats
         self.hosts: dict[str, Host] = {}
 
     def __enter__(self) -> Cluster:
@@ -127,7 +134,7 @@ class Cluster:
         return self
 
     def begin(self) -> None:
-        self.hosts = {name: Host(name, self.directory / name) for name in self.names}
+        self.hosts = {name: Host(name, self.directory / name, self.nats) for name in self.names}
         first, *others = self.hosts.values()
         first.call("cluster", "init", "--site", first.name)
         first.call("cluster", "secret", "--out", str(self.directory / "cluster.secret"))

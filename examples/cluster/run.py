@@ -4,11 +4,14 @@
 The campus has the sensors, the lab smooths, the farm trains a model, and the campus predicts with it; each result is a topic, which all
 three have. Whenever a quarter of the predictions is there, the leader is killed, three times. The six topics are then compared, byte by
 byte, with those of a single host that runs all functions undisturbed. Draws the predictions, and how the topics grew.
+
+With `--engine nats`, a NATS cluster of three servers keeps the topics of the three hosts, and one of its servers is killed with each leader.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import itertools
 import json
@@ -19,6 +22,7 @@ from pathlib import Path
 
 import chart
 import millrace
+import nats
 from cluster import EXAMPLE, PATIENCE_S, REPOSITORY, Cluster, Failed, eventually
 
 DATA = EXAMPLE.parent / "thermometer" / "data"
@@ -46,6 +50,8 @@ def parse_options() -> argparse.Namespace:
     add = parser.add_argument
     add("--days", type=int, default=60, help="days of hourly readings [60]")
     add("--kills", type=int, default=KILLS, help="how many leaders are killed [3]")
+    engines = ["builtin", "nats"]
+    add("--engine", choices=engines, default=engines[0], help="what keeps the topics of the three hosts [builtin]")
     add("--out", type=Path, default=REPOSITORY / "demo-out", metavar="DIR", help="where the picture goes [demo-out]")
     return parser.parse_args()
 
@@ -60,18 +66,31 @@ def demonstrate(options: argparse.Namespace) -> int:
         feed(cluster, readings)
         expected = quiet(cluster)
         print(f"one host: {counts(expected)} in {time.monotonic() - began:.1f} s", flush=True)
-    with Cluster(work / "three", HOSTS, FILES) as cluster:
+    with contextlib.ExitStack() as stack:
+        servers, files = None, FILES
+        if options.engine == "nats":
+            servers = stack.enter_context(nats.Servers(work / "nats"))
+            files = on_nats(work / "application")
+        addresses = servers.addresses() if servers else None
+        cluster = stack.enter_context(Cluster(work / "three", HOSTS, files, addresses))
         began, kills = time.time(), []
         feed(cluster, readings)
         for number in range(options.kills):
             share = len(expected["prediction"]) * (number + 1) // (options.kills + 1)
-            kills.append(kill_leader(cluster, share))
+            eventually("predictions are made", lambda share=share: predictions(cluster) >= share)
+            if servers:
+                eventually("every stream has all its copies", servers.are_current)
+                servers.kill(number % nats.SERVERS)
+            kills.append(kill_leader(cluster))
+            if servers:
+                servers.start(number % nats.SERVERS)
         wait_for(cluster, {topic: len(records) for topic, records in expected.items()})
         found, times = read_topics(cluster.hosts["lab"].address())
         print(f"three hosts: {counts(found)} in {time.time() - began:.1f} s, {len(kills)} leaders killed", flush=True)
         for host in HOSTS:
             check(expected, read_topics(cluster.hosts[host].address())[0], host)
-    print("all six topics are the same on all three hosts as on one, to the last byte")
+    kept = ", with their records in NATS" if options.engine == "nats" else ""
+    print(f"all six topics are the same on all three hosts as on one{kept}, to the last byte")
     figures = report(found, times, kills)
     (options.out / "cluster.json").write_text(json.dumps(figures, indent=2) + "\n")
     print(
@@ -80,6 +99,20 @@ def demonstrate(options: argparse.Namespace) -> int:
     )
     print(f"picture: {chart.draw(found, times, kills, options.out / 'cluster.png')}")
     return 0
+
+
+def on_nats(directory: Path) -> dict[str, list[Path]]:
+    """The application with one more line for each topic."""
+    shutil.copytree(EXAMPLE / "functions", directory / "functions")
+    (directory / "hosts").mkdir()
+    files = {}
+    for name, (file,) in FILES.items():
+        lines = file.read_text(encoding="utf-8").splitlines()
+        more = ((line, 'engine = "nats"') if line.startswith("[topics.") else (line,) for line in lines)
+        changed = directory / "hosts" / file.name
+        changed.write_text("\n".join(itertools.chain.from_iterable(more)) + "\n", encoding="utf-8")
+        files[name] = [changed]
+    return files
 
 
 def read(path: Path, days: int) -> list[bytes]:
@@ -125,15 +158,19 @@ def quiet(cluster: Cluster) -> Records:
     return read_topics(host.address())[0]
 
 
-def kill_leader(cluster: Cluster, predictions: int) -> tuple[str, float, float]:
-    """Kills the leader once there are so many predictions, and starts it again once another host leads."""
-    eventually("predictions are made", lambda: (latest(cluster) or {"prediction": -1})["prediction"] >= predictions)
+def predictions(cluster: Cluster) -> int:
+    return (latest(cluster) or {"prediction": -1})["prediction"]
+
+
+def kill_leader(cluster: Cluster) -> tuple[str, float, float]:
+    """Kills the leader, and starts it again once another host leads."""
+    made = predictions(cluster)
     host = eventually("a host leads", cluster.leader)
     host.kill()
     killed = time.time()
     eventually("another host leads", cluster.leader)
     host.start()
-    print(f"{host.name} led and was killed after {predictions} predictions; it was away for {time.time() - killed:.1f} s")
+    print(f"{host.name} led and was killed after {made} predictions; it was away for {time.time() - killed:.1f} s")
     return host.name, killed, time.time()
 
 

@@ -4,7 +4,7 @@
   stale     a thermometer repeats one reading for a day
   celsius   a thermometer reports three weeks in °C instead of °F
   late      interpolated readings are amended by those that arrive late
-  runs      a random number generator loses every fourth value; its code is replaced
+  runs      a random number generator writes zero for every fourth value; its code is replaced
 
 Without arguments all four. Each prints what it found and draws it, in `demo-out/repair-NAME.png`.
 """
@@ -40,7 +40,8 @@ HOUR_S, DAY_S = 3600, 86_400
 SENSORS = ("jfk", "lga")
 LAG_S = 6 * HOUR_S
 SEEDS = 60
-TITLES = {"stale": "A sensor repeats one reading for a day", "celsius": "A sensor reports three weeks in °C"}
+TITLES = {"stale": "A sensor repeats one reading for a day", "celsius": "A sensor reports in °C for three weeks"}
+RECORDED = {"stale": "as recorded: one reading, repeated", "celsius": "as recorded: in °C, taken for °F"}
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ def thermometer(days: int, wrong: range, spoil: Callable[[list[float], int], flo
         pictures.thermometer(
             out / f"repair-{name}.png",
             title=TITLES[name],
+            recorded=RECORDED[name],
             sensors=(dict(zip(right.times, values)), raw),
             predictions=(series(before["prediction"]), series(after["prediction"])),
             truth=actual,
@@ -227,6 +229,7 @@ def late(out: Path) -> Repaired:
         pictures.late(
             out / "repair-late.png",
             readings=(series(before["reading"]), series(after["reading"])),
+            in_time=dict(list(zip(right.times, right.values))[::6]),
             heating=tuple({row["t"]: row["total"] for row in map(json.loads, of["heating"])} for of in (before, after)),
         )
         equal = after == clean and before != clean
@@ -246,7 +249,7 @@ def runs(out: Path) -> Repaired:
     with served(out / "repair-runs" / "wrong", own(functions), records) as host:
         before = payloads(host, logs)
         source = EXAMPLE / "fixed" / "generate.py"
-        done = repair(host, "--function", f"generate={source}", "--reason", "every fourth value was lost")
+        done = repair(host, "--function", f"generate={source}", "--reason", "every fourth value was zero")
         after = payloads(host, logs)
         verdicts = [json.loads(of["verdict"][-1])["verdict"] for of in (before, after)]
         pictures.runs(

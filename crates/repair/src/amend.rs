@@ -5,7 +5,7 @@
 
 use crate::{
     book::{Note, Phase, news, note, repair, repairs},
-    open::{Correction, Opening, abandon, begin, check},
+    open::{Correction, Opening, abandon, begin, check, check_length},
 };
 use millrace_journal::{Log, Transaction};
 use millrace_namespace::{
@@ -294,10 +294,7 @@ pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> 
     }
     let mut payload = Vec::new();
     for correction in corrections {
-        let bytes = correction.value.as_ref().map_or(0, Vec::len) + LINE_BYTES;
-        if bytes > journal.record_max_bytes() {
-            return Err(Code::RecordTooLong.error(format!("the value for record {} of log '{name}'", correction.seqno)));
-        }
+        check_length(namespace, name, correction, LINE_BYTES)?;
         // One that equals the record may take back another one that waits.
         check(namespace, &log, correction, false, &mut payload)?;
     }

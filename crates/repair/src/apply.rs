@@ -70,8 +70,8 @@ impl Session<'_> {
         let (namespace, number) = (self.namespace, self.repair);
         let journal = namespace.journal();
         loop {
-            let noted = news(namespace)?;
-            match repair(namespace, number)?.phase {
+            let (noted, found) = (news(namespace)?, repair(namespace, number)?);
+            match found.phase {
                 Phase::Preparing => {}
                 Phase::Committing => return Ok(true),
                 Phase::Prepared => {
@@ -97,17 +97,14 @@ impl Session<'_> {
                 if self.past.position() < tx.tail() {
                     self.follow()?;
                 }
-                if self.is_behind()? || self.changes != changes || self.seeds.is_behind(namespace)? {
+                let is_news = self.changes != changes || news(namespace)? != noted;
+                if is_news || self.is_behind()? || self.seeds.is_behind(namespace)? {
                     return Ok(());
                 }
                 self.check_streaming()?;
-                let found = repair(namespace, number)?;
                 check_kept(journal, &found)?;
-                if found.phase == Phase::Preparing {
-                    let not_run = self.not_run();
-                    note(tx, &Note::Prepared { repair: number, counts, seeds, not_run })?;
-                }
-                Ok(())
+                let not_run = self.not_run();
+                note(tx, &Note::Prepared { repair: number, counts, seeds, not_run }).map(drop)
             });
             prepared?;
         }
@@ -140,25 +137,23 @@ impl Session<'_> {
                 changes = rounds.exchange(self, true)?;
                 self.settle_all()?;
             }
-            let counts = self.count();
+            // Nobody else can append while the journal is locked, so what takes long is done before.
+            let (noted, found) = (news(namespace)?, repair(namespace, number)?);
+            match (found.phase, &found.part_of) {
+                (Phase::Running, None) | (Phase::Committing, Some(_)) => {}
+                (phase, _) => self_expect(phase, Phase::Applying, number)?,
+            }
+            let (counts, rows, known) = (self.count(), self.rows(), self.changes);
             let committed = namespace.journal().commit(|tx| {
                 if self.past.position() < tx.tail() {
                     self.follow()?;
                 }
-                if self.is_behind()? || rounds.is_some() && self.changes != changes {
+                let is_news = self.changes != known || news(namespace)? != noted;
+                if is_news || self.is_behind()? || rounds.is_some() && self.changes != changes {
                     return Ok(false);
                 }
                 self.check_streaming()?;
-                let found = repair(namespace, number)?;
-                match (found.phase, &found.part_of) {
-                    (Phase::Running, None) | (Phase::Committing, Some(_)) => {}
-                    (phase, _) => self_expect(phase, Phase::Applying, number)?,
-                }
                 check_kept(namespace.journal(), &found)?;
-                let is_own = |slot: &((u32, u64), At)| !self.past.is_outbox(slot.0.0);
-                let rows = self.overlay.iter().filter(is_own);
-                let mut rows: Vec<_> = rows.map(|((log, seqno), at)| (log, seqno, at.position)).collect();
-                rows.sort_unstable();
                 self.append_extra(tx)?;
                 tx.generation(number, &rows)?;
                 let deployed = self.deploy(tx)?;
@@ -172,12 +167,24 @@ impl Session<'_> {
         }
     }
 
+    /// The slots of this namespace that switch, and where they lead then.
+    fn rows(&self) -> Vec<(u32, u64, Position)> {
+        let is_own = |slot: &((u32, u64), At)| !self.past.is_outbox(slot.0.0);
+        let rows = self.overlay.iter().filter(is_own);
+        let mut rows: Vec<_> = rows.map(|((log, seqno), at)| (log, seqno, at.position)).collect();
+        rows.sort_unstable();
+        rows
+    }
+
     /// Stages the additional records of replayed runs. Functions bound to their logs run for them.
     fn append_extra(&self, tx: &mut Transaction<'_>) -> Result<()> {
+        let extra = self.past.written.get(&self.repair).map_or(&[][..], |written| &written.extra);
+        if extra.is_empty() {
+            return Ok(());
+        }
         let mut publish = Publish::new(self.namespace, tx);
         let peers = State::load(self.namespace)?.peers;
-        let written = self.past.written.get(&self.repair);
-        for extra in written.map_or(&[][..], |written| &written.extra) {
+        for extra in extra {
             // A log that was removed since has no readers.
             let Some(log) = tx.catalog().log_by_id(extra.log).cloned() else { continue };
             let payload = self.namespace.journal().entry_at(extra.position)?.payload;

@@ -17,6 +17,9 @@ pub struct Counts {
     pub replayed: u64,
     /// Those of them that left what they had left.
     pub same: u64,
+    /// Those of them that failed, and leave a dead letter.
+    #[serde(default)]
+    pub failed: u64,
     /// Runs whose record became void.
     pub cancelled: u64,
     /// Records that have another value.

@@ -105,7 +105,6 @@ pub(crate) fn check_none_open(namespace: &Namespace) -> Result<()> {
 pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     check_none_open(namespace)?;
     check_public(&request.log)?;
-    let journal = namespace.journal();
     let log = namespace.log(&request.log)?;
     let Request { mut corrections, reason, log: name, accept_unknown, append_new, across, run_external } = request;
     let across = members(across)?;
@@ -122,10 +121,7 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     }
     let (mut payload, mut kept) = (Vec::new(), Vec::with_capacity(corrections.len()));
     for correction in corrections {
-        if correction.value.as_ref().is_some_and(|value| value.len() > journal.record_max_bytes()) {
-            let seqno = correction.seqno;
-            return Err(Code::RecordTooLong.error(format!("the value for record {seqno} of log '{name}'")));
-        }
+        check_length(namespace, &name, &correction, 0)?;
         if check(namespace, &log, &correction, accept_unknown, &mut payload)? {
             kept.push(correction);
         }
@@ -137,6 +133,17 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     let number = begin(namespace, &log, &kept, opening)?;
     ask_run(namespace, number)?;
     Ok(number)
+}
+
+/// An error if a new value, with so many bytes beside it, is longer than a record may be.
+pub(crate) fn check_length(namespace: &Namespace, log: &str, correction: &Correction, more: usize) -> Result<()> {
+    let (bytes, most) = (correction.value.as_ref().map_or(0, Vec::len), namespace.journal().record_max_bytes() - more);
+    if bytes <= most {
+        return Ok(());
+    }
+    let seqno = correction.seqno;
+    Err(Code::RecordTooLong
+        .error(format!("the value for record {seqno} of log '{log}' has {bytes} bytes; the limit is {most}")))
 }
 
 /// The refusal of corrections of which some concern records that have left their log: which, and what can still be corrected. The seqnos
@@ -301,13 +308,13 @@ pub(crate) fn undo_part(namespace: &Namespace, number: u64, reason: String, part
 fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<PartOf>) -> Result<u64> {
     let all = repairs(namespace)?;
     let of = repair(namespace, number)?;
-    expect(&of, &[Phase::Applied], "taken back")?;
+    expect(&of, &[Phase::Applied], "rolled back")?;
     check_none_open(namespace)?;
     let newest = all.iter().rfind(|repair| repair.phase == Phase::Applied && repair.undo.is_none());
     if let Some(newest) = newest.filter(|newest| newest.repair != number) {
         let newest = newest.repair;
         return Err(
-            Code::RepairPhase.error(format!("repair {newest} was applied after repair {number}; undo it first"))
+            Code::RepairPhase.error(format!("repair {newest} was applied after repair {number}; roll it back first"))
         );
     }
     let (journal, records) = (namespace.journal(), of.counts.replaced + of.counts.void + of.counts.appended);
@@ -429,6 +436,6 @@ fn give_up(namespace: &Namespace, number: u64, also: &[Phase]) -> Result<()> {
 /// Gives up what it would take to take a repair back: the journal may drop what was before.
 pub fn close(namespace: &Namespace, number: u64) -> Result<()> {
     let phases = [Phase::Applied, Phase::RolledBack];
-    let found = step(namespace, number, &phases, "closed", &Note::Closed { repair: number })?;
+    let found = step(namespace, number, &phases, "released", &Note::Closed { repair: number })?;
     namespace.journal().unpin(found.pin)
 }

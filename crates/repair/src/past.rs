@@ -5,7 +5,7 @@
 //! same claim appended.
 
 use crate::book::{self, NewCode, Note};
-use millrace_journal::{Catalog, Entry, Journal, Kind, Position, ReadFrom, Scan, What};
+use millrace_journal::{Catalog, Entry, Journal, Kind, Outcome, Position, ReadFrom, Scan, What};
 use millrace_namespace::Definition;
 use millrace_wire::{Code, EventId, HISTORY_ALL, Hlc, LogName, Result};
 use serde::Deserialize;
@@ -148,6 +148,8 @@ pub struct Written {
     pub corrected: HashSet<(u32, u64)>,
     /// The runs that it replayed, and where it noted the end of the last replay.
     pub settled: HashMap<EventId, Position>,
+    /// Those of them that failed when they were replayed last.
+    pub failed: HashSet<EventId>,
     /// The records that it appends when it is applied, in order.
     pub extra: Vec<Extra>,
     /// What its replays read.
@@ -410,6 +412,13 @@ impl Past {
         }
     }
 
+    /// The slots that a repair which takes another one back gives their old content, as far as the journal has it.
+    pub fn put_back(&self, repair: u64, first: Position) -> impl Iterator<Item = ((u32, u64), At)> + '_ {
+        let undone = self.opened.get(&repair).and_then(|(_, undo)| self.applied.get(undo.as_ref()?));
+        let before = undone.map_or(&[][..], |undone| &undone.before);
+        before.iter().filter(move |(_, at)| at.position >= first).copied()
+    }
+
     /// Whether a log is an outbox.
     pub fn is_outbox(&self, log: u32) -> bool {
         self.logs.get(&log).is_some_and(|log| log.name.starts_with(OUTBOX))
@@ -462,6 +471,11 @@ impl Past {
             }
             Kind::Read => drop(written.reads.insert(entry.cause, rows(entry).collect())),
             Kind::Done => {
+                if entry.ending().is_some_and(|end| end.outcome == Outcome::Dead) {
+                    written.failed.insert(entry.cause);
+                } else {
+                    written.failed.remove(&entry.cause);
+                }
                 if let Some(before) = written.settled.insert(entry.cause, entry.position) {
                     // It was replayed again: what it had left over before counts no more.
                     written.extra.retain(|extra| extra.run != entry.cause || extra.position > before);

@@ -180,6 +180,8 @@ impl<'a> Session<'a> {
         let is_newer = |slot: &(u32, u64)| written.is_some_and(|written| written.slots.contains_key(slot));
         for (slot, at) in applied.before.iter().filter(|(slot, at)| at.position >= first && !is_newer(slot)) {
             self.overlay.insert(*slot, *at);
+            // A relay may have copied what is taken back.
+            self.seeds.moved.push(*slot);
         }
         // Messages have left the outbox by now: their receivers take them away.
         let is_sent = |slot: &(u32, u64)| self.past.is_outbox(slot.0);
@@ -187,7 +189,9 @@ impl<'a> Session<'a> {
         // Runs that had ended before are unchanged.
         let sequence = applied.sequence;
         self.first = self.past.runs.partition_point(|run| run.done < sequence);
-        self.next = self.first;
+        // They depend on what this repair itself has written, if it is taken up again.
+        let is_resumed = written.is_some_and(|written| !written.slots.is_empty());
+        self.next = if is_resumed { 0 } else { self.first };
         self.take_away(&added)
     }
 
@@ -611,7 +615,9 @@ impl<'a> Session<'a> {
         // Those that were replayed before the host, or a namespace that takes part, went away count as well.
         let settled = self.past.written.get(&self.repair).map_or(0, |written| written.settled.len()) as u64;
         self.counts.replayed = self.counts.replayed.max(settled.saturating_sub(self.counts.cancelled));
-        self.counts.appended = self.past.written.get(&self.repair).map_or(0, |written| written.extra.len()) as u64;
+        let written = self.past.written.get(&self.repair);
+        self.counts.appended = written.map_or(0, |written| written.extra.len()) as u64;
+        self.counts.failed = written.map_or(0, |written| written.failed.len()) as u64;
         self.counts
     }
 }

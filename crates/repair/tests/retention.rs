@@ -2,7 +2,9 @@
 
 use millrace_journal::Position;
 use millrace_namespace::{AppendOptions, CreateOptions, Definition, Durability, Namespace};
-use millrace_repair::{Correction, DeadLetter, NoPeers, Phase, Request, Runner, ask_apply, drive, open, repair, undo};
+use millrace_repair::{
+    Correction, DeadLetter, NoPeers, Phase, Request, Runner, ask_apply, close, drive, open, repair, undo,
+};
 use millrace_runtime::{Completion, HostCalls, Invocation};
 use millrace_wire::{Code, Result};
 use std::{
@@ -124,4 +126,30 @@ fn a_repair_that_waited_for_too_long_is_not_applied() {
     ask_apply(&namespace, number).unwrap();
     work(&namespace);
     is_stopped(&namespace, number, b"one");
+}
+
+#[test]
+fn what_a_repair_needs_is_kept_until_it_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = created(&dir.path().join("n"));
+    let written = namespace.journal().position(&namespace.log("raw").unwrap(), 1);
+    let fill_and_drop = || {
+        fill(&namespace, 5);
+        namespace.journal().maintain(&|_, _| false).unwrap();
+    };
+    let number = opened(&namespace);
+    fill_and_drop();
+    assert!(namespace.journal().first() <= written, "it is not applied yet");
+    ask_apply(&namespace, number).unwrap();
+    work(&namespace);
+    assert_eq!(repair(&namespace, number).unwrap().phase, Phase::Applied);
+    fill_and_drop();
+    assert!(namespace.journal().first() <= written, "it may be rolled back");
+    let undone = undo(&namespace, number, String::new()).unwrap();
+    work(&namespace);
+    assert_eq!(repair(&namespace, undone).unwrap().phase, Phase::Applied);
+    assert_eq!(namespace.get("raw", 1).unwrap().payload, b"one");
+    close(&namespace, number).unwrap();
+    close(&namespace, undone).unwrap();
+    drop_up_to(&namespace, written, Position::from_bytes(u64::MAX));
 }

@@ -7,14 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).resolve().parents[1]
 
 
-def test_three_hosts_whose_leaders_are_killed_have_what_one_host_has(tmp_path):
-    command = [sys.executable, EXAMPLE / "run.py", "--days", "4", "--kills", "2", "--out", tmp_path]
+@pytest.mark.parametrize(("engine", "kept"), [("builtin", ""), ("nats", ", with their records in NATS")])
+def test_three_hosts_whose_leaders_are_killed_have_what_one_host_has(tmp_path, engine, kept):
+    command = [sys.executable, EXAMPLE / "run.py", "--days", "4", "--kills", "2", "--engine", engine, "--out", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "all six topics are the same on all three hosts as on one, to the last byte" in done.stdout
+    assert f"all six topics are the same on all three hosts as on one{kept}, to the last byte" in done.stdout
     figures = json.loads((tmp_path / "cluster.json").read_text())
     assert len(figures["kills"]) == 2 and figures["predictions"] > 60
     assert (tmp_path / "cluster.png").stat().st_size > 20_000

@@ -1,4 +1,4 @@
-"""`seed` -> `sample`: random numbers from the Mersenne Twister. Every fourth is lost and stands there as zero."""
+"""`seed` -> `sample`: random numbers from the Mersenne Twister. Every fourth is zero."""
 
 from __future__ import annotations
 

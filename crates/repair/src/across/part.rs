@@ -16,7 +16,10 @@ use millrace_namespace::{
 };
 use millrace_wire::{Code, EventId, JsonBytes, JsonBytesRead, Name, Result};
 use serde::{Deserialize, Serialize};
-use std::{collections::HashSet, str::FromStr};
+use std::{
+    collections::{BTreeMap, HashSet},
+    str::FromStr,
+};
 
 /// Bytes of the values in one answer or request, about.
 pub(super) const PAGE_BYTES: usize = 512 << 10;
@@ -153,7 +156,7 @@ fn join(
     }
     let own = namespace.journal().namespace().to_string();
     if part_of.namespace == own || with.iter().filter(|id| **id == own).count() > 1 {
-        let error = "a namespace takes part once, and the initiator of a repair does not name itself";
+        let error = "it takes part already: --with names other namespaces, each once";
         return Err(Code::CorrectionInvalid.error(error));
     }
     // What is fetched from there has no sender who would tell of its records.
@@ -276,9 +279,9 @@ fn acknowledged(namespace: &Namespace, log: Option<&Log>) -> Result<u64> {
 
 /// What a repair changes of the records that went to other namespaces, by log and seqno.
 pub(super) fn sent(namespace: &Namespace, past: &Past, repair: u64) -> Result<Vec<Sent>> {
-    let Some(written) = past.written.get(&repair) else { return Ok(Vec::new()) };
-    let mut slots: Vec<_> = written.slots.iter().map(|(slot, at)| (*slot, *at)).collect();
-    slots.sort_unstable_by_key(|(slot, _)| *slot);
+    // What is put back was perhaps sent on since it was replaced.
+    let mut slots: BTreeMap<_, _> = past.put_back(repair, namespace.journal().first()).collect();
+    slots.extend(past.written.get(&repair).into_iter().flat_map(|written| &written.slots));
     let (routes, mut sent) = (routes(namespace)?, Vec::new());
     for ((log, seqno), at) in slots {
         let Some(of_log) = past.logs.get(&log) else { continue };
