@@ -318,7 +318,7 @@ def test_objects_of_user_classes_are_awaited(near: millrace.Connection) -> None:
             ann, bob = accounts("account/ann", "Ann"), accounts("account/bob", "Bob")
             assert await ann.pay(500) == 500
             await asyncio.gather(*(ann.transfer(50, bob) for _ in range(4)))
-            assert await asyncio.gather(ann.balance(), bob.balance()) == [300, 200]
+            assert (await ann.balance(), await bob.balance()) == (300, 200)
             assert await bob.length() == 200
             with pytest.raises(ValueError, match="Bob has only 200 cents"):
                 await bob.transfer(201, ann)

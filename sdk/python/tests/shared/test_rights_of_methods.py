@@ -47,7 +47,7 @@ def test_a_right_on_the_object_is_enough_for_plain_arguments(
 ) -> None:
     def issued(name: str, rights: str) -> Path:
         path = tmp_path / f"{name}.cap"
-        command = [binary, "-n", tmp_path / "ns", "cap", "issue", "--allow", rights, "--out", path]
+        command = [str(binary), "-n", str(tmp_path / "ns"), "cap", "issue", "--allow", rights, "--out", str(path)]
         subprocess.run(command, check=True, capture_output=True)
         return path
 
@@ -71,9 +71,9 @@ def test_a_right_on_the_object_is_enough_for_plain_arguments(
             farm_of_reader, read = held(reader)
             assert read.count() == 2 and read.count("a") == 1 and read.count((1, [None, 2.5, {"k": b"v"}])) == 0
             opened = tmp_path / "opened"
-            for refused in (lambda: read.count(Trap(opened)), lambda: read.count([{"deep": (Trap(opened),)}]), lambda: read.put("c")):
+            for method, argument in ((read.count, Trap(opened)), (read.count, [{"deep": (Trap(opened),)}]), (read.put, "c")):
                 with pytest.raises(millrace.Error) as denied:
-                    refused()
+                    method(argument)
                 assert denied.value.code == "MR6132", denied.value
             farm_of_caller, call = held(caller)
             assert call.put("c") == 3
