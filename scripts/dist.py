@@ -205,7 +205,8 @@ def documents() -> Iterator[tuple[str, bytes]]:
 def sources() -> Iterator[tuple[str, bytes]]:
     """What programs in C need. The client is compiled with the program that uses it."""
     folder = ROOT / "sdk" / "c"
-    yield "include/millrace.h", (folder / "millrace.h").read_bytes()
+    for header in ["millrace.h", "millrace_class.h"]:
+        yield f"include/{header}", (folder / header).read_bytes()
     for pattern in ["*.c", "*.h", "*.inc", "wire/*.c", "wire/*.h", "local/local.h"]:
         for path in sorted(folder.glob(pattern)):
             yield f"share/millrace/c/{path.relative_to(folder)}", path.read_bytes()

@@ -259,6 +259,8 @@ fn objects() {
         "got it True",
         "balances: 250 250",
         "refused: Bob has only 250 cents",
+        "entered: 1 2",
+        "refused: the gate is full with 2 inside",
         "visits: 1",
         "visits: 2",
     ];

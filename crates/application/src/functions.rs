@@ -37,7 +37,7 @@ const ONLY_FOR: [(&str, &[Runtime]); 5] = [
     ("command", &[Runtime::Process, Runtime::Oneshot]),
     ("env", &[Runtime::Python, Runtime::Process, Runtime::Oneshot]),
     // Programs in Python make their pools themselves.
-    ("pool", &[Runtime::Process]),
+    ("pool", &[Runtime::Process, Runtime::Wasm]),
 ];
 
 /// Keys that a pool cannot have: its tasks determine what it runs for, reads and appends.
@@ -89,7 +89,8 @@ pub(super) fn read(
     read_order(&section, &mut spec, problems);
     read_limits(&section, &mut spec, problems);
     read_rights(&section, &mut spec, problems);
-    if right && runtime == Some(Runtime::Process) && section.flag("pool", problems).unwrap_or(false) {
+    let may_be_pool = right && matches!(runtime, Some(Runtime::Process | Runtime::Wasm));
+    if may_be_pool && section.flag("pool", problems).unwrap_or(false) {
         read_pool(&section, &mut spec, problems);
     }
     let topics = bindings.topics.clone();

@@ -241,8 +241,8 @@ pub const FUNCTION: &[Key] = &[
         "pool",
         "`true` or `false`",
         "`false`",
-        "With `runtime = \"process\"` and the name `pool-NAME`: the function is the pool NAME, whose workers run the tasks of executors. A \
-         pool has no `on`, `reads`, `appends` and `streamed`.",
+        "With the name `pool-NAME`: the function is the pool NAME. With `runtime = \"process\"` its workers run the tasks of executors; with \
+         `runtime = \"wasm\"` its module has the methods of a class of shared objects. A pool has no `on`, `reads`, `appends` and `streamed`.",
     ),
     key("env", "table of texts", "`{}`", "Environment variables of the function's process (python, process, oneshot)."),
 ];

@@ -146,7 +146,14 @@ fn a_pool_runs_for_its_tasks_and_uses_no_other_logs() {
     let reported = problem(&pool("pool-lab", "pool = true\non = [\"raw\"]"));
     assert!(reported.contains("on in [functions.pool-lab]: a pool cannot have it"), "{reported}");
     let reported = problem(&function("pool = true"));
-    assert!(reported.contains("pool in [functions.f]: only the runtimes 'process' use it"), "{reported}");
+    assert!(reported.contains("pool in [functions.f]: only the runtimes 'wasm', 'process' use it"), "{reported}");
+    // The module of a class.
+    let module = "[functions.pool-gates]\nruntime = \"wasm\"\ncode = \"gate.wasm\"\npool = true\n";
+    let spec = parse_there(module).unwrap().functions.remove(0).spec;
+    assert_eq!(
+        (spec.on.iter().map(|log| &**log).collect::<Vec<_>>(), &*spec.handler),
+        (vec!["_tasks/gates"], "handle")
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub use replicated::{Applied, Command, Replicated, Within};
 pub use session::{Application, SESSION_BYTES, Session};
 pub use space::{Call, Called, Cursor, Finished, Flags, Job, Moment, Shown, Space};
 pub use state::{Effect, State, Ticket, Waiter};
-pub use types::{DELETE, METHODS, Method, Type, user::pool_of, user::shipped_class};
+pub use types::{DELETE, METHODS, Method, Type, user::is_plain_call, user::pool_of, user::shipped_class};
 
 use std::sync::Arc;
 

@@ -230,6 +230,12 @@ impl Space {
         self.entities.contains_key(key)
     }
 
+    /// Whether there is an object of a user class of this key, whose class is as these arguments of a call name it.
+    pub fn has_class(&self, key: &str, args: &[u8]) -> bool {
+        let entity = self.entities.get(key).filter(|entity| entity.kind == Type::Shared);
+        entity.is_some_and(|entity| crate::types::user::is_of_class(&entity.state, args))
+    }
+
     /// From now on the session does not expire, until [`Space::unpin`] is called as often.
     pub fn pin(&mut self, session: &Session) {
         if let Some(client) = self.sessions.get_mut(session) {
@@ -255,12 +261,12 @@ impl Space {
         }
     }
 
-    /// The lease restarts.
-    pub fn unpin(&mut self, session: &Session, moment: Moment) {
-        if let Some(client) = self.sessions.get_mut(session) {
-            client.pinned = client.pinned.saturating_sub(1);
-            client.expires_ms = client.expires_ms.max(moment.now_ms + client.lease_ms);
-        }
+    /// The lease restarts; when it ends, unless the session is still pinned.
+    pub fn unpin(&mut self, session: &Session, moment: Moment) -> Option<u64> {
+        let client = self.sessions.get_mut(session)?;
+        client.pinned = client.pinned.saturating_sub(1);
+        client.expires_ms = client.expires_ms.max(moment.now_ms + client.lease_ms);
+        (client.pinned == 0).then_some(client.expires_ms)
     }
 
     /// The lease of a session that is open.
@@ -352,9 +358,8 @@ impl Space {
         if call.method == DELETE {
             return self.delete_called(call, moment);
         }
-        let application = self.sessions.get(&call.session).map(|client| client.application.clone()).unwrap_or_default();
         let args = Args(value::elements(call.args)?);
-        let (incarnation, made) = match self.find(call, application, moment)? {
+        let (incarnation, made) = match self.find(call, moment)? {
             Ok(found) => found,
             Err(raised) => return Ok(Called::Now(0, Err(raised))),
         };
@@ -391,12 +396,7 @@ impl Space {
     }
 
     /// The entity that a call is of, made if need be: its incarnation, or what its constructor raises.
-    fn find(
-        &mut self,
-        call: &Call<'_>,
-        application: Application,
-        moment: Moment,
-    ) -> Result<std::result::Result<Found, Raised>> {
+    fn find(&mut self, call: &Call<'_>, moment: Moment) -> Result<std::result::Result<Found, Raised>> {
         let (key, kind) = (call.key, call.kind);
         if let Some(entity) = self.entities.get(key) {
             if entity.kind != kind {
@@ -439,7 +439,8 @@ impl Space {
         self.bytes += state.bytes();
         let persistent = call.flags.persistent;
         // One that is persistent outlives every application.
-        let application = if persistent { Application::default() } else { application };
+        let client = self.sessions.get(&call.session).filter(|_| !persistent);
+        let application = client.map(|client| client.application.clone()).unwrap_or_default();
         let entity = Entity { kind, incarnation: moment.token, application, state, persistent, recorded: 0 };
         self.entities.insert(key.into(), entity);
         Ok(Ok((moment.token, Some(made))))

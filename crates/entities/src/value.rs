@@ -126,6 +126,37 @@ pub fn elements(value: &[u8]) -> Result<Vec<&[u8]>> {
     if rest.is_empty() { Ok(found) } else { Err(malformed()) }
 }
 
+/// The extension type of a tuple, whose data are an array.
+const TUPLE: i8 = 2;
+
+/// Whether a value has nothing that runs code where it is opened: numbers, truth values, text, bytes, and arrays, maps and tuples of these.
+pub fn is_plain(value: &[u8]) -> bool {
+    is_plain_within(value, DEPTH_MAX)
+}
+
+fn is_plain_within(value: &[u8], depth: usize) -> bool {
+    let Some(marker) = value.first().copied().map(Marker::from_u8) else { return false };
+    let mut rest = value;
+    match marker {
+        _ if depth == 0 => false,
+        Marker::FixArray(_) | Marker::Array16 | Marker::Array32 | Marker::FixMap(_) | Marker::Map16 | Marker::Map32 => {
+            elements(value)
+                .is_ok_and(|elements| elements.into_iter().all(|element| is_plain_within(element, depth - 1)))
+        }
+        Marker::FixExt1
+        | Marker::FixExt2
+        | Marker::FixExt4
+        | Marker::FixExt8
+        | Marker::FixExt16
+        | Marker::Ext8
+        | Marker::Ext16
+        | Marker::Ext32 => decode::read_ext_meta(&mut rest).is_ok_and(|meta| {
+            meta.typeid == TUPLE && meta.size as usize == rest.len() && is_plain_within(rest, depth - 1)
+        }),
+        _ => extent(value, DEPTH_MAX).is_ok_and(|length| length == value.len()),
+    }
+}
+
 fn malformed() -> Error {
     Code::FrameMalformed.error("a value is not whole MessagePack")
 }
@@ -206,6 +237,25 @@ mod tests {
         let mut longer = whole.clone();
         longer.push(0);
         assert!(elements(&longer).is_err());
+    }
+
+    #[test]
+    fn a_pickle_is_found_wherever_it_is() {
+        let tuple = |of: &[u8]| [&[0xc7, of.len() as u8, 2][..], of].concat();
+        let list = |of: &[u8]| [&[0x91][..], of].concat();
+        let (pickle, number) = ([0xc7, 1, 1, b'.'], [7]);
+        for plain in [&number[..], &list(&number), &tuple(&list(&number)), &[0x81, 0xa1, b'k', 0xc3], &bytes(&pickle)] {
+            assert!(is_plain(plain), "{plain:?}");
+        }
+        let nested = |depth: usize| (0..depth).fold(list(&number), |inner, _| tuple(&list(&inner)));
+        assert!(is_plain(&nested(10)) && !is_plain(&nested(20)), "no depth that a thread has no room for");
+        let java = [0xd4, 3, 0];
+        for other in
+            [&pickle[..], &list(&pickle), &tuple(&list(&pickle)), &[0x81, 0xa1, b'k', 0xd4, 1, 0], &java, &[], &[7, 7]]
+        {
+            assert!(!is_plain(other), "{other:?}");
+        }
+        assert!(!is_plain(&[0xc7, 9, 2, 0x91, 7]), "a tuple that is cut off");
     }
 
     #[test]

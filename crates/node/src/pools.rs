@@ -13,8 +13,10 @@ pub(crate) fn of(spec: &FunctionSpec) -> Option<&str> {
 
 /// Creates a pool, or rebuilds it with other settings. `spec` has the settings of its workers; `source` is their code.
 pub fn make(namespace: &Namespace, pool: &Name, spec: &FunctionSpec, source: &Path) -> Result<functions::Deployed> {
-    if spec.runtime != Runtime::Python {
-        return Err(Code::FunctionInvalid.error(format!("the workers of a pool run Python, and not {}", spec.runtime)));
+    if !matches!(spec.runtime, Runtime::Python | Runtime::Wasm) {
+        let reported =
+            format!("the workers of a pool run Python, or a module in WebAssembly, and not {}", spec.runtime);
+        return Err(Code::FunctionInvalid.error(reported));
     }
     let tasks = tasks::tasks(pool).parse()?;
     let name = tasks::function(pool)?;

@@ -143,7 +143,9 @@ fn reported(Deployed { name, code, change }: Deployed) -> String {
 fn parse(spec: &str) -> Result<FunctionSpec> {
     let fields: Map<String, Value> = serde_json::from_str(spec).map_err(|error| invalid(&error.to_string()))?;
     let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().parse()?;
-    let mut spec = FunctionSpec::new(name, Runtime::Python);
+    let runtime =
+        if fields.get("runtime").is_some_and(|runtime| runtime == "wasm") { Runtime::Wasm } else { Runtime::Python };
+    let mut spec = FunctionSpec::new(name, runtime);
     for (key, value) in &fields {
         set(&mut spec, key, value)?;
     }
@@ -167,7 +169,7 @@ fn set(spec: &mut FunctionSpec, key: &str, value: &Value) -> Result<()> {
     let small = || number()?.try_into().map_err(|_| odd());
     let time = || value.as_f64().and_then(|s| Duration::try_from_secs_f64(s).ok()).ok_or_else(odd);
     match key {
-        "name" => {}
+        "name" | "runtime" => {}
         "handler" => spec.handler = text()?.into(),
         "python" => spec.python = text()?.into(),
         "on" => spec.on = parsed(value, odd)?,

@@ -2,7 +2,7 @@
 //! method call is not a run, and is not journaled.
 
 use crate::starter::{Environment, Starter};
-use millrace_namespace::{Definition, Namespace, no_function, tasks};
+use millrace_namespace::{Definition, Namespace, Runtime, no_function, tasks};
 use millrace_runtime::{Call, Completion, Executor, HostCalls, Invocation, Outcome, Progress, Rest};
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use std::{
@@ -63,6 +63,11 @@ impl MethodWorkers {
         let bindings = self.namespace.bindings()?;
         let definition = bindings.definition(function.id()).filter(|definition| !definition.removing);
         definition.cloned().ok_or_else(|| missing(no_function(&name)))
+    }
+
+    /// Whether a pool runs a module in WebAssembly.
+    pub fn is_module(&self, pool: &str) -> bool {
+        self.definition(pool).is_ok_and(|definition| definition.spec.runtime == Runtime::Wasm)
     }
 
     /// How many steps of a pool may run at once, besides those that wait.

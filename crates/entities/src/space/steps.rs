@@ -413,4 +413,53 @@ mod tests {
             assert_eq!(body, Some(expected), "call {number}");
         }
     }
+
+    #[test]
+    fn a_call_is_of_the_class_of_its_object_and_plain_only_without_pickles() {
+        use crate::types::user::is_plain_call;
+        let list = |parts: &[Vec<u8>]| value::array(parts.iter().map(Vec::as_slice));
+        let about = |name: &str, pool: &str, version, body, code: &str| {
+            vec![value::text(name), value::text(pool), value::int(version), value::int(body), value::text(code)]
+        };
+        let call = |about: Vec<Vec<u8>>, own: &[u8]| {
+            list(&[about, vec![value::text("enter"), value::int(100), value::bytes(own)]].concat())
+        };
+        let mut space = Space::default();
+        let moment = Moment { now_ms: 0, token: 1 };
+        space.open([1; SESSION_BYTES], "", 1000, moment).unwrap();
+        let (plain, pickle) = ([0x92, 0x91, 7, 0x80], [0x92, 0x91, 0xd4, 1, 0, 0x80]);
+        let args = call(about("Gate", "p", 1, 5, "c"), &plain);
+        let new = list(&[about("Gate", "p", 1, 5, "c"), vec![value::bytes(b"new")]].concat());
+        let made = Call {
+            session: [1; SESSION_BYTES],
+            number: 1,
+            acked: 0,
+            kind: Type::Shared,
+            key: "g",
+            incarnation: 0,
+            method: Type::Shared.method("call").unwrap(),
+            args: &args,
+            new: Some(&new),
+            flags: Flags::default(),
+        };
+        assert!(!space.has_class("g", &args), "there is no object yet");
+        space.call(&made, moment).unwrap();
+        assert!(space.has_class("g", &args) && space.has_class("g", &list(&about("Gate", "p", 1, 4, "c"))));
+        for other in [
+            about("Door", "p", 1, 5, "c"),
+            about("Gate", "q", 1, 5, "c"),
+            about("Gate", "p", 2, 5, "c"),
+            about("Gate", "p", 1, 6, "c"),
+            about("Gate", "p", 1, 5, "d"),
+        ] {
+            assert!(!space.has_class("g", &call(other, &plain)));
+        }
+        assert!(is_plain_call(&args) && is_plain_call(&list(&about("Gate", "p", 1, 5, "c"))));
+        // In Java each argument is bytes that have a value.
+        let java = |value: &[u8]| value::array([value].into_iter());
+        let gate = || about("Gate", "p", 1, 5, "c");
+        assert!(is_plain_call(&call(gate(), &java(&value::bytes(&[7])))));
+        assert!(!is_plain_call(&call(gate(), &java(&value::bytes(&[0xd4, 3, 0])))));
+        assert!(!is_plain_call(&call(gate(), &pickle)) && !is_plain_call(&call(gate(), b"")));
+    }
 }

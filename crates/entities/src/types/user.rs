@@ -59,6 +59,27 @@ pub fn pool_of(args: &[u8]) -> Option<&str> {
     value::elements(args).ok()?.get(usize::from(POOL)).and_then(|pool| value::as_text(pool))
 }
 
+/// Whether the arguments of a call's method have nothing that a worker would have to run code for to open it. In Java each of them is bytes.
+pub fn is_plain_call(args: &[u8]) -> bool {
+    let Ok(args) = value::elements(args) else { return false };
+    if args.len() == METHOD {
+        // The question for the version, and the deletion.
+        return true;
+    }
+    let Some(own) = args.get(ARGUMENTS - 1).and_then(|own| value::as_bytes(own)) else { return false };
+    let is_plain = |element: &[u8]| value::is_plain(value::as_bytes(element).unwrap_or(element));
+    args.len() == ARGUMENTS && value::elements(own).is_ok_and(|elements| elements.into_iter().all(is_plain))
+}
+
+/// Whether a call names the class of an object as the object has it. One that names a newer record of the class would have workers open that.
+pub(crate) fn is_of_class(state: &State, args: &[u8]) -> bool {
+    let Ok(args) = value::elements(args) else { return false };
+    let same = |field: u8| state.field(field) == args.get(usize::from(field)).copied();
+    let body = |value: Option<&[u8]>| value.and_then(value::as_int);
+    [CLASS, POOL, VERSION, CODE].into_iter().all(same)
+        && body(args.get(usize::from(BODY)).copied()) <= body(state.field(BODY))
+}
+
 /// `Shared`.
 pub(super) fn shared(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
     check(args)?;

@@ -108,11 +108,9 @@ impl Access {
         let method = kind.method(asked.method)?;
         let name = name_of(kind, asked.key);
         self.check(right_to(method), Resource::object(&name))?;
-        if kind == Type::Shared {
-            self.check_pool(millrace_entities::pool_of(asked.arguments).unwrap_or_default(), 0)?;
-        }
+        let must_exist = asked.must_exist || (kind == Type::Shared && self.check_class(asked)?);
         // The object may go or come meanwhile: what the call itself does is what counts.
-        let may_create = asked.must_exist || self.may(Right::Create, Resource::object(&name));
+        let may_create = must_exist || self.may(Right::Create, Resource::object(&name));
         if asked.call == 0 {
             return Err(Code::ObjectCallInvalid.error("the first call of a session has number 1"));
         }
@@ -127,7 +125,7 @@ impl Access {
             args: asked.arguments,
             new: (!asked.new.is_empty()).then_some(asked.new),
             flags: Flags {
-                must_exist: asked.must_exist || !may_create,
+                must_exist: must_exist || !may_create,
                 must_create: asked.must_create,
                 give_up: asked.give_up,
                 persistent: asked.persistent,
@@ -190,6 +188,21 @@ impl Access {
                 Ok(std::array::from_fn(|at| if at < PREFIX_BYTES { whose[at] } else { which[at] }))
             }
         }
+    }
+
+    /// Checks that the caller may have workers open what the call of a user class brings. The method itself is the class's, so the right to
+    /// the object is enough for a call that brings plain values alone; whether it is such a call, which creates no object.
+    fn check_class(&self, asked: &protocol::Call<'_>) -> Result<bool> {
+        if self.caller.chain().is_none() {
+            return Ok(false);
+        }
+        let (is_module, is_plain) = self.objects()?.opens_nothing(asked.key, asked.arguments);
+        let ships = millrace_entities::shipped_class(asked.method, asked.arguments).is_some();
+        // An object with copies is another one than that of this host.
+        if (is_module && !ships) || (is_plain && asked.rf <= 1) {
+            return Ok(!is_module);
+        }
+        self.check_pool(millrace_entities::pool_of(asked.arguments).unwrap_or_default(), 0).map(|()| false)
     }
 
     /// Checks that the caller may have workers of this pool open and run what it sends: tasks of at most so many bytes, which are records,

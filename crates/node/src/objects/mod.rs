@@ -73,6 +73,8 @@ struct State {
     waiting: HashMap<(Session, u64), Vec<Arc<Slot>>>,
     /// The position that values from runs in objects depend on.
     depends: Position,
+    /// When the thread that ends leases looks at them next.
+    look_at_ms: u64,
     /// The workers for the methods of user classes.
     class_pools: ClassPools,
     /// The writer of persistent objects.
@@ -158,8 +160,8 @@ impl Drop for Waiting {
             }
         }
         let moment = inner.moment(&mut state);
-        state.space.unpin(&self.session, moment);
-        inner.due.notify_one();
+        let end_ms = state.space.unpin(&self.session, moment);
+        inner.look_by(&mut state, end_ms);
     }
 }
 
@@ -180,6 +182,15 @@ impl Inner {
     fn moment(&self, state: &mut State) -> Moment {
         state.token = (state.token + 1).max(self.namespace.journal().clock().get());
         Moment { now_ms: self.now_ms(), token: state.token }
+    }
+
+    /// A lease ends at this time. The thread that ends leases is woken only if it would look later: when thousands of waiting calls are
+    /// answered at once, it sleeps.
+    fn look_by(&self, state: &mut State, end_ms: Option<u64>) {
+        if let Some(end_ms) = end_ms.filter(|end_ms| *end_ms < state.look_at_ms) {
+            state.look_at_ms = end_ms;
+            self.due.notify_one();
+        }
     }
 
     fn now_ms(&self) -> u64 {
@@ -282,8 +293,8 @@ impl Objects {
             true => state.space.renew(session, lease_ms.into(), moment).map(|()| true)?,
             false => state.space.open(session, application, lease_ms.into(), moment)?,
         };
+        self.inner.look_by(&mut state, Some(moment.now_ms + u64::from(lease_ms)));
         drop(state);
-        self.inner.due.notify_one();
         Ok((resumed, lease_ms))
     }
 
@@ -295,6 +306,19 @@ impl Objects {
     /// Whether there is an object of this key.
     pub fn holds(&self, key: &str) -> bool {
         self.inner.state().space.holds(key)
+    }
+
+    /// Whether a call of an object of a user class has workers open nothing but what others with more rights have sent: its arguments are
+    /// plain values, and the object has its class already. So is every call of a class in WebAssembly.
+    pub(crate) fn opens_nothing(&self, key: &str, args: &[u8]) -> (bool, bool) {
+        let is_module = millrace_entities::pool_of(args).is_some_and(|pool| self.is_module(pool));
+        let is_plain = millrace_entities::is_plain_call(args) && self.inner.state().space.has_class(key, args);
+        (is_module, is_plain)
+    }
+
+    /// Whether the methods of a pool's classes are in WebAssembly: these call no objects, and open no pickles.
+    fn is_module(&self, pool: &str) -> bool {
+        self.inner.method_workers.get().is_some_and(|workers| workers.is_module(pool))
     }
 
     /// Does a call.
@@ -454,10 +478,11 @@ fn leases(objects: &Weak<Inner>) {
             wakers.into_iter().for_each(Waker::wake);
             continue;
         }
-        // Opening a session, or leaving one to its lease, notifies this.
+        // A lease that ends before the next look wakes this thread: see `look_by`.
         let pause = next.map_or(LOOK_IDLE, |next| {
             Duration::from_millis(next.saturating_sub(moment.now_ms)).clamp(LOOK_MIN, LOOK_MAX)
         });
+        state.look_at_ms = moment.now_ms.saturating_add(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
         drop(inner.due.wait_timeout(state, pause));
     }
 }

@@ -191,7 +191,8 @@ impl Objects {
         let kind: Type = parsed.kind.parse()?;
         kind.method(parsed.method)?;
         let wanted = parsed.call();
-        if kind == Type::Shared && millrace_entities::pool_of(wanted.args) != Some(pool) {
+        let other = millrace_entities::pool_of(wanted.args).filter(|named| *named != pool);
+        if kind == Type::Shared && !other.is_none_or(|other| self.is_module(other)) {
             let reported = format!("a worker of pool '{pool}' calls no user classes of other pools");
             return Err(Code::RightMissing.error(reported));
         }
@@ -297,8 +298,7 @@ impl Callee for Objects {
             cluster.release_session(&session, lease_ms);
         }
         state.space.lease(&session, lease_ms, moment);
-        state.space.unpin(&session, moment);
-        drop(state);
-        self.inner.due.notify_one();
+        let end_ms = state.space.unpin(&session, moment);
+        self.inner.look_by(&mut state, end_ms);
     }
 }

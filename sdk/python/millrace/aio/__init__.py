@@ -8,6 +8,8 @@
             ...
         async with farm.Executor() as executor:
             print(await executor.submit(pow, 2, 20))
+        Accounts = await farm.shared(Account)
+        await Accounts("account/ann", "Ann").pay(500)
 
 Objects have the methods of `millrace.objects`, to be awaited. No call takes a thread: all calls of a connection wait at the host, over one
 socket. A call that is cancelled gives back the lock, permit or item that it was given meanwhile; the item is the first of its queue
@@ -21,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Optional, Union
@@ -32,11 +33,11 @@ from millrace._open import PathOrAddress
 from millrace._records import _native
 from millrace._worker import Error
 from millrace.aio import _wire
-from millrace.objects import _spaces, _values
+from millrace.objects import _classes, _spaces, _values
 
 _Place = Union[PathOrAddress, Sequence[PathOrAddress], None]
 
-__all__ = ["Connection", "Executor", "Object", "connect"]
+__all__ = ["Connection", "Executor", "Object", "SharedClass", "connect"]
 
 #: Methods whose names Python keeps for operators, and what they are called here.
 _OPERATORS = {
@@ -86,7 +87,7 @@ class _Replay(_spaces.Space):
 
 
 class Object:
-    """A shared object whose methods are awaited. `sync` is what travels in arguments of tasks.
+    """A shared object whose methods are awaited. `sync` is what it becomes in arguments of tasks.
 
     `get_item`, `set_item`, `del_item`, `contains` and `length` stand for operators; properties are methods; `async for` goes over what the
     object has as of now.
@@ -115,13 +116,25 @@ class Object:
         """Runs a method of the class up to its call, awaits the call, and continues: so the methods are written once for both."""
         if self.sync._flags >> _spaces.COPIES_SHIFT > 1 and not self._connection._space._is_shared:
             await self._connection._space.share(lambda: self._replay(type(self.sync)._touch))
+        try:
+            return await self._replay(method, *args, **named)
+        except Error as error:
+            of = self.sync._of if isinstance(self.sync, _classes.Shared) else None
+            if error.code != _classes._CLASS_MISSING or of is None or of._body is None:
+                raise
+            # The hosts that keep the object have lost its class.
+            await asyncio.to_thread(of.ship)
         return await self._replay(method, *args, **named)
 
     async def _replay(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
         space = _Replay(self._connection.application)
         while True:
-            acting = copy.copy(self.sync)
+            # Not as `copy.copy` does it: that has a reference to an object of a shared class ask for the object first.
+            acting = object.__new__(type(self.sync))
+            acting.__dict__.update(self.sync.__dict__)
             acting._space = space
+            if isinstance(acting, _classes.Shared):
+                acting._of = None
             space.at = 0
             try:
                 result = method(acting, *args, **named)
@@ -142,6 +155,10 @@ class Object:
             await self.wait(left)
         return result
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Tasks and methods of other objects get what they can call.
+        return self.sync.__reduce__()
+
     async def __aenter__(self) -> Any:
         return await self.acquire()
 
@@ -154,6 +171,20 @@ class Object:
 
     def __repr__(self) -> str:
         return f"<millrace.aio.Object {self.sync!r}>"
+
+
+class SharedClass:
+    """A shared class whose code a pool has: `SharedClass(key, ...)` is the object of that key, whose methods are awaited."""
+
+    def __init__(self, sync: _classes.SharedClass, connection: Connection) -> None:
+        self.sync = sync
+        self._connection = connection
+
+    def __call__(self, key: str, /, *args: Any, **kwargs: Any) -> Object:
+        return Object(self.sync(key, *args, **kwargs), self._connection)
+
+    def __repr__(self) -> str:
+        return f"<millrace.aio.SharedClass {self.sync!r}>"
 
 
 class _Space:
@@ -336,6 +367,25 @@ class Connection:
         """An executor whose workers are this host's."""
         return Executor(self, **settings)
 
+    async def shared(self, cls: type, *, executor: Optional[_Executor] = None, **how: Any) -> SharedClass:
+        """A class marked with `@millrace.shared`, as `millrace.Connection.shared` has it: `await (await farm.shared(Gate))("front", 3).enter()`."""
+        sync = self._sync
+        assert sync is not None, "the connection was not awaited"
+        if executor is not None:
+            how["executor"] = executor._sync
+        # Sending the class takes a thread, once.
+        return SharedClass(await asyncio.to_thread(lambda: sync.shared(cls, **how)), self)
+
+    async def shared_module(self, path: PathOrAddress, **how: Any) -> SharedClass:
+        """A class in WebAssembly, as `millrace.Connection.shared_module` has it."""
+        sync = self._sync
+        assert sync is not None, "the connection was not awaited"
+        return SharedClass(await asyncio.to_thread(lambda: sync.shared_module(path, **how)), self)
+
+    async def delete(self, reference: Object) -> bool:
+        """Deletes an object; returns whether it existed. Calls that wait for it raise `millrace.Gone`."""
+        return bool(await reference._run(type(reference.sync)._delete))
+
     def __getattr__(self, name: str) -> Any:
         if name not in _objects.__all__ or name == "Object":
             raise AttributeError(f"a connection has no {name!r}")
@@ -469,3 +519,7 @@ class Executor:
             await asyncio.wait(self._revoking)
         if sync is not None:
             await asyncio.to_thread(sync.shutdown, wait)
+
+
+#: The class, where a method of the same name hides it.
+_Executor = Executor

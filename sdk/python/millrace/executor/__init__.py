@@ -70,6 +70,8 @@ _START_S = 60.0
 _MEMORY_BYTES = 512 << 20
 _TIMEOUT_S = 3600.0
 _RETRIES = 3
+#: The memory of a method of a class in WebAssembly.
+_MODULE_MEMORY_BYTES = 64 << 20
 #: The most copies of an object: a cluster has at most five hosts that vote.
 _COPIES_MAX = 3
 
@@ -238,6 +240,41 @@ class Connection:
             shipped = _task.body(sys.version_info[:2], _cloudpickle().dumps((cls, b"", None, ())))
             number = self._classes[cls, pool] = self._invoke(pool, [shipped], bodies=True)
         return _classes.SharedClass(about(number), methods, flags, self.space)
+
+    def shared_module(
+        self,
+        path: _open.PathOrAddress,
+        *,
+        methods: Iterable[str] = (),
+        readonly: Iterable[str] = (),
+        name: Optional[str] = None,
+        version: int = 1,
+        timeout: float = 10.0,
+        workers: Optional[int] = None,
+        memory: int = _MODULE_MEMORY_BYTES,
+        pool: Optional[str] = None,
+        persistent: bool = False,
+        rf: int = 1,
+    ) -> _classes.SharedClass:
+        """A class in WebAssembly for objects of this host, from a module that is built with `millrace_class.h`: `Gates("front", 3).enter()`.
+
+        Its methods run within the host, `workers` of them at once, and each with `memory` bytes. `methods` and `readonly` are
+        those that it has, and `name` is that of the file unless it is given. On another machine, name a `pool` that has the
+        module: a function `pool-NAME` with `pool = true` in a `millrace.toml`.
+        """
+        flags, file = _persistence(persistent, rf), Path(os.fspath(path))
+        module = file.read_bytes()
+        settings = _classes.Settings(version, _classes._seconds(timeout), False)
+        if pool is None:
+            pool = _make_module_pool(self, file, module, workers or min(os.cpu_count() or 1, 64), memory)
+        limit = max(1, int(settings.timeout * 1000))
+        known = {name: (reads, limit) for names, reads in ((methods, False), (readonly, True)) for name in names}
+        about = _classes.module_about(module, name or file.stem, pool, version)
+        if flags >> _spaces.COPIES_SHIFT <= 1:
+            return _classes.SharedClass(about, known, flags, self.space)
+        shared = _classes.SharedClass(about, known, flags, self.space, module)
+        shared.ship()
+        return shared
 
     def _invoke(self, pool: str, tasks: list[bytes], bodies: bool) -> int:
         _check(tasks, bodies)
@@ -651,10 +688,7 @@ def _outcome(kind: int, payload: bytes) -> Any:
             raise TaskError(type(error).__name__, f"its result cannot be opened here: {error}") from error
     if kind == _task.FAILED:
         raise _native.error(payload[:6].decode(), payload[6:].decode(errors="replace"))
-    raised = _raised.unpack(payload)
-    if isinstance(raised, Error) and not raised.remedy:
-        # Workers do not have the texts of the catalogue.
-        raise _native.error(raised.code, raised.detail) from raised.__cause__
+    raised = _raised.completed(_raised.unpack(payload))
     if isinstance(raised, _task.InitializerFailed):
         raise BrokenExecutor(str(raised)) from raised.__cause__
     raise raised
@@ -695,6 +729,19 @@ def _make_pool(connection: Connection, settings: dict[str, Any]) -> str:
         for directory in connection._directories:
             with LocalNamespace(directory) as namespace:
                 namespace.make_pool(name, json.dumps(spec), folder)
+    return name
+
+
+def _make_module_pool(connection: Connection, file: Path, module: bytes, workers: int, memory: int) -> str:
+    """A pool that has a module in WebAssembly, made unless it is there."""
+    if not connection._directories or connection.directory is None:
+        detail = f"'{connection.address}' is another machine's: name a pool that has the module, as in shared_module(..., pool='NAME')"
+        raise _native.error("MR7114", detail)
+    spec = {"name": "pool", "runtime": "wasm", "handler": "handle", "concurrency": workers, "ordered": False, "memory": memory}
+    name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode() + module).hexdigest()[:12]
+    for directory in connection._directories:
+        with LocalNamespace(directory) as namespace:
+            namespace.make_pool(name, json.dumps(spec), str(file))
     return name
 
 

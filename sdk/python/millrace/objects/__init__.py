@@ -17,7 +17,7 @@ import pickle
 import queue
 import threading
 
-from millrace.objects import _spaces, _values
+from millrace.objects import _spaces, _values, _wholes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _flat(mapping: Any, named: Mapping[str, Any]) -> list[Any]:
     return [part for item in items for part in item]
 
 
-class Dict(Object):
+class Dict(_wholes.OfDict, Object):
     """A `dict`. Keys are numbers, text, bytes, truth values, None and tuples of these; 1, 1.0 and True are three keys."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
@@ -290,7 +290,7 @@ class SortedDict(Dict):
         return next(iter(_pairs(self._call("last"))), None)
 
 
-class Counter(Object):
+class Counter(_wholes.OfCounter, Object):
     """A `collections.Counter`: how often each key was counted."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
@@ -332,7 +332,7 @@ class Counter(Object):
         self._call("clear")
 
 
-class Set(Object):
+class Set(_wholes.OfSet, Object):
     """A `set`. Its elements may be anything that can be a key of a `Dict`."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
@@ -758,7 +758,7 @@ class CountDownLatch(Object):
         return bool(self._call("wait", timeout=timeout))
 
 
-class Future(Object):
+class Future(_wholes.OfFuture, Object):
     """A result that is set once and that any program can wait for."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:

@@ -38,6 +38,8 @@ _TIMEOUT_MAX_S = 24 * 3600.0
 _CODE_BYTES = 16
 #: The hosts that keep the objects do not have the class any more.
 _CLASS_MISSING = "MR7123"
+#: The names of classes in WebAssembly begin with it.
+_MODULE = "wasm:"
 
 
 class Settings:
@@ -167,6 +169,11 @@ def code_of(cls: type) -> bytes:
     return digest.digest()[:_CODE_BYTES]
 
 
+def module_about(module: bytes, name: str, pool: str, version: int) -> tuple[str, str, int, int, bytes]:
+    """What tells a class in WebAssembly from others. Its pool runs it, so there is no body: the number is that of its content."""
+    return _MODULE + name, pool, version, number_of(module), hashlib.sha256(module).digest()[:_CODE_BYTES]
+
+
 def number_of(body: bytes) -> int:
     """The number of a body where several hosts have it: that of its content."""
     return int.from_bytes(hashlib.sha256(body).digest()[:8], "little") >> 2 | 1
@@ -223,6 +230,19 @@ class SharedClass:
         return f"<millrace.SharedClass {self._about[0]!r} version {self._about[2]}>"
 
 
+def _arguments(about: tuple[Any, ...], method: str, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """The arguments of a call: an array of values for a class in WebAssembly, which has no names for them."""
+    if not about[0].startswith(_MODULE):
+        return _values.arguments(method, key, (list(args), kwargs))
+    if kwargs:
+        raise TypeError(f"{method} of {key!r} takes no named arguments: its class is in WebAssembly")
+    for value in args:
+        if value is not None and type(value) not in (bool, int, float, str, bytes):
+            kind = type(value).__name__
+            raise TypeError(f"{method} of {key!r} takes numbers, text, bytes, truth values and None, not {kind!r}: its class is in WebAssembly")
+    return _values.arguments(method, key, args)
+
+
 class Shared(Object):
     """A reference to an object of a shared class. It has the methods of the class; each call runs in a worker."""
 
@@ -232,7 +252,7 @@ class Shared(Object):
     _of: Optional[SharedClass] = None
 
     def __init__(self, of: SharedClass, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        super().__init__(key, *of._about, _values.arguments("the constructor", key, (list(args), kwargs)), space=of._space)
+        super().__init__(key, *of._about, _arguments(of._about, "the constructor", key, args, kwargs), space=of._space)
         self._about, self._flags, self._of = of._about, of._flags, of
 
     def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
@@ -246,11 +266,19 @@ class Shared(Object):
 
     def _ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         reads, timeout_ms = self._methods[name]
-        payload = _values.arguments(name, self.key, (list(args), kwargs))
+        payload = _arguments(self._about, name, self.key, args, kwargs)
         kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload)
+        if kind and self._about[0].startswith(_MODULE):
+            raise _spaces._raised(*_values.decode(value))
         if kind:
-            raise _raised.unpack(value)
+            raise _raised.completed(_raised.unpack(value))
         return _values.decode(value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        told = f"{self._about[0]} has no method {name!r} for others; fields are read by methods"
+        raise AttributeError(told, name=name, obj=self)
 
     def _touch(self) -> None:
         self._call("version", *self._about)

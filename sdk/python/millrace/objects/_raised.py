@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import traceback
 
 TYPE_CHECKING = False
@@ -52,6 +53,24 @@ def pack(error: BaseException, file: str) -> bytes:
     except Exception:
         pickled = b""
     return pickle.dumps((pickled, name, str(error), trace))
+
+
+def known(code: str, detail: str) -> BaseException:
+    """The error of this code, with its cause and remedy where the catalogue is: workers do not have it."""
+    import millrace
+
+    native = sys.modules.get("millrace._native")
+    return millrace._worker.error_of(code, detail) if native is None else native.error(code, detail)
+
+
+def completed(error: BaseException) -> BaseException:
+    """The same exception; an error of Millrace gets the cause and the remedy that a worker does not know."""
+    code = getattr(error, "code", None)
+    if not isinstance(code, str) or not code.startswith("MR") or getattr(error, "remedy", None):
+        return error
+    found = known(code, getattr(error, "detail", ""))
+    found.__cause__ = error.__cause__
+    return found
 
 
 def unpack(payload: bytes) -> BaseException:

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 
+from millrace.objects import _raised as _exceptions
 from millrace.objects import _values
 
 TYPE_CHECKING = False
@@ -47,9 +48,7 @@ _CODES = {
 def _raised(kind: str, text: str) -> BaseException:
     """The exception that the host names."""
     if kind.startswith("millrace."):
-        import millrace
-
-        return millrace._worker.error_of(_CODES.get(kind, "MR7117"), text)
+        return _exceptions.known(_CODES.get(kind, "MR7117"), text)
     found: Any = _EXCEPTIONS.get(kind) or getattr(builtins, kind, RuntimeError)
     return found(text) if text else found()  # type: ignore[no-any-return]
 

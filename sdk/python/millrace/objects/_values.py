@@ -50,9 +50,9 @@ def arguments(method: str, key: str, values: Sequence[object]) -> bytes:
     try:
         return array(values)
     except TooLong as error:
-        from millrace._worker import error_of
+        from millrace.objects._raised import known
 
-        raise error_of("MR7108", f"an argument of {method} of {key!r} has {error}") from None
+        raise known("MR7108", f"an argument of {method} of {key!r} has {error}") from None
     except Exception as error:
         if hasattr(error, "add_note"):
             error.add_note(f"an argument of {method} of {key!r} cannot be pickled, or something that it refers to")

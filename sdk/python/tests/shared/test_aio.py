@@ -284,3 +284,53 @@ def test_what_is_not_reached_is_refused(ns: millrace.Namespace, host: Callable[.
     with pytest.raises(millrace.Invalid, match="Unix socket") as refused:
         asyncio.run(far())
     assert refused.value.code == "MR6001"
+
+
+@millrace.shared
+class Account:
+    """Has cents."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner, self.cents = owner, 0
+
+    def pay(self, cents: int) -> int:
+        self.cents += cents
+        return self.cents
+
+    def transfer(self, cents: int, to: Any) -> None:
+        if cents > self.cents:
+            raise ValueError(f"{self.owner} has only {self.cents} cents")
+        self.cents -= cents
+        to.pay(cents)
+
+    @millrace.readonly
+    def balance(self) -> int:
+        return self.cents
+
+    def __len__(self) -> int:
+        return self.cents
+
+
+def test_objects_of_user_classes_are_awaited(near: millrace.Connection) -> None:
+    async def test(farm: millrace.aio.Connection) -> None:
+        async with farm.Executor(workers=2) as executor:
+            accounts = await farm.shared(Account, executor=executor)
+            ann, bob = accounts("account/ann", "Ann"), accounts("account/bob", "Bob")
+            assert await ann.pay(500) == 500
+            await asyncio.gather(*(ann.transfer(50, bob) for _ in range(4)))
+            assert (await ann.balance(), await bob.balance()) == (300, 200)
+            assert await bob.length() == 200
+            with pytest.raises(ValueError, match="Bob has only 200 cents"):
+                await bob.transfer(201, ann)
+            with pytest.raises(AttributeError):
+                await ann.steal()
+            assert await executor.submit(lambda account: account.pay(1), ann) == 301
+            # A program of threads uses the same object.
+            assert accounts.sync("account/ann").balance() == 301
+            assert await farm.delete(bob) and not await farm.delete(bob)
+            with pytest.raises(millrace.Error):
+                await bob.balance()
+
+    register = millrace.register_module
+    register(__import__(__name__))
+    run(near, test)

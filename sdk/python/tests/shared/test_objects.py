@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import json
 import pickle
 import queue
@@ -330,3 +332,33 @@ def test_an_object_is_deleted_and_those_who_wait_for_it_hear_of_it(farm: millrac
     with pytest.raises(millrace.Conflict, match="MR7103"):
         farm.Set("taken").add(1)
         farm.delete(farm.Dict("taken"))
+
+
+def test_what_the_host_does_not_have_is_computed_from_the_whole(farm: millrace.Connection) -> None:
+    words = farm.Counter("words")
+    words.update("abracadabra")
+    expected = collections.Counter("abracadabra")
+    assert sorted(words) == sorted(expected) and dict(zip(words.keys(), words.values())) == dict(expected)
+    assert "a" in words and "z" not in words and (words.get("a"), words.get("z"), words.get("z", 7)) == (5, None, 7)
+    assert sorted(words.elements()) == sorted("abracadabra") and words.copy() == expected
+    words.subtract("aab")
+    words.subtract({"r": 1})
+    expected.subtract("aabr")
+    assert words.copy() == expected
+    one, two = farm.Set("one"), farm.Set("two")
+    one.update([1, 2, 3])
+    two.update([3, 4])
+    assert (one | two, one & two, one - two, one ^ two) == ({1, 2, 3, 4}, {3}, {1, 2}, {1, 2, 4})
+    assert one.union(two, [9]) == {1, 2, 3, 4, 9} and one.intersection(two) == {3} and one.difference(two) == {1, 2}
+    assert one.symmetric_difference(two) == {1, 2, 4} and one.copy() == {1, 2, 3}
+    assert one.isdisjoint([7]) and one.issuperset([1]) and one.issubset([1, 2, 3, 4]) and not one.issubset(two)
+    told = farm.Dict("told")
+    told.update({"a": 1, ("b", 2): [3]})
+    assert told.copy() == {"a": 1, ("b", 2): [3]}
+    done, failed, cancelled = farm.Future("done"), farm.Future("failed"), farm.Future("cancelled")
+    done.set_result(1)
+    failed.set_exception(KeyError("x"))
+    cancelled.cancel()
+    assert done.exception() is None and isinstance(failed.exception(), KeyError)
+    with pytest.raises(concurrent.futures.CancelledError):
+        cancelled.exception()

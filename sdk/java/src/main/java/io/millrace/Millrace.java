@@ -270,7 +270,7 @@ public final class Millrace implements AutoCloseable {
 
     /**
      * The same for an object that the hosts of a cluster keep together: at least so many of them have a copy, 2 or 3, so it survives the loss
-     * of one or two. For all types but shared classes.
+     * of one or two. Shared classes have {@code SharedClass.persistent(copies)} for it.
      */
     public <T extends SharedObject> T bindPersistent(T object, int copies) {
         return space.bindCopied(object, copies);

@@ -8,7 +8,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.millrace.concurrent.BlockingQueue;
 import io.millrace.concurrent.atomic.AtomicLong;
 import io.millrace.concurrent.locks.Lock;
+import io.millrace.executor.ServerlessExecutorService;
 import io.millrace.internal.Json;
+import io.millrace.shared.ReadOnly;
+import io.millrace.shared.Shared;
+import io.millrace.shared.SharedClass;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -36,19 +40,76 @@ class ClusterTest {
         }
     }
 
-    @Test
-    void callsGoToAnotherHostWhenOneIsLostAndCountOnce() throws Exception {
-        Path secret = folder.resolve("cluster.secret");
-        Host first = Host.create(folder.resolve("a"));
+    /** Three hosts of a cluster, all voters, whose names begin with this. */
+    private static List<Host> cluster(String name) throws Exception {
+        Path secret = folder.resolve(name + ".secret");
+        Host first = Host.create(folder.resolve(name + "a"));
         first.run("cluster", "init", "--site", "campus");
         first.run("cluster", "secret", "--out", secret.toString());
         first.serve("127.0.0.1:0", "--election", "500ms");
-        Host second = Host.create(folder.resolve("b"));
-        Host third = Host.create(folder.resolve("c"));
+        Host second = Host.create(folder.resolve(name + "b"));
+        Host third = Host.create(folder.resolve(name + "c"));
         for (Host host : List.of(second, third)) {
             host.serve("127.0.0.1:0", "--election", "500ms", "--join", first.address(), "--cluster-secret", secret.toString(), "--site", "lab");
         }
         vote(first, 3);
+        return List.of(first, second, third);
+    }
+
+    interface Account {
+        int pay(int cents);
+
+        @ReadOnly
+        int balance();
+    }
+
+    @Shared
+    static class Current implements Account {
+        private int cents;
+
+        @Override
+        public int pay(int more) {
+            if (more < 0) {
+                throw new IllegalArgumentException("less than nothing");
+            }
+            return cents += more;
+        }
+
+        @Override
+        public int balance() {
+            return cents;
+        }
+    }
+
+    @Test
+    void anObjectOfASharedClassSurvivesTheLossOfAHost() throws Exception {
+        List<Host> hosts = cluster("shared");
+        Host first = hosts.get(0);
+        String[] others = {hosts.get(1).address(), hosts.get(2).address()};
+        try (Host second = hosts.get(1); Host third = hosts.get(2);
+                Millrace farm = Millrace.at(first.address(), others).patience(Duration.ofSeconds(PATIENCE_S)).connect();
+                ServerlessExecutorService executor = farm.executor(1)) {
+            SharedClass<Account> accounts = executor.shared(Account.class, Current.class).persistent(2);
+            Account ann = accounts.get("account/ann");
+            assertEquals(5, ann.pay(5));
+            assertEquals("less than nothing", assertThrows(IllegalArgumentException.class, () -> ann.pay(-1)).getMessage());
+            first.kill();
+            for (int more = 1; more <= 20; more++) {
+                assertEquals(5 + more, ann.pay(1), "each call counts once, whichever host runs the method");
+            }
+            try (Millrace other = Millrace.at(third.address(), second.address()).patience(Duration.ofSeconds(PATIENCE_S)).connect()) {
+                SharedClass<Account> same = other.executor().pool(executor.pool()).workers(1).start().shared(Account.class, Current.class);
+                assertEquals(25, same.persistent(2).get("account/ann").balance());
+            }
+        }
+    }
+
+    @Test
+    void callsGoToAnotherHostWhenOneIsLostAndCountOnce() throws Exception {
+        List<Host> hosts = cluster("");
+        Host first = hosts.get(0);
+        Host second = hosts.get(1);
+        Host third = hosts.get(2);
         try (second; third; Millrace farm = Millrace.at(first.address(), second.address(), third.address())
                 .patience(Duration.ofSeconds(PATIENCE_S)).connect()) {
             assertEquals(first.address(), farm.address());

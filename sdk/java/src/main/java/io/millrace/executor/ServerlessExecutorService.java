@@ -7,6 +7,7 @@ import io.millrace.Tail;
 import io.millrace.concurrent.atomic.AtomicLong;
 import io.millrace.internal.Client;
 import io.millrace.internal.Messages;
+import io.millrace.internal.Place;
 import io.millrace.shared.Members;
 import io.millrace.shared.Shared;
 import io.millrace.shared.SharedClass;
@@ -175,6 +176,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         workers = settings.workers();
         try {
             pool = settings.make(farm.client());
+            makeAtOthers(settings);
             application = farm.application();
             new SecureRandom().nextBytes(client);
             Log log = farm.log("_results/" + pool);
@@ -190,6 +192,20 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         listener.start();
         newest = this;
         farm.attach(this);
+    }
+
+    /** Any host of a cluster may come to lead its objects, and then runs the methods of shared classes. */
+    private void makeAtOthers(Pool settings) {
+        for (Place place : farm.client().others()) {
+            try (Client other = new Client(List.of(place), farm.client().options())) {
+                settings.make(other);
+            } catch (MillraceException error) {
+                // One that is away gets the pool from the next executor; until then, it refuses these methods with MR7124.
+                if (!Client.isLost(error)) {
+                    throw error;
+                }
+            }
+        }
     }
 
     /** The executor that was created last; one that ends with this program if there is none. */

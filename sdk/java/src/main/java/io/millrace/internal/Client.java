@@ -75,6 +75,12 @@ public final class Client implements AutoCloseable {
         return places.get(at);
     }
 
+    /** The other hosts that may be asked. */
+    public List<Place> others() {
+        Place asked = place();
+        return places.stream().filter(place -> !place.equals(asked)).toList();
+    }
+
     /** How it is reached. */
     public Options options() {
         return options;

@@ -11,6 +11,10 @@ import java.io.ObjectInputStream;
 import java.io.Serializable;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
 
 /**
@@ -20,19 +24,25 @@ import java.util.Arrays;
  */
 public final class SharedClass<T> implements Serializable {
     private static final long serialVersionUID = 1L;
+    /** Where {@code about} has the number of the class's description. */
+    private static final int BODY = 3;
+    /** The hosts that keep the objects do not have the class any more. */
+    private static final String CLASS_MISSING = "MR7123";
 
     private final Class<T> face;
     private final Class<? extends T> type;
     private final Object[] about;
     private final int flags;
+    /** What is sent if several hosts have the objects: whichever of them runs a method needs the class. */
+    private final byte[] body;
     private transient ClientSpace space;
 
     /** For other packages of Millrace: a class of which record {@code body} of the pool says which code it is. */
     public SharedClass(Class<T> face, Class<? extends T> type, String pool, long body, ClientSpace space) {
-        this(face, type, about(type, pool, body), 0, space);
+        this(face, type, about(type, pool, body), 0, null, space);
     }
 
-    private SharedClass(Class<T> face, Class<? extends T> type, Object[] about, int flags, ClientSpace space) {
+    private SharedClass(Class<T> face, Class<? extends T> type, Object[] about, int flags, byte[] body, ClientSpace space) {
         if (!face.isInterface()) {
             throw new IllegalArgumentException("references have the methods of an interface, and " + face.getName() + " is a class");
         }
@@ -40,6 +50,7 @@ public final class SharedClass<T> implements Serializable {
         this.type = type;
         this.about = about;
         this.flags = flags;
+        this.body = body;
         this.space = space;
     }
 
@@ -50,7 +61,45 @@ public final class SharedClass<T> implements Serializable {
 
     /** The same for objects whose fields are in the journal: they are there after a restart of the host, until they are deleted. */
     public SharedClass<T> persistent() {
-        return new SharedClass<>(face, type, about, flags | Space.PERSISTENT, space);
+        return new SharedClass<>(face, type, about, flags | Space.PERSISTENT, body, space);
+    }
+
+    /**
+     * The same for objects that the hosts of a cluster keep together: at least so many of them have a copy, 2 or 3. The host that leads the
+     * group {@code objects} runs a method; if it is lost before the answer, the next one runs it again with the fields from before. All hosts
+     * need the pool: an executor makes it at those that the connection names.
+     */
+    public SharedClass<T> persistent(int copies) {
+        if (copies == 1) {
+            return persistent();
+        }
+        byte[] description = Members.of(type).description();
+        Object[] numbered = about.clone();
+        numbered[BODY] = numberOf(description);
+        SharedClass<T> copied = new SharedClass<>(face, type, numbered, ClientSpace.copied(copies), description, space);
+        copied.ship();
+        return copied;
+    }
+
+    /** The number of a body where several hosts have it: that of its content. */
+    private static long numberOf(byte[] body) {
+        try {
+            byte[] digest = MessageDigest.getInstance("SHA-256").digest(body);
+            return ByteBuffer.wrap(digest).order(ByteOrder.LITTLE_ENDIAN).getLong() >>> 2 | 1;
+        } catch (NoSuchAlgorithmException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /** Has the hosts that keep the objects keep the class. */
+    private void ship() {
+        Object[] sent = Arrays.copyOf(about, about.length + 1);
+        sent[about.length] = body;
+        Reference classes = new Reference("Shared", "class", type.getName(), sent, new byte[0], flags);
+        if (space != null) {
+            classes.use(space);
+        }
+        classes.call("class");
     }
 
     /** A reference to the object of this key. If the object does not exist, its constructor gets the arguments. */
@@ -64,7 +113,7 @@ public final class SharedClass<T> implements Serializable {
             reference.use(space);
         }
         Class<?>[] faces = {face, SharedObject.class};
-        return face.cast(Proxy.newProxyInstance(face.getClassLoader(), faces, new Handler(face, type, reference)));
+        return face.cast(Proxy.newProxyInstance(face.getClassLoader(), faces, new Handler(this, reference)));
     }
 
     private void readObject(ObjectInputStream in) throws IOException, ClassNotFoundException {
@@ -78,7 +127,7 @@ public final class SharedClass<T> implements Serializable {
     }
 
     /** What a reference does with a call. */
-    private record Handler(Class<?> face, Class<?> type, Reference reference) implements java.lang.reflect.InvocationHandler, Serializable {
+    private record Handler(SharedClass<?> of, Reference reference) implements java.lang.reflect.InvocationHandler, Serializable {
         private static final String CALL = "call";
         private static final String READ = "read";
 
@@ -93,11 +142,11 @@ public final class SharedClass<T> implements Serializable {
             } else if (method.getDeclaringClass() == SharedObject.class) {
                 return reference;
             }
-            Members members = Members.of(type);
+            Members members = Members.of(of.type);
             String name = members.nameOf(method);
             Method own = members.method(name);
             if (own == null) {
-                throw new MillraceException("MR7120", type.getName() + " has no method " + name);
+                throw new MillraceException("MR7120", of.type.getName() + " has no method " + name);
             }
             Object[] arguments = given == null ? new Object[0] : given;
             byte[] payload = Exact.array(own.getParameterTypes(), arguments);
@@ -107,6 +156,18 @@ public final class SharedClass<T> implements Serializable {
         }
 
         private Object ask(String way, boolean interruptible, Object... arguments) throws InterruptedException {
+            try {
+                return askOnce(way, interruptible, arguments);
+            } catch (MillraceException error) {
+                if (of.body == null || !error.is(CLASS_MISSING)) {
+                    throw error;
+                }
+            }
+            of.ship();
+            return askOnce(way, interruptible, arguments);
+        }
+
+        private Object askOnce(String way, boolean interruptible, Object... arguments) throws InterruptedException {
             if (!interruptible) {
                 return reference.waitUninterruptibly(way, arguments);
             }

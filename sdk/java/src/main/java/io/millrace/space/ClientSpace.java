@@ -61,10 +61,15 @@ public final class ClientSpace extends Space implements AutoCloseable {
 
     /** The same for an object of which so many hosts of the cluster have a copy. */
     public <T extends SharedObject> T bindCopied(T object, int copies) {
+        return bind(object, copied(copies));
+    }
+
+    /** The flags of calls of an object of which so many hosts have a copy. */
+    public static int copied(int copies) {
         if (copies < 1 || copies > COPIES_MAX) {
             throw new MillraceException("MR7113", copies + " copies; there are from 1 to " + COPIES_MAX);
         }
-        return bind(object, copies == 1 ? PERSISTENT : PERSISTENT | copies << COPIES_SHIFT);
+        return copies == 1 ? PERSISTENT : PERSISTENT | copies << COPIES_SHIFT;
     }
 
     private <T extends SharedObject> T bind(T object, int flags) {

@@ -11,7 +11,8 @@ public final class Raised extends Exception {
     private static final long serialVersionUID = 1L;
     /** Exceptions that are errors of Millrace. */
     private static final Map<String, String> CODES = Map.of("millrace.NotFound", "MR7106", "millrace.TooLarge", "MR7108",
-            "millrace.Busy", "MR7109", "millrace.StepFailed", "MR7119", "millrace.ClassChanged", "MR7120");
+            "millrace.Busy", "MR7109", "millrace.StepFailed", "MR7119", "millrace.ClassChanged", "MR7120",
+            "millrace.PoolMissing", "MR7124");
 
     private final String kind;
 

@@ -15,8 +15,6 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.ScheduledFuture;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
@@ -70,7 +68,7 @@ final class Steps {
         }
     };
     private static final Map<String, Class<?>> CLASSES = new HashMap<>();
-    private static final ScheduledThreadPoolExecutor TIMER = timer();
+    private static final Timer TIMER = Timer.started();
 
     private final HostChannel channel;
     private final TaskSpace space;
@@ -101,24 +99,17 @@ final class Steps {
         payload = (byte[]) call.get(2);
     }
 
-    private static ScheduledThreadPoolExecutor timer() {
-        ScheduledThreadPoolExecutor timer = new ScheduledThreadPoolExecutor(1, work -> {
-            Thread thread = new Thread(work, "millrace-limit");
-            thread.setDaemon(true);
-            return thread;
-        });
-        timer.setRemoveOnCancelPolicy(true);
-        return timer;
-    }
-
     /** Interrupts a method whose time is over. */
     private final class Limit implements AutoCloseable {
         private final Thread thread = Thread.currentThread();
-        private final ScheduledFuture<?> due = TIMER.schedule(this::expire, milliseconds, TimeUnit.MILLISECONDS);
         private boolean ended;
         private boolean expired;
 
-        private synchronized void expire() {
+        Limit() {
+            TIMER.begin(this, milliseconds);
+        }
+
+        synchronized void expire() {
             if (!ended) {
                 expired = true;
                 space.expire();
@@ -129,7 +120,7 @@ final class Steps {
         /** Ends it; returns whether the time was over. */
         synchronized boolean end() {
             ended = true;
-            due.cancel(false);
+            TIMER.end(this);
             Thread.interrupted();
             return expired;
         }
@@ -137,6 +128,78 @@ final class Steps {
         @Override
         public void close() {
             end();
+        }
+    }
+
+    /**
+     * The thread that interrupts methods: one runs at a time. It is woken by a method only if it would look too late for it, so that a short
+     * call wakes no thread.
+     */
+    private static final class Timer extends Thread {
+        private Limit current;
+        private long dueNs;
+        private long lookNs = Long.MAX_VALUE;
+
+        private Timer() {
+            super("millrace-limit");
+            setDaemon(true);
+        }
+
+        private static Timer started() {
+            Timer timer = new Timer();
+            timer.start();
+            return timer;
+        }
+
+        synchronized void begin(Limit limit, long milliseconds) {
+            current = limit;
+            dueNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(milliseconds);
+            if (lookNs == Long.MAX_VALUE || dueNs - lookNs < 0) {
+                notify();
+            }
+        }
+
+        /** Forgets a method that has ended. Whoever holds the lock of this limit may call it: this never waits for one. */
+        void end(Limit limit) {
+            synchronized (this) {
+                current = current == limit ? null : current;
+            }
+        }
+
+        private synchronized Limit next() throws InterruptedException {
+            while (true) {
+                if (current == null) {
+                    // What it waits for is over; the next method looks at when this wakes.
+                    sleepUntil(Long.MAX_VALUE);
+                } else if (System.nanoTime() - dueNs < 0) {
+                    sleepUntil(dueNs);
+                } else {
+                    Limit found = current;
+                    current = null;
+                    return found;
+                }
+            }
+        }
+
+        private void sleepUntil(long whenNs) throws InterruptedException {
+            lookNs = whenNs;
+            if (whenNs == Long.MAX_VALUE) {
+                wait();
+            } else {
+                TimeUnit.NANOSECONDS.timedWait(this, whenNs - System.nanoTime());
+            }
+        }
+
+        @Override
+        public void run() {
+            try {
+                while (true) {
+                    // Outside of the lock: the method may end just now.
+                    next().expire();
+                }
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+            }
         }
     }
 

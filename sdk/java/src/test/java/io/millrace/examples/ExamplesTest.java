@@ -21,6 +21,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
 /** The examples have the results of the programs that they were ported from, and few lines changed. They start hosts of their own. */
@@ -40,6 +41,10 @@ class ExamplesTest {
     private static final String PICTURE = "922894d7cd6124f8d4c918c2c0b110e8cd6a857529ea0263cb3cdbd333f5ff32";
     private static final int ROWS = 4000;
     private static final int NEWTON_ROUNDS = 12;
+    private static final int TREES = 24;
+    private static final int TESTED = 500;
+    /** A forest of scikit-learn with as many trees tells 0.81 right. */
+    private static final double RIGHT_MIN = 0.8;
     /** The weights that scikit-learn finds in logistic.rows, the data of the example in Python; the last one is the intercept. */
     private static final double[] WEIGHTS = {-1.9366976799947364, -1.0538233909192223, 1.6867298291209076, 0.9288344932703151,
         -0.7399930277574981, 0.8219413151583282, 0.5040812641210596};
@@ -87,8 +92,8 @@ class ExamplesTest {
         assertEquals(PICTURE, sha256(Mandelbrot.draw(WORKERS)));
     }
 
-    @Test
-    void logisticRegressionFindsTheWeightsOfScikitLearn() throws Exception {
+    /** The rows of the example in Python: six numbers, and a one for the intercept. Their labels follow, 0 or 1. */
+    private static double[][] features(double[] labels) throws IOException {
         ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(Path.of("src/test/resources/logistic.rows"))).order(ByteOrder.LITTLE_ENDIAN);
         double[][] features = new double[ROWS][WEIGHTS.length];
         for (double[] row : features) {
@@ -97,10 +102,40 @@ class ExamplesTest {
             }
             row[WEIGHTS.length - 1] = 1;
         }
-        double[] labels = new double[ROWS];
         for (int row = 0; row < ROWS; row++) {
             labels[row] = bytes.get();
         }
+        return features;
+    }
+
+    @Test
+    void aForestVotesAsTheSameTreesDoOnThreadsAndBetterThanEach() throws Exception {
+        double[] labels = new double[ROWS];
+        double[][] features = features(labels);
+        double[][] rows = Arrays.copyOfRange(features, TESTED, ROWS / 2);
+        int[] known = Arrays.stream(labels, TESTED, ROWS / 2).mapToInt(label -> (int) label).toArray();
+        double[][] tested = Arrays.copyOf(features, TESTED);
+        List<int[]> before = io.millrace.examples.before.RandomForest.answers(rows, known, tested, TREES, WORKERS);
+        List<int[]> after = RandomForest.answers(rows, known, tested, TREES, WORKERS);
+        double best = 0;
+        for (int tree = 0; tree < TREES; tree++) {
+            assertArrayEquals(before.get(tree), after.get(tree), "tree " + tree);
+            best = Math.max(best, right(after.get(tree), labels));
+        }
+        int[] voted = RandomForest.vote(after);
+        assertArrayEquals(io.millrace.examples.before.RandomForest.vote(before), voted);
+        double right = right(voted, labels);
+        assertTrue(right > best && right > RIGHT_MIN, right + " of the rows are told right, and by the best tree " + best);
+    }
+
+    private static double right(int[] said, double[] labels) {
+        return IntStream.range(0, said.length).filter(row -> said[row] == labels[row]).count() / (double) said.length;
+    }
+
+    @Test
+    void logisticRegressionFindsTheWeightsOfScikitLearn() throws Exception {
+        double[] labels = new double[ROWS];
+        double[][] features = features(labels);
         assertArrayEquals(WEIGHTS, io.millrace.examples.before.LogisticRegression.fit(features, labels, NEWTON_ROUNDS, WORKERS), 1e-9);
         assertArrayEquals(WEIGHTS, LogisticRegression.fit(features, labels, NEWTON_ROUNDS, WORKERS), 1e-9);
     }
