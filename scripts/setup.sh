@@ -9,6 +9,7 @@ GOAL=${1:-test}
 RUST=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 PYTHON_MIN=3.11
 NATS=v2.12.2
+LITHOPS=3.8.0
 # The installer of Rust, by the version and checksums that https://static.rust-lang.org/rustup/archive publishes.
 RUSTUP=1.28.2
 RUSTUP_SHA256_x86_64=20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c
@@ -207,6 +208,16 @@ install_nats() {
         || say "nats-server could not be built: the figures do without NATS"
 }
 
+# Lithops and what it depends on have an environment of their own; without them the rows do without it, and say so.
+install_lithops() {
+    [[ -x target/peers/lithops/bin/python ]] && return
+    say "installing lithops $LITHOPS into target/peers/lithops"
+    mkdir -p target/peers
+    { .venv/bin/python -m venv --clear target/peers/lithops \
+        && watched target/peers/lithops/bin/python -m pip install --disable-pip-version-check --progress-bar off "lithops==$LITHOPS"; } \
+        || { rm -rf target/peers/lithops; say "lithops could not be installed: the figures do without it"; }
+}
+
 # The static program is of another target than this machine's own.
 install_musl() {
     local target
@@ -222,4 +233,5 @@ install_rust
 install_python_packages
 [[ $GOAL == test || $GOAL == bench ]] && install_go_modules
 [[ $GOAL == bench ]] && install_nats
+[[ $GOAL == bench ]] && install_lithops
 say "ready"

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 # Beside this file lies the package's source; the installed one is to be measured.
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 import millrace  # noqa: E402
-from millrace import _native  # noqa: E402
+from millrace import _native, executor  # noqa: E402
 
 RECORD = bytes(range(256)) * 4
 BURST = 10_000
@@ -58,13 +61,41 @@ def nothing(number: int) -> int:
     return number
 
 
+@millrace.shared(timeout=60)
+class Number:
+    """Multiplies ten thousand times, as the same loop in C and Lua does."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.product = 0.0
+
+    def multiply(self) -> int:
+        x = 1.0
+        for _ in range(10_000):
+            x = x * 1.0000001
+        self.product = x
+        self.calls += 1
+        return self.calls
+
+
+def send_class(directory: str, address: str) -> None:
+    """Has the workers of a host run `Number`, prints what its calls name, and waits until it is ended."""
+    # The host has other namespaces, too, so it is reached by an address that names this one.
+    here: Any = SimpleNamespace(directory=directory, _directories=[directory], address=address)
+    pool = executor._make_pool(here, executor._settings(workers=2))
+    with millrace.connect(address) as farm:
+        name, pool, version, body, code = farm.shared(Number, pool=pool)._about
+        print(json.dumps([name, pool, version, body, code.hex()]), flush=True)
+        signal.pause()
+
+
 def mapped(rounds: int) -> dict[str, float]:
     """Milliseconds of a map of 1000 tasks: the first one, the median of the others, and the most."""
     rounds_ms = []
-    with millrace.connect() as farm, farm.Executor(workers=2) as executor:
+    with millrace.connect() as farm, farm.Executor(workers=2) as workers:
         for _ in range(rounds + 1):
             start = time.perf_counter_ns()
-            assert list(executor.map(nothing, range(1000))) == list(range(1000))
+            assert list(workers.map(nothing, range(1000))) == list(range(1000))
             rounds_ms.append((time.perf_counter_ns() - start) / 1e6)
     first_ms, *warm_ms = rounds_ms
     return {
@@ -77,7 +108,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds: to see that it works")
     parser.add_argument("--executor", action="store_true", help="tasks of an executor instead of a namespace's own files")
+    told = "send a shared class to the host of this namespace, and wait"
+    parser.add_argument("--class", dest="place", nargs=2, metavar=("DIRECTORY", "ADDRESS"), help=told)
     arguments = parser.parse_args()
+    if arguments.place:
+        send_class(*arguments.place)
+        return
     rounds = 3 if arguments.quick else 15
     if arguments.executor:
         print(json.dumps({"executor.map": mapped(rounds)}))

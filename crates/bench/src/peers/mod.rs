@@ -3,6 +3,7 @@
 pub mod cspot;
 pub mod echo;
 pub mod etcd;
+pub mod lithops;
 pub mod nats;
 pub mod nginx;
 pub mod raw;

@@ -123,6 +123,9 @@ impl Asker {
         self.stream.write_all(&request)?;
         let mut length = 0;
         while !is_whole(&self.answer[..length]) {
+            if length == self.answer.len() {
+                self.answer.resize(2 * length, 0);
+            }
             let read = self.stream.read(&mut self.answer[length..])?;
             length += read;
             if read == 0 || self.answer[0] == b'-' {

@@ -1,19 +1,27 @@
 //! python.*: the Python package over a namespace's own files, measured by its own `bench.py`.
 
-use super::Measured;
+use super::{Measured, host::program};
 use crate::{Context, Outcome};
 use serde_json::Value;
 use std::process::Command;
 
-/// Builds and installs the wheel as it is shipped, and runs its bench.
-fn run(context: &Context) -> Outcome<Value> {
-    let built = Command::new(context.root.join("scripts/wheel.sh")).arg("dist").current_dir(&context.root).output()?;
+/// Builds and installs the wheel as it is shipped, for `bench.py` with these arguments. A quick look takes the wheel of the tests.
+pub fn command(context: &Context, arguments: &[&str]) -> Outcome<Command> {
+    let profile = if context.quick { "dev" } else { "dist" };
+    let built = Command::new(context.root.join("scripts/wheel.sh")).arg(profile).current_dir(&context.root).output()?;
     if !built.status.success() {
         return Err(format!("the wheel could not be built: {}", String::from_utf8_lossy(&built.stderr)).into());
     }
     let mut command = Command::new(context.root.join(".venv/bin/python"));
-    command.arg("sdk/python/bench.py").args(context.quick.then_some("--quick")).current_dir(&context.root);
-    let output = command.output()?;
+    command.arg("sdk/python/bench.py").args(context.quick.then_some("--quick")).args(arguments);
+    // Which host a connection without a place starts.
+    command.env("MILLRACE_BIN", program(context)?).env_remove("MILLRACE_NAMESPACE").current_dir(&context.root);
+    Ok(command)
+}
+
+/// What `bench.py` prints with these arguments.
+pub fn bench(context: &Context, arguments: &[&str]) -> Outcome<Value> {
+    let output = command(context, arguments)?.output()?;
     if !output.status.success() {
         return Err(format!("bench.py: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
@@ -21,7 +29,7 @@ fn run(context: &Context) -> Outcome<Value> {
 }
 
 fn row(context: &Context, id: &str) -> Outcome<Measured> {
-    let all = run(context)?;
+    let all = bench(context, &[])?;
     let figure = |id: &str, name: &str| {
         all[id][name].as_f64().ok_or_else(|| format!("bench.py says nothing of {id}.{name}: {all}"))
     };

@@ -36,6 +36,11 @@ pub fn kmeans(context: &Context) -> Outcome<Measured> {
         caller.call(add)?;
         ours.record(start.elapsed());
     }
+    // All of it was added, here and there.
+    let expected = |times: usize| (0.5 * times as f64).to_le_bytes().repeat(BYTES / 8);
+    if !caller.value(read)?.ends_with(&expected(iterations)) {
+        return Err("the sums are not those of all that was added".into());
+    }
     let mut measured = Measured::new(ours.p50_us(), ours.count()).spread_us(&ours);
     let dir = context.fresh()?;
     let missing = match Redis::start_forgetful(dir.path())? {
@@ -51,6 +56,10 @@ pub fn kmeans(context: &Context) -> Outcome<Measured> {
                 asker.ask(&[b"GET", b"centroids"])?;
                 asker.ask(&[b"EVALSHA", &digest, b"1", b"centroids", &sums])?;
                 theirs.record(start.elapsed());
+            }
+            let sums = [&expected(iterations + 1)[..], b"\r\n"].concat();
+            if !asker.ask(&[b"GET", b"centroids"])?.ends_with(&sums) {
+                return Err("the sums of Redis are not those of all that was added".into());
             }
             measured = measured
                 .peer("Redis, GET and a Lua script, p50", theirs.p50_us())

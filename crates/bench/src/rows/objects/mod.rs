@@ -92,10 +92,19 @@ impl Caller {
 
     /// Calls, and waits for as long as it takes.
     fn call(&mut self, target: Target<'_>) -> Outcome<()> {
+        self.value(target).map(drop)
+    }
+
+    /// The same; what the method returned.
+    fn value(&mut self, target: Target<'_>) -> Outcome<Vec<u8>> {
         self.number += 1;
         loop {
             match self.ask(target, false, WAIT_MS)? {
-                Answer::Returned(..) => return Ok(()),
+                // A method of a user class that raised has returned 1 and the exception.
+                Answer::Returned(_, value) if target.kind == "Shared" && value.get(1) != Some(&0) => {
+                    return Err(format!("{}: {}", target.method, String::from_utf8_lossy(&value)).into());
+                }
+                Answer::Returned(_, value) => return Ok(value),
                 Answer::Waiting(_) => {}
                 Answer::Raised(_, class, text) => return Err(format!("{}: {class}: {text}", target.method).into()),
             }

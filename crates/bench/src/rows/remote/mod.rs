@@ -102,6 +102,6 @@ fn await_that(what: &str, mut check: impl FnMut() -> Outcome<bool>) -> Outcome<(
 }
 
 /// A path below the scratch directory of a host.
-fn below(host: &Host, name: &str) -> std::path::PathBuf {
+pub fn below(host: &Host, name: &str) -> std::path::PathBuf {
     Path::new(host.dir.path()).join(name)
 }
