@@ -327,8 +327,8 @@ impl Header {
             return Ok(false);
         }
         let Some(keys) = keys else { return Ok(true) };
-        let Some(map) = Map::parse(payload) else { return Ok(false) };
-        match (map.unknown(keys), Kind::from_u8(self.kind)) {
+        let Some(unknown) = Map::check(payload, keys) else { return Ok(false) };
+        match (unknown, Kind::from_u8(self.kind)) {
             (Some(key), Some(kind)) => Err(too_new(position, &format!("a {} with key {key}", kind.name()))),
             _ => Ok(true),
         }

@@ -216,7 +216,7 @@ fn a_plan_names_what_a_correction_reaches_and_changes_nothing() {
         assert!(text.text().contains(expected), "{expected} is not in\n{}", text.text());
     }
     let equal = place.feed(["repair", "plan", "raw", "--values", "-"], b"{\"seqno\":1,\"value\":\"20\"}").ok();
-    assert!(equal.text().contains("nothing: the value is equal"), "{}", equal.text());
+    assert!(equal.text().contains("nothing: the value equals the recorded one"), "{}", equal.text());
 
     // Other code reaches the runs since an event, and what they wrote.
     let plan = json(&place, &["repair", "plan", "--function", "mean=f.py", "--since", "raw@4"]);
@@ -240,7 +240,8 @@ fn a_plan_names_what_a_correction_reaches_and_changes_nothing() {
         (&["_keys", "--at", "1"], "MR6022", 1),
         (&["raw", "--at", "0"], "MR1003", 2),
         (&["--function", "none=f.py"], "MR3001", 1),
-        (&["--function", "mean=missing.py"], "MR3003", 1),
+        (&["--function", "mean=missing.py"], "MR4010", 1),
+        (&["raw", "--values", "missing.csv"], "MR4010", 1),
         (&["raw", "--at", "1", "-o", "plan.pdf"], "MR1006", 2),
         (&["raw", "--at", "1", "--run-external", "none"], "MR3001", 1),
     ] {
@@ -390,7 +391,7 @@ fn past_runs_are_replayed_with_other_code_where_the_files_are() {
     for odd in ["alarm", "alarm="] {
         place.run(["repair", "run", "--function", odd]).fails("MR7003", 2);
     }
-    place.run(["repair", "run", "--function", "alarm=none.py"]).fails("MR3003", 1);
+    place.run(["repair", "run", "--function", "alarm=none.py"]).fails("MR4010", 1);
     place.run(["repair", "run", "--function", "nobody=f.py"]).fails("MR3001", 1);
 }
 

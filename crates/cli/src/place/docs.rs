@@ -159,6 +159,7 @@ mod tests {
 pub struct RepairCounts {
     pub replayed: u64,
     pub same: u64,
+    pub failed: u64,
     pub cancelled: u64,
     pub replaced: u64,
     pub void: u64,

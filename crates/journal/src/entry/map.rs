@@ -24,19 +24,40 @@ pub struct Map<'b>(&'b [u8]);
 
 impl<'b> Map<'b> {
     /// The map that these bytes are; `None` if they are not one.
+    #[inline]
     pub fn parse(bytes: &'b [u8]) -> Option<Self> {
+        Self::parse_each(bytes, |_| ())
+    }
+
+    /// The same; `each` gets the keys.
+    #[inline]
+    fn parse_each(bytes: &'b [u8], mut each: impl FnMut(u8)) -> Option<Self> {
         let (mut rest, mut least) = (bytes, 0);
         while !rest.is_empty() {
             let (key, _, behind) = field(rest)?;
             if u16::from(key) < least {
                 return None;
             }
+            each(key);
             (rest, least) = (behind, u16::from(key) + 1);
         }
         Some(Self(bytes))
     }
 
+    /// Whether these bytes are a map; then, the first key that a reader who knows only `known` must not ignore.
+    #[inline]
+    pub fn check(bytes: &'b [u8], known: &[u8]) -> Option<Option<u8>> {
+        let mut unknown = None;
+        Self::parse_each(bytes, |key| {
+            if key & IGNORABLE == 0 && unknown.is_none() && !known.contains(&key) {
+                unknown = Some(key);
+            }
+        })?;
+        Some(unknown)
+    }
+
     /// The fields in the order of their keys.
+    #[inline]
     pub fn fields(self) -> impl Iterator<Item = (u8, &'b [u8])> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -62,18 +83,24 @@ impl<'b> Map<'b> {
     }
 }
 
+#[inline]
 fn field(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (key, bytes) = bytes.split_first()?;
+    // Most values are short.
+    if let [length @ ..0x80, bytes @ ..] = bytes {
+        let (value, rest) = bytes.split_at_checked((*length).into())?;
+        return Some((*key, value, rest));
+    }
     let (length, bytes) = varint(bytes, LENGTH_MAX_BYTES)?;
     let (value, rest) = bytes.split_at_checked(usize::try_from(length).ok()?)?;
     Some((*key, value, rest))
 }
 
-/// The integer of a value.
-fn int(value: &[u8]) -> Option<u64> {
-    let mut bytes = [0; 8];
-    bytes.get_mut(..value.len())?.copy_from_slice(value);
-    (value.last() != Some(&0)).then_some(u64::from_le_bytes(bytes))
+/// The integer of a value; `None` if it is none.
+#[inline]
+pub(crate) fn int(value: &[u8]) -> Option<u64> {
+    let is_one = value.len() <= 8 && value.last() != Some(&0);
+    is_one.then(|| value.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 /// Splits a LEB128 integer of limited size off the front.

@@ -3,7 +3,7 @@
 
 use super::{
     Kind, Position, ReplaySeed,
-    map::{self, Fields, Map, push, push_varint, varint},
+    map::{self, Fields, Map, int, push, push_varint, varint},
 };
 use millrace_wire::{EventId, Hlc};
 
@@ -117,8 +117,14 @@ pub(crate) fn trigger(log: u32, seqno: u64) -> Fields {
 
 /// The record that the payload of a TRIGGER names: log id and seqno.
 pub fn trigger_record(payload: &[u8]) -> Option<(u32, u64)> {
-    let map = Map::parse(payload)?;
-    let (log, seqno) = (map.int(key::TRIGGER_LOG).unwrap_or(0), map.int(key::TRIGGER_SEQNO).unwrap_or(0));
+    let (mut log, mut seqno) = (0, 0);
+    for (key, value) in Map::parse(payload)?.fields() {
+        match key {
+            key::TRIGGER_LOG => log = int(value).unwrap_or(0),
+            key::TRIGGER_SEQNO => seqno = int(value).unwrap_or(0),
+            _ => {}
+        }
+    }
     Some((u32::try_from(log).ok()?, seqno))
 }
 
@@ -157,18 +163,21 @@ impl Attempt {
 
     /// Decodes the FIRED of this ordinal and payload.
     pub fn decode(ordinal: u16, payload: &[u8]) -> Self {
-        let map = Map::parse(payload).unwrap_or_default();
-        let int = |key| u32::try_from(map.int(key).unwrap_or(0)).unwrap_or(u32::MAX);
-        Self {
-            attempt: ordinal.into(),
-            interrupted: int(key::FIRED_INTERRUPTED),
-            revision: int(key::FIRED_REVISION),
-            place: int(key::FIRED_PLACE),
-            waits: map.get(key::FIRED_WAITS).is_some(),
-            before: map.int(key::FIRED_BEFORE).unwrap_or(0),
-            begun: int(key::FIRED_BEGUN),
-            streamed: map.get(key::FIRED_STREAMED).is_some(),
+        let mut attempt = Self { attempt: ordinal.into(), ..Self::default() };
+        let small = |value| u32::try_from(int(value).unwrap_or(0)).unwrap_or(u32::MAX);
+        for (key, value) in Map::parse(payload).unwrap_or_default().fields() {
+            match key {
+                key::FIRED_REVISION => attempt.revision = small(value),
+                key::FIRED_INTERRUPTED => attempt.interrupted = small(value),
+                key::FIRED_PLACE => attempt.place = small(value),
+                key::FIRED_WAITS => attempt.waits = true,
+                key::FIRED_BEFORE => attempt.before = int(value).unwrap_or(0),
+                key::FIRED_BEGUN => attempt.begun = small(value),
+                key::FIRED_STREAMED => attempt.streamed = true,
+                _ => {}
+            }
         }
+        attempt
     }
 }
 
@@ -238,20 +247,26 @@ impl<'b> End<'b> {
 
     /// The payload of a DONE.
     pub fn decode(payload: &'b [u8]) -> Self {
-        let map = Map::parse(payload).unwrap_or_default();
-        let text = |key| map.get(key).and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("");
-        Self {
-            outcome: match map.int(key::DONE_OUTCOME) {
-                None | Some(0) => Outcome::Done,
-                Some(2) => Outcome::Cancelled,
-                Some(_) => Outcome::Dead,
-            },
-            effects: map.int(key::DONE_EFFECTS).unwrap_or(0),
-            fired: map.int(key::DONE_FIRED).unwrap_or(0),
-            code: text(key::DONE_CODE),
-            error: text(key::DONE_ERROR),
-            output: text(key::DONE_OUTPUT),
+        let mut end = Self::default();
+        let text = |value| std::str::from_utf8(value).unwrap_or("");
+        for (key, value) in Map::parse(payload).unwrap_or_default().fields() {
+            match key {
+                key::DONE_OUTCOME => {
+                    end.outcome = match int(value) {
+                        None | Some(0) => Outcome::Done,
+                        Some(2) => Outcome::Cancelled,
+                        Some(_) => Outcome::Dead,
+                    }
+                }
+                key::DONE_EFFECTS => end.effects = int(value).unwrap_or(0),
+                key::DONE_FIRED => end.fired = int(value).unwrap_or(0),
+                key::DONE_CODE => end.code = text(value),
+                key::DONE_ERROR => end.error = text(value),
+                key::DONE_OUTPUT => end.output = text(value),
+                _ => {}
+            }
         }
+        end
     }
 }
 

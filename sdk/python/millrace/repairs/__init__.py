@@ -114,8 +114,8 @@ class Repair:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Runs that were `replayed`, those of them with the `same` effect, and those `cancelled`; records `replaced`,
-        `void` (taken away) and `appended`."""
+        """Runs that were `replayed`, those of them with the `same` effect, those that `failed`, and those `cancelled`;
+        records `replaced`, `void` (taken away) and `appended`."""
         return dict(self._told["counts"])
 
     @property

@@ -2,7 +2,12 @@
 
 use millrace_node::{Code, Error, Result};
 use serde_json::Value;
-use std::{collections::BTreeMap, fs, io::Read, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{ErrorKind, Read},
+    path::Path,
+};
 
 /// Most bytes of a file of values.
 const FILE_BYTES_MAX: u64 = 1 << 30;
@@ -75,7 +80,10 @@ fn text(path: &Path) -> Result<String> {
     } else {
         fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
     };
-    read.map_err(|error| invalid(format!("{}: {error}", path.display())))?;
+    read.map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => invalid(format!("{} is not UTF-8 text", path.display())),
+        _ => Code::FileUnreadable.error(format!("cannot read {}: {error}", path.display())),
+    })?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(invalid(format!("{} is longer than {FILE_BYTES_MAX} bytes", path.display())));
     }
@@ -86,8 +94,9 @@ type Row = (Option<u64>, Vec<u8>);
 
 fn rows(text: &str, path: &Path) -> Result<Vec<Row>> {
     let rows = match text.trim_start().chars().next() {
+        None => Err(invalid("the file is empty")),
         Some('{' | '[') => json_rows(text),
-        _ => csv_rows(text),
+        Some(_) => csv_rows(text),
     };
     rows.map_err(|error| error.within(path.display()))
 }
@@ -111,12 +120,17 @@ fn json_rows(text: &str) -> Result<Vec<Row>> {
 fn json_row(row: &Value) -> Result<Row> {
     let seqno = match &row["seqno"] {
         Value::Null => None,
-        seqno => Some(seqno.as_u64().filter(|seqno| *seqno > 0).ok_or_else(|| invalid(format!("{seqno} as a seqno")))?),
+        seqno => Some(
+            seqno
+                .as_u64()
+                .filter(|seqno| *seqno > 0)
+                .ok_or_else(|| invalid(format!("the seqno in {row} is not a number from 1 on")))?,
+        ),
     };
     let value = match row.get("value") {
         Some(Value::String(text)) => text.clone().into_bytes(),
         Some(value) => value.to_string().into_bytes(),
-        None => return Err(invalid(format!("no value in {row}"))),
+        None => return Err(invalid(format!("{row} has no key 'value'"))),
     };
     Ok((seqno, value))
 }
@@ -135,7 +149,9 @@ fn csv_rows(text: &str) -> Result<Vec<Row>> {
         let field = |at: usize| record.get(at).unwrap_or("");
         let seqno = seqnos.map(|at| {
             let seqno = field(at).trim().parse().ok().filter(|seqno| *seqno > 0);
-            seqno.ok_or_else(|| invalid(format!("line {line}: '{}' is not a seqno", field(at).escape_debug())))
+            seqno.ok_or_else(|| {
+                invalid(format!("line {line}: '{}' is not a number from 1 on", field(at).escape_debug()))
+            })
         });
         rows.push((seqno.transpose()?, field(value).as_bytes().to_vec()));
     }

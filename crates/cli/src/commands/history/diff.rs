@@ -33,7 +33,8 @@ pub fn diff(place: &Place, args: &RepairDiffArgs, out: &mut Out) -> Outcome {
                 let log = change["log"].as_str().unwrap_or_default().to_owned();
                 let seqno = change["seqno"].as_u64().map_or("at end".into(), |seqno| seqno.to_string());
                 columns.take(&log, change);
-                table.row(vec![log, seqno, value(&change["old"]), value(&change["new"])]);
+                let (old, new) = (value(&log, &change["old"]), value(&log, &change["new"]));
+                table.row(vec![log, seqno, old, new]);
             }
         }
         match page.next {
@@ -61,10 +62,14 @@ pub fn diff(place: &Place, args: &RepairDiffArgs, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-/// A value of a change, in few characters.
-fn value(side: &Value) -> String {
+/// A value of a change, in few characters. Of a dead letter, the error.
+fn value(log: &str, side: &Value) -> String {
     match (side["data"].as_str(), side["base64"].as_str()) {
-        (Some(text), _) => show::brief(text.as_bytes(), VALUE_CHARS),
+        (Some(text), _) => {
+            let letter = log.starts_with("dead/").then(|| serde_json::from_str::<Value>(text).ok()).flatten();
+            let error = letter.as_ref().and_then(|letter| letter["error"].as_str());
+            error.map_or_else(|| show::brief(text.as_bytes(), VALUE_CHARS), |error| show::headline(error, VALUE_CHARS))
+        }
         (None, Some(base64)) => show::brief(&show::from_base64(base64).unwrap_or_default(), VALUE_CHARS),
         (None, None) => "(none)".into(),
     }

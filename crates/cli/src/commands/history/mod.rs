@@ -36,7 +36,7 @@ fn named_source(function: &str) -> Result<(&str, &str)> {
         return Err(Code::CorrectionInvalid.error(format!("'{function}' is not NAME=SOURCE")));
     };
     if !Path::new(source).exists() {
-        return Err(Code::CodeMissing.error(format!("function '{name}': code '{source}' does not exist")));
+        return Err(Code::FileUnreadable.error(format!("there is no file or directory '{source}'")));
     }
     Ok((name, source))
 }

@@ -148,9 +148,10 @@ impl<'a> Plan<'a> {
             let Some(row) = table.record(id, *seqno) else { return Err(missing(log, *seqno, bounds)) };
             if let Some(value) = value {
                 if value.len() as u64 > RECORD_MAX_BYTES {
-                    return Err(
-                        Code::RecordTooLong.error(format!("the value for seqno {seqno}: {} bytes", value.len()))
-                    );
+                    return Err(Code::RecordTooLong.error(format!(
+                        "the value for record {seqno} of log '{log}' has {} bytes; the limit is {RECORD_MAX_BYTES}",
+                        value.len()
+                    )));
                 }
                 let stored = self.sources.value(Place { table: 0, row })?;
                 if stored.is_some_and(|stored| !stored.cut && stored.bytes == *value) {
@@ -444,9 +445,13 @@ impl<'a> Plan<'a> {
             let Corrected { log, records, range, times, equal, .. } = corrected;
             let left_out = if *equal > 0 { format!("; {equal} more are equal and left out") } else { String::new() };
             if *records == 0 {
-                let equal =
-                    if *equal == 1 { "the value is equal".into() } else { format!("all {equal} values are equal") };
-                line("corrects", format!("nothing: {equal}"))?;
+                line(
+                    "corrects",
+                    match equal {
+                        1 => "nothing: the value equals the recorded one".into(),
+                        equal => format!("nothing: all {equal} values equal the recorded ones"),
+                    },
+                )?;
             } else {
                 let (first, last) = (show::rfc3339(times.0), show::rfc3339(times.1));
                 let records = show::count(*records, "record");

@@ -155,7 +155,7 @@ fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> 
             done => done?,
         }
     }
-    let (mut reported, mut decided) = (Instant::now(), None);
+    let (mut reported, mut said, mut decided) = (Instant::now(), String::new(), None);
     loop {
         let now = place.repair(number)?;
         // It is decided, and a namespace that does not answer learns it when it is back.
@@ -166,9 +166,18 @@ fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> 
         if reported.elapsed() >= TELL_EVERY {
             reported = Instant::now();
             let missing = now.across.iter().find_map(|member| Some((&member.address, member.error.as_ref()?)));
-            let missing = missing.map(|(address, (code, error))| format!("; it waits: {address}: {error} [{code}]"));
+            let missing = missing.map(|(address, (code, error))| format!("; it waits for {address}: {error} [{code}]"));
             let disk = now.waits.as_ref().map(|(code, error)| format!("; it waits: {error} [{code}]"));
-            eprintln!("repair {number} is {}{}", now.phase, disk.or(missing).unwrap_or_default());
+            let waits = disk.or(missing);
+            let way_out = match &waits {
+                Some(_) if now.is_moving() => format!("; `millrace repair abandon {number}` gives it up"),
+                _ => String::new(),
+            };
+            let news = format!("repair {number} is {}{}{way_out}", now.phase, waits.unwrap_or_default());
+            if said != news {
+                eprintln!("{news}");
+                said = news;
+            }
         }
         thread::sleep(ASK_EVERY);
     }
@@ -194,6 +203,9 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
     if counts.replayed + counts.cancelled + counts.replaced + counts.void + counts.appended > 0 {
         let same = if counts.same > 0 { format!(", {} to the same effect", counts.same) } else { String::new() };
         out.line(format!("  replayed   {}{same}", show::count(counts.replayed, "run")))?;
+        if counts.failed > 0 {
+            out.line(format!("  failed     {}, which leave dead letters", show::count(counts.failed, "run")))?;
+        }
         if counts.cancelled > 0 {
             out.line(format!("  cancelled  {}", show::count(counts.cancelled, "run")))?;
         }

@@ -16,7 +16,10 @@ use serde_json::Value;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap},
+    num::NonZero,
+    panic::resume_unwind,
     path::Path,
+    thread,
 };
 
 /// Most entries read on from a known position to find one.
@@ -105,12 +108,7 @@ impl Sources {
         for named in &with.with {
             targets.push(Target::named(named, global)?);
         }
-        let (mut sources, mut tables) = (Vec::new(), Vec::new());
-        for target in targets {
-            let (source, table) = Source::load(&target, version).map_err(|error| error.within(&target))?;
-            sources.push(source);
-            tables.push(table);
-        }
+        let (sources, tables) = load_all(&targets, version)?.into_iter().unzip();
         Ok(Self { sources, history: History::new(tables) })
     }
 
@@ -161,8 +159,12 @@ impl Sources {
         let row = seqno.and_then(|seqno| table.record(id, seqno));
         row.map(|row| Spot { table: at as u32, row }).ok_or_else(|| match (seqno, bounds) {
             (Some(seqno), Some((oldest, newest))) => {
-                let detail = format!("no record {seqno} in log '{log}'; the journal has {oldest} to {newest}");
-                Code::EventNotKept.error(detail)
+                let is_damaged = table.damaged_stretches() > 0 && (oldest..=newest).contains(&seqno);
+                Code::EventNotKept.error(if is_damaged {
+                    format!("record {seqno} of log '{log}' is in a part of the journal that cannot be read")
+                } else {
+                    format!("no record {seqno} in log '{log}'; the journal has {oldest} to {newest}")
+                })
             }
             _ => Code::EventNotKept.error(format!("the journal has no record of log '{log}'")),
         })
@@ -260,6 +262,25 @@ impl Sources {
         }
         Ok(())
     }
+}
+
+/// Reads the journals, as many at a time as there are cores.
+fn load_all(targets: &[Target], version: Version) -> Result<Vec<(Source, Table)>> {
+    let load = |target: &Target| Source::load(target, version).map_err(|error| error.within(target));
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let mut loaded = Vec::with_capacity(targets.len());
+    for some in targets.chunks(cores) {
+        let results: Vec<_> = thread::scope(|scope| {
+            let readers: Vec<_> = some.iter().map(|target| scope.spawn(move || load(target))).collect();
+            let join =
+                |reader: thread::ScopedJoinHandle<'_, _>| reader.join().unwrap_or_else(|panic| resume_unwind(panic));
+            readers.into_iter().map(join).collect()
+        });
+        for result in results {
+            loaded.push(result?);
+        }
+    }
+    Ok(loaded)
 }
 
 /// `LOG@SEQNO`, or `LOG` alone.

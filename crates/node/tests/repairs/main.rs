@@ -1,6 +1,8 @@
 //! Repairs by a real host, with real functions.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod rollback;
 
 use common::{Fixture, until};
 use millrace_node::{
