@@ -31,8 +31,8 @@ case $GOAL in
         # Functions in Wasm, sanitizers and fuzzers of the C clients; namespaces, filters and faults for the tests of networks and disks;
         # a JDK and Maven for the client in Java; Go for the check of histories.
         PACKAGES+=(clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 curl git iproute2 nftables procps strace)
-        # NATS, which keeps topics.
-        PACKAGES+=(default-jdk-headless maven nats-server)
+        # NATS, which keeps topics; clocks that jump.
+        PACKAGES+=(default-jdk-headless maven nats-server faketime)
         # Go may be installed from elsewhere.
         command -v go >/dev/null || PACKAGES+=(golang-go)
         TOOLS+=(clang wasm-ld curl git go javac mvn nats-server)
@@ -41,7 +41,7 @@ case $GOAL in
     *) printf 'setup: no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
 esac
 # What the figures stand beside, and what makes the load.
-[[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light wrk bubblewrap)
+[[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light rabbitmq-server wrk bubblewrap)
 
 VENV_STAMP=.venv/.requirements
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"

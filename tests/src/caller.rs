@@ -9,8 +9,6 @@ use std::{thread, time::Duration};
 
 /// How long an unanswered call waits before it is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often a host may say that it is in no cluster: one that is starting does not know it at once.
-const STARTING_MAX: u32 = 200;
 
 /// Type, key and method of a call.
 pub type Call<'a> = (&'a str, &'a str, &'a str);
@@ -78,16 +76,7 @@ impl Caller {
     }
 
     fn decided(&mut self, call: Call<'_>, arguments: &[u8]) -> Vec<u8> {
-        for _ in 0..STARTING_MAX {
-            match self.ask(call, arguments, 2) {
-                Err(Code::PersistenceUnsupported) => {
-                    self.number -= 1;
-                    thread::sleep(PAUSE);
-                }
-                answered => return answered.expect("an answer"),
-            }
-        }
-        panic!("the host is in no cluster")
+        self.ask(call, arguments, 2).expect("an answer")
     }
 
     /// Calls a method of an `AtomicInt`; true and false are 1 and 0, and so is nothing.

@@ -65,7 +65,8 @@ pub type Reply<T> = Box<dyn FnOnce(Result<T>) + Send>;
 pub struct Options {
     /// Addresses of servers, separated by commas: `nats://HOST:PORT` or `tls://HOST:PORT`.
     pub servers: String,
-    /// The file with the credentials of the user.
+    /// The file with the credentials of the user: a JWT and its seed, or the seed of an NKey. Otherwise an address may contain a user and
+    /// a password, or a token.
     pub credentials: Option<PathBuf>,
     /// A file with the certificates of authorities to trust besides those of the system, in PEM.
     pub authorities: Option<PathBuf>,
@@ -241,6 +242,36 @@ impl Drop for Nats {
     }
 }
 
+/// The user and the password in an address, or the token. The library passes over them.
+fn signs_in(address: &ServerAddr) -> Option<(String, Option<String>)> {
+    Some((decoded(address.username()?), address.password().map(decoded)))
+}
+
+/// A part of an address without its escapes, such as `%40`.
+fn decoded(part: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
+    while let Some((first, others)) = rest.split_first() {
+        let escaped = others.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match escaped.filter(|_| *first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &others[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = others;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The seed of an NKey, if a file has one and no JWT.
+fn seed_alone(text: &str) -> Option<&str> {
+    let mut lines = text.lines().map(str::trim);
+    lines.find(|line| line.starts_with("SU")).filter(|_| !text.contains("USER JWT"))
+}
+
 async fn connect(options: &Options, addresses: Vec<ServerAddr>, line: watch::Sender<Line>) -> Result<Client> {
     let changed = move |event: Event| {
         line.send_modify(|line| {
@@ -278,8 +309,17 @@ async fn connect(options: &Options, addresses: Vec<ServerAddr>, line: watch::Sen
         asked = asked.add_root_certificates(path.clone());
     }
     if let Some(path) = &options.credentials {
-        let read = asked.credentials_file(path).await;
-        asked = read.map_err(|error| Code::NatsOptions.error(format!("'{}': {error}", path.display())))?;
+        let unread = |error| Code::NatsOptions.error(format!("'{}': {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(unread)?;
+        asked = match seed_alone(&text) {
+            Some(seed) => asked.nkey(seed.to_owned()),
+            None => asked.credentials(&text).map_err(unread)?,
+        };
+    } else if let Some((user, password)) = addresses.iter().find_map(signs_in) {
+        asked = match password {
+            Some(password) => asked.user_and_password(user, password),
+            None => asked.token(user),
+        };
     }
     asked.connect(addresses).await.map_err(|error| Code::NatsOptions.error(format!("NATS: {error}")))
 }
@@ -360,6 +400,17 @@ mod tests {
         assert_eq!(replicas.addresses().unwrap_err().code(), Code::NatsOptions);
         let unread = Options { credentials: Some("/nowhere".into()), ..options("nats://user:secret@127.0.0.1:1") };
         assert_eq!(Nats::start(&unread).err().map(|error| error.code()), Some(Code::NatsOptions));
+    }
+
+    #[test]
+    fn users_are_read_from_addresses_and_seeds_from_files() {
+        let of = |text: &str| signs_in(&text.parse().unwrap());
+        assert_eq!(of("nats://a"), None);
+        assert_eq!(of("nats://me:p%40ss%25@a"), Some(("me".into(), Some("p@ss%".into()))));
+        assert_eq!(of("nats://token@a"), Some(("token".into(), None)));
+        assert_eq!(decoded("100%"), "100%");
+        assert_eq!(seed_alone("# mine\n SUAB \n"), Some("SUAB"));
+        assert_eq!(seed_alone("-----BEGIN NATS USER JWT-----\neyJ0\nSUAB\n"), None);
     }
 
     #[test]

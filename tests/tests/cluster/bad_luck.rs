@@ -2,7 +2,7 @@
 
 use super::{Site, leader, three};
 use millrace_journal::{Journal, OpenOptions};
-use millrace_tests::{Place, Port, end, eventually};
+use millrace_tests::{Place, end, eventually};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs, io::Write, path::Path, process::Command};
 
@@ -65,7 +65,7 @@ fn two_hosts_with_one_identity_change_nothing_for_the_others() {
     sites[0].publish("before", &mut reported);
     let copied = (leader(&sites) + 1) % 3;
     sites[copied].die();
-    let twin = Site { place: Place::empty(), port: Port::reserve(), host: None };
+    let twin = Site { place: Place::empty(), ..Site::new(None) };
     copy(&sites[copied].place.namespace(), &twin.place.namespace());
     sites[copied].live(None);
     let mut twin = twin;
@@ -181,7 +181,7 @@ fn a_leader_whose_disk_is_full_is_replaced_and_goes_on_when_there_is_room() {
     let place = Place::within(disk.0.path());
     place.run(["init", "--bare", "--segment-size", "1MiB", "--durability", "memory"]).ok();
     place.write("cluster.secret", &secret);
-    let mut small = Site { place, port: Port::reserve(), host: None };
+    let mut small = Site { place, ..Site::new(None) };
     small.live(Some(&sites[0]));
     let mut reported = BTreeMap::new();
     sites[0].topic(&["create", "env/raw", "--history", "100000"]).ok();

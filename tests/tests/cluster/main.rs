@@ -2,18 +2,23 @@
 
 mod applications;
 mod bad_luck;
+mod clocks;
 mod edge;
 mod groups;
 mod objects;
+mod starts;
 
 use millrace_tests::{Host, Place, Port, end, eventually};
 use serde_json::Value;
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, process::Command};
 
 /// A host on a port that it keeps over restarts.
 struct Site {
     place: Place,
     port: Port,
+    election: &'static str,
+    /// What its host finds in its environment besides.
+    env: Vec<(&'static str, String)>,
     host: Option<Host>,
 }
 
@@ -23,19 +28,25 @@ impl Site {
         if let Some(secret) = secret {
             place.write("cluster.secret", secret);
         }
-        Self { place, port: Port::reserve(), host: None }
+        Self { place, port: Port::reserve(), election: "500ms", env: Vec::new(), host: None }
     }
 
     /// Serves; a host of a cluster that this one is to join is named the first time.
     fn live(&mut self, join: Option<&Site>) {
-        let listen = format!("127.0.0.1:{}", self.port);
+        self.host = Some(Host::start(self.serve(join)));
+    }
+
+    /// The command that serves.
+    fn serve(&self, join: Option<&Site>) -> Command {
+        let (listen, election) = (format!("127.0.0.1:{}", self.port), self.election);
         let mut command =
-            self.place.command(["--json", "serve", "--name", "site", "--listen", &listen, "--election", "500ms"]);
+            self.place.command(["--json", "serve", "--name", "site", "--listen", &listen, "--election", election]);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         if let Some(first) = join {
             let at = format!("mr://127.0.0.1:{}/site", first.port);
             command.args(["--join", &at, "--cluster-secret", "cluster.secret", "--site", "lab"]);
         }
-        self.host = Some(Host::start(command));
+        command
     }
 
     /// Dies and is started again.
@@ -88,14 +99,24 @@ impl Site {
     }
 }
 
-/// Three hosts of one cluster, of which all vote.
-fn three() -> [Site; 3] {
-    let mut first = Site::new(None);
+/// A host that begins a cluster, and the cluster's secret.
+fn founder() -> (Site, String) {
+    let first = Site::new(None);
     first.place.run(["cluster", "init", "--site", "campus"]).ok();
     first.place.run(["cluster", "secret", "--out", "cluster.secret"]).ok();
     let secret = fs::read_to_string(first.place.path().join("cluster.secret")).expect("the secret was written");
+    (first, secret)
+}
+
+/// Three hosts of one cluster, of which all vote.
+fn three() -> [Site; 3] {
+    let (first, secret) = founder();
+    join([first, Site::new(Some(&secret)), Site::new(Some(&secret))])
+}
+
+/// Has them serve, and join the first.
+fn join([mut first, mut second, mut third]: [Site; 3]) -> [Site; 3] {
     first.live(None);
-    let [mut second, mut third] = [(); 2].map(|()| Site::new(Some(&secret)));
     second.live(Some(&first));
     third.live(Some(&first));
     eventually("all hosts vote", || {

@@ -1,5 +1,6 @@
 //! Topics that NATS keeps, over real hosts and real NATS servers that are killed.
 
+mod secured;
 mod servers;
 
 use millrace_tests::{Ended, Host, Place, Port, eventually};
@@ -12,6 +13,8 @@ struct Site {
     place: Place,
     port: Port,
     nats: Option<String>,
+    /// How it signs in there.
+    options: Vec<String>,
     host: Option<Host>,
 }
 
@@ -21,7 +24,7 @@ impl Site {
         if let Some(secret) = secret {
             place.write("cluster.secret", secret);
         }
-        Self { place, port: Port::reserve(), nats: nats.map(Servers::addresses), host: None }
+        Self { place, port: Port::reserve(), nats: nats.map(Servers::addresses), options: Vec::new(), host: None }
     }
 
     /// The only host of a cluster.
@@ -37,7 +40,7 @@ impl Site {
         let mut command = self.place.command(["--json", "serve", "--name", "site", "--listen", &listen]);
         command.args(["--election", "500ms"]);
         if let Some(nats) = &self.nats {
-            command.args(["--nats", nats]);
+            command.args(["--nats", nats]).args(&self.options);
         }
         if let Some(first) = join {
             let at = format!("mr://127.0.0.1:{}/site", first.port);

@@ -17,6 +17,8 @@ pub struct Servers {
     dir: TempDir,
     ports: Vec<(Port, Port)>,
     running: Vec<Option<Child>>,
+    /// What their configuration has besides.
+    settings: String,
 }
 
 /// Debian has it where not every user looks.
@@ -29,12 +31,27 @@ fn program() -> PathBuf {
 
 impl Servers {
     pub fn start(count: usize) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let ports: Vec<(Port, Port)> = (0..count).map(|_| (Port::reserve(), Port::reserve())).collect();
-        let mut servers = Self { dir, ports, running: (0..count).map(|_| None).collect() };
-        (0..count).for_each(|at| servers.live(at));
+        let servers = Self::begin(count, String::new());
         servers.settled();
         servers
+    }
+
+    /// One that lets nobody in who does not do what these settings ask for.
+    pub fn guarded(settings: String) -> Self {
+        Self::begin(1, settings)
+    }
+
+    fn begin(count: usize, settings: String) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let ports: Vec<(Port, Port)> = (0..count).map(|_| (Port::reserve(), Port::reserve())).collect();
+        let mut servers = Self { dir, ports, running: (0..count).map(|_| None).collect(), settings };
+        (0..count).for_each(|at| servers.live(at));
+        servers
+    }
+
+    /// The address of the first one, with this scheme and user.
+    pub fn address(&self, before: &str) -> String {
+        format!("{before}127.0.0.1:{}", self.ports[0].0)
     }
 
     /// The addresses, as `--nats` takes them.
@@ -56,6 +73,7 @@ impl Servers {
             let routes = routes.collect::<Vec<_>>().join(", ");
             text += &format!("cluster {{ name: test, listen: 127.0.0.1:{route}, routes: [{routes}] }}\n");
         }
+        text += &self.settings;
         let config = self.dir.path().join(format!("{at}.conf"));
         std::fs::write(&config, text).expect("the configuration is written");
         let mut command = Command::new(program());

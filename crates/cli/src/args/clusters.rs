@@ -25,10 +25,10 @@ pub struct ClusterArgs {
     /// Minimum time without a leader before another host is elected
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub election: Option<Duration>,
-    /// The NATS servers that keep topics with the engine nats: nats://HOST:PORT or tls://HOST:PORT, separated by commas
+    /// The NATS servers that keep topics with the engine nats, separated by commas: nats://[USER[:PASSWORD]@]HOST:PORT or tls://…
     #[arg(long, value_name = "ADDRESSES", env = "MILLRACE_NATS", hide_env_values = true)]
     pub nats: Option<String>,
-    /// The credentials file of the NATS user
+    /// The credentials file of the NATS user, or a file with the seed of its NKey
     #[arg(long, value_name = "FILE", requires = "nats", env = "MILLRACE_NATS_CREDS")]
     pub nats_creds: Option<PathBuf>,
     /// Certificate authorities to trust for tls:// besides those of the system, in PEM
@@ -136,10 +136,12 @@ pub enum GroupCommand {
     #[command(after_help = "\
 Every topic is in one group, whose voters have its records on their disks. A cluster begins with the group main. Without --voters, hosts are \
 chosen: at different sites, and those with the fewest groups first. If a host leaves the cluster, another one takes its place. Any host of the \
-cluster can be asked for any topic: a host that does not vote follows the group from then on.
+cluster can be asked for any topic: a host that does not vote follows the group from then on. With --site, all voters are at that site, so that \
+publishing there needs no other site; a voter that leaves the cluster later is replaced by any host.
 
 Examples:
   millrace cluster group create farm
+  millrace cluster group create farm --site farm
   millrace cluster group create farm --voters a,b,c
   millrace cluster group create scratch --count 1")]
     Create(CreateGroupArgs),
@@ -160,6 +162,9 @@ pub struct CreateGroupArgs {
     /// How many hosts vote, if they are to be chosen: 1, 3 or 5
     #[arg(long, value_name = "VOTERS", default_value_t = 3)]
     pub count: u64,
+    /// Choose the hosts that vote among those at this site
+    #[arg(long, value_name = "NAME", conflicts_with = "voters")]
+    pub site: Option<millrace_node::Name>,
 }
 
 #[derive(Debug, Args)]

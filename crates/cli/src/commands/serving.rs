@@ -168,7 +168,7 @@ impl Serving {
         }
         let hosted = Hosted::new(served.clone()).keeping_apart(Arc::clone(&isolation));
         let hosted = hosted.answering(args.cors_origin.clone()).showing(certificate.clone());
-        let server = Server::start(Arc::new(hosted), &options)?;
+        let mut server = Server::bind(Arc::new(hosted), &options)?;
         let tokens = Tokens::leave(&served, server.bound());
         // Only now: what links bring in may be asked for at once.
         let link = |served: &Served| {
@@ -182,6 +182,8 @@ impl Serving {
         let nats = to_nats(cluster)?;
         let part = |served: &Served| Part::take(served, server.bound(), cluster, nats.as_ref()).transpose();
         let parts = served.iter().filter_map(part).collect::<Result<_>>()?;
+        // A request that comes earlier waits: before, the host does not know its cluster, and would refuse it.
+        server.accept()?;
         Ok(Serving { hosts, served, server, linkers, parts, isolation, certificate, _tokens: tokens, _main: main })
     }
 

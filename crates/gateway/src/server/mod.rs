@@ -28,7 +28,8 @@ use listen::SocketFile;
 use millrace_node::{is_local, secrets::HostKey};
 use millrace_wire::{Code, Result};
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
+    os::unix::net::UnixListener,
     path::PathBuf,
     sync::Arc,
     thread,
@@ -81,12 +82,21 @@ pub struct Server {
     bound: Bound,
     shared: Arc<Shared>,
     loops: Vec<EventLoop>,
+    /// What no connection is accepted at yet.
+    waiting: (Vec<TcpListener>, Option<UnixListener>),
     _socket: Option<SocketFile>,
 }
 
 impl Server {
     /// Listens and serves.
     pub fn start(hosted: Arc<Hosted>, options: &ServerOptions) -> Result<Server> {
+        let mut server = Self::bind(hosted, options)?;
+        server.accept()?;
+        Ok(server)
+    }
+
+    /// Listens. Connections wait until [`Server::accept`].
+    pub fn bind(hosted: Arc<Hosted>, options: &ServerOptions) -> Result<Server> {
         raise_descriptor_limit(options.connections_max);
         allocator::give_large_blocks_back();
         let mut bound = Bound::default();
@@ -114,10 +124,16 @@ impl Server {
             .map(|(number, name)| EventLoop::start(number, name, shared.clone()))
             .collect::<std::io::Result<Vec<_>>>()
             .map_err(|error| Code::ListenFailed.error(format!("a thread could not be started: {error}")))?;
-        let (acceptor, serving) = loops.split_last().expect("there is a loop that accepts");
+        let (waiting, socket) = ((listeners, unix), bound.socket.clone().map(SocketFile::new));
+        Ok(Server { bound, shared, loops, waiting, _socket: socket })
+    }
+
+    /// Serves connections, also those that wait already.
+    pub fn accept(&mut self) -> Result<()> {
+        let (listeners, unix) = std::mem::take(&mut self.waiting);
+        let (acceptor, serving) = self.loops.split_last().expect("there is a loop that accepts");
         let accepts = acceptor.accept(listeners, unix, serving.iter().map(EventLoop::handle).collect());
-        accepts.map_err(|error| Code::ListenFailed.error(format!("a socket cannot be listened to: {error}")))?;
-        Ok(Server { _socket: bound.socket.clone().map(SocketFile::new), bound, shared, loops })
+        accepts.map_err(|error| Code::ListenFailed.error(format!("a socket cannot be listened to: {error}")))
     }
 
     /// Where it listens.

@@ -1,12 +1,17 @@
 //! The thread that drives the replicas of this host: it collects requests and messages, passes them to the replicas, writes the results of
 //! all groups with one flush, and sends messages.
 
-use super::{MAIN, PATIENCE, Post, Reply, Shared, beats::Said, groups::Group, locked, shown};
+mod beats;
+mod moved;
+
+use super::{MAIN, PATIENCE, Post, Reply, Shared, groups::Group, locked, shown};
+use beats::Said;
 use millrace_group::{
     Action, Beat, Completed, Durability, Envelope, Member, Place, Released, Replica, Role, Turn, Unflushed,
 };
 use millrace_journal::Position;
 use millrace_wire::{Code, Error, Result};
+use moved::{Heard, Moved};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
@@ -219,6 +224,8 @@ pub(super) struct Driver {
     /// The groups for which there may be something to be done.
     dirty: BTreeSet<u32>,
     ticks: u32,
+    /// The hosts that are not where the group knows them to be.
+    moved: Moved,
 }
 
 fn unavailable() -> Error {
@@ -367,7 +374,8 @@ impl Running {
 impl Driver {
     pub fn new(shared: Arc<Shared>, post: Arc<dyn Post>, tick: Duration, received: Receiver<Input>) -> Self {
         let groups = [(MAIN, Running::new(shared.main.clone()))].into();
-        Self { shared, post, tick, received, groups, dirty: [MAIN].into(), ticks: 0 }
+        let moved = Moved::new(shared.silence);
+        Self { shared, post, tick, received, groups, dirty: [MAIN].into(), ticks: 0, moved }
     }
 
     /// Runs until the host stops, or the journal accepts no more writes.
@@ -458,7 +466,9 @@ impl Driver {
     /// Another host reports which groups rest under it, or which must not.
     fn hear(&mut self, message: &[u8]) {
         let said = Said::parse(message);
-        self.shared.heard(said.as_ref().map(|(host, _)| *host));
+        // A host that says where it is need not hear this one.
+        let beats = said.as_ref().filter(|(_, said)| matches!(said, Said::Beats(_) | Said::Wake(_)));
+        self.shared.heard(beats.map(|(host, _)| *host));
         match said {
             Some((host, Said::Beats(beats))) => {
                 let others = |(group, beat): (u32, Beat)| {
@@ -477,7 +487,58 @@ impl Driver {
                     }
                 }
             }
+            Some((host, Said::Here { address, name, itself })) => self.moves(host, (address, name), itself),
+            Some((host, Said::Where)) => self.post.send(host, HOST, self.here()),
             None => {}
+        }
+    }
+
+    /// A message that says where this host is.
+    fn here(&self) -> Vec<u8> {
+        let Member { id, address, name, .. } = self.shared.member.clone();
+        Said::Here { address, name, itself: true }.bytes(id)
+    }
+
+    /// Another host says where it is, or a third one says it of it.
+    fn moves(&mut self, host: u64, (address, name): (String, String), itself: bool) {
+        let own = self.shared.facts.host;
+        let Some(known) = self.shared.known(host).filter(|_| host != own) else { return };
+        let is_unreached = self.post.trouble(host).is_some();
+        let said = Member { address: address.clone(), name: name.clone(), ..known.clone() };
+        match self.moved.hear(&known, said, is_unreached, Instant::now()) {
+            Heard::Nothing => return,
+            Heard::Unsure => return self.post.send(host, HOST, Said::Where.bytes(own)),
+            Heard::Changed => self.say_where(),
+            Heard::Followed => {}
+        }
+        if !itself {
+            return;
+        }
+        // Two hosts that have moved do not find each other.
+        let there = Said::Here { address, name, itself: false }.bytes(host);
+        for member in self.shared.known_members().iter().filter(|member| ![own, host].contains(&member.id)) {
+            self.post.send(member.id, HOST, there.clone());
+        }
+    }
+
+    /// Says to the connections where the other hosts are.
+    fn say_where(&mut self) {
+        let members = self.shared.known_members();
+        self.post.members(&self.moved.places(members));
+    }
+
+    /// A host that was started at another address hears of no leader until the others know of it.
+    fn announce(&mut self) {
+        let own = &self.shared.member;
+        let is_known = {
+            let replica = locked(&self.shared.main.replica);
+            replica.leader() != 0 && replica.topics().member(own.id) == Some(own)
+        };
+        if self.moved.announces(is_known) {
+            let here = self.here();
+            for member in self.shared.known_members().iter().filter(|member| member.id != own.id) {
+                self.post.send(member.id, HOST, here.clone());
+            }
         }
     }
 
@@ -508,6 +569,7 @@ impl Driver {
         }
         if looks_again {
             self.arrange();
+            self.announce();
         }
         for (host, beats) in beats {
             self.post.send(host, HOST, Said::Beats(beats).bytes(own));
@@ -561,8 +623,7 @@ impl Driver {
         if changed {
             self.shared.reported(&group);
             if id == MAIN {
-                let members: Vec<Member> = locked(&group.replica).topics().members().cloned().collect();
-                self.post.members(&members);
+                self.say_where();
                 self.arrange();
             }
         }

@@ -8,7 +8,7 @@ use super::{
     store::Store,
 };
 use crate::Namespace;
-use millrace_group::{Action, Durability, GroupSpec, Options, Placement, Replica};
+use millrace_group::{Action, Durability, GroupSpec, Member, Options, Placement, Replica};
 use millrace_namespace::names;
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -68,6 +68,19 @@ impl Group {
 }
 
 impl Shared {
+    /// The hosts of the cluster: as the group has agreed, and else as they were when this host joined.
+    pub fn known_members(&self) -> Vec<Member> {
+        let replica = locked(&self.main.replica);
+        let agreed = replica.topics();
+        let reported = self.facts.members.iter().filter(|member| agreed.member(member.id).is_none());
+        agreed.members().cloned().chain(reported.cloned().map(Member::from)).collect()
+    }
+
+    /// One of them.
+    pub fn known(&self, host: u64) -> Option<Member> {
+        self.known_members().into_iter().find(|member| member.id == host)
+    }
+
     /// The groups with a replica on this host.
     pub fn kept(&self) -> Vec<Arc<Group>> {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()

@@ -12,7 +12,6 @@
 //! topic of a group that it does not keep begins to follow that group. The network is an implementation of [`Post`]. Messages of other
 //! hosts go to [`Cluster::receive`].
 
-mod beats;
 mod calls;
 mod deliver;
 mod driver;

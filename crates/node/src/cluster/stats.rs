@@ -401,6 +401,13 @@ impl Cluster {
                 error.detail()
             ));
         }
+        if let Err(error) = self.shared.namespace.journal().check_clock() {
+            why.push(format!(
+                "{}: {}; records here keep that date until the clock is past it",
+                error.code().id(),
+                error.detail()
+            ));
+        }
         if let Some(error) = replica.refused() {
             why.push(format!("another host submits {}; this host refuses it", error.detail()));
         }

@@ -4,22 +4,46 @@ use super::{host, id_of};
 use crate::{
     args::{CreateGroupArgs, Global, GroupArg},
     out::{Out, Table},
+    place::remote::Remote,
     report::Outcome,
     show,
 };
-use millrace_node::Result;
+use millrace_node::{Code, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
 pub fn create(args: &CreateGroupArgs, global: &Global, out: &mut Out) -> Outcome {
     let remote = host(global)?;
-    let hosts = args.voters.iter().map(|named| id_of(&remote, named)).collect::<Result<Vec<u64>>>()?;
+    let hosts = match &args.site {
+        Some(site) => at_site(&remote, site, args.count)?,
+        None => args.voters.iter().map(|named| id_of(&remote, named)).collect::<Result<Vec<u64>>>()?,
+    };
     remote.client().create_group(&args.group, hosts, args.count)?;
     if out.json() {
         Ok(out.object(&json!({ "group": args.group, "change": "created" }))?)
     } else {
         Ok(out.line(format!("created group {}", args.group))?)
     }
+}
+
+/// So many hosts at a site: those that vote in the fewest groups.
+fn at_site(remote: &Remote, site: &str, count: u64) -> Result<Vec<u64>> {
+    let (cluster, groups): (Value, Vec<Value>) = (remote.document("cluster")?, remote.document("cluster/groups")?);
+    let votes = |host: &Value| {
+        let voters = groups.iter().filter_map(|group| group["voters"].as_array());
+        voters.filter(|voters| voters.contains(host)).count()
+    };
+    let here = cluster["hosts"].as_array().into_iter().flatten().filter(|host| host["site"] == site);
+    let mut hosts: Vec<(usize, &str)> =
+        here.filter_map(|host| Some((votes(&host["host"]), host["host"].as_str()?))).collect();
+    hosts.sort_unstable();
+    let ids = hosts.iter().filter_map(|(_, id)| u64::from_str_radix(id, 16).ok());
+    let ids: Vec<u64> = ids.take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
+    if (ids.len() as u64) < count {
+        let detail = format!("{count} hosts are to vote; {} are at site '{site}'", ids.len());
+        return Err(Code::HostNotInCluster.error(detail));
+    }
+    Ok(ids)
 }
 
 pub fn remove(args: &GroupArg, global: &Global, out: &mut Out) -> Outcome {

@@ -306,30 +306,34 @@ impl Shared {
         Err(Code::PersistenceUnsupported.error(detail))
     }
 
+    /// The same as of now: a host that was started just now may know the cluster as it was before.
+    fn check_copies_now(self: &Arc<Self>, copies: u8, then: impl FnOnce(Result<()>) + Send + 'static) {
+        if self.check_copies(copies).is_ok() {
+            return then(Ok(()));
+        }
+        let shared = self.clone();
+        let reply = Box::new(move |fresh: Result<()>| then(fresh.and_then(|()| shared.check_copies(copies))));
+        self.ask(Input::Read { group: MAIN, reply });
+    }
+
     /// Finds the group that has the objects, or makes it.
     fn find_objects(self: &Arc<Self>, copies: u8, creates: bool, then: Then) {
         let shared = self.clone();
         let found = move |found: Result<u32>| match found {
             Ok(id) => {
                 let checking = shared.clone();
-                let attended = move |group: Result<Arc<Group>>| {
-                    then(group.and_then(|group| checking.check_copies(copies).map(|()| group)));
+                let attended = move |group: Result<Arc<Group>>| match group {
+                    Ok(group) => checking.check_copies_now(copies, move |checked| then(checked.map(|()| group))),
+                    Err(error) => then(Err(error)),
                 };
                 shared.attend(id, Box::new(attended));
             }
             Err(error) if error.code() == Code::GroupNotFound && creates => {
-                if let Err(error) = shared.check_copies(copies) {
-                    return then(Err(error));
-                }
-                let size = voters(copies) as u64;
-                let action = Action::Group { name: OBJECTS_NAME.to_owned(), hosts: Vec::new(), size };
                 let next = shared.clone();
-                let made: Reply<u64> = Box::new(move |made| match made {
-                    // Another caller may have created it meanwhile, with another size.
-                    Err(error) if error.code() != Code::GroupExists => then(Err(error)),
-                    _ => next.find_objects(copies, false, then),
+                shared.check_copies_now(copies, move |checked| match checked {
+                    Ok(()) => next.make_objects(copies, then),
+                    Err(error) => then(Err(error)),
                 });
-                shared.submit(MAIN, action, Vec::new(), Durability::Quorum, made);
             }
             Err(error) if error.code() == Code::GroupNotFound => {
                 then(Err(Code::ObjectNotFound.error("the cluster has no replicated objects")));
@@ -337,6 +341,19 @@ impl Shared {
             Err(error) => then(Err(error)),
         };
         self.named(OBJECTS_NAME, Box::new(found));
+    }
+
+    /// Makes the group that has the objects.
+    fn make_objects(self: &Arc<Self>, copies: u8, then: Then) {
+        let size = voters(copies) as u64;
+        let action = Action::Group { name: OBJECTS_NAME.to_owned(), hosts: Vec::new(), size };
+        let next = self.clone();
+        let made: Reply<u64> = Box::new(move |made| match made {
+            // Another caller may have created it meanwhile, with another size.
+            Err(error) if error.code() != Code::GroupExists => then(Err(error)),
+            _ => next.find_objects(copies, false, then),
+        });
+        self.submit(MAIN, action, Vec::new(), Durability::Quorum, made);
     }
 
     fn call_object(self: &Arc<Self>, wanted: Wanted, lease_ms: u64, pin: bool) {

@@ -1,14 +1,22 @@
-//! Messages between two hosts about all groups at once: the groups that rest, and those that must not.
+//! Messages between two hosts that are not about one group: which groups rest, and where the sender is.
 //!
 //! ```text
 //!  BEATS  1  host (8, little-endian)  of each group that rests under it and that the other keeps: group (4)  term (8)  last entry (8)
 //!  WAKE   2  host (8)                 of each group whose state here is another one: group (4)
+//!  HERE   3  host (8)                 length of the address (2)  address  name
+//!  WHERE  4  host (8)
+//!  THERE  5  like HERE, of another host
 //! ```
+//!
+//! WHERE is answered with HERE. A host that does not know a message ignores it.
 
 use millrace_group::Beat;
 
 const BEATS: u8 = 1;
 const WAKE: u8 = 2;
+const HERE: u8 = 3;
+const WHERE: u8 = 4;
+const THERE: u8 = 5;
 const BEAT_BYTES: usize = 20;
 
 /// What one host says.
@@ -18,11 +26,22 @@ pub(super) enum Said {
     Beats(Vec<(u32, Beat)>),
     /// These groups are not to rest.
     Wake(Vec<u32>),
+    /// The host is reached at this address, under this name; it says so itself, or another one does.
+    Here { address: String, name: String, itself: bool },
+    /// The other host is to say where it is.
+    Where,
 }
 
 impl Said {
     pub fn bytes(&self, host: u64) -> Vec<u8> {
-        let mut bytes = vec![if matches!(self, Said::Beats(_)) { BEATS } else { WAKE }];
+        let kind = match self {
+            Said::Beats(_) => BEATS,
+            Said::Wake(_) => WAKE,
+            Said::Here { itself: true, .. } => HERE,
+            Said::Here { .. } => THERE,
+            Said::Where => WHERE,
+        };
+        let mut bytes = vec![kind];
         bytes.extend_from_slice(&host.to_le_bytes());
         match self {
             Said::Beats(beats) => {
@@ -33,6 +52,14 @@ impl Said {
                 }
             }
             Said::Wake(groups) => groups.iter().for_each(|group| bytes.extend_from_slice(&group.to_le_bytes())),
+            Said::Here { address, name, .. } => {
+                // An address that is longer names no host.
+                let length = u16::try_from(address.len()).unwrap_or(u16::MAX);
+                bytes.extend_from_slice(&length.to_le_bytes());
+                bytes.extend_from_slice(address.as_bytes());
+                bytes.extend_from_slice(name.as_bytes());
+            }
+            Said::Where => {}
         }
         bytes
     }
@@ -43,12 +70,19 @@ impl Said {
         let (host, rest) = rest.split_first_chunk::<8>()?;
         let group = |item: &[u8]| Some(u32::from_le_bytes(*item.first_chunk()?));
         let word = |item: &[u8], at: usize| Some(u64::from_le_bytes(*item.get(at..)?.first_chunk()?));
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
         let said = match *kind {
             BEATS => {
                 let beat = |item| Some((group(item)?, Beat { term: word(item, 4)?, commit: word(item, 12)? }));
                 Said::Beats(rest.chunks(BEAT_BYTES).map(beat).collect::<Option<_>>()?)
             }
             WAKE => Said::Wake(rest.chunks(4).map(group).collect::<Option<_>>()?),
+            HERE | THERE => {
+                let (length, rest) = rest.split_first_chunk::<2>()?;
+                let (address, name) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+                Said::Here { address: text(address)?, name: text(name)?, itself: *kind == HERE }
+            }
+            WHERE => Said::Where,
             _ => return None,
         };
         Some((u64::from_le_bytes(*host), said))
@@ -69,7 +103,14 @@ mod tests {
                 assert_eq!(Said::parse(&bytes[..bytes.len() - 1]), None);
             }
         }
-        assert_eq!(Said::parse(&[3, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        let here = |itself| Said::Here { address: "[::1]:7070".into(), name: "site".into(), itself };
+        for said in [here(true), here(false), Said::Where] {
+            assert_eq!(Said::parse(&said.bytes(5)), Some((5, said)));
+        }
+        // An address that is longer than what came, and bytes that are no text.
+        assert_eq!(Said::parse(&[3, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, b'a']), None);
+        assert_eq!(Said::parse(&[3, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0xFF]), None);
+        assert_eq!(Said::parse(&[9, 0, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Said::parse(&[1, 0]), None);
     }
 }
