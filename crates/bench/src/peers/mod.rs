@@ -6,6 +6,7 @@ pub mod etcd;
 pub mod lithops;
 pub mod nats;
 pub mod nginx;
+pub mod rabbitmq;
 pub mod raw;
 pub mod redis;
 #[allow(unsafe_code)]

@@ -6,7 +6,7 @@ use millrace_wire::Code;
 use std::time::Instant;
 
 const KILLS: usize = 1000;
-const KILLS_QUICK: usize = 5;
+const KILLS_QUICK: usize = 20;
 /// The shares of the kills that the curve shows.
 const QUANTILES: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 

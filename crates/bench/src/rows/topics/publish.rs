@@ -7,6 +7,7 @@ use crate::{
     peers::{
         etcd::{self, Etcd},
         nats::{self, Nats},
+        rabbitmq::{self, Rabbit},
     },
     rows::{Measured, function},
 };
@@ -58,6 +59,21 @@ fn stream_rate(nats: &Nats, bytes: usize, count: u64) -> Outcome<f64> {
     Ok(count as f64 / start.elapsed().as_secs_f64())
 }
 
+fn queue_rate(rabbit: &Rabbit, bytes: usize, count: u64) -> Outcome<f64> {
+    let start = Instant::now();
+    let one = |number: usize| -> Result<(), String> {
+        let published = rabbit
+            .connect(&format!("bench{number}"))
+            .and_then(|mut connection| connection.publish(&vec![7; bytes], count / CONNECTIONS as u64, WINDOW));
+        published.map_err(|error| error.to_string())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..CONNECTIONS).map(|number| scope.spawn(move || one(number))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panics"))
+    })?;
+    Ok(count as f64 / start.elapsed().as_secs_f64())
+}
+
 fn etcd_rate(etcd: &Etcd, bytes: usize, count: u64) -> Outcome<f64> {
     let start = Instant::now();
     let each = count / ETCD_CLIENTS as u64;
@@ -101,6 +117,14 @@ pub fn publish(context: &Context) -> Outcome<Measured> {
             put_large.push(etcd_rate(&etcd, LARGE_BYTES, count)?);
         }
     }
+    let [mut queue_large, mut queue_small] = [(); 2].map(|()| Repeated::default());
+    let dir = context.fresh()?;
+    if let Some(rabbit) = Rabbit::start(dir.path())? {
+        for _ in 0..rounds {
+            queue_large.push(queue_rate(&rabbit, LARGE_BYTES, count)?);
+            queue_small.push(queue_rate(&rabbit, SMALL_BYTES, count)?);
+        }
+    }
     let value = large.median();
     let mut measured = Measured::new(value, (value * time.as_secs_f64()) as u64 * rounds as u64)
         .target("≥ 15 000 /s", value >= 15_000.0)
@@ -122,6 +146,16 @@ pub fn publish(context: &Context) -> Outcome<Measured> {
         measured = measured
             .target("≥ etcd", value >= put_large.median())
             .peer("etcd, 3 members, 64 clients, 8 KiB", put_large.median());
+    }
+    if queue_large.is_empty() {
+        measured = measured.note(rabbitmq::INSTALL);
+    } else {
+        let ratio = value / queue_large.median();
+        measured = measured
+            .target("≥ 10 × RabbitMQ", ratio >= 10.0)
+            .also("ratio to RabbitMQ", ratio, "")
+            .peer("RabbitMQ, quorum queue over MQTT, 8 KiB", queue_large.median())
+            .peer("RabbitMQ, quorum queue over MQTT, 100 bytes", queue_small.median());
     }
     let note = format!(
         "Three hosts on one machine and one disk; {CONNECTIONS} connections to the host that leads, {WINDOW} publishes unanswered on each. \
