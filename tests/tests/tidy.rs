@@ -74,7 +74,7 @@ const UNSAFE_FILES: &[&str] = &[
 
 /// Where threads and tasks may be started, each place with what is there: whoever else wants one asks these, and so it
 /// is missed when it ends as it should not.
-const STARTS: [(&str, &str); 12] = [
+const STARTS: [(&str, &str); 14] = [
     ("crates/threads/src/lib.rs", ".spawn("), // in a table that two watchers look at
     ("crates/gateway/src/server/tasks.rs", ".spawn("), // carries a fuse
     ("crates/gateway/src/server/tasks.rs", "tokio::spawn("), // of one connection
@@ -84,6 +84,9 @@ const STARTS: [(&str, &str); 12] = [
     // Anyone who opens a namespace waits for it, and hears of its panic.
     ("crates/journal/src/recovery/ahead.rs", "scope("),
     ("crates/journal/src/recovery/ahead.rs", "_scoped("),
+    // The command waits for those that read journals, and takes over their panic.
+    ("crates/cli/src/commands/history/sources.rs", "scope("),
+    ("crates/cli/src/commands/history/sources.rs", ".spawn("),
     // Anyone who asks for something that takes long waits for it.
     ("crates/gateway/src/documents/mod.rs", "spawn_blocking("),
     ("crates/gateway/src/http/api/mod.rs", "spawn_blocking("),
