@@ -34,8 +34,8 @@ pub const NAMESPACE: &[Key] = &[
         "retain_bytes",
         "size",
         "`1GiB`",
-        "Minimum size of the journal that is kept, up to 4032 segments; beyond it, the oldest segments are dropped \
-         once at most a quarter of them is live. Fixed at creation.",
+        "Size that the journal keeps at least, up to 4032 segments. Above it, the oldest segments are dropped as soon \
+         as no more than a quarter of their content is still needed. Fixed at creation.",
     ),
     key(
         "retain_age",
