@@ -24,7 +24,7 @@ pub(crate) fn is_gone(process: u32, thread: u32) -> bool {
 /// Waits until a thread has ended, whether or not it has left a result.
 pub(crate) fn join<T>(thread: JoinHandle<T>) {
     // SAFETY: the handle was the only one, so the thread is neither detached nor joined elsewhere.
-    let error = unsafe { libc::pthread_join(thread.into_pthread_t(), std::ptr::null_mut()) };
+    let error = unsafe { libc::pthread_join(thread.into_pthread_t() as libc::pthread_t, std::ptr::null_mut()) };
     debug_assert_eq!(error, 0, "a thread joins itself");
 }
 
