@@ -293,7 +293,7 @@ static inline void mr_object_(mr_call *call, size_t size, void (*make)(mr_call *
     if (length >= 0 && (size_t)length <= capacity && mr_array_(&at, end) == 2 && (name = mr_run_(&at, end, &named)) != 0 &&
         mr_same_("object", name, named)) {
         found = mr_run_(&at, end, &found_size);
-        /* The field is a value, in the bytes of which there is the struct. */
+        /* The field's value contains the struct as bytes. */
         at = found;
         found = found == 0 ? 0 : mr_run_(&at, found + found_size, &found_size);
     }

@@ -412,7 +412,7 @@ impl Past {
         }
     }
 
-    /// The slots that a repair which takes another one back gives their old content, as far as the journal has it.
+    /// The slots that a rollback restores to their old records, as far as the journal has them.
     pub fn put_back(&self, repair: u64, first: Position) -> impl Iterator<Item = ((u32, u64), At)> + '_ {
         let undone = self.opened.get(&repair).and_then(|(_, undo)| self.applied.get(undo.as_ref()?));
         let before = undone.map_or(&[][..], |undone| &undone.before);

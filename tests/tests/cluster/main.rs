@@ -108,7 +108,7 @@ fn founder() -> (Site, String) {
     (first, secret)
 }
 
-/// Three hosts of one cluster, of which all vote.
+/// Three hosts of one cluster, all with a vote.
 fn three() -> [Site; 3] {
     let (first, secret) = founder();
     join([first, Site::new(Some(&secret)), Site::new(Some(&secret))])

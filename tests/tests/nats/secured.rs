@@ -12,7 +12,7 @@ use rcgen::{
 };
 use serde_json::{Value, json};
 
-/// What a host is told of the servers: the scheme and the user before the address, and further options.
+/// How a host reaches the servers: the scheme and the user before the address, and further options.
 struct Way<'a> {
     before: &'a str,
     options: Vec<String>,
@@ -170,7 +170,7 @@ fn a_host_speaks_tls_with_servers_whose_authority_it_trusts() {
     ));
     let trusting = vec!["--nats-ca".to_owned(), path("authority.pem")];
     works(&host(&servers, Way { before: "tls://mill:word@", options: trusting }));
-    // Whoever does not trust the authority sends no password.
+    // A host that does not trust the authority sends no password.
     let wary = host(&servers, Way { before: "tls://mill:word@", options: Vec::new() });
     wary.place.run(["topic", "create", "t", "--engine", "nats"]).fails("MR7241", 75);
 }

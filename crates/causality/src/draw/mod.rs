@@ -64,7 +64,7 @@ impl Drawing<'_> {
         self.marks.get(at)?.as_ref()
     }
 
-    /// Whether the node stands in the background: the picture is about a repair, which does not reach it.
+    /// Whether the node is drawn faintly, because the picture shows a repair that does not reach it.
     fn is_behind(&self, at: usize) -> bool {
         !self.marks.is_empty() && self.mark(at).is_none()
     }
