@@ -527,16 +527,21 @@ impl Driver {
         self.post.members(&self.moved.places(members));
     }
 
-    /// A host that was started at another address hears of no leader until the others know of it.
+    /// A host that was started at another address hears of no leader until the others know of it. If it leads, a host that was down
+    /// meanwhile hears of it, and answers to the old address.
     fn announce(&mut self) {
         let own = &self.shared.member;
-        let is_known = {
+        let (is_known, leads) = {
             let replica = locked(&self.shared.main.replica);
-            replica.leader() != 0 && replica.topics().member(own.id) == Some(own)
+            (replica.leader() != 0 && replica.topics().member(own.id) == Some(own), replica.role() == Role::Leader)
         };
-        if self.moved.announces(is_known) {
-            let here = self.here();
-            for member in self.shared.known_members().iter().filter(|member| member.id != own.id) {
+        let to_all = self.moved.announces(is_known);
+        if !to_all && !leads {
+            return;
+        }
+        let here = self.here();
+        for member in self.shared.known_members().iter().filter(|member| member.id != own.id) {
+            if to_all || self.shared.is_silent(member.id, self.shared.silence) {
                 self.post.send(member.id, HOST, here.clone());
             }
         }

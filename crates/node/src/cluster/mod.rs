@@ -58,6 +58,8 @@ use store::PROPOSE_HEAD_BYTES;
 
 /// A host that lacks more entries than this is reported.
 const BEHIND_MAX: u64 = 10_000;
+/// A leader reports a host that has not answered for so many election timeouts.
+const SILENCES: u32 = 4;
 /// So many hosts vote, unless the group has agreed on another number; the others follow.
 const VOTERS_MAX: usize = 3;
 /// Requests and messages that wait for the driver. Messages beyond it are lost, as on a network.
@@ -355,6 +357,11 @@ impl Shared {
         if let Some(host) = host {
             locked(&self.heard).insert(host, Instant::now());
         }
+    }
+
+    /// Whether nothing was heard of another host for this long.
+    fn is_silent(&self, host: u64, long: Duration) -> bool {
+        locked(&self.heard).get(&host).is_none_or(|heard| heard.elapsed() > long)
     }
 
     /// The topics of a group have changed: wakes the waiters.

@@ -1,7 +1,7 @@
 //! The cluster, its groups and its topics as they are reported.
 
 use super::{
-    BEHIND_MAX, Cluster, Shared,
+    BEHIND_MAX, Cluster, SILENCES, Shared,
     feed::buffer::{BufferStat, FEED},
     groups::Group,
     locked, shown,
@@ -310,7 +310,7 @@ impl Cluster {
                 role,
                 here: id == self.host(),
                 behind,
-                trouble: self.shared.post.trouble(id),
+                trouble: self.shared.post.trouble(id).or_else(|| self.shared.silence(id, leader == self.host())),
             }
         };
         let hosts = voters.iter().map(|id| host(*id, true)).chain(learners.iter().map(|id| host(*id, false)));
@@ -445,10 +445,7 @@ impl Shared {
             return None;
         }
         let (voters, _) = replica.replicas();
-        let heard = locked(&self.heard);
-        let is_near = |host: &&u64| {
-            **host == self.facts.host || heard.get(host).is_some_and(|heard| heard.elapsed() <= self.silence)
-        };
+        let is_near = |host: &&u64| **host == self.facts.host || !self.is_silent(**host, self.silence);
         let (near, all, needed) = (voters.iter().filter(is_near).count(), voters.len(), voters.len() / 2 + 1);
         (near < needed).then(|| {
             format!(
@@ -457,6 +454,13 @@ impl Shared {
                 self.silence.as_millis()
             )
         })
+    }
+
+    /// A host that is connected to this one, which leads, and that does not answer.
+    fn silence(&self, host: u64, is_led_here: bool) -> Option<String> {
+        let long = SILENCES * self.silence;
+        let is_silent = is_led_here && host != self.facts.host && self.is_silent(host, long);
+        is_silent.then(|| format!("it is connected, but has not answered for {} ms", long.as_millis()))
     }
 
     fn group_stat(&self, group: &Arc<Group>, topics: u64) -> GroupStat {
