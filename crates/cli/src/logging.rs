@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
     str::FromStr,
 };
-use tracing::Subscriber;
+use tracing::{Level, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{filter::Targets, fmt, fmt::MakeWriter, layer::SubscriberExt};
 
 /// A level, or levels of subjects: `info`, `warn,links=debug`.
@@ -14,6 +14,7 @@ pub struct Levels(Targets);
 
 /// The subjects that lines have.
 const SUBJECTS: [&str; 8] = ["access", "connections", "journal", "links", "repairs", "requests", "runs", "topics"];
+const NATS: &str = "async_nats";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 impl FromStr for Levels {
@@ -38,7 +39,11 @@ impl FromStr for Levels {
 
 /// From now on this process says on standard error what it does, as text or as JSON.
 pub fn start(levels: &Levels, json: bool) {
-    let Levels(targets) = levels.clone();
+    let Levels(mut targets) = levels.clone();
+    // The NATS client reports each attempt to connect. `cluster why`, `/status` and errors say what is wrong, once.
+    if !targets.would_enable(NATS, &Level::DEBUG) {
+        targets = targets.with_target(NATS, LevelFilter::OFF);
+    }
     let started = if json {
         set(tracing_subscriber::registry()
             .with(targets)

@@ -1,7 +1,7 @@
 //! A namespace as programs use it: append, read, define. Every process may do this at once, with or without a host.
 
 use crate::{
-    admission::{Publish, Room, Stage},
+    admission::{self, Publish, Room, Stage},
     bindings::{Bindings, BindingsCache, Bound},
     dead_letters::DeadLetters,
     definition::Definition,
@@ -336,7 +336,8 @@ impl Namespace {
             }
             let mut outside = Outside::new(self, tx, &options)?;
             let append = |(ordinal, (log, payload)): (usize, &(&str, &[u8]))| {
-                let Appended { seqno, id } = outside.append(tx, log, payload, ordinal as u16)?; // fewer than 65536
+                let appended = outside.append(tx, log, payload, ordinal as u16); // fewer than 65536
+                let Appended { seqno, id } = appended.map_err(|error| outside.refusal(records, error))?;
                 Ok(Receipt { seqno, id, end: Position::default() })
             };
             let receipts = records.iter().enumerate().map(append).collect::<Result<Vec<_>>>()?;
@@ -747,6 +748,15 @@ impl<'a> Outside<'a> {
         let named = self.function.map(|name| named(&self.catalog, self.publish.bindings(), name)).transpose()?;
         let stage = Stage { cause: self.cause, ordinal, room: Room::Outside, named, ending: None };
         self.publish.append(tx, log, payload, stage)
+    }
+
+    /// The refusal of a batch.
+    fn refusal(&self, records: &[(&str, &[u8])], error: Error) -> Error {
+        let bindings = self.publish.bindings();
+        let named = self.function.and_then(|name| named(&self.catalog, bindings, name).ok());
+        let logs = records.iter().filter_map(|(log, _)| self.catalog.log(log));
+        let too_large = || admission::too_large(bindings, logs, named);
+        if error.code() == Code::Busy { too_large().unwrap_or(error) } else { error }
     }
 }
 

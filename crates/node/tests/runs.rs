@@ -134,6 +134,10 @@ fn appends_from_outside_are_refused_when_too_much_is_pending() {
     let records = (0..5).map(|_| Ok(millrace_node::NewRecord { log: "in".into(), payload: vec![1] }));
     let error = f.namespace.append_many(records, AppendOptions::default(), |r| receipts += r.len()).unwrap_err();
     assert_eq!((error.code(), receipts), (Code::Busy, 0));
+    // One that is all or nothing, and that no waiting can help, is refused for good.
+    let whole = |count| f.namespace.append_many_gated(&vec![("in", b"x".as_slice()); count], AppendOptions::default());
+    let code = |count| whole(count).and_then(|gated| gated.wait()).unwrap_err().code();
+    assert_eq!((code(3), code(4)), (Code::Busy, Code::BatchTooLarge));
     let host = f.host();
     let patient = AppendOptions { patience: LONG, ..AppendOptions::default() };
     let records = (0..50).map(|_| Ok(millrace_node::NewRecord { log: "in".into(), payload: vec![1] }));

@@ -14,7 +14,10 @@ pub use publish::Publish;
 use crate::bindings::{Bindings, Bound};
 use millrace_journal::{Appended, Log, Origin, Transaction};
 use millrace_wire::{Code, Error, EventId, RETRY_AFTER_MS, Result};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 /// When this one of those who are refused is to try again: each at another moment, spread evenly over as long again as
 /// the shortest wait, so that they do not all come back at once.
@@ -67,6 +70,22 @@ impl Room {
                 .error(format!("{pending} runs of function '{function}', bound to log '{log}', are pending")),
         }
     }
+}
+
+/// The refusal of a batch that alone runs a function more often than may be pending: there will never be room for it.
+pub fn too_large<'a>(bindings: &Bindings, logs: impl Iterator<Item = &'a Log>, named: Option<Bound>) -> Option<Error> {
+    let mut runs: HashMap<u32, (Bound, u64)> = HashMap::new();
+    for log in logs {
+        let bound = bindings.of_log(log.id());
+        for bound in bound.iter().chain(named.as_ref().filter(|named| !bound.contains(named))) {
+            runs.entry(bound.function).or_insert((*bound, 0)).1 += 1;
+        }
+    }
+    let (bound, runs) = runs.into_values().find(|(bound, runs)| *runs > Room::Outside.most(*bound))?;
+    let function = bindings.definition(bound.function).map_or("?", |definition| &*definition.spec.name);
+    let most = bound.pending_max;
+    let detail = format!("{runs} records of the batch run function '{function}', which may have {most} runs pending");
+    Some(Code::BatchTooLarge.error(detail))
 }
 
 /// Stages a record with its cause and its ordinal there. A cause that a client gives is only a claim; the host knows the effects of the
