@@ -8,11 +8,11 @@ use std::{
 use tracing::{Level, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{filter::Targets, fmt, fmt::MakeWriter, layer::SubscriberExt};
 
-/// A level, or levels of subjects: `info`, `warn,links=debug`.
+/// A level for all subjects, or also levels for single subjects: `info`, `warn,links=debug`.
 #[derive(Clone, Debug)]
 pub struct Levels(Targets);
 
-/// The subjects that lines have.
+/// The subjects of log lines.
 const SUBJECTS: [&str; 8] = ["access", "connections", "journal", "links", "repairs", "requests", "runs", "topics"];
 const NATS: &str = "async_nats";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -51,7 +51,7 @@ pub fn start(levels: &Levels, json: bool) {
     } else {
         set(tracing_subscriber::registry().with(targets).with(fmt::layer().with_ansi(false).with_writer(Lines)))
     };
-    // A process that serves twice, as `dev` does after a change of its file, keeps what it began with.
+    // A process that serves more than once, as `dev` does when its file changes, keeps its first subscriber.
     let _ = started;
 }
 
@@ -70,7 +70,7 @@ impl<'w> MakeWriter<'w> for Lines {
     }
 }
 
-/// A line; it is written at once.
+/// Writes one line to the host's output queue.
 struct Line;
 
 impl Write for Line {

@@ -18,6 +18,7 @@ mod place;
 mod progress;
 mod report;
 mod show;
+mod tips;
 
 use args::Cli;
 use clap::Parser;

@@ -106,7 +106,17 @@ fn print_usage(error: &clap::Error) -> io::Result<()> {
     let text = error.render();
     let text = if io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() };
     let code = format!("error[{}]:", Code::UsageInvalid.id());
-    io::stderr().write_all(text.replacen("error:", &code, 1).as_bytes())
+    let mut text = text.replacen("error:", &code, 1);
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(tip) = crate::tips::of(error, &words) {
+        // Instead of one that only looks for similar letters.
+        let mut lines: Vec<&str> = text.lines().filter(|line| !line.contains("tip:")).collect();
+        let tip = format!("\n  tip: {tip}");
+        lines.insert(1, &tip);
+        lines.dedup_by(|next, before| next.is_empty() && before.is_empty());
+        text = lines.join("\n") + "\n";
+    }
+    io::stderr().write_all(text.as_bytes())
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ impl Loopback {
     }
 }
 
-/// How a host of this machine is spoken to that left a token for its user.
+/// How to speak to a host on this machine that left a token for its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Near {
     /// Unencrypted: the kernel reports the user of each end to the other, and other users cannot read the bytes in between.
@@ -172,7 +172,7 @@ pub(crate) enum Near {
     ByToken,
 }
 
-/// Whether the kernel did not say to the host, or to this client, that both are one user's. A token may say it.
+/// Whether it says that the kernel did not confirm, to the host or to this client, that both have one user. A token can confirm it.
 pub(crate) fn is_unknown(error: &Error) -> bool {
     matches!(error.code(), Code::LoopbackRefused | Code::HostUnknown)
 }
@@ -192,7 +192,7 @@ pub(crate) fn check(ends: impl Fn() -> io::Result<(SocketAddr, SocketAddr)>) -> 
             Err(Code::HostUnknown.error(format!("user {user} listens at {theirs}, and this is user {own}")))
         }
         Holder::Unknown => {
-            // It may have broken meanwhile.
+            // The connection may have broken meanwhile.
             ends().map_err(broken)?;
             Err(Code::HostUnknown.error(format!("the kernel does not tell who listens at {theirs}")))
         }

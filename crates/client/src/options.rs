@@ -111,7 +111,7 @@ pub struct AppendOptions<'a> {
     pub durability: Option<Durability>,
     /// One more function to run, besides those bound to the log.
     pub function: Option<&'a str>,
-    /// The idempotency key, 1 to 128 bytes: an append with a key that was seen is answered as that one was.
+    /// The idempotency key, 1 to 128 bytes: an append with a key that was used before gets the answer of the earlier append.
     pub key: Option<&'a str>,
     /// The cause; none if it comes from outside.
     pub cause: EventId,
@@ -127,7 +127,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Waits so long.
+    /// Waits for at most this many milliseconds.
     pub fn ms(wait_ms: u32) -> Self {
         Self { wait_ms, durability: None }
     }

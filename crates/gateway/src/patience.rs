@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-/// Of the whole process, in milliseconds.
+/// The patience with clients, in milliseconds; one value for the whole process.
 static CLIENT_MS: AtomicU64 = AtomicU64::new(30_000);
 
 /// Sets how long a client may take over the rest of a request, or over a good part of its answer: 30 s, unless it is set before a server
@@ -30,7 +30,7 @@ pub(crate) fn body() -> Duration {
     client() * 10
 }
 
-/// A host at the other end of a link that has not said anything for this long is given up: 10 s. It is pinged at half of it.
+/// A link is closed if the host at its other end has sent nothing for this long: 10 s. After half of that, the host is pinged.
 pub(crate) fn link() -> Duration {
     client() / 3
 }

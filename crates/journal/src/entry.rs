@@ -67,6 +67,16 @@ impl Position {
     pub fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
+
+    /// The position of an entry that somebody named; an error if no entry can be there.
+    pub fn named(bytes: u64) -> Result<Self> {
+        if bytes.is_multiple_of(ALIGN_BYTES) {
+            return Ok(Self(bytes));
+        }
+        let detail =
+            format!("no entry is at position {bytes}: the positions of entries are multiples of {ALIGN_BYTES}");
+        Err(Code::ValueInvalid.error(detail))
+    }
 }
 
 impl std::fmt::Display for Position {

@@ -184,7 +184,12 @@ impl Journal {
                 if ViewMedium::open(dir, &[]).is_ok_and(|medium| records_without_manifest(&medium).unwrap_or(false)) {
                     return Err(Code::NamespaceIncomplete.error("the manifest is missing").within(dir.display()));
                 }
-                return Err(Code::NotANamespace.error(format!("{} is not a namespace", dir.display())));
+                let shown = dir.display();
+                return Err(Code::NotANamespace.error(match std::fs::metadata(dir) {
+                    Err(_) => format!("there is no directory {shown}"),
+                    Ok(found) if !found.is_dir() => format!("{shown} is a file, not the directory of a namespace"),
+                    Ok(_) => format!("{shown} is not a namespace"),
+                }));
             }
             Err(error) => return Err(io_error(path.display(), &error)),
             Ok(_) => {}

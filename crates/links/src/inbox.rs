@@ -11,12 +11,12 @@ use millrace_wire::{
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// When a sender is to try again what is refused for another reason that may go away.
+/// When a sender is to try again after a temporary refusal that names no time of its own.
 pub(super) const RETRY_LATER_MS: u32 = 1000;
 
-/// Most streams that may ever come into a namespace.
+/// The maximum number of incoming streams that a namespace ever has.
 pub const INBOUND_MAX: usize = 4096;
-/// Numbers that stay readable, for people: only the newest counts.
+/// How many delivery numbers the log of a stream keeps. Only the newest is used; the others are for people who look.
 const HISTORY: u64 = 4;
 
 /// The receiving side of all streams into a namespace.
@@ -52,7 +52,7 @@ impl Inbound {
 pub struct Accepted<T> {
     /// The answer.
     pub value: T,
-    /// Once everything before this is safe.
+    /// The answer is sent once everything before this position is safe.
     pub end: Position,
 }
 
@@ -79,7 +79,7 @@ impl Links {
     }
 }
 
-/// The log of a stream's numbers; an error if the name is none that a sender gives.
+/// The log with the numbers of a stream; an error if no sender would name a stream like this.
 pub fn log_of(link: &Link<'_>, scope: Option<&str>) -> Result<LogName> {
     let bad = || Code::NameInvalid.error(format!("'{}' is not the name of a stream", link.stream.escape_debug()));
     let source = NamespaceId::new(link.namespace).ok_or_else(bad)?;
@@ -299,7 +299,7 @@ fn older_logs(tx: &mut Transaction<'_>, log: &LogName) -> Vec<LogName> {
     names.filter(|name| *name != log && upstream::replaces(log, name)).cloned().collect()
 }
 
-/// In the range of JSON's numbers, whatever id a sender uses.
+/// The id as two numbers of 64 bits each, because readers of JSON do not take 128 bits.
 fn halves(id: EventId) -> (u64, u64) {
     ((id.get() >> 64) as u64, id.get() as u64)
 }
@@ -311,7 +311,7 @@ fn writable(log: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether sending the same again can never help. A log or a function that is not there may come: that is waited for.
+/// Whether sending the same again can never help. A log or function that is missing may still be created, so it does not count.
 pub(super) fn is_permanent(code: Code) -> bool {
     matches!(
         code,

@@ -23,6 +23,7 @@ use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFT
 use serde::Serialize;
 use std::{
     collections::HashMap,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -145,7 +146,10 @@ impl FunctionStat {
 /// The journal's directory of the namespace that a user names by a directory.
 pub fn journal_dir(dir: &Path) -> PathBuf {
     let inner = dir.join(FOLDER);
-    if !dir.join(MANIFEST).exists() && inner.join(MANIFEST).exists() { inner } else { dir.to_owned() }
+    // One of another user, whose directory cannot be searched, is reported as that.
+    let found = std::fs::symlink_metadata(inner.join(MANIFEST));
+    let is_there = found.map_or_else(|error| error.kind() == ErrorKind::PermissionDenied, |_| true);
+    if is_there && !dir.join(MANIFEST).exists() { inner } else { dir.to_owned() }
 }
 
 impl Namespace {
@@ -718,6 +722,11 @@ pub fn check_directory(dir: &Path) -> Result<()> {
         let shown: String = text.chars().take(120).flat_map(char::escape_debug).collect();
         return Err(Code::AddressInvalid.error(format!("'{shown}' is an address; a directory is required")));
     }
+    let is_port = |(host, port): (&str, &str)| !host.contains('/') && port.parse::<u16>().is_ok();
+    if text.rsplit_once(':').is_some_and(is_port) && !dir.exists() {
+        let shown = format!("there is no directory '{text}'; the address of a host is written mr://{text}/NAMESPACE");
+        return Err(Code::AddressInvalid.error(shown));
+    }
     Ok(())
 }
 
@@ -733,8 +742,7 @@ impl<'a> Outside<'a> {
     fn new(namespace: &'a Namespace, tx: &mut Transaction<'_>, options: &AppendOptions<'a>) -> Result<Self> {
         tx.observe(options.clock)?;
         let catalog = tx.catalog().clone();
-        let (function, cause) = (options.function, options.cause);
-        Ok(Self { catalog, function, cause, publish: Publish::new(namespace, tx) })
+        Ok(Self { catalog, function: options.function, cause: options.cause, publish: Publish::new(namespace, tx) })
     }
 
     fn append(&mut self, tx: &mut Transaction<'_>, log: &str, payload: &[u8], ordinal: u16) -> Result<Appended> {
@@ -755,8 +763,7 @@ impl<'a> Outside<'a> {
         let bindings = self.publish.bindings();
         let named = self.function.and_then(|name| named(&self.catalog, bindings, name).ok());
         let logs = records.iter().filter_map(|(log, _)| self.catalog.log(log));
-        let too_large = || admission::too_large(bindings, logs, named);
-        if error.code() == Code::Busy { too_large().unwrap_or(error) } else { error }
+        if error.code() == Code::Busy { admission::too_large(bindings, logs, named).unwrap_or(error) } else { error }
     }
 }
 

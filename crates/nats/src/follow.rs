@@ -15,12 +15,12 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Records that wait to be taken, and their bytes unless the first alone has more.
+/// The maximum number and length of the queued records; a record that alone is longer is queued alone.
 const WAITING_MAX: usize = 1024;
 const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Records of one request to a consumer.
 const BATCH: i64 = 64;
-/// How long such a request waits. NATS says twice in that time that it is there.
+/// How long such a request waits; NATS sends two heartbeats in that time.
 const EXPIRES: Duration = Duration::from_secs(4);
 /// After so long without a record, the stream is asked whether there is one.
 const QUIET: Duration = Duration::from_secs(10);
@@ -145,7 +145,7 @@ impl Sink {
         }
     }
 
-    /// Whether nobody is left who waits. Nobody comes later, because the name is forgotten in the same step.
+    /// Whether nobody waits any more. Nobody can join later, because the entry is removed under the same lock.
     fn is_over(&self, inner: &Inner, stream: &Stream) -> bool {
         let Sink::Latest(latest) = self else { return false };
         let mut watched = locked(&inner.watched);
@@ -183,7 +183,7 @@ async fn run(inner: &Arc<Inner>, stream: &Stream, from: u64, sink: &Sink) {
     }
 }
 
-/// Follows as long as its consumer lives. With 0 for the next index, what is there is not delivered.
+/// Follows as long as its consumer lives. If `next` is 0, only records that are published from now on are delivered.
 async fn follow(inner: &Arc<Inner>, stream: &Stream, next: &mut u64, sink: &Sink) -> Result<()> {
     let mut line = inner.line.subscribe();
     inner.connected(Instant::now()).await?;

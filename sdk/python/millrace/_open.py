@@ -45,8 +45,9 @@ def create(
 ) -> Namespace:
     """Makes a namespace in a new or empty directory, and opens it.
 
-    These settings are fixed: the default durability of appends, the size of a journal segment (a power
-    of two from 1 MiB), how many bytes of segments are kept even if nothing needs them, and for how many seconds.
+    The settings cannot be changed later: `durability` is the default of appends, `segment_bytes` the size of a journal
+    segment (a power of two from 1 MiB), `retain_bytes` and `retain_age` (seconds) how much of the journal is kept even
+    if nothing needs it.
     """
     text = os.fspath(path)
     _native.LocalNamespace.make(text, durability, segment_bytes, retain_bytes, retain_age)

@@ -34,7 +34,7 @@ class FunctionStat:
     """A function and how much it has to do."""
 
     name: str
-    #: Runs ever triggered, ended, and neither.
+    #: Runs triggered since the function was deployed, runs that have ended, and runs that have not.
     triggered: int
     done: int
     pending: int

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How to get it; for the note of a row that has to do without.
+/// The note of a row that is measured without NATS because it is not installed.
 pub const INSTALL: &str =
     "nats-server 2.10 or newer is not installed (`make bench` builds it if Go is there) and left out.";
 

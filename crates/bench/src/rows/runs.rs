@@ -106,7 +106,7 @@ fn once(context: &Context, spec: &FunctionSpec, code: &Path, count: u64, feed: b
 
 fn append(namespace: &Namespace, count: u64) -> Outcome<()> {
     let records = (0..count).map(|_| Ok(NewRecord { log: "in".into(), payload: RECORD.to_vec() }));
-    // A full queue is waited for: then the runs are what sets the pace.
+    // If the queue is full, the append waits for room, so that the runs set the pace.
     let options = AppendOptions { patience: PATIENCE, ..AppendOptions::default() };
     Ok(namespace.append_many(records, options, |_| {})?)
 }

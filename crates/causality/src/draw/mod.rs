@@ -24,7 +24,7 @@ pub struct Drawing<'g> {
 /// What a repair would do to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The kind.
+    /// What the repair does to the node: reaches, changes or corrects it.
     pub effect: Effect,
     /// The text below the name.
     pub text: String,
@@ -111,7 +111,7 @@ pub fn short(number: f64) -> String {
     if number >= 10.0 || number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") }
 }
 
-/// So many in a time, in the unit that gives a number one can read: `12/s`, `3.5/min`, `24/d`.
+/// A rate, in the first unit in which it is at least 1: `12/s`, `3.5/min`, `24/d`.
 pub fn rate(count: u64, seconds: f64) -> String {
     let units = [(1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "d")];
     let per = |unit: f64| count as f64 / seconds * unit;

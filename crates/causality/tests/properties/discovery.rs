@@ -1,4 +1,4 @@
-//! Discovery against a closure that is found by asking every pair of events, again and again, until nothing is new.
+//! Compares discovery with a closure that is computed by testing every pair of events until nothing is added.
 
 use crate::world::{Entry, OUTBOX, Random, World, name_of, table};
 use millrace_causality::{Changes, Class, Kept, discover};
@@ -59,7 +59,7 @@ impl<'e> Closure<'e> {
         self.entries.iter().find(|entry| entry.kind == Kind::Append && (entry.subject, entry.seqno) == (log, seqno))
     }
 
-    /// Whether more or fewer records may have been left in a log before an entry: by a run that ended before it.
+    /// Whether the number of records of a log before this entry may change, because a run that ended before it is replayed.
     fn count_moves(&self, log: u32, before: usize) -> bool {
         self.entries.iter().filter(|entry| entry.kind == Kind::Trigger).any(|run| {
             (self.will.contains(&run.id) || self.may.contains(&run.id))
@@ -208,7 +208,7 @@ fn a_claim_of_a_client_is_no_effect_and_a_delivery_of_a_link_is() {
         let changes = Changes { seeds: HashSet::from([origin]), ..Changes::default() };
         discover(&table(namespace.id, &entries), &changes, &mut |_| None).records
     };
-    // Streams come in from the namespaces of the world, and from no stranger.
+    // Links deliver only records of the namespaces of this world; any other cause is only a claim of a client.
     assert!(found_with(name_of(1)).contains(&(append as u32)));
     let stranger = NamespaceId::new(0xBAD).expect("it is not 0");
     assert_eq!(found_with(stranger), Vec::<u32>::new());

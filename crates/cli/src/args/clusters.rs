@@ -169,7 +169,7 @@ pub struct CreateGroupArgs {
 
 #[derive(Debug, Args)]
 pub struct GroupArg {
-    /// The group
+    /// The name of the group, as `millrace cluster groups` prints it
     pub group: String,
 }
 
@@ -278,7 +278,7 @@ pub struct InitClusterArgs {
 
 #[derive(Debug, Args)]
 pub struct PreferArgs {
-    /// The site
+    /// The site whose hosts should lead, as `millrace cluster ls` prints it
     #[arg(required_unless_present = "any")]
     pub site: Option<millrace_node::Name>,
     /// Any host may lead

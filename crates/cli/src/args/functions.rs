@@ -366,7 +366,7 @@ pub struct JournalShowArgs {
     /// Print this many of the newest entries
     #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, value_parser = units::parse_count, conflicts_with = "from")]
     pub last: u64,
-    /// Begin at this position instead (first column of the output)
+    /// Begin at the entry at this position instead: a number of the first column of the output
     #[arg(long, value_name = "POSITION", value_parser = units::parse_count)]
     pub from: Option<u64>,
     /// Wait for more entries

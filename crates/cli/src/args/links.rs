@@ -122,7 +122,7 @@ Examples:
     Ls,
     /// Restart the stream to a peer that was deleted, recreated or restored
     #[command(after_help = "\
-Needed when a peer was wiped or restored from a copy: only you can find out whether the waiting messages were delivered. Messages that the \
+This is needed after a peer was deleted or restored from a copy: the host cannot know whether the waiting messages were delivered; compare with the peer's logs. Messages that the \
 peer acknowledged are no longer here.
 
 Examples:

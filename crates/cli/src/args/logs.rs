@@ -31,8 +31,8 @@ Examples:
   millrace log append photos/door < door.jpg
   seq 1000 | millrace log append numbers --lines
   millrace log append --ndjson < records.ndjson
-  millrace log append mr://127.0.0.1:7071/edge/inbox hello    to another namespace, through the outbox here
-  millrace log append inbox hello --wait                 print what the functions that it runs append
+  millrace log append mr://edge:7070/farm/inbox hello    to another namespace, by the outbox
+  millrace log append inbox hello --wait                 print what its functions append
   millrace log append inbox hello --function greet       run `greet` for this record, bound or not
   millrace log append metrics 1 --durability memory      do not wait for the disk")]
     Append(AppendArgs),

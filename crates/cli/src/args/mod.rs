@@ -41,7 +41,7 @@ use clap_complete::ArgValueCompleter;
 use millrace_node::application::units;
 use std::{ffi::OsString, path::PathBuf};
 
-/// Logs that run functions: an appended record runs each function bound to its log, exactly once.
+/// Logs that run functions: an appended record runs each function bound to its log, and each run takes effect exactly once.
 #[derive(Debug, Parser)]
 #[command(
     name = "millrace",
@@ -164,7 +164,7 @@ Examples:
   millrace serve --join mr://127.0.0.1:7070/a --cluster-secret cluster.secret --site lab
   curl http://127.0.0.1:7070/v1/namespaces")]
     Serve(Box<ServeArgs>),
-    /// Logs: create, append, get, tail, trim, export, import, list, inspect, remove
+    /// Logs: create, append, get, tail, set, trim, export, import, ls, stat, rm
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -175,7 +175,7 @@ Examples:
   millrace log get raw/kitchen"
     )]
     Log(LogCommand),
-    /// Secrets of functions: set, list, remove
+    /// Secrets of functions: set, ls, rm
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -187,7 +187,7 @@ Examples:
   millrace secret ls"
     )]
     Secret(SecretCommand),
-    /// Functions: deploy, invoke, backfill, list, print output, remove
+    /// Functions: deploy, ls, show, invoke, logs, backfill, rm
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -199,7 +199,7 @@ Examples:
   millrace function rm shout"
     )]
     Function(FunctionCommand),
-    /// Runs: list, show, wait, cancel, retry
+    /// Runs: ls, show, wait, cancel, retry
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -210,7 +210,7 @@ Examples:
   millrace run wait --idle --timeout 10s"
     )]
     Run(RunCommand),
-    /// Shared objects in the memory of a host: list, explain waits
+    /// Shared objects of a host: ls, and why a call of one waits
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -231,7 +231,7 @@ Examples:
   millrace journal show --follow"
     )]
     Journal(JournalCommand),
-    /// Whole namespaces: check, salvage, back up, restore
+    /// Whole namespaces: check, backup, restore
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -277,7 +277,7 @@ Examples:
   millrace graph --format dot | dot -Tpdf > graph.pdf
   millrace -n edge graph --with cloud     two namespaces in one picture")]
     Graph(GraphArgs),
-    /// Repair history: plan, replay, apply and roll back corrections
+    /// Repair history: plan, run, ls, show, diff, apply, rollback, abandon, gc
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -308,7 +308,7 @@ Examples:
   millrace bench edge --connections 64 --durability disk --seconds 10
   millrace bench --rate 1000 --size 100 --json           evenly, a thousand a second")]
     Bench(BenchArgs),
-    /// Contexts, short names for namespaces: add, list, use, remove, show
+    /// Contexts, short names for namespaces: add, ls, use, show, rm
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -335,7 +335,7 @@ Examples:
   millrace relay rm raw.kitchen"
     )]
     Relay(RelayCommand),
-    /// Clusters, hosts that replicate topics: create, list, remove hosts, choose the leader
+    /// Clusters, hosts that replicate topics: init, ls, rm, lead, groups, why
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -360,7 +360,7 @@ Examples:
   millrace topic tail env_raw"
     )]
     Topic(TopicCommand),
-    /// Outboxes, the messages to other namespaces: list, reset, remove
+    /// Outboxes, the messages to other namespaces: ls, reset, rm
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -421,10 +421,13 @@ Examples:
   millrace man ~/.local/share/man/man1")]
     Man(ManArgs),
     /// Explain an error code, or list them all
-    #[command(after_help = "\
+    #[command(
+        after_help = "\
 Examples:
   millrace error MR2101
-  millrace error                    every code")]
+  millrace error                    every code",
+        visible_alias = "explain"
+    )]
     Error(ErrorArgs),
     /// Print the version
     #[command(after_help = "\

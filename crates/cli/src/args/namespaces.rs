@@ -24,7 +24,7 @@ Examples:
     /// Copy the namespace as it is now, while it is in use
     #[command(after_help = "\
 The backup is a directory with a checksum of every file. It has everything that was committed when the command started, and perhaps more. \
-When the command ends, the backup is complete and on disk, and every checksum in it was verified. It cannot be opened: `millrace namespace \
+When the command ends, the backup is complete and on disk, and every checksum in it was verified. The backup itself cannot be opened: `millrace namespace \
 restore` creates a namespace from it.
 
 If records of the namespace are damaged, the backup is still written and marked as unsound; the command lists what is lost and exits with 1 \
@@ -36,7 +36,7 @@ Examples:
     Backup(BackupArgs),
     /// Create a namespace from a backup
     #[command(after_help = "\
-Every checksum is verified first. The restored namespace has a new identity, so it can run beside the original. Its pending runs run again. \
+Every checksum is verified first. The restored namespace has a new identity, so it can run beside the original. Runs that were pending in the backup run in the restored namespace too, even if the original has run them. \
 Its links to other namespaces stay stopped until `millrace outbox reset` or `millrace relay resume` decides how they continue.
 
 Examples:

@@ -13,7 +13,7 @@ use std::{borrow::Cow, collections::HashMap, time::Duration};
 
 /// Characters of a payload in the list.
 const PAYLOAD_CHARS_MAX: usize = 60;
-/// A wait is repeated at least so often.
+/// The longest single wait for new entries; `--follow` repeats it.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub fn run(command: &JournalCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -42,8 +42,9 @@ fn show_entries(place: &Place, args: &JournalShowArgs, out: &mut Out) -> Outcome
             }
             if out.json() { out.object(entry)? } else { out.line(line(entry, &mut logs))? }
         }
+        let goes_on = start != Start::Position(page.next) && page.next < page.tail && !page.entries.is_empty();
         start = Start::Position(page.next);
-        if page.next < page.tail && !page.entries.is_empty() {
+        if goes_on {
             continue;
         }
         if !args.follow {

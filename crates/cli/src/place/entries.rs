@@ -23,7 +23,7 @@ pub enum Start {
 pub fn page(journal: &Journal, start: Start, shadows: bool) -> Result<EntriesDoc> {
     let (tail, catalog) = (journal.tail(), journal.catalog()?);
     let from = match start {
-        Start::Position(position) => Position::from_bytes(position),
+        Start::Position(position) => Position::named(position)?,
         Start::Last(count) => journal.newest(count as u64)?,
     };
     let mut scan = if shadows { journal.scan_all(from) } else { journal.scan(from) };

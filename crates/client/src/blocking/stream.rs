@@ -37,7 +37,7 @@ macro_rules! both {
 pub struct HangUp(Raw);
 
 impl HangUp {
-    /// Cuts it; nothing if it is cut already.
+    /// Cuts the connection; does nothing if it is cut already.
     pub fn hang_up(&self) {
         let _ = both!(&self.0, stream => stream.shutdown(Shutdown::Both));
     }
@@ -143,7 +143,7 @@ enum Layer {
     Tls(Box<ClientConnection>),
 }
 
-/// A connection over which one may greet.
+/// A connection that is secured, with what HELLO needs.
 pub struct Safe {
     pub stream: Stream,
     pub credentials: Credentials,

@@ -73,8 +73,8 @@ impl Client {
         self.handle.shared.state().closed.is_some()
     }
 
-    /// Sends a request as soon as there is room for it; the answer can be awaited later. `payload_bytes` is about how long
-    /// its texts and bytes are together; `wait_ms` how long it lets the host wait.
+    /// Sends a request as soon as there is room for it; the answer can be awaited later. `payload_bytes` is the approximate total length of
+    /// its texts and bytes, `wait_ms` how long it lets the host wait.
     pub async fn send<M: Message>(&self, message: &M, payload_bytes: usize, wait_ms: u32) -> Result<Pending> {
         self.send_caused(message, payload_bytes, wait_ms, self.cause).await
     }
@@ -168,7 +168,7 @@ impl Client {
     }
 }
 
-/// A request that was sent. Awaiting it gives the answer; dropping it passes the answer over.
+/// A request that was sent. Awaiting it gives the answer; dropping it discards the answer.
 pub struct Pending {
     handle: Arc<Handle>,
     request: u64,

@@ -84,7 +84,7 @@ fn a_copy_of_a_namespace_continues_its_history() {
     engine.recovered();
     let (_, claimed) = engine.claim(0, |_| 1).unwrap();
     assert_eq!((claimed[0].trigger.run, claimed[0].attempt, claimed[0].exhausted), (id(1), most, true));
-    // Given back, its wait can be told.
+    // Once the run is given back, the dispatcher can journal that it waits.
     engine.fired(0, id(1), copied(40), reported(most, most));
     engine.release(0, id(1), Some(copied(40)));
     engine.ended(0);
@@ -228,7 +228,7 @@ fn new_engine(model: &Model) -> Engine {
     for (function, run, attempts, place, excused) in &model.runs {
         engine.triggered(*function, trigger(run.sequence()));
         if *attempts > 0 {
-            // What was journaled last did not know of the end that it met itself.
+            // The attempt that was journaled last does not count its own interruption.
             let interrupted = *place == Place::Interrupted;
             let interruptions = excused - u32::from(interrupted);
             engine.fired(*function, *run, id(1 << 30 | run.sequence()), reported(*attempts, interruptions));
@@ -369,7 +369,7 @@ proptest! {
 }
 
 proptest! {
-    // Backlogs that no case can work off.
+    // Few cases, because the backlogs are long.
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     /// However much the others have to do, each function gets its turn: from the moment that one could start, at most one

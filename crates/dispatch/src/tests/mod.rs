@@ -17,7 +17,7 @@ fn namespace(dir: &std::path::Path) -> Namespace {
     namespace
 }
 
-/// One in which retention soon has something to do; its logs and their histories.
+/// A namespace with small segments, in which retention soon has something to do; `logs` are its logs and their histories.
 fn small_namespace(dir: &std::path::Path, logs: &[(&str, u64)]) -> Namespace {
     let options = CreateOptions {
         durability: Durability::Memory,
@@ -88,7 +88,7 @@ fn a_dispatcher_that_was_thought_dead_cannot_publish() {
     let mut first = Dispatcher::start(namespace.clone(), None, None).unwrap();
     namespace.append("in", b"x", AppendOptions::default()).unwrap();
     let start = Instant::now();
-    // Claimed it is before its worker has started; it is an attempt once it is journaled.
+    // The run is claimed before its worker has started; it counts as an attempt once that is journaled.
     while namespace.runs(&RunFilter::default()).unwrap().iter().all(|run| run.attempts.is_empty()) {
         assert!(start.elapsed() < LONG);
         thread::yield_now();
@@ -187,7 +187,7 @@ fn attempts_that_ended_with_their_host_leave_a_function_its_own() {
     );
     deploy(&namespace, &body, |spec| (spec.retries, spec.backoff) = (1, Duration::from_millis(1)));
     namespace.append("in", b"x", AppendOptions::default()).unwrap();
-    // Each takes the attempt of the one before for one that its host did not survive, and knows only what is journaled.
+    // Each host knows only the journal, so it takes the attempt of the host before it for one that ended with that host.
     let mut hosts: Vec<Dispatcher> = Vec::new();
     for host in 1..=HOSTS {
         hosts.push(Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None, None).unwrap());
@@ -252,7 +252,7 @@ fn retention_between_claim_and_attempt_takes_no_record_away() {
     assert_eq!(texts(&namespace), ["first"]);
 }
 
-/// Of a run that is put off again and again the journal keeps the newest attempt, and that it waits: the next host counts as before.
+/// The journal keeps the newest attempt of a run that is put off repeatedly, and that it waits, so the next host continues the count.
 #[test]
 fn retention_continues_after_a_run_that_waits_for_long() {
     let dir = tempfile::tempdir().unwrap();
@@ -360,7 +360,7 @@ fn a_dead_letter_that_is_refused_is_tried_again_and_not_its_run() {
     deploy_broken(&namespace, &broken, "out");
     let body = format!("open({count:?}, 'a').write('x')\n    raise ValueError('always')");
     deploy(&namespace, &body, |spec| (spec.retries, spec.dead_letter) = (0, "out".parse().unwrap()));
-    // Four dead letters have room.
+    // There is room for four dead letters.
     for n in 1..=5 {
         namespace.append("in", n.to_string().as_bytes(), AppendOptions::default()).unwrap();
     }
@@ -414,7 +414,7 @@ fn damage_in_an_outbox_delays_only_runs_that_send_to_its_peer() {
         done.iter().any(|run| run.function.as_deref() == Some("g")) || host.failure().is_some()
     });
     assert!(host.failure().is_none(), "{:?}", host.failure());
-    // Mended, the run goes on by itself.
+    // Once the outbox has room, the run continues by itself.
     let peer = "mr://127.0.0.1:9/x/y".parse::<millrace_wire::Address>().unwrap().peer;
     let outbox = namespace.log(&outbox_of(&peer)).unwrap();
     namespace.journal().commit(|tx| tx.trim(&outbox, outbox.latest() + 1)).unwrap();
@@ -434,7 +434,7 @@ fn lost_runs_that_cannot_be_given_up_yet_are_tried_again() {
     deploy(&namespace, "pass", |_| {});
     namespace.remove_log(&"dead/f".parse().unwrap()).unwrap();
     namespace.append("in", b"a lost run", AppendOptions::default()).unwrap();
-    // What is left of the segment has room for no letter.
+    // The rest of the segment has no room for a dead letter.
     let room = || (1 << 20) - namespace.journal().tail().get() % (1 << 20);
     while room() > 400 {
         let bytes = (room() - 160 - 64).min(60_000);
@@ -481,7 +481,7 @@ fn completion(outcome: millrace_runtime::Outcome) -> millrace_runtime::Completio
     millrace_runtime::Completion { outcome, output: Vec::new(), elapsed: Duration::ZERO }
 }
 
-/// A dispatcher without threads that knows of so many records, whose function `f` runs many of them in a batch.
+/// A dispatcher without threads that knows of this number of records, and whose function `f` runs many of them in a batch.
 fn unthreaded(namespace: &Namespace, records: u64) -> (Arc<Shared>, u32) {
     for n in 1..=records {
         namespace.append("in", n.to_string().as_bytes(), AppendOptions::default()).unwrap();
@@ -568,7 +568,7 @@ fn runs_of_a_serial_function_stay_behind_a_slow_one() {
     let (shared, function) = unthreaded(&namespace, 2);
     let script =
         Scripted(move |_: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
-            // It is looked whether the run was cancelled, and nothing else.
+            // Meanwhile only a cancellation of the run is looked for, and nothing else.
             take_long(progress, |rest| rest == millrace_runtime::Rest::Run);
             for n in 0..2 {
                 progress.ended(n, completion(millrace_runtime::Outcome::Done));

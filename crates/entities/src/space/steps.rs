@@ -30,13 +30,13 @@ pub struct Job {
     pub incarnation: u64,
     /// The waiter whose call it is.
     pub ticket: Ticket,
-    /// With whose sessions the object ends.
+    /// The application with whose last session the object ends.
     pub application: Application,
     /// How long the method may take.
     pub timeout_ms: u64,
     /// The input of the worker.
     pub request: Vec<u8>,
-    /// Which step has changed the fields last.
+    /// The mark of the fields as they are: that of the step that changed them last.
     pub(crate) changed: Vec<u8>,
     /// The number that marks the fields if it changes any.
     pub(crate) number: u64,
@@ -165,7 +165,7 @@ impl Space {
         waiting.filter_map(|(key, entity)| Some((&**key, value::as_text(entity.state.field(POOL)?)?)))
     }
 
-    /// The version of the class that an object of a user class is of.
+    /// The version of the class of an object of a user class.
     pub(crate) fn version_of(&self, key: &str) -> Option<i64> {
         let entity = self.entities.get(key).filter(|entity| entity.kind == Type::Shared)?;
         entity.state.field(VERSION).and_then(value::as_int)
@@ -187,7 +187,7 @@ impl Space {
         found
     }
 
-    /// One waiter of an object has its answer, and nothing else changes.
+    /// Answers one waiter of an object, and changes nothing else.
     fn answer_one(&mut self, key: &str, ticket: Ticket, reply: Reply, moment: Moment) {
         let Some(entity) = self.entities.get_mut(key) else { return };
         let Some(waiter) = entity.state.waiters().get(&ticket).cloned() else { return };
@@ -195,7 +195,7 @@ impl Space {
         entity.state.apply(Effect::Leave(ticket));
         self.bytes = self.bytes + entity.state.bytes() - before;
         let released = vec![(waiter.session, waiter.call, reply)];
-        // It is short but for the answer, which is no longer than what a worker may say.
+        // The record is short apart from the answer, whose length the worker protocol limits.
         let _ = self.record_step((key, false), &[Effect::Leave(ticket)], None, &released);
         self.deliver(released, moment);
     }
@@ -216,7 +216,7 @@ impl Space {
         }
     }
 
-    /// The same of a step that is the next one of its object.
+    /// Ends a step that is known to be the one in progress.
     pub(crate) fn conclude(&mut self, job: &Job, finished: Finished, moment: Moment) {
         let Some(entity) = self.entities.get_mut(&job.key) else { return };
         let others = self.bytes - entity.state.bytes();

@@ -109,7 +109,7 @@ impl Part {
         let count = query.number("count", 1, COUNT_MAX)?.unwrap_or(last.unwrap_or(COUNT));
         let from = match (from, last) {
             (Some(_), Some(_)) => return Err(invalid("'from' and 'last' exclude each other")),
-            (from, None) => From::Position(Position::from_bytes(from.unwrap_or(0))),
+            (from, None) => From::Position(Position::named(from.unwrap_or(0))?),
             (None, Some(last)) => From::Last(last as usize), // at most 1000
         };
         Ok(Part { from, count: count as usize, shadows: query.flag("shadows")? })

@@ -24,7 +24,7 @@ pub(super) type Response = hyper::Response<Content>;
 /// The body of an answer.
 pub(super) struct Content {
     source: Source,
-    /// The request is answered when the last of this is gone.
+    /// Counts the request as answered when it is dropped, after the last part of the body.
     exchange: Option<Exchange>,
 }
 
@@ -48,7 +48,7 @@ impl Content {
         if let Source::Whole(bytes) = &mut self.source
             && let Some(reserved) = Reservation::of(bytes.len())?
         {
-            // hyper lets go of this as soon as it has the bytes, but of those only when the client has taken the last.
+            // hyper drops the body as soon as it has its bytes, and the bytes only when the client has received the last of them.
             *bytes = Bytes::from_owner(Counted { bytes: std::mem::take(bytes), _reserved: reserved });
         }
         Ok(self)
@@ -101,7 +101,7 @@ impl Body for Content {
     }
 }
 
-/// An answer in JSON. It ends its line, for those who look at it in a terminal.
+/// An answer in JSON. It ends with a newline, for terminals.
 pub(super) fn json(status: StatusCode, text: impl Into<Vec<u8>>) -> Response {
     let mut text = text.into();
     text.push(b'\n');
@@ -151,7 +151,7 @@ pub(super) fn failure_text(error: &Error) -> String {
     serde_json::to_string(&Failure { error: reported }).unwrap_or_default()
 }
 
-/// The answer that an error is.
+/// The answer for an error.
 pub(super) fn failure(error: &Error) -> Response {
     let mut response = json(status_of(error.code()), failure_text(error));
     if let Some(after_ms) = error.retry_after_ms() {

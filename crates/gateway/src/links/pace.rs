@@ -18,12 +18,12 @@ impl Pace {
         Self { failures: 0, random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 }
     }
 
-    /// Things go well.
+    /// An attempt succeeded: the next pause is the shortest again.
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// An attempt failed: how long to wait, from half to all of a time that doubles.
+    /// An attempt failed. Returns how long to wait: a random time between half and all of a limit that doubles with each failure.
     pub fn failed(&mut self) -> Duration {
         let most_ms = (FIRST_MS << self.failures.min(16)).min(MOST_MS);
         self.failures = self.failures.saturating_add(1);

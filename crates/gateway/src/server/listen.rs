@@ -26,7 +26,7 @@ const BACKLOG: i32 = 4096;
 /// Where to listen with TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Nowhere: the Unix socket is all.
+    /// Not with TCP: only at the Unix socket.
     None,
     /// On these addresses.
     On(Vec<SocketAddr>),
@@ -51,7 +51,9 @@ impl FromStr for Listen {
         for part in text.split(',').map(str::trim) {
             let resolved = part.to_socket_addrs().map_err(|error| {
                 let shown: String = part.chars().take(80).flat_map(char::escape_debug).collect();
-                Code::ListenFailed.error(format!("'{shown}' is not an address to listen on: {error}"))
+                Code::ListenFailed.error(format!(
+                    "'{shown}': {error}; write HOST:PORT, such as 127.0.0.1:7070 for this machine or 0.0.0.0:7070 for all, or none"
+                ))
             })?;
             for address in resolved {
                 addresses.push(address);
@@ -69,7 +71,7 @@ pub(super) fn tcp(address: SocketAddr) -> Result<TcpListener> {
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    let _ = rustix::net::listen(&listener, BACKLOG); // Longer, for a socket that listens already.
+    let _ = rustix::net::listen(&listener, BACKLOG); // `bind` has called listen with a shorter queue; this lengthens it.
     Ok(listener)
 }
 
@@ -118,7 +120,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Where the directory was moved, another server's may have its name.
+        // If the directory was moved, another server's socket may have this path.
         if identity(&self.path) == self.made {
             let _ = fs::remove_file(&self.path);
         }

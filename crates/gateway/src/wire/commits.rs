@@ -23,7 +23,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A stream that a request opens, and the sender's epoch; empty until that is committed.
 pub(super) type Stream = Arc<OnceLock<(Inbound, u32)>>;
-/// Submissions of one connection that are not committed yet; then nothing more is read from it.
+/// The maximum number of submissions of one connection that are not committed yet; at that number, nothing more is read from it.
 const SUBMITTED_MAX: usize = 256;
 
 /// The commits that a connection has handed over, in order.
@@ -62,7 +62,7 @@ impl Commits {
     fn add(&mut self, request: u64, answer: Submitted<Answer>, bytes: usize) {
         let due = Instant::now() + SUBMISSION_PATIENCE;
         self.bytes += bytes;
-        // Later requests may have to wait for less.
+        // A later request may be released earlier, so this one has to report as soon as it is done.
         if let Some(before) = self.submitted.back() {
             before.answer.be_followed();
         }

@@ -230,7 +230,7 @@ fn engine(named: Option<&str>) -> Result<Engine> {
     }
 }
 
-/// Messages of another host for its groups' replicas here.
+/// Messages of another host for the replicas here of the groups that both keep.
 fn groups(access: &Access, frame: &Frame<'_>) -> Result<()> {
     let GroupMessages { messages } = frame.message()?;
     let cluster = access.cluster_of_peer()?;
@@ -251,7 +251,7 @@ async fn latest(cluster: Arc<Cluster>, topic: String, above: u64, wait_ms: u32) 
         return replied(|reply| streams.grown(&topic, above, wait, reply)).await.map(Answer::Seqno);
     }
     if wait_ms > 0 && cluster.latest(&topic)? <= above {
-        // In time or not, what there is to say is said.
+        // Whether or not the time has passed, the newest index is returned.
         let wait = Duration::from_millis(wait_ms.into()).min(GROWTH_MAX);
         let grown = replied(|reply| cluster.growth(&topic, above, wait, reply));
         if let Ok(grown) = timeout(wait, grown).await {

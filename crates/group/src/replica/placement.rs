@@ -44,7 +44,7 @@ impl Replica {
         }
     }
 
-    /// A leader makes the replicas those that they are to be, one change at a time.
+    /// If this host leads, brings the replicas towards the placement, one change at a time.
     pub(super) fn adjust(&mut self) {
         if self.role() != Role::Leader || self.node.raft.has_pending_conf() {
             return;
@@ -65,7 +65,7 @@ impl Replica {
             return;
         }
         let mut wanted = placement.voters.iter().chain(&placement.followers);
-        // Refused, it is tried again with the next tick.
+        // If it is refused, it is tried again at the next tick.
         if let Some(absent) = wanted.find(|host| !voters.contains(host) && !learners.contains(host)) {
             let _ = self.change(*absent, ConfChangeType::AddLearnerNode, Vec::new());
             return;
@@ -101,7 +101,7 @@ impl Replica {
     fn promote(&mut self) {
         let (voters, learners) = self.replicas();
         let wanted = self.voters_wanted();
-        // Refused, it is tried again with the next tick.
+        // If it is refused, it is tried again at the next tick.
         if voters.len() < wanted {
             let with = |host: u64| voters.iter().copied().chain([host]);
             let next = learners.into_iter().find(|host| self.can_lead(*host) && self.has_majority(with(*host)));

@@ -5,7 +5,7 @@ use crate::{
     journal::{Inner, Session},
     read::get::damaged,
 };
-use millrace_wire::{Code, Result};
+use millrace_wire::Result;
 use std::sync::{Arc, atomic::Ordering};
 
 /// Reads committed entries one after the other; at the tail it can be asked again later.
@@ -43,10 +43,7 @@ impl Scan {
     #[expect(clippy::should_implement_trait, reason = "it lends its entry, which Iterator cannot")]
     pub fn next(&mut self) -> Result<Option<&Entry>> {
         if !self.position.is_multiple_of(ALIGN_BYTES) {
-            return Err(Code::ValueInvalid.error(format!(
-                "a scan from position {}; entries start at multiples of {ALIGN_BYTES}",
-                Position(self.position)
-            )));
+            Position::named(self.position)?;
         }
         loop {
             let tail = self.session.control.published.tail.load(Ordering::Acquire);

@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Deployments that are on their way to one process at once.
+/// The maximum number of deployments that one process receives at once.
 const UPLOADS_MAX: usize = 16;
 /// The directory of what belongs to a running process; its leftovers are removed when the next host starts.
 const SCRATCH: &str = "scratch";
@@ -40,7 +40,7 @@ pub struct Uploads(Arc<Mutex<Slot>>);
 #[derive(Default)]
 pub(crate) struct Slot {
     pub staging: Option<Staging>,
-    /// Whether there was one, which gave its place to others.
+    /// Whether there was a deployment that was removed because others needed its place.
     pub abandoned: bool,
 }
 
@@ -106,7 +106,7 @@ fn abandon(idle: Duration) {
         let mut slot = match slot.try_lock() {
             Ok(slot) => slot,
             Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
-            // Something of it is being worked on.
+            // Another thread is working on it.
             Err(TryLockError::WouldBlock) => continue,
         };
         if slot.staging.as_ref().is_some_and(|staging| staging.heard.elapsed() >= idle) {
@@ -140,7 +140,7 @@ impl Staging {
             wanted.entry(item.sha256.clone()).or_insert_with(|| kept.unwrap_or_else(new));
         }
         for unwanted in std::mem::replace(&mut self.files, wanted).into_keys() {
-            // It goes with the directory at the latest.
+            // If this fails, the file is removed with the directory.
             let _ = fs::remove_file(self.dir.join(unwanted));
         }
     }
@@ -184,7 +184,7 @@ impl Staging {
             return Err(Code::UploadMismatch.error(detail));
         }
         if let Err(error) = file.write_all(data) {
-            // How much of it is there is not known.
+            // It is not known how much of the part was written.
             (arriving.have, arriving.file) = (0, None);
             return Err(unwritable(&path, &error));
         }
@@ -202,7 +202,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Puts a function's code together from complete files; where it is then.
+    /// Assembles a function's code from complete files, and returns its path.
     pub fn assemble(&self, name: &Name, bundle: &Bundle) -> Result<PathBuf> {
         let root = self.dir.join("code").join(&**name);
         let made = fs::remove_dir_all(&root);
@@ -320,7 +320,7 @@ mod tests {
         assert!(idle.lock().staging.is_none() && idle.lock().abandoned);
         assert!(busy.lock().staging.is_some() && !busy.lock().abandoned);
         assert_eq!(directories(), 1);
-        // Announced again, it has a place again. One that is worked on keeps its own.
+        // If it is announced again, it gets a place again. A deployment that is being worked on keeps its place.
         let mut slot = idle.lock();
         idle.announce(&mut slot, dir.path(), Principal::Owner).unwrap().heard = long_ago;
         abandon(IDLE_MAX);

@@ -1,4 +1,4 @@
-//! object.call: an increment, and 1 KiB set and got; of objects in the memory of one host, in its journal, and on several hosts.
+//! object.call: an increment, and a write and a read of 1 KiB, for objects in memory, in the journal, and on several hosts.
 
 use super::{Caller, Target, cluster::Cluster};
 use crate::{

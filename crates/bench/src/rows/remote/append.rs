@@ -25,7 +25,7 @@ pub fn frame_bytes() -> (usize, usize) {
     (request.len(), answer.len())
 }
 
-/// Appends one record after the other, each a pace after the answer before.
+/// Appends one record after the other, each `PACE` after the answer to the previous one.
 pub fn paced(client: &blocking::Client, count: u64, samples: &mut Samples) -> Outcome<()> {
     for _ in 0..count {
         thread::sleep(PACE);

@@ -10,7 +10,7 @@ use std::{path::Path, process::Command, time::Instant};
 /// Runs of one batch.
 const BATCH: u64 = 200;
 
-/// A command, in ms, and the most memory that it had, in MB.
+/// How long a command took, in ms, and its peak memory, in MB.
 struct Asked {
     ms: Repeated,
     rss_mb: f64,
@@ -93,7 +93,7 @@ fn run(namespace: &Namespace, count: u64) -> Outcome<EventId> {
     Ok(middle)
 }
 
-/// Asks so often.
+/// Runs the command `repetitions` times, and once more to measure its peak memory.
 fn asked(program: &Path, namespace: &Path, arguments: &[&str], repetitions: usize) -> Outcome<Asked> {
     let command = |program: &Path| {
         let mut command = Command::new(program);
@@ -109,7 +109,7 @@ fn asked(program: &Path, namespace: &Path, arguments: &[&str], repetitions: usiz
             return Err(String::from_utf8_lossy(&output.stderr).into());
         }
     }
-    // The kernel tells a parent the most that any child of its had.
+    // The kernel tells a parent the largest peak memory of its children.
     const MOST: &str = "import resource, subprocess, sys\n\
         subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n\
         print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)";

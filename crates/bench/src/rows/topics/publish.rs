@@ -25,8 +25,8 @@ const WINDOW: u64 = 128;
 /// Clients of etcd, each with one put at a time: its HTTP interface has no pipelining.
 const ETCD_CLIENTS: usize = 64;
 const HISTORY: u64 = 1000;
-/// The most of `topic.function`'s publishes at one rate, which bounds its time. The topic keeps as many: records that leave it before
-/// the function could run are missed.
+/// The maximum number of publishes of `topic.function` at one rate; it limits how long the row takes. The topic keeps as many: records that
+/// leave it before the function could run are missed.
 const LAG_SAMPLES: u64 = 20_000;
 
 /// Publishes through a host over several connections, a thread for each; publishes in a second.

@@ -74,7 +74,7 @@ Examples:
     Revoke(RevokeArgs),
     /// Create a new key for the capabilities issued from now on
     #[command(after_help = "\
-Capabilities of up to four generations of keys are valid at once. --revoke-before ends all of older generations.
+Capabilities of up to four generations of keys are valid at once; a fifth needs --revoke-before, which revokes those of the older generations.
 
 Examples:
   millrace cap rotate

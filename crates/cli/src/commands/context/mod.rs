@@ -32,7 +32,11 @@ fn settled(address: &Path) -> Result<String> {
         path.to_str().map(str::to_string).ok_or_else(|| invalid(format!("'{}' is not UTF-8", path.display())))
     };
     match Target::parse(address).map_err(|error| invalid(error.detail().to_string()))? {
-        Target::Directory(dir) => absolute(&dir),
+        Target::Directory(dir) if dir.is_dir() => absolute(&dir),
+        Target::Directory(dir) => Err(invalid(format!(
+            "'{}' is no directory; the address of a host is written mr://HOST:PORT/NAMESPACE",
+            dir.display()
+        ))),
         Target::Socket(path) => Ok(format!("unix:{}", absolute(&path)?)),
         Target::Peer(peer, _) => Ok(peer.to_string()),
     }

@@ -14,12 +14,12 @@ use millrace_wire::{Code, Result};
 use serde::Serialize;
 use tokio::time::timeout;
 
-/// Most records of one answer, and how many there are by default.
+/// The maximum and the default number of records in one answer.
 const COUNT_MAX: u64 = 10_000;
 const COUNT: u64 = 100;
-/// Bytes of one answer's records, unless the first alone has more.
+/// The maximum length of the records of one answer in bytes; a first record that is longer is returned alone.
 const RECORDS_MAX_BYTES: usize = 1 << 20;
-/// One record a line.
+/// One record per line.
 const NDJSON: &str = "application/x-ndjson";
 
 #[derive(Serialize)]

@@ -1,5 +1,4 @@
-//! Whatever blocks the journal blocks those who append to it, and nobody else: how the host is can be asked, and it says what
-//! blocks.
+//! What blocks the journal blocks only appends: all other requests are answered, and the host says what blocks it.
 
 use crate::{
     Hosted,
@@ -56,7 +55,7 @@ fn rest(mut stream: TcpStream) -> String {
     text
 }
 
-/// What a new connection is answered to this.
+/// The answer to a GET of this path over a new connection.
 fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = connected(address);
     ask(&mut stream, "GET", path, "");
@@ -199,7 +198,7 @@ fn a_process_that_is_stopped_with_the_lock_blocks_only_appends_and_is_named() {
     }
 }
 
-/// A disk that answers no call of a kind until it is let go.
+/// Makes the disk answer no call of this kind until the returned flag is set.
 fn stalled(disk: &SimDisk, call: Call) -> Arc<(Mutex<bool>, Condvar)> {
     let over = Arc::new((Mutex::new(false), Condvar::new()));
     let until = over.clone();
@@ -219,7 +218,7 @@ fn a_disk_that_takes_no_write_or_ends_no_flush_blocks_only_appends_and_is_named(
             CreateOptions { segment_bytes: 1 << 20, durability: Durability::Disk, ..CreateOptions::default() };
         let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
         let (server, address) = serve(filled(Namespace::over(journal)));
-        // What was told before is told while the disk stalls.
+        // While the disk stalls, the host can only repeat metrics that it has computed once before.
         assert!(get(address, "/metrics").contains("millrace_log_records_total{namespace=\"farm\",log=\"a\"} 1\n"));
         let over = stalled(&disk, call);
         only_appends_wait(address, by, says);

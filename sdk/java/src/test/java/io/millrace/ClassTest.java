@@ -371,7 +371,7 @@ class ClassTest {
         }
     }
 
-    /** Reaches the objects of a class as if its name were that of another one. */
+    /** Opens a class under the name of an older one, as a later version of the program would. */
     private static <T> SharedClass<T> as(Class<?> older, Class<T> face, Class<? extends T> type) throws Exception {
         SharedClass<T> found = farm.shared(face, type);
         java.lang.reflect.Field about = SharedClass.class.getDeclaredField("about");
@@ -528,12 +528,12 @@ class ClassTest {
         assertEquals("3 in all", ran(second));
         assertEquals("MR7120", ran(first));
         assertEquals("4 in all", ran(second));
-        // Empty lines are no other code.
+        // Additional empty lines do not make it other code.
         assertEquals("5 in all", ran(compiled("\n\n" + SECOND)));
         assertEquals("MR7120", ran(compiled(SECOND.replace("in all", "altogether"))));
     }
 
-    /** A class without a mark. */
+    /** A class without {@code @Shared}. */
     static class Plain implements Balance {
         @Override
         public String get() {

@@ -11,9 +11,9 @@ import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A queue, shaped like {@link java.util.concurrent.LinkedBlockingQueue}. A waiting call takes no thread of the host. Items are only
- * seen by taking them, so {@link #peek}, {@link #iterator} and what is made of them are not supported. Python's {@code Queue} of the
- * same key is the same object.
+ * A queue, shaped like {@link java.util.concurrent.LinkedBlockingQueue}. A waiting call takes no thread of the host. An item is only seen
+ * by taking it, so {@link #peek}, {@link #iterator} and the methods that use them, such as {@code contains}, are not supported. Python's
+ * {@code Queue} of the same key is the same object.
  */
 public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.concurrent.BlockingQueue<E>, SharedObject {
     private static final long serialVersionUID = 1L;
@@ -26,7 +26,7 @@ public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.conc
         this(key, 0, null);
     }
 
-    /** The queue with this key; it has this capacity when it is created. 0 is none. */
+    /** The queue with this key. If this call creates it, it gets this capacity; 0 is no limit. */
     public BlockingQueue(String key, int capacity) {
         this(key, capacity, null);
     }
@@ -81,7 +81,7 @@ public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.conc
         try {
             return offer(0, item);
         } catch (InterruptedException error) {
-            // Only calls that wait are given up.
+            // Only a call that waits can be interrupted.
             throw new IllegalStateException(error);
         }
     }
