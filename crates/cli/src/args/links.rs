@@ -122,7 +122,8 @@ Examples:
     Ls,
     /// Restart the stream to a peer that was deleted, recreated or restored
     #[command(after_help = "\
-This is needed after a peer was deleted or restored from a copy: the host cannot know whether the waiting messages were delivered; compare with the peer's logs. Messages that the \
+This is needed after a peer was deleted or restored from a copy: the host cannot know whether the waiting messages were \
+delivered; compare with the peer's logs. Messages that the \
 peer acknowledged are no longer here.
 
 Examples:

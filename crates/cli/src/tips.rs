@@ -1,0 +1,93 @@
+//! Tips for command lines that are nearly right: a command without its group, the word of another program, a value in the wrong place.
+
+use crate::args::Cli;
+use clap::{
+    Command, CommandFactory,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+/// A command that is in more groups than this is no tip.
+const GROUPS_MAX: usize = 3;
+/// What other programs call a command, and its names here.
+const WORDS: [(&str, &[&str]); 8] = [
+    ("list", &["ls"]),
+    ("remove", &["rm"]),
+    ("delete", &["rm"]),
+    ("inspect", &["stat", "show"]),
+    ("create", &["init", "add", "issue"]),
+    ("salvage", &["check"]),
+    ("replay", &["run"]),
+    ("kill", &["cancel"]),
+];
+/// Where what was given as an argument belongs.
+const VALUES: [(&str, &str, &str); 3] = [
+    ("secret", "set", "the value is read from standard input: `millrace secret set NAME < FILE`"),
+    ("function", "invoke", "the record is given with --data: `millrace function invoke NAME --data RECORD`"),
+    (
+        "log",
+        "append",
+        "a record of several words is quoted, and a file is standard input: `millrace log append LOG < FILE`",
+    ),
+];
+
+/// A tip for an invalid command line of these words.
+pub fn of(error: &clap::Error, words: &[String]) -> Option<String> {
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+            let root = Cli::command();
+            match words.iter().take_while(|word| *word != typed).find_map(|word| root.find_subcommand(word)) {
+                Some(group) => renamed(group, typed),
+                None => grouped(&root, typed),
+            }
+        }
+        ErrorKind::UnknownArgument => {
+            let given = |part: &&str| words.iter().any(|word| word == part);
+            VALUES.iter().find(|(group, command, _)| given(&group) && given(&command)).map(|(.., tip)| (*tip).into())
+        }
+        _ => None,
+    }
+}
+
+/// A command that has another name in its group.
+fn renamed(group: &Command, typed: &str) -> Option<String> {
+    let (_, names) = WORDS.iter().find(|(word, _)| *word == typed)?;
+    let name = names.iter().find(|name| group.find_subcommand(name).is_some())?;
+    Some(format!("there is `millrace {} {name}`", group.get_name()))
+}
+
+/// A command without its group.
+fn grouped(root: &Command, typed: &str) -> Option<String> {
+    let groups = root.get_subcommands().filter(|group| group.find_subcommand(typed).is_some());
+    let found: Vec<String> = groups.map(|group| format!("`millrace {} {typed}`", group.get_name())).collect();
+    (1..=GROUPS_MAX).contains(&found.len()).then(|| format!("there is {}", found.join(" and ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn tip(line: &str) -> Option<String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        of(&Cli::try_parse_from(["millrace".to_owned()].iter().chain(&words)).err()?, &words)
+    }
+
+    #[test]
+    fn a_command_is_named_that_was_nearly_typed() {
+        for (line, expected) in [
+            ("append raw/kitchen 3", Some("there is `millrace log append`")),
+            ("publish env 3", Some("there is `millrace topic publish`")),
+            ("log list", Some("there is `millrace log ls`")),
+            ("log inspect raw/kitchen", Some("there is `millrace log stat`")),
+            ("cluster create", Some("there is `millrace cluster init`")),
+            ("ls", None),
+            ("log apend x 3", None),
+            ("log ls", None),
+        ] {
+            assert_eq!(tip(line).as_deref(), expected, "{line}");
+        }
+        assert!(tip("secret set KEY value").is_some_and(|tip| tip.contains("standard input")));
+        assert!(tip("function invoke greet hello").is_some_and(|tip| tip.contains("--data")));
+    }
+}
