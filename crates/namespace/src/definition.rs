@@ -193,7 +193,10 @@ impl FunctionSpec {
                 Err(self.fault(format!("handler '{}' is not MODULE:FUNCTION", self.handler.escape_debug())))
             }
             Runtime::Process | Runtime::Oneshot if self.command.first().is_none_or(String::is_empty) => {
-                Err(self.fault(format!("a {} function needs a command: `command` in millrace.toml, or at the end of the command line `-- ./NAME`", self.runtime)))
+                Err(self.fault(format!(
+                    "a {} function needs a command: `command` in millrace.toml, or `-- ./NAME` at the end of the command line",
+                    self.runtime
+                )))
             }
             _ => self.validate_text(),
         }

@@ -293,9 +293,9 @@ fn repairs_behind(namespace: &Namespace, wanted: impl Fn(&str) -> bool) -> Resul
 
 fn unknown(target: &str) -> millrace_wire::Error {
     match no_function(target) {
-        error if error.code() == Code::FunctionNotFound => {
-            Code::FunctionNotFound.error(format!("'{target}' names neither a function nor a log nor a run: `millrace function ls`, `millrace log ls` and `millrace run ls` list them"))
-        }
+        error if error.code() == Code::FunctionNotFound => Code::FunctionNotFound.error(format!(
+            "'{target}' names neither a function nor a log nor a run; `function ls`, `log ls` and `run ls` list them"
+        )),
         _ => match target.parse::<millrace_wire::LogName>() {
             Ok(log) => Code::LogNotFound.error(format!("'{log}' names neither a function nor a log nor a run")),
             Err(error) => error,

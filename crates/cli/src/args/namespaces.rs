@@ -36,7 +36,8 @@ Examples:
     Backup(BackupArgs),
     /// Create a namespace from a backup
     #[command(after_help = "\
-Every checksum is verified first. The restored namespace has a new identity, so it can run beside the original. Runs that were pending in the backup run in the restored namespace too, even if the original has run them. \
+Every checksum is verified first. The restored namespace has a new identity, so it can run beside the original. Runs that were pending in the backup \
+run in the restored namespace too, even if the original has run them. \
 Its links to other namespaces stay stopped until `millrace outbox reset` or `millrace relay resume` decides how they continue.
 
 Examples:
