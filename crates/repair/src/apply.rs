@@ -2,7 +2,7 @@
 
 use crate::{
     across::{Rounds, seeds},
-    book::{Note, Phase, news, note, repair},
+    book::{Note, Phase, news, note, prepared, repair},
     open::deployed_since,
     past::At,
     session::{Session, check_kept},
@@ -92,13 +92,12 @@ impl Session<'_> {
                 _ => return Ok(false),
             }
             self.settle_all()?;
-            let (counts, seeds, changes) = (self.count(), self.seeds.covered(&self.past), self.changes);
+            let (counts, seeds) = (self.count(), self.seeds.covered(&self.past));
             let prepared = journal.commit(|tx| {
                 if self.past.position() < tx.tail() {
                     self.follow()?;
                 }
-                let is_news = self.changes != changes || news(namespace)? != noted;
-                if is_news || self.is_behind()? || self.seeds.is_behind(namespace)? {
+                if news(namespace)? != noted || self.is_behind()? || self.seeds.is_behind(namespace)? {
                     return Ok(());
                 }
                 self.check_streaming()?;
@@ -122,7 +121,7 @@ impl Session<'_> {
             let error = format!("repair {number} replaces {} records; the most is {SLOTS_MAX}", self.overlay.len());
             return Err(Code::RepairUnsupported.error(error));
         }
-        // Events since the overlay was computed must be after the fence as well.
+        // Runs that end after the switch and began before it are compared with these slots, so what the replays added belongs to them.
         namespace.fence().raise(number, self.overlay.slots(), function);
         Ok(())
     }
@@ -131,25 +130,31 @@ impl Session<'_> {
         let (namespace, number) = (self.namespace, self.repair);
         loop {
             self.settle_all()?;
-            let mut changes = self.changes;
             if let Some(rounds) = &mut rounds {
-                // What changes here after that, others do not know.
-                changes = rounds.exchange(self, true)?;
+                let told = rounds.exchange(self, true)?;
                 self.settle_all()?;
+                if self.changes != told {
+                    continue; // What has changed here since, others do not know.
+                }
             }
-            // Nobody else can append while the journal is locked, so what takes long is done before.
+            // Nobody else writes entries of this repair, and nobody can append while the journal is locked, so what takes long is done
+            // before.
             let (noted, found) = (news(namespace)?, repair(namespace, number)?);
             match (found.phase, &found.part_of) {
                 (Phase::Running, None) | (Phase::Committing, Some(_)) => {}
                 (phase, _) => self_expect(phase, Phase::Applying, number)?,
             }
-            let (counts, rows, known) = (self.count(), self.rows(), self.changes);
+            let (counts, rows) = (self.count(), self.rows());
+            // The runs that have ended while the fence of a prepared part was down.
+            let late = match (prepared(namespace, &found)?, self.past.written.get(&number)) {
+                (Some(prepared), Some(written)) => written.slots.values().any(|at| at.position > prepared),
+                _ => false,
+            };
             let committed = namespace.journal().commit(|tx| {
                 if self.past.position() < tx.tail() {
                     self.follow()?;
                 }
-                let is_news = self.changes != known || news(namespace)? != noted;
-                if is_news || self.is_behind()? || rounds.is_some() && self.changes != changes {
+                if news(namespace)? != noted || self.is_behind()? {
                     return Ok(false);
                 }
                 self.check_streaming()?;
@@ -157,7 +162,8 @@ impl Session<'_> {
                 self.append_extra(tx)?;
                 tx.generation(number, &rows)?;
                 let deployed = self.deploy(tx)?;
-                note(tx, &Note::Applied { repair: number, counts, deployed, not_run: self.not_run() })?;
+                let not_run = self.not_run();
+                note(tx, &Note::Applied { repair: number, counts, deployed, not_run, late })?;
                 seeds::forget(tx, number)?;
                 Ok(true)
             })?;

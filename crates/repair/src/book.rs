@@ -86,6 +86,9 @@ pub(crate) enum Note {
         /// The repair of another namespace that this one is a part of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         part_of: Option<PartOf>,
+        /// What it corrects, if it follows another repair of this namespace.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        late_of: Option<LateOf>,
         /// Whether records that have left a participant's journal may keep their old values there.
         #[serde(default)]
         accept_unknown: bool,
@@ -139,6 +142,8 @@ pub(crate) enum Note {
         deployed: Option<u32>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         not_run: Vec<NotRun>,
+        #[serde(default)]
+        late: bool,
     },
     /// It is given up.
     Abandoned { repair: u64 },
@@ -217,6 +222,15 @@ pub struct PartOf {
     pub repair: u64,
 }
 
+/// What a namespace that took part in a repair sent on between its promise to switch and its switch, when its fence was down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateOf {
+    /// The repair.
+    pub repair: u64,
+    /// The address of the namespace.
+    pub address: String,
+}
+
 /// A namespace that takes part in a repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -266,6 +280,12 @@ pub struct Repair {
     pub across: Vec<Member>,
     /// The repair of another namespace that it is a part of.
     pub part_of: Option<PartOf>,
+    /// What it corrects, if it follows another repair: it is applied as soon as it is replayed.
+    #[serde(default)]
+    pub late_of: Option<LateOf>,
+    /// Of a part: whether it has replayed runs after its promise to switch, so that the others do not know yet what changed.
+    #[serde(default)]
+    pub late: bool,
     /// Of a part: the records of other namespaces that it has taken up.
     pub seeds: Covered,
     /// Functions that are replayed although they may have effects outside.
@@ -279,6 +299,9 @@ pub struct Repair {
     pub waits: Option<(String, String)>,
     #[serde(skip)]
     pub(crate) accept_unknown: bool,
+    /// Of a part: the number of its last promise to switch.
+    #[serde(skip)]
+    prepared: Option<u64>,
     /// The pin that protects the past from retention.
     #[serde(skip)]
     pub(crate) pin: u32,
@@ -351,6 +374,13 @@ pub(crate) fn position(namespace: &Namespace, number: u64) -> Result<Position> {
     found(catalog.log(LOG), LOG).map(|log| namespace.journal().position(log, number))
 }
 
+/// Where a part promised to switch: what it has written since, its initiator did not know when it switched. None of any other repair.
+pub(crate) fn prepared(namespace: &Namespace, repair: &Repair) -> Result<Option<Position>> {
+    let Some(noted) = repair.prepared else { return Ok(None) };
+    let catalog = namespace.journal().catalog()?;
+    found(catalog.log(LOG), LOG).map(|log| Some(namespace.journal().position(log, noted)))
+}
+
 /// How many corrections of a repair are in the journal.
 pub(crate) fn corrections(namespace: &Namespace, number: u64) -> Result<u64> {
     let journal = namespace.journal();
@@ -389,7 +419,7 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
     match note {
         #[rustfmt::skip]
         Note::Open {
-            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
+            reason, log, records, undo, code, append_new, auto, across, part_of, late_of, accept_unknown, run_external, pin,
         } => {
             let member = |address| Member { address, error: None, done: false };
             repairs.push(Repair {
@@ -406,11 +436,14 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
                 error: None,
                 across: across.into_iter().map(member).collect(),
                 part_of,
+                late_of,
+                late: false,
                 seeds: Covered::default(),
                 run_external,
                 not_run: Vec::new(),
                 waits: None,
                 accept_unknown,
+                prepared: None,
                 pin,
                 code,
                 append_new,
@@ -435,6 +468,7 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         Note::Prepare { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Preparing),
         Note::Prepared { repair, counts, seeds, not_run } => of(repairs, repair, &|repair| {
             (repair.phase, repair.counts, repair.seeds) = (Phase::Prepared, counts, seeds);
+            repair.prepared = Some(seqno);
             repair.not_run.clone_from(&not_run);
         }),
         Note::Commit { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Committing),
@@ -443,9 +477,10 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
                 (member.error, member.done) = (error.clone(), done);
             }
         }),
-        Note::Applied { repair: number, counts, deployed, not_run } => {
+        Note::Applied { repair: number, counts, deployed, not_run, late } => {
             of(repairs, number, &|repair| {
                 (repair.phase, repair.counts, repair.deployed) = (Phase::Applied, counts, deployed);
+                repair.late = late;
                 repair.not_run.clone_from(&not_run);
             });
             let undone = repairs.iter().find(|repair| repair.repair == number).and_then(|repair| repair.undo);

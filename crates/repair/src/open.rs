@@ -213,10 +213,10 @@ pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], openi
     let (records, of_log) = (kept.len() as u64, Some(name.clone()));
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?; // Somebody else may have been faster.
-        let (log, undo, code, part_of) = (of_log, None, None, None);
+        let (log, undo, code, part_of, late_of) = (of_log, None, None, None, None);
         #[rustfmt::skip]
         let open = Note::Open {
-            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
+            reason, log, records, undo, code, append_new, auto, across, part_of, late_of, accept_unknown, run_external, pin,
         };
         note(tx, &open)
     });
@@ -261,11 +261,11 @@ pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
         }
         let code =
             NewCode { function: function.id(), name: name.clone(), attributes, before, revision, since, only: None };
-        let (log, undo, code, part_of) = (None, None, Some(code), None);
+        let (log, undo, code, part_of, late_of) = (None, None, Some(code), None, None);
         let (auto, accept_unknown) = (false, false);
         #[rustfmt::skip]
         let open = Note::Open {
-            reason, log, records: 0, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
+            reason, log, records: 0, undo, code, append_new, auto, across, part_of, late_of, accept_unknown, run_external, pin,
         };
         let opened = note(tx, &open)?;
         note(tx, &Note::Run { repair: opened })?;
@@ -340,12 +340,12 @@ fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<P
                 return Err(deployed_since(&code.name, number));
             }
         }
-        let (undo, log, auto, accept_unknown) = (Some(number), None, false, of.accept_unknown);
+        let (undo, log, auto, late_of, accept_unknown) = (Some(number), None, false, None, of.accept_unknown);
         let across = of.across.iter().map(|member| member.address.clone()).collect();
         let run_external = of.run_external.clone();
         #[rustfmt::skip]
         let open = Note::Open {
-            reason, log, records, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
+            reason, log, records, undo, code, append_new, auto, across, part_of, late_of, accept_unknown, run_external, pin,
         };
         let opened = note(tx, &open)?;
         note(tx, &Note::Run { repair: opened })?;

@@ -638,7 +638,8 @@ pub fn drive(
     let is_waiting = |repair: &Repair| repair.phase.is_moving();
     let Some(repair) = book::repairs(namespace)?.into_iter().find(is_waiting) else { return Ok(false) };
     let is_part = repair.part_of.is_some();
-    let applies = repair.phase == Phase::Applying || !is_part && (repair.undo.is_some() || repair.auto);
+    let applies = repair.phase == Phase::Applying
+        || !is_part && (repair.undo.is_some() || repair.auto || repair.late_of.is_some());
     let number = repair.repair;
     let mut rounds = (!repair.across.is_empty()).then(|| Rounds::new(namespace, &repair, peers));
     let done = Session::begin(namespace, &repair, runner, stop).and_then(|mut session| {

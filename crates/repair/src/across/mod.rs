@@ -11,8 +11,10 @@
 //!
 //! All that is known of it is in the journals of the namespaces. The initiator goes on after a restart where it was, and asks every part
 //! again: what was asked before changes nothing. A part that was prepared waits for its initiator, whose host brings it the outcome.
+//! If it has waited longer than its fence lasts, it finds only then what its runs sent on meanwhile: see [`late`].
 //! This is two-phase commit; the initiator's own switch is the decision, so there is no moment at which it has decided and can still fail.
 
+mod late;
 mod part;
 pub(crate) mod seeds;
 
@@ -176,7 +178,15 @@ impl<'a> Rounds<'a> {
             self.check_stop(session)?;
         }
         self.members = members;
-        Ok(())
+        // What they send on themselves is newer.
+        let mut batches: Vec<Vec<Seed>> = self.members.iter().map(|_| Vec::new()).collect();
+        for (to, seed) in seeds::of_others(self.namespace, *repair)? {
+            if let Some(at) = self.members.iter().position(|member| member.id == to) {
+                is_news_to(&mut self.members[at].given, &seed);
+                batches[at].push(seed);
+            }
+        }
+        batches.into_iter().enumerate().try_for_each(|(at, batch)| self.give(at, &batch))
     }
 
     /// Asks a participant something; its part as it is then.
@@ -322,7 +332,7 @@ impl<'a> Rounds<'a> {
         }
         let mut is_news = !own.is_empty();
         if is_news {
-            seeds::give(self.namespace, number, &own)?;
+            seeds::give(self.namespace, number, None, &own)?;
             session.replay(&mut |_, _, _| {})?;
         }
         for (at, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
@@ -350,25 +360,8 @@ impl<'a> Rounds<'a> {
     /// What a participant changes of records that it sent on.
     fn sent_of(&mut self, at: usize) -> Result<Vec<SentDoc>> {
         let (address, number) = (self.members[at].address.clone(), self.members[at].number);
-        let (mut all, mut after, mut bytes) = (Vec::new(), 0, 0);
-        loop {
-            let path = format!("repairs/{number}/sent?after={after}");
-            let shown = self.peers.show(&address, &path).and_then(|text| {
-                bytes += text.len();
-                read::<SentPage>(&text)
-            });
-            let page = self.heard(&address, shown)?;
-            all.extend(page.sent);
-            if bytes > SENT_MAX_BYTES {
-                let error =
-                    format!("namespace {address} changes more than {SENT_MAX_BYTES} bytes of records that it sent on");
-                return Err(Code::RepairUnsupported.error(error));
-            }
-            match page.next {
-                Some(next) => after = next,
-                None => return Ok(all),
-            }
-        }
+        let sent = read_sent(self.peers, &address, number);
+        self.heard(&address, sent)
     }
 
     /// Gives a participant seeds; it has to take them up.
@@ -424,6 +417,25 @@ fn is_news_to(given: &mut HashMap<EventId, u64>, seed: &Seed) -> bool {
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| Code::DocumentUnknown.error(format!("an answer about repairs: {error}")))
+}
+
+/// What a part changes of records that its namespace sent on.
+fn read_sent(peers: &mut dyn Peers, address: &str, part: u64) -> Result<Vec<SentDoc>> {
+    let (mut all, mut after, mut bytes) = (Vec::new(), 0, 0);
+    loop {
+        let text = peers.show(address, &format!("repairs/{part}/sent?after={after}"))?;
+        bytes += text.len();
+        let page: SentPage = read(&text)?;
+        all.extend(page.sent);
+        if bytes > SENT_MAX_BYTES {
+            let error = format!("it changes more than {SENT_MAX_BYTES} bytes of records that it sent on");
+            return Err(Code::RepairUnsupported.error(error));
+        }
+        match page.next {
+            Some(next) => after = next,
+            None => return Ok(all),
+        }
+    }
 }
 
 /// Asks a participant something; its part as it is then.
@@ -513,6 +525,9 @@ fn tell(
     let mut part = part;
     for _ in 0..OUTCOME_ASKS {
         if !part.phase.is_open() {
+            if part.late && matches!(repair.phase, Phase::Applied | Phase::Closed) {
+                late::correct(namespace, peers, repair, (address, part.repair))?;
+            }
             return Ok(true);
         }
         if stop.load(Ordering::Acquire) {
@@ -523,6 +538,6 @@ fn tell(
     }
     match part.error {
         Some((code, detail)) => Err(Code::from_id(&code).unwrap_or(Code::RepairPart).error(detail)),
-        None => Ok(!part.phase.is_open()),
+        None => Ok(false), // If it has switched by now, it is asked for the rest the next time.
     }
 }

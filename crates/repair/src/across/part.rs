@@ -4,6 +4,7 @@ use super::seeds::{self, Seed};
 use crate::{
     book::{self, Note, PartOf, Phase, Repair, note, repair, repairs},
     open::{WINDOW, WINDOW_BYTES, abandon_part, check_none_open, expect, step, undo_part},
+    overlay::is_after,
     past::{At, Past},
 };
 use millrace_journal::{Journal, Log};
@@ -111,7 +112,7 @@ pub fn part(namespace: &Namespace, asked: PartAsk) -> Result<Repair> {
         Step::Seeds { seeds } => {
             let seeds = seeds.into_iter().map(SeedDoc::seed).collect::<Result<Vec<_>>>()?;
             let mut now = repair(namespace, number)?;
-            now.seeds.taken = seeds::give(namespace, number, &seeds)?;
+            now.seeds.taken = seeds::give(namespace, number, None, &seeds)?;
             return Ok(now);
         }
         Step::Replay if found.phase != Running => {
@@ -190,10 +191,10 @@ fn open(namespace: &Namespace, part_of: PartOf, joining: Joining) -> Result<u64>
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?;
         let (log, across, part_of) = (None, Vec::new(), Some(part_of));
-        let (undo, code, auto, accept_unknown) = (None, None, false, false);
+        let (undo, code, auto, late_of, accept_unknown) = (None, None, false, None, false);
         #[rustfmt::skip]
         let open = Note::Open {
-            reason, log, records: 0, undo, code, append_new, auto, across, part_of, accept_unknown, run_external, pin,
+            reason, log, records: 0, undo, code, append_new, auto, across, part_of, late_of, accept_unknown, run_external, pin,
         };
         note(tx, &open)
     });
@@ -306,6 +307,9 @@ pub struct SentDoc {
     pub message: bool,
     /// Whether the other side has acknowledged it.
     pub arrived: bool,
+    /// Whether the part found out that it changes after its promise to switch.
+    #[serde(default)]
+    pub late: bool,
     /// The record, and what it is to be.
     #[serde(flatten)]
     pub seed: SeedDoc,
@@ -323,7 +327,7 @@ pub struct SentPage {
 /// What a repair changes of records that went to other namespaces, behind the first `after`.
 pub fn sent_page(namespace: &Namespace, number: u64, after: u64) -> Result<SentPage> {
     let journal = namespace.journal();
-    book::repair(namespace, number)?;
+    let prepared = book::prepared(namespace, &book::repair(namespace, number)?)?;
     let mut past = Past::new(journal)?;
     past.follow(journal, journal.tail())?;
     let (mut page, mut bytes) = (SentPage { sent: Vec::new(), next: None }, 0);
@@ -334,8 +338,9 @@ pub fn sent_page(namespace: &Namespace, number: u64, after: u64) -> Result<SentP
         }
         let seed = sent.seed(journal)?;
         bytes += seed.value.as_ref().map_or(0, Vec::len);
+        let late = prepared.is_some() && is_after(&sent.at, prepared);
         let (to, address, message, arrived) = (sent.to, sent.address, sent.is_message, sent.has_arrived);
-        page.sent.push(SentDoc { to, address, message, arrived, seed: SeedDoc::of(&seed) });
+        page.sent.push(SentDoc { to, address, message, arrived, late, seed: SeedDoc::of(&seed) });
     }
     Ok(page)
 }

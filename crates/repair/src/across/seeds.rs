@@ -30,6 +30,9 @@ struct Line {
     id: String,
     #[serde(default)]
     void: bool,
+    /// The id of the namespace that it is for, if that is another one which takes part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
 }
 
 fn log_of(repair: u64) -> LogName {
@@ -40,8 +43,8 @@ fn damaged(repair: u64) -> millrace_wire::Error {
     Code::FormatVersion.error(format!("log '{}'", log_of(repair)))
 }
 
-/// Notes seeds of a repair that is open. How many it has then.
-pub(crate) fn give(namespace: &Namespace, repair: u64, seeds: &[Seed]) -> Result<u64> {
+/// Notes seeds of a repair that is open: for this namespace, or for another one that takes part. How many it has then.
+pub(crate) fn give(namespace: &Namespace, repair: u64, to: Option<&str>, seeds: &[Seed]) -> Result<u64> {
     let name = log_of(repair);
     let mut rest = seeds;
     while !rest.is_empty() {
@@ -59,7 +62,7 @@ pub(crate) fn give(namespace: &Namespace, repair: u64, seeds: &[Seed]) -> Result
                 return Err(Code::RepairPhase.error(format!("repair {repair} is {phase}, and takes no seeds")));
             }
             for Seed { id, value } in &rest[..part] {
-                let line = Line { id: id.to_string(), void: value.is_none() };
+                let line = Line { id: id.to_string(), void: value.is_none(), to: to.map(str::to_owned) };
                 let mut bytes = serde_json::to_vec(&line).expect("text makes JSON");
                 bytes.push(b'\n');
                 bytes.extend_from_slice(value.as_deref().unwrap_or_default());
@@ -75,6 +78,31 @@ pub(crate) fn give(namespace: &Namespace, repair: u64, seeds: &[Seed]) -> Result
 /// How many seeds a repair has.
 fn latest(namespace: &Namespace, repair: u64) -> Result<u64> {
     Ok(namespace.journal().catalog()?.log(&log_of(repair)).map_or(0, Log::latest))
+}
+
+/// The seeds of a repair that are for other namespaces: whose, and what.
+pub(crate) fn of_others(namespace: &Namespace, repair: u64) -> Result<Vec<(String, Seed)>> {
+    let mut all = Vec::new();
+    for seqno in 1..=latest(namespace, repair)? {
+        let (to, seed) = read(namespace, repair, seqno)?;
+        all.extend(to.map(|to| (to, seed)));
+    }
+    Ok(all)
+}
+
+/// One seed, and the namespace that it is for, if that is not this one.
+fn read(namespace: &Namespace, repair: u64, seqno: u64) -> Result<(Option<String>, Seed)> {
+    let catalog = namespace.journal().catalog()?;
+    let log = catalog.log(&log_of(repair)).ok_or_else(|| damaged(repair))?;
+    let mut bytes = Vec::new();
+    namespace.journal().get(log, seqno, &mut bytes)?;
+    let parse = || {
+        let end = bytes.iter().position(|byte| *byte == b'\n')?;
+        let line: Line = serde_json::from_slice(&bytes[..end]).ok()?;
+        let value = (!line.void).then(|| bytes[end + 1..].to_vec());
+        Some((line.to, Seed { id: line.id.parse().ok()?, value }))
+    };
+    parse().ok_or_else(|| damaged(repair))
 }
 
 /// Stages the end of a repair's seeds.
@@ -115,29 +143,16 @@ impl Seeds {
         book::Covered { taken: self.taken, missing }
     }
 
-    fn read(&self, namespace: &Namespace, seqno: u64) -> Result<Seed> {
-        let catalog = namespace.journal().catalog()?;
-        let log = catalog.log(&log_of(self.repair)).ok_or_else(|| damaged(self.repair))?;
-        let mut bytes = Vec::new();
-        namespace.journal().get(log, seqno, &mut bytes)?;
-        let parse = || {
-            let end = bytes.iter().position(|byte| *byte == b'\n')?;
-            let line: Line = serde_json::from_slice(&bytes[..end]).ok()?;
-            let value = (!line.void).then(|| bytes[end + 1..].to_vec());
-            Some(Seed { id: line.id.parse().ok()?, value })
-        };
-        parse().ok_or_else(|| damaged(self.repair))
-    }
-
     /// Takes up what was given since: the records that they name.
     fn take(&mut self, namespace: &Namespace) -> Result<Vec<EventId>> {
         let mut new = Vec::new();
         for seqno in self.taken + 1..=latest(namespace, self.repair)? {
-            let id = self.read(namespace, seqno)?.id;
-            self.by_id.insert(id, seqno);
-            new.push(id);
+            if let (None, Seed { id, .. }) = read(namespace, self.repair, seqno)? {
+                self.by_id.insert(id, seqno);
+                new.push(id);
+            }
+            self.taken = seqno;
         }
-        self.taken += new.len() as u64;
         Ok(new)
     }
 }
@@ -152,7 +167,7 @@ impl Session<'_> {
         let mut corrected: Vec<Correction> = Vec::new();
         for id in ids {
             let Some(slots) = self.past.delivered.get(&id) else { continue };
-            let value = self.seeds.read(self.namespace, self.seeds.by_id[&id])?.value;
+            let value = read(self.namespace, self.repair, self.seeds.by_id[&id])?.1.value;
             for slot in slots {
                 if self.bytes(*slot)? != value {
                     corrected.push((*slot, value.clone()));

@@ -1,0 +1,87 @@
+//! What a part sent on too late for the repair that it belongs to.
+//!
+//! ```text
+//!  part prepared ── its fence comes down: the initiator, or the way to it, is slow, or its own host ended ── runs end, and use old values;
+//!  what they send on arrives elsewhere ── the part switches, replays them, and finds that what they sent changes
+//! ```
+//!
+//! The initiator has switched by then. So its host opens another repair across the same namespaces, with what changes of those records as
+//! its corrections, and applies it. If a part is late again, that repair has one of the same kind after it.
+
+use super::{Peers, read_sent};
+use crate::{
+    across::seeds,
+    book::{LateOf, Note, Phase, Repair, note, repairs},
+    open::{WINDOW, WINDOW_BYTES, check_none_open, step},
+};
+use millrace_namespace::Namespace;
+use millrace_wire::{Code, Result};
+use std::collections::BTreeMap;
+
+/// Has another repair correct what a participant, whose part is this one, sent on after it had promised to switch. Once is enough.
+pub(super) fn correct(
+    namespace: &Namespace,
+    peers: &mut dyn Peers,
+    of: &Repair,
+    (address, part): (&str, u64),
+) -> Result<()> {
+    let late_of = LateOf { repair: of.repair, address: address.to_owned() };
+    let known = repairs(namespace)?.into_iter().find(|known| known.late_of.as_ref() == Some(&late_of));
+    if known.as_ref().is_some_and(|known| known.phase != Phase::Open) {
+        return Ok(());
+    }
+    // By namespace; none for this one.
+    let mut targets = BTreeMap::from([(namespace.journal().namespace().to_string(), None)]);
+    let mut seeds: BTreeMap<Option<String>, Vec<_>> = BTreeMap::new();
+    for sent in read_sent(peers, address, part)?.into_iter().filter(|sent| sent.late) {
+        if targets.len() == 1 {
+            for member in of.across.iter().filter(|member| member.address != address) {
+                let id = peers.meet(&member.address)?;
+                targets.insert(id.clone(), Some(id));
+            }
+        }
+        let target = sent.to.as_ref().map(|to| targets.get(to));
+        // Of one that it was not sent to before, nobody knows which one that is.
+        let is_for_us = target.map_or(sent.message, |target| target.is_some());
+        if is_for_us && !sent.arrived {
+            let error = format!("records that change are on their way to '{}'", sent.address);
+            return Err(Code::RepairPeer.error(error));
+        }
+        if let Some(Some(target)) = target {
+            seeds.entry(target.clone()).or_default().push(sent.seed.seed()?);
+        }
+    }
+    if seeds.is_empty() {
+        return Ok(());
+    }
+    // If the host ended before it had noted everything, the rest follows now: what is noted twice changes nothing.
+    let number = match known {
+        Some(known) => known.repair,
+        None => open(namespace, of, late_of)?,
+    };
+    for (to, seeds) in seeds {
+        seeds::give(namespace, number, to.as_deref(), &seeds)?;
+    }
+    step(namespace, number, &[Phase::Open], "run", &Note::Run { repair: number }).map(drop)
+}
+
+/// Opens a repair without corrections: they come as seeds.
+fn open(namespace: &Namespace, of: &Repair, late_of: LateOf) -> Result<u64> {
+    check_none_open(namespace)?;
+    let journal = namespace.journal();
+    let reason = format!("what {} sent on late, repair {}", late_of.address, of.repair);
+    let pin = journal.pin(&format!("repair: {reason}"), WINDOW_BYTES, WINDOW)?.id;
+    let opened = journal.commit(|tx| {
+        check_none_open(namespace)?;
+        let across = of.across.iter().map(|member| member.address.clone()).collect();
+        let (log, undo, code, part_of, late_of) = (None, None, None, None, Some(late_of));
+        let (auto, append_new, accept_unknown) = (false, of.append_new, of.accept_unknown);
+        let run_external = of.run_external.clone();
+        #[rustfmt::skip]
+        let open = Note::Open {
+            reason, log, records: 0, undo, code, append_new, auto, across, part_of, late_of, accept_unknown, run_external, pin,
+        };
+        note(tx, &open)
+    });
+    opened.inspect_err(|_| drop(journal.unpin(pin))).map(|opened| opened.value)
+}

@@ -1,0 +1,126 @@
+//! Runs that end around the switch of a repair: each uses a record that the repair replaces, and nothing keeps it back when it is published.
+
+mod late;
+mod world;
+
+use millrace_journal::{End, What};
+use millrace_namespace::{
+    admission::{Publish, Room, Stage},
+    fence::Verdict,
+};
+use millrace_repair::{Phase, ask_apply, repair};
+use millrace_runtime::HostCalls;
+use millrace_wire::Result;
+use std::{
+    cell::Cell,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+use world::World;
+
+/// Appends its record to `out`.
+fn echo(_: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+    calls.append("out", record).map(drop)
+}
+
+#[test]
+fn a_run_that_ends_while_the_switch_waits_for_the_lock_is_replayed_before_it() {
+    let world = World::new(&["raw", "out"]);
+    let (namespace, journal) = (&world.namespace, world.namespace.journal());
+    let function = world.function("f", "raw", &[]);
+    let raw = namespace.log("raw").unwrap();
+    let out = namespace.log("out").unwrap();
+    // Its attempt begins before the repair.
+    world.append("raw", "old");
+    let begun = world.begin(&function);
+    let number = world.repair("raw", &[(1, "new")], &[]);
+    world.work(&mut echo, &mut || ());
+    assert_eq!(repair(namespace, number).unwrap().phase, Phase::Ready);
+    ask_apply(namespace, number).unwrap();
+
+    let judge = || namespace.fence().judge(function.id(), begun.snapshot, [(raw.id(), 1, What::Record)].into_iter());
+    let (locked, is_locked) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let published = journal.commit(|tx| {
+                assert_eq!(judge(), Verdict::Passes);
+                locked.send(()).unwrap();
+                // Until the host has seen that everything is replayed. If it takes longer, it sees this run without a second look.
+                let since = Instant::now();
+                while judge() == Verdict::Passes && since.elapsed() < Duration::from_secs(5) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                thread::sleep(Duration::from_millis(200));
+                let ending = Some(function.id());
+                let stage = Stage { cause: begun.run.id, ordinal: 0, room: Room::Run, named: None, ending };
+                let first = tx.next_sequence();
+                Publish::new(namespace, tx).append(tx, &out, b"old", stage)?;
+                let (effects, fired) = (tx.next_sequence() - first, begun.fired.sequence());
+                tx.done(function.id(), begun.run, &End { effects, fired, ..End::default() })
+            });
+            published.unwrap();
+        });
+        is_locked.recv().unwrap();
+        world.work(&mut echo, &mut || ());
+    });
+    assert_eq!(repair(namespace, number).unwrap().phase, Phase::Applied);
+    assert_eq!(world.get("raw", 1), "new");
+    assert_eq!(world.get("out", 1), "new", "what the run left is made from the new record");
+}
+
+/// Appends its record to the log behind its own.
+fn chain(name: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+    calls.append(if name == "first" { "middle" } else { "last" }, record).map(drop)
+}
+
+#[test]
+fn a_run_from_before_the_switch_runs_again_if_it_used_what_was_replayed_in_the_last_moment() {
+    let world = World::new(&["raw", "middle", "last"]);
+    let (first, second) = (world.function("first", "raw", &[]), world.function("second", "middle", &[]));
+    world.append("raw", "a");
+    world.append("raw", "b");
+    let number = world.repair("raw", &[(1, "A"), (2, "B")], &[]);
+    world.work(&mut chain, &mut || ());
+    world.echo(&first, "middle");
+    world.echo(&second, "last");
+    let late = world.begin(&first);
+    ask_apply(&world.namespace, number).unwrap();
+    let (replayed, begun) = (Cell::new(0), Cell::new(None));
+    world.work(&mut chain, &mut || {
+        replayed.set(replayed.get() + 1);
+        // Everything is replayed; the fence is not up yet, and is raised for what is known to be replaced.
+        if replayed.get() == 2 {
+            assert_eq!(world.end(&late, &[], &[("middle", b"b")]), Verdict::Passes);
+            begun.set(Some(world.begin(&second)));
+        }
+    });
+    assert_eq!(repair(&world.namespace, number).unwrap().phase, Phase::Applied);
+    assert_eq!((world.get("middle", 1), world.get("middle", 2)), ("A".to_owned(), "B".to_owned()));
+    let begun = begun.take().unwrap();
+    assert_eq!(begun.payload, b"b");
+    assert_eq!(world.end(&begun, &[], &[("last", b"b")]), Verdict::Again);
+    world.echo(&second, "last");
+    assert_eq!((world.get("last", 1), world.get("last", 2)), ("A".to_owned(), "B".to_owned()));
+}
+
+#[test]
+fn a_replayed_run_has_the_logs_that_had_these_names_when_it_ran() {
+    let world = World::new(&["raw", "out"]);
+    let (namespace, out) = (&world.namespace, "out".parse().unwrap());
+    let function = world.function("f", "raw", &[]);
+    world.append("raw", "old");
+    world.echo(&function, "out");
+    namespace.remove_log(&out).unwrap();
+    namespace.create_log(&out, 100).unwrap();
+    world.append("raw", "other");
+    world.echo(&function, "out");
+    let number = world.repair("raw", &[(1, "new")], &[]);
+    world.work(&mut echo, &mut || ());
+    let found = repair(namespace, number).unwrap();
+    assert_eq!((found.phase, found.error), (Phase::Ready, None));
+    ask_apply(namespace, number).unwrap();
+    world.work(&mut echo, &mut || ());
+    assert_eq!(repair(namespace, number).unwrap().phase, Phase::Applied);
+    assert_eq!((world.get("raw", 1), world.get("out", 1)), ("new".to_owned(), "other".to_owned()));
+}
