@@ -226,6 +226,40 @@ pub enum Action {
         /// The first record that it runs for.
         first: u64,
     },
+    /// Makes a topic in a cluster in which a topic was removed before: see [`crate::Topic::born`].
+    CreateAt {
+        /// Its name.
+        topic: String,
+        /// How many records it keeps.
+        history: u64,
+        /// The hosts that must have a record on disk before its publish is acknowledged, by default.
+        durability: Durability,
+        /// What keeps its records.
+        engine: Engine,
+        /// The entry of the first group that reserved the name; 0 if it is this one.
+        born: u64,
+    },
+    /// Removes a topic with its records, subscriptions and feeds.
+    Remove {
+        /// The topic.
+        topic: String,
+        /// The entry of the first group that began this: what reserved a name before it no longer makes a topic. 0 if it is this one.
+        horizon: u64,
+    },
+    /// Begins the removal of a topic of another group: its name cannot be used until the removal has ended.
+    Displace {
+        /// The topic.
+        topic: String,
+        /// The group.
+        group: u32,
+    },
+    /// Ends it: the name is free.
+    Displaced {
+        /// The topic.
+        topic: String,
+        /// The entry that began it.
+        since: u64,
+    },
 }
 
 /// A command as it is in the log.
@@ -344,6 +378,16 @@ mod tests {
             Action::Machine,
             Action::CreateOutside { topic: "t".into(), history: 10, engine: Engine::Nats },
             Action::SubscribeOutside { topic: "t".into(), function: "f".into(), host: 1, first: 7 },
+            Action::CreateAt {
+                topic: "t".into(),
+                history: 10,
+                durability: Durability::Leader,
+                engine: Engine::Builtin,
+                born: 9,
+            },
+            Action::Remove { topic: "t".into(), horizon: 9 },
+            Action::Displace { topic: "t".into(), group: 2 },
+            Action::Displaced { topic: "t".into(), since: 9 },
         ] {
             let command = Command { origin, action, data: b"21.5" };
             let bytes = command.encode().unwrap();

@@ -321,6 +321,18 @@ Examples:
   millrace topic create farm/env_raw --group farm
   millrace topic create counts --durability leader")]
     Create(CreateTopicArgs),
+    /// Remove a topic with its records and subscriptions
+    #[command(after_help = "\
+The records cannot be read afterwards, and the functions no longer run for the topic. Logs that fed it and mirrors of it stay on their hosts, with \
+their records; such a mirror does not follow a new topic of the same name. The name can be used again, in any group.
+
+Records that were published with --durability local and wait on a host stay there: the host publishes them to a topic of this name if one is \
+created again. `millrace topic ls` there shows them, and --waiting discards them.
+
+Examples:
+  millrace topic rm env_raw
+  millrace topic rm env_raw --waiting")]
+    Rm(RemoveTopicArgs),
     /// Publish a record; acknowledged once a majority of the group has it on disk
     #[command(after_help = "\
 Prints the index of the record, or 0 if the record is acknowledged before its index is known, by --durability leader or local.
@@ -435,6 +447,15 @@ pub struct CreateTopicArgs {
 pub struct TopicArg {
     /// The topic
     pub topic: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveTopicArgs {
+    /// The topic
+    pub topic: String,
+    /// Instead of the topic, discard the records that wait on this host to be published to it
+    #[arg(long)]
+    pub waiting: bool,
 }
 
 #[derive(Debug, Args)]

@@ -51,6 +51,12 @@ impl Access {
         self.out(publish(), None)
     }
 
+    /// Discards the records that wait on this host for a topic.
+    pub fn discard_waiting(&self, topic: &str) -> Gated<()> {
+        let discard = || self.topics(Right::Delete, topic)?.discard_waiting(topic);
+        self.out(discard(), None)
+    }
+
     /// The cluster, for a caller that may mirror a topic in a log.
     pub fn topics_to_mirror(&self, topic: &str, log: &str) -> Result<&Arc<Cluster>> {
         self.check(Right::Create, Resource::log(log))?;

@@ -91,7 +91,7 @@ impl Shared {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// Which group has a topic, as far as is known here. A topic stays where it is.
+    /// Which group has a topic, as far as is known here. A topic stays where it is, until it is removed.
     pub fn locate(&self, topic: &str) -> Option<u32> {
         let replica = locked(&self.main.replica);
         let topics = replica.topics();

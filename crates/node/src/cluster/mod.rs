@@ -18,6 +18,7 @@ mod driver;
 mod facts;
 mod feed;
 mod groups;
+mod lifecycle;
 mod mirror;
 mod objects;
 mod outside;
@@ -26,10 +27,10 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use calls::TopicOptions;
 pub(crate) use deliver::DELIVERED;
 pub use facts::{Facts, KnownMember};
 pub use feed::buffer::BufferStat;
+pub use lifecycle::TopicOptions;
 pub use millrace_group::{Durability, Engine, MAIN, MAIN_NAME, Member, Role, plan};
 pub use millrace_namespace::outbox::topics::NewPublish;
 pub use mirror::MirrorStat;
@@ -112,6 +113,8 @@ pub struct Cluster {
 struct Waiter {
     group: u32,
     topic: String,
+    /// Which topic of this name it was.
+    born: u64,
     above: u64,
     until: Instant,
     reply: Reply<u64>,
@@ -180,6 +183,11 @@ pub fn shown(host: u64) -> String {
 /// A record that left its topic while this host was sent a snapshot, or that did so just now.
 fn is_gone(topic: &str, index: u64) -> Error {
     Code::BelowHistory.error(format!("topic '{topic}' no longer has record {index}"))
+}
+
+/// Another topic has the name by now.
+fn recreated(topic: &str) -> Error {
+    Code::TopicRecreated.error(format!("topic '{topic}' was removed and created again"))
 }
 
 /// Nothing is to wait for a group that decides nothing.
@@ -344,7 +352,10 @@ impl Shared {
                 at += 1;
                 continue;
             }
-            let found = replica.topics().topic(&waiter.topic).map(|topic| topic.latest);
+            let found = replica.topics().topic(&waiter.topic).and_then(|topic| match topic.born == waiter.born {
+                true => Ok(topic.latest),
+                false => Err(recreated(&waiter.topic)),
+            });
             match found {
                 Ok(latest) if latest <= waiter.above && now < waiter.until => at += 1,
                 found => (waiters.swap_remove(at).reply)(found),

@@ -321,6 +321,10 @@ impl Cluster {
         why.extend(self.why_halted(&replica));
         why_buffers(&buffers, &mut why);
         self.why_groups(&mut why);
+        let removing = replica.topics().directory().removing();
+        why.extend(removing.map(|topic| {
+            format!("the removal of topic {topic} has begun and not ended; `millrace topic rm {topic}` completes it")
+        }));
         self.shared.why_outside(replica.topics(), &mut why);
         let too_long = replica.too_long_bytes();
         if too_long > 0 {
