@@ -22,8 +22,9 @@ pub struct ClusterArgs {
     /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// Minimum time without a leader before another host is elected
-    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
+    /// Minimum time without a leader before another host is elected; the same on all hosts. `lan` is 150ms, for hosts in one building;
+    /// `wan` is 3s, for hosts on several continents; otherwise ten times the longest round-trip time [default: 300ms]
+    #[arg(long, value_name = "DURATION", value_parser = election)]
     pub election: Option<Duration>,
     /// The NATS servers that keep topics with the engine nats, separated by commas: nats://[USER[:PASSWORD]@]HOST:PORT or tls://…
     #[arg(long, value_name = "ADDRESSES", env = "MILLRACE_NATS", hide_env_values = true)]
@@ -37,6 +38,20 @@ pub struct ClusterArgs {
     /// How many NATS servers keep each topic [default: 3, or 1 if the server belongs to no NATS cluster]
     #[arg(long, value_name = "COUNT", requires = "nats")]
     pub nats_replicas: Option<usize>,
+}
+
+/// Ten times the round-trip time of the network, at least: within a building it is less than 1 ms, and flushes count for more.
+const ELECTION_LAN: Duration = Duration::from_millis(150);
+/// The round-trip time between continents is at most about 300 ms.
+const ELECTION_WAN: Duration = Duration::from_secs(3);
+
+/// Reads an election timeout.
+fn election(text: &str) -> Result<Duration, String> {
+    match text {
+        "lan" => Ok(ELECTION_LAN),
+        "wan" => Ok(ELECTION_WAN),
+        text => units::parse_duration(text).map_err(|error| format!("{error}, and neither 'lan' nor 'wan'")),
+    }
 }
 
 #[derive(Debug, Subcommand)]
