@@ -10,8 +10,9 @@ use std::{path::PathBuf, time::Duration};
 /// How a host takes part in a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClusterArgs {
-    /// Join the cluster of this host: mr://HOST:PORT/NAMESPACE. A host that has joined finds its cluster by itself
-    #[arg(long, value_name = "ADDRESS", requires = "cluster_secret")]
+    /// Join the cluster of this host: mr://HOST:PORT/NAMESPACE. A host that has joined finds its cluster by itself; only if most hosts have
+    /// other addresses than before, name one that is up, and it learns where this host is
+    #[arg(long, value_name = "ADDRESS")]
     pub join: Option<String>,
     /// The file with the cluster's secret, for the first time this host joins
     #[arg(long, value_name = "FILE", env = "MILLRACE_CLUSTER_SECRET")]

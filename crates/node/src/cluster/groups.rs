@@ -81,6 +81,12 @@ impl Shared {
         self.known_members().into_iter().find(|member| member.id == host)
     }
 
+    /// Whether this host hears of a leader, and the group knows where it is.
+    pub fn is_known(&self) -> bool {
+        let replica = locked(&self.main.replica);
+        replica.leader() != 0 && replica.topics().member(self.member.id) == Some(&self.member)
+    }
+
     /// The groups with a replica on this host.
     pub fn kept(&self) -> Vec<Arc<Group>> {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()

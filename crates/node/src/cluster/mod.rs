@@ -272,6 +272,11 @@ impl Cluster {
         self.shared.facts.host
     }
 
+    /// A message for a host of the cluster, and the group that it is for, that says where this host is; nothing once the cluster knows it.
+    pub fn announcement(&self) -> Option<(u32, Vec<u8>)> {
+        (!self.shared.is_known()).then(|| (driver::HOST, driver::here(&self.shared.member)))
+    }
+
     /// Takes messages of another host for the replica of a group here.
     pub fn receive(&self, group: u32, messages: Vec<Vec<u8>>) {
         // A message for which there is no room is dropped, and sent again later.
