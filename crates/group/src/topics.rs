@@ -1,7 +1,7 @@
 //! The state that a group's commands produce: topics, subscriptions, and hosts. The same on every replica.
 
 use crate::{
-    Action, Command, Directory, Durability, Engine, Machine, Member, Origin, check_topic,
+    Action, Command, Directory, Durability, Engine, Labels, Machine, Member, Origin, check_labels, check_topic,
     directory::{MAIN_NAME, VOTERS, elsewhere},
 };
 use millrace_wire::{Code, Error, Result};
@@ -128,6 +128,9 @@ struct Seen {
 pub struct Topics {
     topics: BTreeMap<String, Topic>,
     members: BTreeMap<u64, Member>,
+    /// The labels of hosts that have any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<u64, Labels>,
     /// Removed hosts, whose messages are ignored.
     #[serde(default)]
     left: BTreeSet<u64>,
@@ -205,6 +208,11 @@ impl Topics {
         self.members.get(&id)
     }
 
+    /// The labels of a host; nothing if it has none.
+    pub fn labels(&self, id: u64) -> Option<&Labels> {
+        self.labels.get(&id)
+    }
+
     /// Takes note of a host that was made a replica.
     pub fn enter(&mut self, member: Member) {
         self.left.remove(&member.id);
@@ -216,6 +224,7 @@ impl Topics {
     /// Records that a host is no longer a replica.
     pub fn leave(&mut self, host: u64) {
         self.members.remove(&host);
+        self.labels.remove(&host);
         self.left.insert(host);
         self.directory.left(&self.members, host);
     }
@@ -272,6 +281,15 @@ impl Topics {
                 Ok(since)
             }
             Action::Displaced { topic, since } => self.directory.displaced(&topic, since),
+            Action::Labels { host, .. } if !self.members.contains_key(&host) => Err(removed(host)),
+            Action::Labels { host, labels } => {
+                check_labels(&labels)?;
+                self.labels.remove(&host);
+                if !labels.is_empty() {
+                    self.labels.insert(host, labels);
+                }
+                Ok(0)
+            }
             Action::Publish { topic, key } => {
                 let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
                 if !found.engine.is_builtin() {
@@ -447,7 +465,8 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         | Action::Unfeed { host, .. }
         | Action::Fed { host, .. }
         | Action::SubscribeOutside { host, .. }
-        | Action::Follow { host, .. } => *host,
+        | Action::Follow { host, .. }
+        | Action::Labels { host, .. } => *host,
         Action::Member(member) => member.id,
         Action::Create { .. }
         | Action::CreateOutside { .. }
@@ -656,6 +675,29 @@ mod tests {
         let found = topics.topic("t").unwrap();
         assert_eq!((found.engine, found.latest, found.subscriptions[0].first), (Engine::Nats, 0, 5));
         assert_eq!((found.feeds[0].last, topics.entries().count()), (6, 0));
+    }
+
+    #[test]
+    fn a_host_has_the_labels_that_it_said_last_until_it_leaves() {
+        let mut topics = Topics::default();
+        let code = |outcome: Option<Result<u64>>| outcome.unwrap().map_err(|error| error.code());
+        let labels = |all: &[(&str, &str)]| -> Labels {
+            all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let say = |host, all| Action::Labels { host, labels: labels(all) };
+        let barn: &[(&str, &str)] = &[("zone", "barn"), ("rack", "2")];
+        assert_eq!(code(apply(&mut topics, 1, 1, say(1, barn))), Err(Code::HostNotInCluster));
+        topics.enter(Member { id: 1, ..Member::default() });
+        assert_eq!(code(apply(&mut topics, 2, 2, say(1, barn))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 3, 3, say(2, barn))), Err(Code::ValueInvalid), "it speaks for another");
+        assert_eq!(code(apply(&mut topics, 4, 4, say(1, &[("no/name", "x")]))), Err(Code::NameInvalid));
+        let bytes = crate::snapshot::encode(&topics, &Without).unwrap();
+        let (mut topics, _) = crate::snapshot::decode(&bytes, &Without).unwrap();
+        assert_eq!(topics.labels(1), Some(&labels(barn)));
+        assert_eq!(code(apply(&mut topics, 5, 5, say(1, &[("zone", "mill")]))), Ok(0));
+        assert_eq!(topics.labels(1), Some(&labels(&[("zone", "mill")])));
+        topics.leave(1);
+        assert_eq!(topics.labels(1), None);
     }
 
     #[test]

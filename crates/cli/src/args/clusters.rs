@@ -20,6 +20,10 @@ pub struct ClusterArgs {
     /// The site of this host; used when it joins for the first time
     #[arg(long, value_name = "NAME", requires = "join")]
     pub site: Option<millrace_node::Name>,
+    /// What is to be known of this host besides, such as zone=barn; may be repeated. `millrace cluster ls` shows it, and `millrace cluster
+    /// group create --near` uses it. A host has the labels of its last start
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub label: Vec<(String, String)>,
     /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
@@ -45,6 +49,13 @@ pub struct ClusterArgs {
 const ELECTION_LAN: Duration = Duration::from_millis(150);
 /// The round-trip time between continents is at most about 300 ms.
 const ELECTION_WAN: Duration = Duration::from_secs(3);
+
+/// Reads a label.
+fn label(text: &str) -> Result<(String, String), String> {
+    let named = |text: &str| text.parse::<millrace_node::Name>().map(|name| name.to_string()).ok();
+    let found = text.split_once('=').and_then(|(key, value)| Some((named(key)?, named(value)?)));
+    found.ok_or_else(|| format!("'{}' is not a label KEY=VALUE such as 'zone=barn'", text.escape_debug()))
+}
 
 /// Reads an election timeout.
 fn election(text: &str) -> Result<Duration, String> {
@@ -153,11 +164,14 @@ pub enum GroupCommand {
 Every topic is in one group, whose voters have its records on their disks. A cluster begins with the group main. Without --voters, hosts are \
 chosen: at different sites, and those with the fewest groups first. If a host leaves the cluster, another one takes its place. Any host of the \
 cluster can be asked for any topic: a host that does not vote follows the group from then on. With --site, all voters are at that site, so that \
-publishing there needs no other site; a voter that leaves the cluster later is replaced by any host.
+publishing there needs no other site. With --near, those with the label vote first, then others at their sites, then any. With --here, the host \
+that is asked votes, then others at its site, then any. A voter that leaves the cluster later is replaced by any host.
 
 Examples:
   millrace cluster group create farm
   millrace cluster group create farm --site farm
+  millrace cluster group create barn --near zone=barn
+  millrace cluster group create mine --here
   millrace cluster group create farm --voters a,b,c
   millrace cluster group create scratch --count 1")]
     Create(CreateGroupArgs),
@@ -181,6 +195,12 @@ pub struct CreateGroupArgs {
     /// Choose the hosts that vote among those at this site
     #[arg(long, value_name = "NAME", conflicts_with = "voters")]
     pub site: Option<millrace_node::Name>,
+    /// Choose hosts with this label first
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label, conflicts_with_all = ["voters", "site"])]
+    pub near: Option<(String, String)>,
+    /// Choose the host that is asked first
+    #[arg(long, conflicts_with_all = ["voters", "site", "near"])]
+    pub here: bool,
 }
 
 #[derive(Debug, Args)]

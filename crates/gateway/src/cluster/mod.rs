@@ -90,7 +90,8 @@ impl Peers {
     /// Says where this host is to a host of the cluster, which may be at another address than before itself, until the cluster knows it.
     /// That host answers to this one and tells the others.
     pub fn seek(&self, at: &str, cluster: &Arc<Cluster>) -> Result<()> {
-        let (place, shared, cluster) = (Place::from(&at.parse::<Address>()?), self.shared.clone(), Arc::downgrade(cluster));
+        let (place, shared, cluster) =
+            (Place::from(&at.parse::<Address>()?), self.shared.clone(), Arc::downgrade(cluster));
         let builder = thread::Builder::new().name("millrace-seek".into()).stack_size(STACK_BYTES);
         let failed = |error| Code::HostStart.error(format!("a thread could not be started: {error}"));
         let thread = millrace_threads::spawn(builder, move || seek(&shared, &place, &cluster)).map_err(failed)?;

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::{
         FunctionSpec, Namespace, Runtime,
-        cluster::{self, ClusterOptions, ELECTION, Facts, Member, Post, Reply, TopicOptions},
+        cluster::{self, ClusterOptions, ELECTION, Facts, Labels, Member, Post, Reply, TopicOptions},
         functions,
         manage::{Order, Sending, Up},
         secrets::{Authority, ClusterSecret},
@@ -167,8 +167,13 @@ mod tests {
         let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
         Authority::ensure(namespace.dir()).unwrap();
         Facts::begin(&namespace, "lab", None).unwrap();
-        let options =
-            ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
+        let options = ClusterOptions {
+            address: "127.0.0.1:9".into(),
+            name: "n".into(),
+            labels: Labels::new(),
+            election: ELECTION,
+            streams: None,
+        };
         let cluster = Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap();
         let served = Served::new("n".parse().unwrap(), namespace).unwrap();
         served.set_cluster(Arc::new(cluster));

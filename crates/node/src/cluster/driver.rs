@@ -335,9 +335,9 @@ impl Running {
         if takes_part
             && replica.leader() != 0
             && self.announced.is_none()
-            && replica.topics().member(member.id) != Some(member)
+            && let Some(action) = shared.unsaid(replica.topics())
         {
-            self.announced = replica.submit(Action::Member(member.clone()), &[], Durability::Quorum).ok();
+            self.announced = replica.submit(action, &[], Durability::Quorum).ok();
         }
     }
 
@@ -530,8 +530,7 @@ impl Driver {
     /// meanwhile hears of it, and answers to the old address.
     fn announce(&mut self) {
         let own = &self.shared.member;
-        let (is_known, leads) =
-            (self.shared.is_known(), locked(&self.shared.main.replica).role() == Role::Leader);
+        let (is_known, leads) = (self.shared.is_known(), locked(&self.shared.main.replica).role() == Role::Leader);
         let to_all = self.moved.announces(is_known);
         if !to_all && !leads {
             return;

@@ -8,7 +8,7 @@ use super::{
     store::Store,
 };
 use crate::Namespace;
-use millrace_group::{Action, Durability, GroupSpec, Member, Options, Placement, Replica};
+use millrace_group::{Action, Durability, GroupSpec, Member, Options, Placement, Replica, Topics};
 use millrace_namespace::names;
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -79,6 +79,16 @@ impl Shared {
     /// One of them.
     pub fn known(&self, host: u64) -> Option<Member> {
         self.known_members().into_iter().find(|member| member.id == host)
+    }
+
+    /// What the group does not know of this host yet.
+    pub fn unsaid(&self, known: &Topics) -> Option<Action> {
+        let (own, labels) = (&self.member, &self.labels);
+        if known.member(own.id) != Some(own) {
+            return Some(Action::Member(own.clone()));
+        }
+        let is_said = known.labels(own.id).map_or(labels.is_empty(), |known| known == labels);
+        (!is_said).then(|| Action::Labels { host: own.id, labels: labels.clone() })
     }
 
     /// Whether this host hears of a leader, and the group knows where it is.

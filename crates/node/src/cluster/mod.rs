@@ -31,7 +31,7 @@ pub(crate) use deliver::DELIVERED;
 pub use facts::{Facts, KnownMember};
 pub use feed::buffer::BufferStat;
 pub use lifecycle::TopicOptions;
-pub use millrace_group::{Durability, Engine, MAIN, MAIN_NAME, Member, Role, plan};
+pub use millrace_group::{Durability, Engine, Labels, MAIN, MAIN_NAME, Member, Role, check_labels, plan};
 pub use millrace_namespace::outbox::topics::NewPublish;
 pub use mirror::MirrorStat;
 pub use objects::Copies;
@@ -97,6 +97,8 @@ pub struct ClusterOptions {
     pub address: String,
     /// The name under which it serves its namespace.
     pub name: String,
+    /// What is said of it besides: see [`check_labels`].
+    pub labels: Labels,
     /// The shortest time without a leader before one is elected.
     pub election: Duration,
     /// What keeps the records of topics that no group keeps.
@@ -125,6 +127,7 @@ struct Shared {
     post: Arc<dyn Post>,
     facts: Facts,
     member: Member,
+    labels: Labels,
     /// Of replicas here: which life of the host this is, and how much of a log stays.
     boot: u64,
     limits: Limits,
@@ -214,7 +217,8 @@ impl Cluster {
         let ring = Arc::<Ring>::default();
         let main = Arc::new(Group::open(namespace, MAIN, MAIN_NAME, raft, ring.clone())?);
         let (inputs, received) = sync_channel(INPUTS_MAX);
-        let ClusterOptions { address, name, election, streams } = options;
+        let ClusterOptions { address, name, labels, election, streams } = options;
+        check_labels(labels)?;
         let (address, name, site) = (address.clone(), name.clone(), facts.site.clone());
         let member = Member { id: facts.host, address, name, site };
         let known: Vec<Member> = facts.members.iter().cloned().map(Member::from).collect();
@@ -224,6 +228,7 @@ impl Cluster {
             post: post.clone(),
             facts,
             member,
+            labels: labels.clone(),
             boot,
             limits,
             groups: RwLock::new([(MAIN, main.clone())].into()),

@@ -6,7 +6,7 @@ use super::{
     groups::Group,
     locked, shown,
 };
-use millrace_group::{Directory, Engine, MAIN_NAME, Member, Replica, Role, Topic};
+use millrace_group::{Directory, Engine, Labels, MAIN_NAME, Member, Replica, Role, Topic};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -95,6 +95,9 @@ pub struct HostStat {
     pub name: String,
     /// Its site.
     pub site: String,
+    /// Its labels, by key.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// `leader`, `voter` or `learner`.
     pub role: &'static str,
     /// Whether it is the one that was asked.
@@ -307,6 +310,7 @@ impl Cluster {
                 address,
                 name,
                 site,
+                labels: replica.topics().labels(id).cloned().unwrap_or_default(),
                 role,
                 here: id == self.host(),
                 behind,

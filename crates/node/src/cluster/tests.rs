@@ -20,7 +20,13 @@ impl Post for Nowhere {
 fn alone(dir: &std::path::Path) -> Cluster {
     let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
     Facts::begin(&namespace, "lab", None).unwrap();
-    let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
+    let options = ClusterOptions {
+        address: "127.0.0.1:9".into(),
+        name: "n".into(),
+        labels: Labels::new(),
+        election: ELECTION,
+        streams: None,
+    };
     Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap()
 }
 
@@ -163,7 +169,13 @@ fn topics_are_found_in_whichever_group_they_are() {
     // All of it is there after a start.
     let namespace = cluster.shared.namespace.clone();
     drop(cluster);
-    let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
+    let options = ClusterOptions {
+        address: "127.0.0.1:9".into(),
+        name: "n".into(),
+        labels: Labels::new(),
+        election: ELECTION,
+        streams: None,
+    };
     let cluster = Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap();
     called(|reply| cluster.fresh("t", reply)).unwrap();
     assert_eq!(cluster.get("t", 3).unwrap().payload, b"late");

@@ -73,7 +73,8 @@ impl Part {
         let Member { address, name, .. } = member(served, bound, args, &facts.site)?;
         let peers = Peers::new(facts.host, &secret)?;
         let streams = nats.map(|nats| Arc::new(nats::OfCluster::new(nats.clone(), &facts.cluster)) as Arc<dyn Streams>);
-        let options = ClusterOptions { address, name, election: args.election.unwrap_or(ELECTION), streams };
+        let labels = args.label.iter().cloned().collect();
+        let options = ClusterOptions { address, name, labels, election: args.election.unwrap_or(ELECTION), streams };
         let Some(cluster) = Cluster::start(namespace, &options, peers.clone())? else { return Ok(None) };
         let cluster = Arc::new(cluster);
         if let Some(at) = args.join.as_ref().filter(|_| was_host) {
