@@ -181,16 +181,17 @@ fn hosts_have_the_labels_of_their_last_start_and_groups_are_placed_near_them() {
     let start = |site: &mut Site, labels: &[&str]| {
         site.die();
         let mut serve = site.serve(None);
-        labels.iter().for_each(|label| drop(serve.args(["--label", label])));
+        serve.args(labels.iter().flat_map(|label| ["--label", label]));
         site.host = Some(Host::start(serve));
     };
+    let names: Vec<String> = sites.iter().map(Site::id).collect();
     // What every host says of this one.
     let are_known = |sites: &[Site], expected: &Value| {
-        let id = sites[1].id();
         for site in sites {
             eventually("its labels are known", || {
                 let hosts = site.cluster()["hosts"].clone();
-                let found = hosts.as_array().expect("hosts").iter().find(|host| host["host"] == id.as_str()).cloned();
+                let found =
+                    hosts.as_array().expect("hosts").iter().find(|host| host["host"] == names[1].as_str()).cloned();
                 found.is_some_and(|host| host["labels"] == *expected)
             });
         }
@@ -209,7 +210,7 @@ fn hosts_have_the_labels_of_their_last_start_and_groups_are_placed_near_them() {
     create(&sites[0], &["wide", "--near", "zone=barn"]).ok();
     create(&sites[0], &["none", "--near", "zone=mill"]).fails("MR7216", 1);
     eventually("the groups are known", || !group(&sites[0], "mine").is_null() && !group(&sites[0], "wide").is_null());
-    assert_eq!((voters("barn"), voters("mine")), ([sites[1].id()].into(), [sites[2].id()].into()));
+    assert_eq!((voters("barn"), voters("mine")), ([names[1].clone()].into(), [names[2].clone()].into()));
     assert_eq!(voters("wide").len(), 3);
     sites[0].topic(&["create", "hay", "--group", "barn"]).ok();
     sites[2].publish_to("hay", "dry");

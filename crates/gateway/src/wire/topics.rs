@@ -156,7 +156,8 @@ impl Connection {
         let GetTopic { topic, index } = frame.message()?;
         let cluster = access.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
-        // An existing record never changes as long as its topic is there; only the absence of a record, and the newest index, have to be confirmed by the group.
+        // An existing record never changes as long as its topic is there; only the absence of a record, and the newest index, have to be
+        // confirmed by the group.
         if let Some(record) = Some(index).filter(|index| *index > 0).and_then(|index| cluster.get(&topic, index).ok()) {
             self.reply(frame.heading.request, Ok(Answer::Record(record)));
             return Ok(());
