@@ -6,11 +6,12 @@
 //!
 //! The data of a published record is last and unchanged, so that it can be read in place in the group's log.
 //!
-//! The highest bit of the length is set if a replica that does not know the action may ignore the command. All actions of this version
-//! are critical: a replica that ignored one would have other topics than the rest of its group.
+//! The highest bit of the length is set if a replica that does not know the action may ignore the command. Of the actions of this version,
+//! it may ignore LABELS, on which nothing else depends. With any other one ignored, it would have other topics than the rest of its group.
 
-use millrace_wire::{Code, LogName, Result};
+use millrace_wire::{Code, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The longest name of a topic: it also names a log where its functions run.
 pub const TOPIC_NAME_MAX_BYTES: usize = 200;
@@ -79,6 +80,20 @@ pub struct Member {
     pub name: String,
     /// The site it is at.
     pub site: String,
+}
+
+/// What people say of a host, such as zone=barn: by key.
+pub type Labels = BTreeMap<String, String>;
+
+/// Most labels of a host.
+pub const LABELS_MAX: usize = 16;
+
+/// Refuses labels that are too many, or whose keys or values are no names.
+pub fn check_labels(labels: &Labels) -> Result<()> {
+    if labels.len() > LABELS_MAX {
+        return Err(Code::ValueInvalid.error(format!("{} labels; a host has at most {LABELS_MAX}", labels.len())));
+    }
+    labels.iter().flat_map(|(key, value)| [key, value]).try_for_each(|text| text.parse::<Name>().map(drop))
 }
 
 /// The action of a command.
@@ -226,6 +241,54 @@ pub enum Action {
         /// The first record that it runs for.
         first: u64,
     },
+    /// Makes a topic in a cluster in which a topic was removed before: see [`crate::Topic::born`].
+    CreateAt {
+        /// Its name.
+        topic: String,
+        /// How many records it keeps.
+        history: u64,
+        /// The hosts that must have a record on disk before its publish is acknowledged, by default.
+        durability: Durability,
+        /// What keeps its records.
+        engine: Engine,
+        /// The entry of the first group that reserved the name; 0 if it is this one.
+        born: u64,
+    },
+    /// Removes a topic with its records, subscriptions and feeds.
+    Remove {
+        /// The topic.
+        topic: String,
+        /// The entry of the first group that began this: what reserved a name before it no longer makes a topic. 0 if it is this one.
+        horizon: u64,
+    },
+    /// Begins the removal of a topic of another group: its name cannot be used until the removal has ended.
+    Displace {
+        /// The topic.
+        topic: String,
+        /// The group.
+        group: u32,
+    },
+    /// Ends it: the name is free.
+    Displaced {
+        /// The topic.
+        topic: String,
+        /// The entry that began it.
+        since: u64,
+    },
+    /// Says what labels a host has; those that it had are gone.
+    Labels {
+        /// The host.
+        host: u64,
+        /// Its labels.
+        labels: Labels,
+    },
+}
+
+impl Action {
+    /// Whether a replica that does not know it may ignore it.
+    fn is_ignorable(&self) -> bool {
+        matches!(self, Action::Labels { .. })
+    }
 }
 
 /// A command as it is in the log.
@@ -255,7 +318,8 @@ impl<'b> Command<'b> {
         let length = length
             .ok_or_else(|| Code::ValueInvalid.error(format!("the head of a command has {} bytes", head.len())))?;
         let mut bytes = Vec::with_capacity(2 + head.len() + self.data.len());
-        bytes.extend_from_slice(&length.to_le_bytes());
+        let mark = if self.action.is_ignorable() { IGNORABLE } else { 0 };
+        bytes.extend_from_slice(&(length | mark).to_le_bytes());
         bytes.extend_from_slice(&head);
         bytes.extend_from_slice(self.data);
         Ok(bytes)
@@ -344,11 +408,24 @@ mod tests {
             Action::Machine,
             Action::CreateOutside { topic: "t".into(), history: 10, engine: Engine::Nats },
             Action::SubscribeOutside { topic: "t".into(), function: "f".into(), host: 1, first: 7 },
+            Action::CreateAt {
+                topic: "t".into(),
+                history: 10,
+                durability: Durability::Leader,
+                engine: Engine::Builtin,
+                born: 9,
+            },
+            Action::Remove { topic: "t".into(), horizon: 9 },
+            Action::Displace { topic: "t".into(), group: 2 },
+            Action::Displaced { topic: "t".into(), since: 9 },
+            Action::Labels { host: 1, labels: [("zone".to_owned(), "barn".to_owned())].into() },
         ] {
             let command = Command { origin, action, data: b"21.5" };
             let bytes = command.encode().unwrap();
             assert_eq!(Command::decode(&bytes).unwrap(), command);
             assert_eq!(Command::data_of(&bytes).unwrap(), b"21.5");
+            let may_ignore = matches!(command.action, Action::Labels { .. });
+            assert_eq!(bytes[1] & 0x80 != 0, may_ignore, "{:?}", command.action);
         }
     }
 

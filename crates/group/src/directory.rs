@@ -46,6 +46,9 @@ impl GroupSpec {
 pub struct Directory {
     groups: BTreeMap<String, GroupSpec>,
     placed: BTreeMap<String, u32>,
+    /// Those that are being removed, and the entries that began it.
+    #[serde(default)]
+    removing: BTreeMap<String, u64>,
     last: u32,
     revision: u64,
 }
@@ -59,7 +62,8 @@ impl Directory {
     /// The groups without their topics.
     #[must_use]
     pub fn clone_groups(&self) -> Self {
-        Self { groups: self.groups.clone(), placed: BTreeMap::new(), last: self.last, revision: self.revision }
+        let (groups, last, revision) = (self.groups.clone(), self.last, self.revision);
+        Self { groups, last, revision, ..Self::default() }
     }
 
     /// The group of this name.
@@ -81,6 +85,11 @@ impl Directory {
     pub fn placed_after(&self, after: &str) -> impl Iterator<Item = (&str, u32)> {
         let from = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
         self.placed.range::<str, _>(from).map(|(topic, group)| (&**topic, *group))
+    }
+
+    /// The topics of other groups whose removal has begun and not ended.
+    pub fn removing(&self) -> impl Iterator<Item = &str> {
+        self.removing.keys().map(|topic| &**topic)
     }
 
     /// Counts the changes of groups: as long as it is the same, so are they and their hosts.
@@ -169,6 +178,7 @@ impl Directory {
     }
 
     pub(crate) fn place(&mut self, topic: String, group: u32) -> Result<u64> {
+        self.check_stays(&topic)?;
         if let Some(known) = self.placed.get(&topic) {
             return if *known == group { Ok(0) } else { Err(elsewhere(&topic, self, *known)) };
         }
@@ -182,6 +192,36 @@ impl Directory {
         }
         known.topics += 1;
         self.placed.insert(topic, group);
+        Ok(0)
+    }
+
+    /// Refuses a topic whose removal has begun.
+    pub(crate) fn check_stays(&self, topic: &str) -> Result<()> {
+        if !self.removing.contains_key(topic) {
+            return Ok(());
+        }
+        let detail = format!("topic '{topic}' is being removed; `millrace topic rm {topic}` completes it");
+        Err(Code::TopicRemoving.error(detail))
+    }
+
+    /// The removal of a topic begins; the entry that began it.
+    pub(crate) fn displace(&mut self, entry: u64, topic: String, group: u32) -> Result<u64> {
+        match self.placed.get(&topic) {
+            Some(known) if *known == group => Ok(*self.removing.entry(topic).or_insert(entry)),
+            _ => Err(Code::TopicNotFound.error(format!("no topic '{topic}' in group {group}"))),
+        }
+    }
+
+    /// It has ended.
+    pub(crate) fn displaced(&mut self, topic: &str, since: u64) -> Result<u64> {
+        if self.removing.get(topic) != Some(&since) {
+            return Ok(0);
+        }
+        self.removing.remove(topic);
+        let group = self.placed.remove(topic);
+        if let Some(known) = self.groups.values_mut().find(|known| Some(known.id) == group) {
+            known.topics = known.topics.saturating_sub(1);
+        }
         Ok(0)
     }
 
@@ -313,9 +353,33 @@ mod tests {
         directory.place("t".into(), 2).unwrap();
         assert_eq!(directory.place("t".into(), 3).unwrap_err().code(), Code::TopicExists);
         assert_eq!(directory.place("u".into(), 9).unwrap_err().code(), Code::GroupNotFound);
+        assert_eq!(directory.displace(5, "t".into(), 3).unwrap_err().code(), Code::TopicNotFound);
         assert_eq!(directory.remove("a").unwrap_err().code(), Code::GroupHasTopics);
         assert_eq!(directory.remove("c").unwrap_err().code(), Code::GroupNotFound);
         directory.remove("b").unwrap();
         assert_eq!(directory.create(&members, "b".into(), vec![2], 0), Ok(4), "no number is used twice");
+    }
+
+    #[test]
+    fn the_name_of_a_removed_topic_is_free_once_the_removal_has_ended() {
+        let members = members(&["campus", "lab"]);
+        let mut directory = Directory::default();
+        directory.create(&members, "a".into(), vec![1], 0).unwrap();
+        directory.create(&members, "b".into(), vec![2], 0).unwrap();
+        directory.place("t".into(), 2).unwrap();
+        assert_eq!(directory.displace(7, "t".into(), 2), Ok(7));
+        assert_eq!(directory.displace(9, "t".into(), 2), Ok(7), "it has begun");
+        for group in [2, 3] {
+            assert_eq!(directory.place("t".into(), group).unwrap_err().code(), Code::TopicRemoving);
+        }
+        assert_eq!(directory.remove("a").unwrap_err().code(), Code::GroupHasTopics);
+        assert!(directory.removing().eq(["t"]));
+        directory.displaced("t", 9).unwrap();
+        assert_eq!(directory.placed("t"), Some(2), "that is another removal");
+        directory.displaced("t", 7).unwrap();
+        directory.displaced("t", 7).unwrap();
+        assert_eq!(directory.placed("t"), None);
+        directory.place("t".into(), 3).unwrap();
+        directory.remove("a").unwrap();
     }
 }

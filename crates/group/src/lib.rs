@@ -26,7 +26,10 @@ mod replica;
 mod snapshot;
 mod topics;
 
-pub use command::{Action, Command, Durability, Engine, Member, Origin, TOPIC_NAME_MAX_BYTES, check_topic};
+pub use command::{
+    Action, Command, Durability, Engine, LABELS_MAX, Labels, Member, Origin, TOPIC_NAME_MAX_BYTES, check_labels,
+    check_topic,
+};
 pub use directory::{Directory, GroupSpec, MAIN, MAIN_NAME, OBJECTS_NAME};
 pub use index::{Form, Payloads, Place, Proposal, State};
 pub use machine::{Machine, Without};

@@ -1,7 +1,7 @@
 //! The state that a group's commands produce: topics, subscriptions, and hosts. The same on every replica.
 
 use crate::{
-    Action, Command, Directory, Durability, Engine, Machine, Member, Origin, check_topic,
+    Action, Command, Directory, Durability, Engine, Labels, Machine, Member, Origin, check_labels, check_topic,
     directory::{MAIN_NAME, VOTERS, elsewhere},
 };
 use millrace_wire::{Code, Error, Result};
@@ -53,6 +53,10 @@ pub struct Topic {
     /// What keeps its records. If it is not the group, the topic has none here.
     #[serde(default, skip_serializing_if = "Engine::is_builtin")]
     pub engine: Engine,
+    /// Which topic of this name it is: each is greater than those before. It is an entry of the first group, or 0 if no topic of the
+    /// cluster had been removed when this one was made.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub born: u64,
     /// The index of its newest record, 0 if there is none.
     pub latest: u64,
     /// The group's entries that hold its records, up to `latest`.
@@ -124,6 +128,9 @@ struct Seen {
 pub struct Topics {
     topics: BTreeMap<String, Topic>,
     members: BTreeMap<u64, Member>,
+    /// The labels of hosts that have any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<u64, Labels>,
     /// Removed hosts, whose messages are ignored.
     #[serde(default)]
     left: BTreeSet<u64>,
@@ -133,6 +140,10 @@ pub struct Topics {
     #[serde(default)]
     voters: u64,
     revision: u64,
+    /// The last entry of the first group that began a removal here, in the first group of any topic. A name that was reserved before does
+    /// not make a topic: that one may have been removed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    horizon: u64,
     /// The other groups; only the first group has any.
     #[serde(default)]
     directory: Directory,
@@ -167,6 +178,11 @@ impl Topics {
         self.revision
     }
 
+    /// The last entry of the first group that removed a topic; 0 if none was.
+    pub fn horizon(&self) -> u64 {
+        self.horizon
+    }
+
     /// The groups of the cluster, if this is the first of them.
     pub fn directory(&self) -> &Directory {
         &self.directory
@@ -192,6 +208,11 @@ impl Topics {
         self.members.get(&id)
     }
 
+    /// The labels of a host; nothing if it has none.
+    pub fn labels(&self, id: u64) -> Option<&Labels> {
+        self.labels.get(&id)
+    }
+
     /// Takes note of a host that was made a replica.
     pub fn enter(&mut self, member: Member) {
         self.left.remove(&member.id);
@@ -203,6 +224,7 @@ impl Topics {
     /// Records that a host is no longer a replica.
     pub fn leave(&mut self, host: u64) {
         self.members.remove(&host);
+        self.labels.remove(&host);
         self.left.insert(host);
         self.directory.left(&self.members, host);
     }
@@ -242,8 +264,32 @@ impl Topics {
             self.revision += 1;
         }
         match action {
-            Action::Create { topic, history, durability } => self.create(topic, history, durability, Engine::Builtin),
-            Action::CreateOutside { topic, history, engine } => self.create(topic, history, Durability::Quorum, engine),
+            Action::Create { topic, history, durability } => {
+                self.create(topic, (history, durability, Engine::Builtin), None)
+            }
+            Action::CreateOutside { topic, history, engine } => {
+                self.create(topic, (history, Durability::Quorum, engine), None)
+            }
+            Action::CreateAt { topic, history, durability, engine, born } => {
+                let born = if born == 0 { entry } else { born };
+                self.create(topic, (history, durability, engine), Some(born))
+            }
+            Action::Remove { topic, horizon } => self.remove(entry, &topic, horizon),
+            Action::Displace { topic, group } => {
+                let since = self.directory.displace(entry, topic, group)?;
+                self.horizon = self.horizon.max(entry);
+                Ok(since)
+            }
+            Action::Displaced { topic, since } => self.directory.displaced(&topic, since),
+            Action::Labels { host, .. } if !self.members.contains_key(&host) => Err(removed(host)),
+            Action::Labels { host, labels } => {
+                check_labels(&labels)?;
+                self.labels.remove(&host);
+                if !labels.is_empty() {
+                    self.labels.insert(host, labels);
+                }
+                Ok(0)
+            }
             Action::Publish { topic, key } => {
                 let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
                 if !found.engine.is_builtin() {
@@ -338,12 +384,17 @@ impl Topics {
                 if self.topics.contains_key(&topic) {
                     return Err(Code::TopicExists.error(format!("topic '{topic}' exists in group '{MAIN_NAME}'")));
                 }
-                self.directory.place(topic, group)
+                self.directory.place(topic, group).map(|_| entry)
             }
         }
     }
 
-    fn create(&mut self, topic: String, history: u64, durability: Durability, engine: Engine) -> Result<u64> {
+    fn create(
+        &mut self,
+        topic: String,
+        (history, durability, engine): (u64, Durability, Engine),
+        born: Option<u64>,
+    ) -> Result<u64> {
         check_topic(&topic)?;
         if history == 0 {
             return Err(Code::ValueInvalid.error("a topic keeps at least one record"));
@@ -359,13 +410,30 @@ impl Topics {
             }
             return Err(Code::TopicExists.error(detail));
         }
+        self.directory.check_stays(&topic)?;
         if let Some(group) = self.directory.placed(&topic) {
             return Err(elsewhere(&topic, &self.directory, group));
         }
         if self.topics.len() >= TOPICS_MAX {
             return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));
         }
-        self.topics.insert(topic, Topic { history, durability, engine, ..Topic::default() });
+        let born = born.unwrap_or(0);
+        if self.horizon > 0 && born <= self.horizon {
+            let detail = format!("a topic was removed while topic '{topic}' was being created");
+            return Err(Code::TopicRemoving.error(detail));
+        }
+        self.topics.insert(topic, Topic { history, durability, engine, born, ..Topic::default() });
+        Ok(0)
+    }
+
+    fn remove(&mut self, entry: u64, topic: &str, horizon: u64) -> Result<u64> {
+        match self.topics.get(topic) {
+            Some(known) if !known.engine.is_builtin() => return Err(is_outside(topic, known.engine)),
+            // A removal that is repeated may have got here before.
+            None if horizon == 0 => return Err(no_topic(topic)),
+            _ => drop(self.topics.remove(topic)),
+        }
+        self.horizon = self.horizon.max(if horizon == 0 { entry } else { horizon });
         Ok(0)
     }
 
@@ -397,7 +465,8 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         | Action::Unfeed { host, .. }
         | Action::Fed { host, .. }
         | Action::SubscribeOutside { host, .. }
-        | Action::Follow { host, .. } => *host,
+        | Action::Follow { host, .. }
+        | Action::Labels { host, .. } => *host,
         Action::Member(member) => member.id,
         Action::Create { .. }
         | Action::CreateOutside { .. }
@@ -408,12 +477,20 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         | Action::Group { .. }
         | Action::Ungroup { .. }
         | Action::Resize { .. }
-        | Action::Place { .. } => return Ok(()),
+        | Action::Place { .. }
+        | Action::CreateAt { .. }
+        | Action::Remove { .. }
+        | Action::Displace { .. }
+        | Action::Displaced { .. } => return Ok(()),
     };
     if of == origin {
         return Ok(());
     }
     Err(Code::ValueInvalid.error(format!("host {origin:016x} sent a request in the name of host {of:016x}")))
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn is_outside(topic: &str, engine: Engine) -> Error {
@@ -598,6 +675,72 @@ mod tests {
         let found = topics.topic("t").unwrap();
         assert_eq!((found.engine, found.latest, found.subscriptions[0].first), (Engine::Nats, 0, 5));
         assert_eq!((found.feeds[0].last, topics.entries().count()), (6, 0));
+    }
+
+    #[test]
+    fn a_host_has_the_labels_that_it_said_last_until_it_leaves() {
+        let mut topics = Topics::default();
+        let code = |outcome: Option<Result<u64>>| outcome.unwrap().map_err(|error| error.code());
+        let labels = |all: &[(&str, &str)]| -> Labels {
+            all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let say = |host, all| Action::Labels { host, labels: labels(all) };
+        let barn: &[(&str, &str)] = &[("zone", "barn"), ("rack", "2")];
+        assert_eq!(code(apply(&mut topics, 1, 1, say(1, barn))), Err(Code::HostNotInCluster));
+        topics.enter(Member { id: 1, ..Member::default() });
+        assert_eq!(code(apply(&mut topics, 2, 2, say(1, barn))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 3, 3, say(2, barn))), Err(Code::ValueInvalid), "it speaks for another");
+        assert_eq!(code(apply(&mut topics, 4, 4, say(1, &[("no/name", "x")]))), Err(Code::NameInvalid));
+        let bytes = crate::snapshot::encode(&topics, &Without).unwrap();
+        let (mut topics, _) = crate::snapshot::decode(&bytes, &Without).unwrap();
+        assert_eq!(topics.labels(1), Some(&labels(barn)));
+        assert_eq!(code(apply(&mut topics, 5, 5, say(1, &[("zone", "mill")]))), Ok(0));
+        assert_eq!(topics.labels(1), Some(&labels(&[("zone", "mill")])));
+        topics.leave(1);
+        assert_eq!(topics.labels(1), None);
+    }
+
+    #[test]
+    fn a_removed_topic_is_gone_with_all_that_it_had_and_its_name_can_be_used_again() {
+        let mut topics = with_topic(10);
+        let code = |outcome: Option<Result<u64>>| outcome.unwrap().map_err(|error| error.code());
+        let keyed = || Action::Publish { topic: "t".into(), key: Some("k".into()) };
+        let remove = |horizon| Action::Remove { topic: "t".into(), horizon };
+        let create = || Action::Create { topic: "t".into(), history: 10, durability: Durability::Quorum };
+        let create_at = |born| {
+            let (topic, durability, engine) = ("t".into(), Durability::Quorum, Engine::Builtin);
+            Action::CreateAt { topic, history: 10, durability, engine, born }
+        };
+        assert_eq!(code(apply(&mut topics, 2, 2, keyed())), Ok(1));
+        let subscribe = Action::Subscribe { topic: "t".into(), function: "f".into(), host: 1 };
+        assert_eq!(code(apply(&mut topics, 3, 3, subscribe)), Ok(0));
+        let feed = Action::Feed { topic: "t".into(), host: 1, log: "raw".into(), after: 0 };
+        assert_eq!(code(apply(&mut topics, 4, 4, feed)), Ok(0));
+        assert_eq!(code(apply(&mut topics, 5, 5, remove(0))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 6, 6, remove(0))), Err(Code::TopicNotFound));
+        assert_eq!(code(apply(&mut topics, 7, 7, keyed())), Err(Code::TopicNotFound));
+        let fed =
+            Action::Fed { topic: "t".into(), host: 1, log: "raw".into(), since: 4, behind: 0, seqno: 1, key: None };
+        assert_eq!(code(apply(&mut topics, 8, 8, fed.clone())), Err(Code::TopicNotFound));
+        assert_eq!(topics.entries().count(), 0, "no record is held");
+        // A creation that began before the removal makes nothing.
+        assert_eq!(code(apply(&mut topics, 9, 9, create())), Err(Code::TopicRemoving));
+        assert_eq!(code(apply(&mut topics, 10, 10, create_at(5))), Err(Code::TopicRemoving));
+        assert_eq!(code(apply(&mut topics, 11, 11, create_at(0))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 12, 12, create_at(0))), Ok(0), "it is there");
+        let bytes = crate::snapshot::encode(&topics, &Without).unwrap();
+        let (mut topics, _) = crate::snapshot::decode(&bytes, &Without).unwrap();
+        let found = topics.topic("t").unwrap();
+        assert_eq!((found.born, found.latest, topics.horizon()), (11, 0, 5));
+        assert!(found.subscriptions.is_empty() && found.feeds.is_empty());
+        assert_eq!(code(apply(&mut topics, 13, 13, fed)), Err(Code::SubscriptionNotFound));
+        assert_eq!(code(apply(&mut topics, 14, 14, keyed())), Ok(1), "keys are those of the new topic");
+        // As in another group than the first: there the removal began with an entry of the first group, and may be repeated.
+        assert_eq!(code(apply(&mut topics, 15, 15, remove(40))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 16, 16, remove(40))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 17, 17, create_at(39))), Err(Code::TopicRemoving));
+        assert_eq!(code(apply(&mut topics, 18, 18, create_at(41))), Ok(0));
+        assert_eq!(topics.topic("t").unwrap().born, 41);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use crate::{
     network::Network,
 };
 use millrace_group::{
-    Action, Beat, Completed, Durability, Limits, Member, Options, Placement, Replica, Role, Unflushed, Without, Write,
+    Action, Beat, Completed, Durability, Engine, Limits, Member, Options, Placement, Replica, Role, Unflushed, Without,
+    Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,6 +50,8 @@ pub struct Setting {
     pub rests: bool,
     /// The hosts that are to keep the group change, and each host hears of that later or earlier.
     pub moves: bool,
+    /// The topic is removed and made again.
+    pub removes: bool,
     /// How many records the topic keeps.
     pub history: u64,
     /// A mistake.
@@ -64,6 +67,7 @@ impl Default for Setting {
             resizes: false,
             rests: false,
             moves: false,
+            removes: false,
             history: 1 << 20,
             defect: None,
         }
@@ -87,6 +91,8 @@ pub struct Report {
     pub trimmed: usize,
     /// How many times a leader began to rest.
     pub rests: u64,
+    /// How many topics had the name, as far as a host has shown their records.
+    pub topics: usize,
 }
 
 struct Host {
@@ -105,7 +111,8 @@ struct Host {
     back_ms: u64,
     /// Records published here and not settled, by the number of the command.
     published: BTreeMap<u64, Vec<u8>>,
-    shown: u64,
+    /// The last record that it has shown, of the topic that was born so.
+    shown: (u64, u64),
     received: u64,
     ticks: u64,
     is_resting: bool,
@@ -128,6 +135,8 @@ struct World {
     matching: Matching,
     agreement: Agreement,
     acknowledged: Acknowledged,
+    /// The newest topic that a host has shown.
+    born: u64,
 }
 
 /// Simulates a cluster.
@@ -157,7 +166,7 @@ impl World {
             pace_permille: 800 + chance.below(400),
             back_ms: 0,
             published: BTreeMap::new(),
-            shown: 0,
+            shown: (0, 0),
             received: 0,
             ticks: 0,
             is_resting: false,
@@ -177,8 +186,9 @@ impl World {
             placements: vec![placed((1..=setting.hosts).collect())],
             election: Election::default(),
             matching: Matching::default(),
-            agreement: Agreement::with_gaps(setting.history != Self::default_history()),
+            agreement: Agreement::with_gaps(setting.removes || setting.history != Self::default_history()),
             acknowledged: Acknowledged::default(),
+            born: 0,
         }
     }
 
@@ -186,6 +196,7 @@ impl World {
         while self.now_ms < FAULTS_MS {
             self.disturb();
             self.place_anew();
+            self.remove();
             self.publish();
             self.pass()?;
         }
@@ -209,8 +220,10 @@ impl World {
         }
         let newest = &self.placements[newest];
         for host in self.hosts.iter().filter(|host| !self.setting.moves || newest.has(host.id)) {
-            if host.shown < self.agreement.count() {
-                return Err(format!("host {} has {} of {} records", host.id, host.shown, self.agreement.count()));
+            let (born, shown) = host.shown;
+            if born < self.born || shown < self.agreement.count(self.born) {
+                let count = self.agreement.count(self.born);
+                return Err(format!("host {} has {shown} of {count} records of topic {} ({born})", host.id, self.born));
             }
             if !host.published.is_empty() {
                 return Err(format!("host {} has {} records that are not settled", host.id, host.published.len()));
@@ -228,6 +241,7 @@ impl World {
             received: self.hosts.iter().map(|host| host.received).sum(),
             rests: self.rests,
             trimmed: self.hosts.iter().map(|host| host.disk.trimmed()).sum(),
+            topics: self.agreement.topics(),
         })
     }
 
@@ -253,6 +267,18 @@ impl World {
             let (faults, delay) = (self.chance.below(100), 1 + self.chance.below(60));
             self.network.heal();
             (self.network.faults_permille, self.network.delay_max_ms) = (faults, delay);
+        }
+    }
+
+    /// Somebody removes the topic; it is made again by the next that publishes.
+    fn remove(&mut self) {
+        if !self.setting.removes || !self.chance.permille(2) {
+            return;
+        }
+        let at = self.chance.below(self.hosts.len() as u64) as usize;
+        if let Some(replica) = &mut self.hosts[at].replica {
+            // Refused or lost, the topic stays.
+            let _ = replica.submit(Action::Remove { topic: TOPIC.into(), horizon: 0 }, &[], Durability::Quorum);
         }
     }
 
@@ -306,7 +332,7 @@ impl World {
         }
         host.disk.crash(&mut self.chance);
         host.held.clear();
-        (host.flush, host.flushing, host.back_ms, host.shown) = (None, 0, back_ms, 0);
+        (host.flush, host.flushing, host.back_ms, host.shown) = (None, 0, back_ms, (0, 0));
         // Who published through it never hears; what was published may be there or not.
         host.published.clear();
         self.crashes += 1;
@@ -353,7 +379,11 @@ impl World {
         if !known {
             // The first replica creates the topic.
             let (topic, history, durability) = (TOPIC.into(), self.setting.history, Durability::Quorum);
-            let _ = replica.submit(Action::Create { topic, history, durability }, &[], durability);
+            let create = match replica.topics().horizon() {
+                0 => Action::Create { topic, history, durability },
+                _ => Action::CreateAt { topic, history, durability, engine: Engine::Builtin, born: 0 },
+            };
+            let _ = replica.submit(create, &[], durability);
         } else {
             let action = Action::Publish { topic: TOPIC.into(), key: None };
             if let Ok(serial) = replica.submit(action, &record, Durability::Quorum) {
@@ -501,25 +531,32 @@ impl World {
         let host = &mut self.hosts[at];
         let Some(replica) = &host.replica else { return Ok(()) };
         let Ok(topic) = replica.topics().topic(TOPIC) else { return Ok(()) };
-        let before = host.shown;
-        host.shown = host.shown.max(topic.earliest() - 1);
-        if host.shown > before && self.setting.history == Self::default_history() {
-            return Err(format!("host {} lacks records up to {}", host.id, host.shown));
+        let has_gaps = self.agreement.has_gaps();
+        if host.shown.0 > topic.born {
+            return Err(format!("host {} shows topic {} behind topic {}", host.id, topic.born, host.shown.0));
         }
-        while host.shown < topic.latest {
-            let index = host.shown + 1;
+        let mut shown = if host.shown.0 == topic.born { host.shown.1 } else { 0 };
+        let before = shown;
+        shown = shown.max(topic.earliest() - 1);
+        if shown > before && !has_gaps {
+            return Err(format!("host {} lacks records up to {shown}", host.id));
+        }
+        while shown < topic.latest {
+            let index = shown + 1;
             let entry = topic.entry(TOPIC, index).map_err(|error| error.to_string())?;
             let place = replica.place(entry);
-            if place.is_none() && host.received > 0 && self.setting.history != Self::default_history() {
+            if place.is_none() && host.received > 0 && has_gaps {
                 // It left the topic elsewhere while this host was sent the snapshot.
-                host.shown = index;
+                shown = index;
                 continue;
             }
             let place = place.ok_or_else(|| format!("host {} does not know entry {entry}", host.id))?;
             let record = host.disk.record(place).map_err(|error| error.to_string())?;
-            self.agreement.shows(host.id, index, &record)?;
-            host.shown = index;
+            self.agreement.shows(host.id, (topic.born, index), &record)?;
+            shown = index;
         }
+        host.shown = (topic.born, shown);
+        self.born = self.born.max(topic.born);
         Ok(())
     }
 

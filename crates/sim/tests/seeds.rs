@@ -78,6 +78,19 @@ fn a_group_moves_from_hosts_to_others() {
 }
 
 #[test]
+fn a_topic_that_was_removed_and_another_one_of_its_name_are_two_topics_on_every_host() {
+    let mut topics = 0;
+    for (hosts, trims, grows) in [(3, false, false), (3, true, false), (5, true, true)] {
+        for seed in seeds() {
+            let setting = Setting { hosts, trims, grows, removes: true, ..Setting::default() };
+            topics += run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}")).topics.saturating_sub(1);
+        }
+    }
+    println!("{topics} times there was another topic of the name");
+    assert!(topics > 0);
+}
+
+#[test]
 fn a_seed_plays_the_same_again() {
     for seed in 0..5 {
         for trims in [false, true] {

@@ -250,6 +250,10 @@ class AsyncNamespace:
         """Creates a topic, which every host of the cluster has. See `Namespace.create_topic`."""
         await self._call(self.sync.create_topic, name, history, durability=durability, group=group, engine=engine)
 
+    async def remove_topic(self, name: str) -> None:
+        """Removes a topic with its records, subscriptions and feeds. Its name can be used again."""
+        await self._call(self.sync.remove_topic, name)
+
     async def topics(self) -> list[TopicStat]:
         """Every topic of the cluster, by name."""
         return await self._call(self.sync.topics)

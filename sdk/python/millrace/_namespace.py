@@ -289,6 +289,10 @@ class Namespace(ABC):
         """
         self._hosted().calls.create(name, history, durability, group, None if engine == "builtin" else engine)
 
+    def remove_topic(self, name: str) -> None:
+        """Removes a topic with its records, subscriptions and feeds. Its name can be used again."""
+        self._hosted().calls.remove(name)
+
     def topics(self) -> list[TopicStat]:
         """Every topic of the cluster, by name."""
         return self._hosted().all()

@@ -73,6 +73,10 @@ impl Topics {
         self.ask(py, |client| client.create_topic_in(topic, history, Some(durability), group, engine))
     }
 
+    fn remove(&self, py: Python<'_>, topic: &str) -> PyResult<()> {
+        self.ask(py, |client| client.remove_topic(topic))
+    }
+
     #[pyo3(signature = (topic, data, key, durability, patience))]
     fn publish(
         &self,

@@ -1,7 +1,7 @@
 //! Several groups over the same hosts.
 
 use super::{Site, three};
-use millrace_tests::eventually;
+use millrace_tests::{Host, eventually};
 use serde_json::Value;
 use std::{collections::BTreeSet, fs};
 
@@ -173,4 +173,52 @@ fn commands_about_groups_say_what_is_wrong() {
     let printed = first.place.run(plan).ok().text().to_owned();
     assert!(printed.contains("99.9699 %") && printed.contains("99.9898 %"), "{printed}");
     fails(&["cluster", "plan", "--host", "lab=101"], "MR1006", 2);
+}
+
+#[test]
+fn hosts_have_the_labels_of_their_last_start_and_groups_are_placed_near_them() {
+    let mut sites = three();
+    let start = |site: &mut Site, labels: &[&str]| {
+        site.die();
+        let mut serve = site.serve(None);
+        serve.args(labels.iter().flat_map(|label| ["--label", label]));
+        site.host = Some(Host::start(serve));
+    };
+    let names: Vec<String> = sites.iter().map(Site::id).collect();
+    // What every host says of this one.
+    let are_known = |sites: &[Site], expected: &Value| {
+        for site in sites {
+            eventually("its labels are known", || {
+                let hosts = site.cluster()["hosts"].clone();
+                let found =
+                    hosts.as_array().expect("hosts").iter().find(|host| host["host"] == names[1].as_str()).cloned();
+                found.is_some_and(|host| host["labels"] == *expected)
+            });
+        }
+    };
+    start(&mut sites[1], &["zone=barn", "rack=2"]);
+    are_known(&sites, &serde_json::json!({ "zone": "barn", "rack": "2" }));
+    let printed = sites[0].place.run(["cluster", "ls"]).ok().text().to_owned();
+    assert!(printed.contains("rack=2, zone=barn"), "{printed}");
+    let create = |site: &Site, words: &[&str]| site.place.run(["cluster", "group", "create"].iter().chain(words));
+    let voters = |name: &str| {
+        let found = group(&sites[0], name)["voters"].clone();
+        ids(&found)
+    };
+    create(&sites[0], &["barn", "--near", "zone=barn", "--count", "1"]).ok();
+    create(&sites[2], &["mine", "--here", "--count", "1"]).ok();
+    create(&sites[0], &["wide", "--near", "zone=barn"]).ok();
+    create(&sites[0], &["none", "--near", "zone=mill"]).fails("MR7216", 1);
+    eventually("the groups are known", || !group(&sites[0], "mine").is_null() && !group(&sites[0], "wide").is_null());
+    assert_eq!((voters("barn"), voters("mine")), ([names[1].clone()].into(), [names[2].clone()].into()));
+    assert_eq!(voters("wide").len(), 3);
+    sites[0].topic(&["create", "hay", "--group", "barn"]).ok();
+    sites[2].publish_to("hay", "dry");
+    assert_eq!(records(&sites[0], "hay"), ["dry"]);
+    start(&mut sites[1], &["zone=mill"]);
+    are_known(&sites, &serde_json::json!({ "zone": "mill" }));
+    start(&mut sites[1], &[]);
+    are_known(&sites, &Value::Null);
+    sites[1].die();
+    assert_eq!(sites[1].place.run(["serve", "--listen", "127.0.0.1:0", "--label", "barn"]).code, 2, "no value");
 }

@@ -6,6 +6,7 @@ mod clocks;
 mod edge;
 mod groups;
 mod objects;
+mod removed;
 mod starts;
 
 use millrace_tests::{Host, Place, Port, end, eventually};

@@ -52,6 +52,32 @@ fn a_host_that_moved_is_found_by_the_others() {
 }
 
 #[test]
+fn hosts_that_all_moved_find_each_other_through_one_of_them() {
+    let mut sites = three();
+    let mut reported = BTreeMap::new();
+    sites[0].topic(&["create", "env/raw", "--history", "1000"]).ok();
+    sites[0].publish("before", &mut reported);
+    // As after a power cut, with addresses that are given anew.
+    sites.iter_mut().for_each(Site::die);
+    sites.iter_mut().for_each(|site| site.port = Port::reserve());
+    let at = format!("mr://127.0.0.1:{}/site", sites[0].port);
+    for (number, site) in sites.iter_mut().enumerate() {
+        let mut serve = site.serve(None);
+        if number > 0 {
+            serve.args(["--join", &at]);
+        }
+        site.host = Some(Host::start(serve));
+    }
+    sites[2].publish("after", &mut reported);
+    let expected: Vec<(u64, String)> = reported.into_iter().collect();
+    assert!(sites.iter().all(|site| site.records() == expected));
+    sites.iter().for_each(|site| are_known(site, &sites));
+    // One that is not a host of the cluster needs the secret.
+    let stranger = Site::new(None);
+    stranger.place.run(["serve", "--listen", "127.0.0.1:0", "--join", &at]).fails("MR7214", 2);
+}
+
+#[test]
 fn requests_wait_until_a_host_that_joins_is_in_the_cluster() {
     let (mut first, secret) = founder();
     let second = Site::new(Some(&secret));

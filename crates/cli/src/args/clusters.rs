@@ -10,8 +10,9 @@ use std::{path::PathBuf, time::Duration};
 /// How a host takes part in a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClusterArgs {
-    /// Join the cluster of this host: mr://HOST:PORT/NAMESPACE. A host that has joined finds its cluster by itself
-    #[arg(long, value_name = "ADDRESS", requires = "cluster_secret")]
+    /// Join the cluster of this host: mr://HOST:PORT/NAMESPACE. A host that has joined finds its cluster by itself; only if most hosts have
+    /// other addresses than before, name one that is up, and it learns where this host is
+    #[arg(long, value_name = "ADDRESS")]
     pub join: Option<String>,
     /// The file with the cluster's secret, for the first time this host joins
     #[arg(long, value_name = "FILE", env = "MILLRACE_CLUSTER_SECRET")]
@@ -19,11 +20,16 @@ pub struct ClusterArgs {
     /// The site of this host; used when it joins for the first time
     #[arg(long, value_name = "NAME", requires = "join")]
     pub site: Option<millrace_node::Name>,
+    /// What is to be known of this host besides, such as zone=barn; may be repeated. `millrace cluster ls` shows it, and `millrace cluster
+    /// group create --near` uses it. A host has the labels of its last start
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub label: Vec<(String, String)>,
     /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// Minimum time without a leader before another host is elected
-    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
+    /// Minimum time without a leader before another host is elected; the same on all hosts. `lan` is 150ms, for hosts in one building;
+    /// `wan` is 3s, for hosts on several continents; otherwise ten times the longest round-trip time [default: 300ms]
+    #[arg(long, value_name = "DURATION", value_parser = election)]
     pub election: Option<Duration>,
     /// The NATS servers that keep topics with the engine nats, separated by commas: nats://[USER[:PASSWORD]@]HOST:PORT or tls://…
     #[arg(long, value_name = "ADDRESSES", env = "MILLRACE_NATS", hide_env_values = true)]
@@ -37,6 +43,27 @@ pub struct ClusterArgs {
     /// How many NATS servers keep each topic [default: 3, or 1 if the server belongs to no NATS cluster]
     #[arg(long, value_name = "COUNT", requires = "nats")]
     pub nats_replicas: Option<usize>,
+}
+
+/// Ten times the round-trip time of the network, at least: within a building it is less than 1 ms, and flushes count for more.
+const ELECTION_LAN: Duration = Duration::from_millis(150);
+/// The round-trip time between continents is at most about 300 ms.
+const ELECTION_WAN: Duration = Duration::from_secs(3);
+
+/// Reads a label.
+fn label(text: &str) -> Result<(String, String), String> {
+    let named = |text: &str| text.parse::<millrace_node::Name>().map(|name| name.to_string()).ok();
+    let found = text.split_once('=').and_then(|(key, value)| Some((named(key)?, named(value)?)));
+    found.ok_or_else(|| format!("'{}' is not a label KEY=VALUE such as 'zone=barn'", text.escape_debug()))
+}
+
+/// Reads an election timeout.
+fn election(text: &str) -> Result<Duration, String> {
+    match text {
+        "lan" => Ok(ELECTION_LAN),
+        "wan" => Ok(ELECTION_WAN),
+        text => units::parse_duration(text).map_err(|error| format!("{error}, and neither 'lan' nor 'wan'")),
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -137,11 +164,14 @@ pub enum GroupCommand {
 Every topic is in one group, whose voters have its records on their disks. A cluster begins with the group main. Without --voters, hosts are \
 chosen: at different sites, and those with the fewest groups first. If a host leaves the cluster, another one takes its place. Any host of the \
 cluster can be asked for any topic: a host that does not vote follows the group from then on. With --site, all voters are at that site, so that \
-publishing there needs no other site; a voter that leaves the cluster later is replaced by any host.
+publishing there needs no other site. With --near, those with the label vote first, then others at their sites, then any. With --here, the host \
+that is asked votes, then others at its site, then any. A voter that leaves the cluster later is replaced by any host.
 
 Examples:
   millrace cluster group create farm
   millrace cluster group create farm --site farm
+  millrace cluster group create barn --near zone=barn
+  millrace cluster group create mine --here
   millrace cluster group create farm --voters a,b,c
   millrace cluster group create scratch --count 1")]
     Create(CreateGroupArgs),
@@ -165,6 +195,12 @@ pub struct CreateGroupArgs {
     /// Choose the hosts that vote among those at this site
     #[arg(long, value_name = "NAME", conflicts_with = "voters")]
     pub site: Option<millrace_node::Name>,
+    /// Choose hosts with this label first
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label, conflicts_with_all = ["voters", "site"])]
+    pub near: Option<(String, String)>,
+    /// Choose the host that is asked first
+    #[arg(long, conflicts_with_all = ["voters", "site", "near"])]
+    pub here: bool,
 }
 
 #[derive(Debug, Args)]
@@ -321,6 +357,18 @@ Examples:
   millrace topic create farm/env_raw --group farm
   millrace topic create counts --durability leader")]
     Create(CreateTopicArgs),
+    /// Remove a topic with its records and subscriptions
+    #[command(after_help = "\
+The records cannot be read afterwards, and the functions no longer run for the topic. Logs that fed it and mirrors of it stay on their hosts, with \
+their records; such a mirror does not follow a new topic of the same name. The name can be used again, in any group.
+
+Records that were published with --durability local and wait on a host stay there: the host publishes them to a topic of this name if one is \
+created again. `millrace topic ls` there shows them, and --waiting discards them.
+
+Examples:
+  millrace topic rm env_raw
+  millrace topic rm env_raw --waiting")]
+    Rm(RemoveTopicArgs),
     /// Publish a record; acknowledged once a majority of the group has it on disk
     #[command(after_help = "\
 Prints the index of the record, or 0 if the record is acknowledged before its index is known, by --durability leader or local.
@@ -435,6 +483,15 @@ pub struct CreateTopicArgs {
 pub struct TopicArg {
     /// The topic
     pub topic: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveTopicArgs {
+    /// The topic
+    pub topic: String,
+    /// Instead of the topic, discard the records that wait on this host to be published to it
+    #[arg(long)]
+    pub waiting: bool,
 }
 
 #[derive(Debug, Args)]

@@ -346,7 +346,7 @@ Examples:
   millrace cluster ls"
     )]
     Cluster(ClusterCommand),
-    /// Topics, replicated logs of a cluster: create, publish, get, tail, subscribe functions
+    /// Topics, replicated logs of a cluster: create, publish, get, tail, subscribe, ls, rm
     #[command(
         subcommand,
         arg_required_else_help = true,

@@ -6,7 +6,7 @@ use millrace_wire::{
     EventId, Result,
     protocol::{
         CreateGroup, CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, MirrorTopic, PreferSite, PublishTopic,
-        RangeTopic, RemoveGroup, RemoveHost, Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnmirrorTopic,
+        RangeTopic, RemoveGroup, RemoveHost, RemoveTopic, Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnmirrorTopic,
         UnsubscribeTopic,
     },
 };
@@ -27,6 +27,16 @@ impl Client {
         engine: Option<&str>,
     ) -> Result<()> {
         self.ask(&CreateTopic { topic, history, durability, group, engine }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Removes a topic with its records, subscriptions and feeds.
+    pub fn remove_topic(&self, topic: &str) -> Result<()> {
+        self.ask(&RemoveTopic { topic, waiting: false }, (0, 0, EventId::NONE), Again::MayNot, done)
+    }
+
+    /// Discards the records that wait on the host that is asked to be published to a topic. The topic stays as it is.
+    pub fn discard_waiting(&self, topic: &str) -> Result<()> {
+        self.ask(&RemoveTopic { topic, waiting: true }, (0, 0, EventId::NONE), Again::May, done)
     }
 
     /// Publishes a record; returns its index once a majority of the group's disks have it. With a key it may be published again: it is

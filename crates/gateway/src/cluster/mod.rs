@@ -9,7 +9,7 @@ use crate::wire::SOFTWARE;
 use millrace_client::{Credentials, Options, Place, blocking::Socket};
 use millrace_node::{
     Address,
-    cluster::{Joined, Member, Post},
+    cluster::{Cluster, Joined, Member, Post},
     secrets::ClusterSecret,
 };
 use millrace_wire::{
@@ -20,7 +20,7 @@ use std::{
     collections::{HashMap, VecDeque},
     mem,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -85,6 +85,18 @@ impl Peers {
         let credentials = Arc::new(Credentials::of(secret.token()?));
         let shared = Shared { own, credentials, stopping: AtomicBool::new(false), lines: Mutex::default() };
         Ok(Arc::new(Peers { shared: Arc::new(shared), threads: Mutex::default() }))
+    }
+
+    /// Says where this host is to a host of the cluster, which may be at another address than before itself, until the cluster knows it.
+    /// That host answers to this one and tells the others.
+    pub fn seek(&self, at: &str, cluster: &Arc<Cluster>) -> Result<()> {
+        let (place, shared, cluster) =
+            (Place::from(&at.parse::<Address>()?), self.shared.clone(), Arc::downgrade(cluster));
+        let builder = thread::Builder::new().name("millrace-seek".into()).stack_size(STACK_BYTES);
+        let failed = |error| Code::HostStart.error(format!("a thread could not be started: {error}"));
+        let thread = millrace_threads::spawn(builder, move || seek(&shared, &place, &cluster)).map_err(failed)?;
+        locked(&self.threads).push(thread);
+        Ok(())
     }
 
     /// Ends the connections.
@@ -221,6 +233,27 @@ impl Line {
             queue = self.queued.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         *queue = Queue::default();
+    }
+}
+
+/// The pauses are short for the sake of a host that stops.
+fn seek(shared: &Arc<Shared>, place: &Place, cluster: &Weak<Cluster>) {
+    let mut socket = None;
+    while !shared.stopping.load(Ordering::Relaxed) {
+        let Some(message) = cluster.upgrade().and_then(|cluster| cluster.announcement()) else { return };
+        let mut connected = match socket.take() {
+            Some(socket) => Ok(socket),
+            None => Socket::connect(place, &shared.options()),
+        };
+        let sent = connected.as_mut().map_err(|error| error.clone()).and_then(|socket| send(socket, &[message]));
+        match sent {
+            Ok(()) => socket = connected.ok(),
+            Err(error) => {
+                let code = error.code().id();
+                tracing::info!(target: "topics", code, "the host that was named with --join is not reached: {}", error.detail());
+            }
+        }
+        thread::sleep(PAUSE_MOST / 4);
     }
 }
 

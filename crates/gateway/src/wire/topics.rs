@@ -13,8 +13,8 @@ use millrace_wire::{
     Code, Result,
     protocol::{
         CreateGroup, CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup,
-        Message, MirrorTopic, PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, SetVoters, SubscribeTopic,
-        UnfeedTopic, UnmirrorTopic, UnsubscribeTopic,
+        Message, MirrorTopic, PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, RemoveTopic, SetVoters,
+        SubscribeTopic, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic,
     },
 };
 use std::{future::Future, sync::Arc, time::Duration};
@@ -42,6 +42,13 @@ impl Connection {
                 let options = TopicOptions { history, durability, group, engine };
                 self.done(frame, |reply| cluster.create(topic, &options, reply))?;
             }
+            RemoveTopic::TYPE => match frame.message()? {
+                RemoveTopic { waiting: true, .. } => self.commit(access, frame, raw, discard)?,
+                RemoveTopic { topic, .. } => {
+                    let cluster = access.topics(Right::Delete, topic)?;
+                    self.done(frame, |reply| cluster.remove_topic(topic, reply))?;
+                }
+            },
             PublishTopic::TYPE => self.publish(access, frame, raw)?,
             MirrorTopic::TYPE => self.mirror(access, frame)?,
             UnmirrorTopic::TYPE => self.commit(access, frame, raw, unmirror)?,
@@ -149,7 +156,8 @@ impl Connection {
         let GetTopic { topic, index } = frame.message()?;
         let cluster = access.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
-        // An existing record never changes; only the absence of a record, and the newest index, have to be confirmed by the group.
+        // An existing record never changes as long as its topic is there; only the absence of a record, and the newest index, have to be
+        // confirmed by the group.
         if let Some(record) = Some(index).filter(|index| *index > 0).and_then(|index| cluster.get(&topic, index).ok()) {
             self.reply(frame.heading.request, Ok(Answer::Record(record)));
             return Ok(());
@@ -202,6 +210,11 @@ fn publish_later(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
 fn unmirror(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
     let UnmirrorTopic { topic, log } = frame.message()?;
     Ok(access.unmirror(topic, log).map(|()| Answer::Done))
+}
+
+fn discard(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
+    let RemoveTopic { topic, .. } = frame.message()?;
+    Ok(access.discard_waiting(topic).map(|()| Answer::Done))
 }
 
 /// The hosts that must have a record on disk before its publish is acknowledged.

@@ -28,6 +28,9 @@ pub struct Mirror {
     pub topic: String,
     /// Its oldest records, which had left its history before the mirror was begun.
     pub missed: u64,
+    /// Which topic of this name it is.
+    #[serde(default)]
+    pub born: u64,
 }
 
 #[derive(Serialize)]
@@ -68,8 +71,9 @@ fn noted(tx: &mut Transaction<'_>, log: &LogName, topic: &str, change: &'static 
     note(tx, &crate::names::internal(NOTES), NOTES_HISTORY, &internal(&Change { log, topic, change })?)
 }
 
-/// Begins a mirror in a new log; one that is there as it is to be is left so. What is known of it is still held at the gate.
-pub fn begin(namespace: &Namespace, log: &LogName, topic: &str, history: u64) -> Result<Gated<()>> {
+/// Begins a mirror in a new log; one that is there as it is to be is left so. `born` says which topic of this name it is. What is known of
+/// the mirror is still held at the gate.
+pub fn begin(namespace: &Namespace, log: &LogName, (topic, born): (&str, u64), history: u64) -> Result<Gated<()>> {
     crate::names::check_public(log)?;
     let name = state_of(log)?;
     let committed = namespace.journal().commit(|tx| {
@@ -77,17 +81,20 @@ pub fn begin(namespace: &Namespace, log: &LogName, topic: &str, history: u64) ->
         match (state, found) {
             (Some(state), Some(found)) => {
                 let known = read(namespace, &state)?;
-                if known.topic == topic && found.history() == history {
+                if (&*known.topic, known.born) == (topic, born) && found.history() == history {
                     return Ok(());
                 }
-                let detail = format!("log '{log}' is a mirror of topic '{}' with another history", known.topic);
+                let mut detail = format!("log '{log}' is a mirror of topic '{}' with another history", known.topic);
+                if known.topic == topic && known.born != born {
+                    detail = format!("log '{log}' is a mirror of a topic '{topic}' that was removed");
+                }
                 return Err(Code::MirrorExists.error(detail));
             }
             (_, Some(_)) => return Err(Code::MirrorExists.error(format!("log '{log}' exists"))),
             _ => {}
         }
         tx.create_log(log, history)?;
-        note(tx, &name, STATE_HISTORY, &internal(&Mirror { topic: topic.to_owned(), missed: 0 })?)?;
+        note(tx, &name, STATE_HISTORY, &internal(&Mirror { topic: topic.to_owned(), missed: 0, born })?)?;
         noted(tx, log, topic, "begun")
     })?;
     Ok(namespace.gate().hold(Site::CreateLog, (), committed.end, None))
@@ -167,11 +174,12 @@ mod tests {
         let (log, other): (LogName, LogName) = ("copy/t".parse().unwrap(), "other".parse().unwrap());
         let code = |held: Result<Gated<()>>| held.and_then(Gated::wait).map_err(|error| error.code());
         namespace.create_log(&other, 10).unwrap();
-        assert_eq!(code(begin(&namespace, &other, "t", 10)), Err(Code::MirrorExists));
-        assert_eq!(code(begin(&namespace, &"_x".parse().unwrap(), "t", 10)), Err(Code::LogInternal));
-        assert_eq!(code(begin(&namespace, &log, "t", 100)), Ok(()));
-        assert_eq!(code(begin(&namespace, &log, "t", 100)), Ok(()), "it is there");
-        assert_eq!(code(begin(&namespace, &log, "u", 100)), Err(Code::MirrorExists));
+        assert_eq!(code(begin(&namespace, &other, ("t", 0), 10)), Err(Code::MirrorExists));
+        assert_eq!(code(begin(&namespace, &"_x".parse().unwrap(), ("t", 0), 10)), Err(Code::LogInternal));
+        assert_eq!(code(begin(&namespace, &log, ("t", 0), 100)), Ok(()));
+        assert_eq!(code(begin(&namespace, &log, ("t", 0), 100)), Ok(()), "it is there");
+        assert_eq!(code(begin(&namespace, &log, ("u", 0), 100)), Err(Code::MirrorExists));
+        assert_eq!(code(begin(&namespace, &log, ("t", 7), 100)), Err(Code::MirrorExists), "another topic of this name");
         // The first six had left the topic.
         pass_over(&namespace, &log, 1, 4).unwrap();
         pass_over(&namespace, &log, 5, 2).unwrap();
@@ -185,7 +193,7 @@ mod tests {
         assert_eq!(namespace.get(&log, 6).unwrap_err().code(), Code::BelowHistory);
         let catalog = namespace.journal().catalog().unwrap();
         let known: Vec<Mirror> = all(&catalog).map(|(_, state)| read(&namespace, state).unwrap()).collect();
-        assert_eq!(known, [Mirror { topic: "t".into(), missed: 6 }]);
+        assert_eq!(known, [Mirror { topic: "t".into(), missed: 6, born: 0 }]);
         let append = || namespace.append(&log, b"x", AppendOptions::default()).map(drop).map_err(|error| error.code());
         assert_eq!(append(), Err(Code::LogIsMirror));
         assert_eq!(namespace.remove_log(&log).map_err(|error| error.code()), Err(Code::LogInUse));

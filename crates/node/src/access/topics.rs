@@ -51,6 +51,12 @@ impl Access {
         self.out(publish(), None)
     }
 
+    /// Discards the records that wait on this host for a topic.
+    pub fn discard_waiting(&self, topic: &str) -> Gated<()> {
+        let discard = || self.topics(Right::Delete, topic)?.discard_waiting(topic);
+        self.out(discard(), None)
+    }
+
     /// The cluster, for a caller that may mirror a topic in a log.
     pub fn topics_to_mirror(&self, topic: &str, log: &str) -> Result<&Arc<Cluster>> {
         self.check(Right::Create, Resource::log(log))?;
@@ -129,7 +135,7 @@ mod tests {
     use super::*;
     use crate::{
         FunctionSpec, Namespace, Runtime,
-        cluster::{self, ClusterOptions, ELECTION, Facts, Member, Post, Reply, TopicOptions},
+        cluster::{self, ClusterOptions, ELECTION, Facts, Labels, Member, Post, Reply, TopicOptions},
         functions,
         manage::{Order, Sending, Up},
         secrets::{Authority, ClusterSecret},
@@ -161,8 +167,13 @@ mod tests {
         let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
         Authority::ensure(namespace.dir()).unwrap();
         Facts::begin(&namespace, "lab", None).unwrap();
-        let options =
-            ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
+        let options = ClusterOptions {
+            address: "127.0.0.1:9".into(),
+            name: "n".into(),
+            labels: Labels::new(),
+            election: ELECTION,
+            streams: None,
+        };
         let cluster = Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap();
         let served = Served::new("n".parse().unwrap(), namespace).unwrap();
         served.set_cluster(Arc::new(cluster));

@@ -5,7 +5,7 @@ use super::{
     deliver,
     driver::{Goal, Input},
     groups::Group,
-    is_gone, locked, outside,
+    is_gone, locked,
     store::AROUND_MAX_BYTES,
 };
 use crate::Record;
@@ -17,23 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The settings of a new topic.
-#[derive(Clone, Debug)]
-pub struct TopicOptions {
-    /// How many of its newest records can be read.
-    pub history: u64,
-    /// The hosts that must have a record on disk before its publish is acknowledged, by default.
-    pub durability: Durability,
-    /// The group that has it; nothing for the first.
-    pub group: Option<String>,
-    /// What keeps its records.
-    pub engine: Engine,
-}
-
 /// The durability of a topic, and what keeps its records.
-type Settings = Result<(Durability, Engine)>;
+pub(super) type Settings = Result<(Durability, Engine)>;
 
-fn done(reply: Reply<()>) -> Reply<u64> {
+pub(super) fn done(reply: Reply<()>) -> Reply<u64> {
     Box::new(move |outcome| reply(outcome.map(drop)))
 }
 
@@ -76,7 +63,7 @@ pub(super) fn check_key(key: Option<&str>) -> Result<()> {
 
 impl Shared {
     /// Does something with a group that has this name.
-    fn of_group(
+    pub(super) fn of_group(
         self: &Arc<Self>,
         name: &str,
         reply: Reply<()>,
@@ -97,27 +84,13 @@ impl Shared {
         self.named(name, Box::new(named));
     }
 
-    /// Has a group agree on a new topic: the first one, unless another one is named.
-    fn agree(self: &Arc<Self>, topic: &str, create: Action, group: Option<String>, reply: Reply<()>) {
-        let Some(name) = group.filter(|name| name != MAIN_NAME) else {
-            return self.submit(MAIN, create, Vec::new(), Durability::Quorum, done(reply));
-        };
-        let topic = topic.to_owned();
-        // First the name is reserved, so that no other group can take it; repeating the command completes an interrupted creation.
-        self.of_group(&name, reply, move |shared, group, reply| {
-            let (shared, id) = (shared.clone(), group.id);
-            let place = Action::Place { topic, group: id };
-            let to = shared.clone();
-            let placed = move |outcome: Result<u64>| match outcome {
-                Ok(_) => shared.submit(id, create, Vec::new(), Durability::Quorum, done(reply)),
-                Err(error) => reply(Err(error)),
-            };
-            to.submit(MAIN, place, Vec::new(), Durability::Quorum, Box::new(placed));
-        });
-    }
-
     /// The durability of a topic, and what keeps its records. A topic that is not known here yet is asked for.
-    fn settings(self: &Arc<Self>, group: &Arc<Group>, topic: &str, then: impl FnOnce(Settings) + Send + 'static) {
+    pub(super) fn settings(
+        self: &Arc<Self>,
+        group: &Arc<Group>,
+        topic: &str,
+        then: impl FnOnce(Settings) + Send + 'static,
+    ) {
         let look = |group: &Group, topic: &str| {
             locked(&group.replica).topics().topic(topic).map(|topic| (topic.durability, topic.engine))
         };
@@ -139,36 +112,6 @@ impl Cluster {
     /// Submits an action to the group that has the directory.
     pub(super) fn of_directory(&self, action: Action, reply: Reply<u64>) {
         self.shared.submit(MAIN, action, Vec::new(), Durability::Quorum, reply);
-    }
-
-    /// Makes a topic.
-    pub fn create(&self, topic: &str, options: &TopicOptions, reply: Reply<()>) {
-        let TopicOptions { history, durability, engine, .. } = *options;
-        let checked = check_topic(topic).and_then(|()| match (history, engine) {
-            (0, _) => Err(Code::ValueInvalid.error("a topic keeps at least one record")),
-            (_, Engine::Builtin) => Ok(None),
-            (_, Engine::Nats) => {
-                outside::check_durability(topic, Some(durability))?;
-                self.shared.streams().map(Some)
-            }
-        });
-        let (shared, name, group) = (self.shared.clone(), topic.to_owned(), options.group.clone());
-        match checked {
-            Err(error) => reply(Err(error)),
-            Ok(None) => shared.agree(&name, Action::Create { topic: name.clone(), history, durability }, group, reply),
-            Ok(Some(streams)) => {
-                let create = Action::CreateOutside { topic: name.clone(), history, engine };
-                // The group refuses a topic that it has itself.
-                if shared.engine_of(topic) == Some(Engine::Builtin) {
-                    return shared.agree(&name, create, group, reply);
-                }
-                let created = move |created: Result<()>| match created {
-                    Ok(()) => shared.agree(&name, create, group, reply),
-                    Err(error) => reply(Err(error)),
-                };
-                streams.create(topic, history, Box::new(created));
-            }
-        }
     }
 
     /// Publishes a record: the reply has its index, once a majority of the group's disks have it. A record with a key that the topic
@@ -402,15 +345,15 @@ impl Cluster {
         // In this order, as where waiters are answered.
         let mut waiters = locked(&self.shared.waiters);
         let replica = locked(&group.replica);
-        match replica.topics().topic(topic).map(|topic| topic.latest) {
-            Ok(latest) if latest <= above => {
+        match replica.topics().topic(topic).map(|topic| (topic.latest, topic.born)) {
+            Ok((latest, born)) if latest <= above => {
                 let (group, topic, until) = (group.id, topic.to_owned(), Instant::now() + within.min(GROWTH_MAX));
                 if waiters.len() >= WAITERS_MAX {
                     return reply(Err(Code::GroupBusy.error(format!("{WAITERS_MAX} callers wait for topics"))));
                 }
-                waiters.push(Waiter { group, topic, above, until, reply });
+                waiters.push(Waiter { group, topic, born, above, until, reply });
             }
-            found => reply(found),
+            found => reply(found.map(|(latest, _)| latest)),
         }
     }
 }

@@ -34,6 +34,9 @@ const AGAIN: Duration = Duration::from_millis(RETRY_AFTER_MS as u64);
 /// How far a subscription is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Cursor {
+    /// Which topic of this name.
+    #[serde(default)]
+    born: u64,
     /// Which subscription: the entry that made it.
     since: u64,
     /// The last record that was delivered.
@@ -49,6 +52,7 @@ struct Work {
     function: String,
     first: u64,
     since: u64,
+    born: u64,
     latest: u64,
     engine: Engine,
 }
@@ -127,13 +131,15 @@ fn look(shared: &Shared, known: &mut Known) -> bool {
 
 /// The pending records of a subscription.
 fn work(group: &Arc<Group>, name: &str, known: &Subscription) -> Option<Work> {
-    let (latest, engine) = {
+    let (latest, born, engine) = {
         let replica = locked(&group.replica);
         let found = replica.topics().topic(name).ok()?;
-        (found.latest, found.engine)
+        // The topic may be another one by now.
+        found.subscriptions.iter().find(|of_topic| *of_topic == known)?;
+        (found.latest, found.born, found.engine)
     };
     let (group, topic, function) = (group.clone(), name.to_owned(), known.function.clone());
-    Some(Work { group, topic, function, first: known.first, since: known.since, latest, engine })
+    Some(Work { group, topic, function, first: known.first, since: known.since, born, latest, engine })
 }
 
 /// The logs of a subscription: its records, and how far it is. Not every topic's name leaves room for them.
@@ -153,12 +159,14 @@ fn deliver(shared: &Arc<Shared>, work: &Work, followers: &mut Followers) -> Resu
     let namespace = &shared.namespace;
     let [log, cursor_log] = logs(&work.topic, &work.function)?;
     let found = cursor(shared, &cursor_log)?;
-    if found.as_ref().is_some_and(|cursor| cursor.since > work.since) {
-        // After a start the topics are not up to date yet, and the function may have been subscribed again since.
+    let of_work = (work.born, work.since);
+    if found.as_ref().is_some_and(|cursor| (cursor.born, cursor.since) > of_work) {
+        // After a start the topics are not up to date yet: the function may have been subscribed again since, to another topic of this name.
         return Ok(Progress::Done);
     }
-    let found = found.filter(|cursor| cursor.since == work.since);
-    let mut cursor = found.unwrap_or(Cursor { since: work.since, delivered: work.first - 1, missed: 0 });
+    let found = found.filter(|cursor| (cursor.born, cursor.since) == of_work);
+    let (born, since) = of_work;
+    let mut cursor = found.unwrap_or(Cursor { born, since, delivered: work.first - 1, missed: 0 });
     let key = (work.topic.clone(), work.function.clone());
     locked(&shared.missed).insert(key, cursor.missed);
     let records = match work.engine {
@@ -259,6 +267,9 @@ impl Cursor {
 fn places(work: &Work, cursor: &mut Cursor) -> Result<Vec<Place>> {
     let replica = locked(&work.group.replica);
     let topic = replica.topics().topic(&work.topic)?;
+    if topic.born != work.born {
+        return Err(super::recreated(&work.topic));
+    }
     cursor.pass_over(work, topic.earliest());
     let next = cursor.delivered + 1..(cursor.delivered + 1 + RECORDS_MAX).min(topic.latest + 1);
     let place = |index| {

@@ -32,7 +32,7 @@ const ROOM_PAUSE: Duration = Duration::from_millis(200);
 const AGAIN_TICKS: u32 = 10;
 /// Ticks between two messages about groups that rest, and the group that they are sent to: the host itself.
 const BEAT_TICKS: u32 = 2;
-const HOST: u32 = 0;
+pub(super) const HOST: u32 = 0;
 
 /// The groups that this host should keep.
 pub(super) enum Goal {
@@ -228,6 +228,11 @@ pub(super) struct Driver {
     moved: Moved,
 }
 
+/// A message that says where this host is.
+pub(super) fn here(own: &Member) -> Vec<u8> {
+    Said::Here { address: own.address.clone(), name: own.name.clone(), itself: true }.bytes(own.id)
+}
+
 fn unavailable() -> Error {
     Code::GroupUnavailable.error(format!("no decision within {} s", PATIENCE.as_secs()))
 }
@@ -330,9 +335,9 @@ impl Running {
         if takes_part
             && replica.leader() != 0
             && self.announced.is_none()
-            && replica.topics().member(member.id) != Some(member)
+            && let Some(action) = shared.unsaid(replica.topics())
         {
-            self.announced = replica.submit(Action::Member(member.clone()), &[], Durability::Quorum).ok();
+            self.announced = replica.submit(action, &[], Durability::Quorum).ok();
         }
     }
 
@@ -488,15 +493,9 @@ impl Driver {
                 }
             }
             Some((host, Said::Here { address, name, itself })) => self.moves(host, (address, name), itself),
-            Some((host, Said::Where)) => self.post.send(host, HOST, self.here()),
+            Some((host, Said::Where)) => self.post.send(host, HOST, here(&self.shared.member)),
             None => {}
         }
-    }
-
-    /// A message that says where this host is.
-    fn here(&self) -> Vec<u8> {
-        let Member { id, address, name, .. } = self.shared.member.clone();
-        Said::Here { address, name, itself: true }.bytes(id)
     }
 
     /// Another host says where it is, or a third one says it of it.
@@ -531,15 +530,12 @@ impl Driver {
     /// meanwhile hears of it, and answers to the old address.
     fn announce(&mut self) {
         let own = &self.shared.member;
-        let (is_known, leads) = {
-            let replica = locked(&self.shared.main.replica);
-            (replica.leader() != 0 && replica.topics().member(own.id) == Some(own), replica.role() == Role::Leader)
-        };
+        let (is_known, leads) = (self.shared.is_known(), locked(&self.shared.main.replica).role() == Role::Leader);
         let to_all = self.moved.announces(is_known);
         if !to_all && !leads {
             return;
         }
-        let here = self.here();
+        let here = here(own);
         for member in self.shared.known_members().iter().filter(|member| member.id != own.id) {
             if to_all || self.shared.is_silent(member.id, self.shared.silence) {
                 self.post.send(member.id, HOST, here.clone());

@@ -8,7 +8,7 @@ use super::{
     store::Store,
 };
 use crate::Namespace;
-use millrace_group::{Action, Durability, GroupSpec, Member, Options, Placement, Replica};
+use millrace_group::{Action, Durability, GroupSpec, Member, Options, Placement, Replica, Topics};
 use millrace_namespace::names;
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -81,6 +81,22 @@ impl Shared {
         self.known_members().into_iter().find(|member| member.id == host)
     }
 
+    /// What the group does not know of this host yet.
+    pub fn unsaid(&self, known: &Topics) -> Option<Action> {
+        let (own, labels) = (&self.member, &self.labels);
+        if known.member(own.id) != Some(own) {
+            return Some(Action::Member(own.clone()));
+        }
+        let is_said = known.labels(own.id).map_or(labels.is_empty(), |known| known == labels);
+        (!is_said).then(|| Action::Labels { host: own.id, labels: labels.clone() })
+    }
+
+    /// Whether this host hears of a leader, and the group knows where it is.
+    pub fn is_known(&self) -> bool {
+        let replica = locked(&self.main.replica);
+        replica.leader() != 0 && replica.topics().member(self.member.id) == Some(&self.member)
+    }
+
     /// The groups with a replica on this host.
     pub fn kept(&self) -> Vec<Arc<Group>> {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
@@ -91,7 +107,7 @@ impl Shared {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// Which group has a topic, as far as is known here. A topic stays where it is.
+    /// Which group has a topic, as far as is known here. A topic stays where it is, until it is removed.
     pub fn locate(&self, topic: &str) -> Option<u32> {
         let replica = locked(&self.main.replica);
         let topics = replica.topics();

@@ -3,7 +3,7 @@
 //! The log itself says how far its copy is, so a host that ends at any instruction continues behind the last record that it has. What is
 //! copied was decided by the group, and is on this disk in the log of the group.
 
-use super::{Cluster, PATIENCE, Shared, groups::Group, is_gone, is_led, locked};
+use super::{Cluster, PATIENCE, Shared, groups::Group, is_gone, is_led, locked, recreated};
 use crate::Gated;
 use millrace_group::Place;
 use millrace_journal::Log;
@@ -11,6 +11,7 @@ use millrace_namespace::admission::mirrors;
 use millrace_wire::{Code, LogName, Result};
 use serde::Serialize;
 use std::{
+    cmp::Ordering::{Equal, Greater, Less},
     sync::{Arc, atomic::Ordering},
     time::Instant,
 };
@@ -46,7 +47,7 @@ pub struct MirrorStat {
 #[derive(Default)]
 pub(super) struct Known {
     version: u64,
-    mirrors: Vec<(Log, String)>,
+    mirrors: Vec<(Log, mirrors::Mirror)>,
     asked: Option<Instant>,
 }
 
@@ -67,9 +68,9 @@ pub(super) fn turn(shared: &Arc<Shared>, known: &mut Known) -> Turned {
         return Turned { refused: true, ..turned };
     }
     let Known { mirrors, asked, .. } = known;
-    for (log, topic) in mirrors.iter() {
+    for (log, mirrors::Mirror { topic, born, .. }) in mirrors.iter() {
         let key = (log.name().to_string(), topic.clone());
-        match attended(shared, topic, asked).and_then(|group| copy(shared, &group, topic, log)) {
+        match attended(shared, topic, asked).and_then(|group| copy(shared, &group, (topic, *born), log)) {
             Ok(more) => {
                 turned.more |= more;
                 locked(&shared.mirroring).remove(&key);
@@ -91,7 +92,7 @@ fn look(shared: &Shared, known: &mut Known) -> Result<()> {
     if catalog.version() == known.version {
         return Ok(());
     }
-    let read = |(log, state): (&Log, &Log)| Ok((log.clone(), mirrors::read(&shared.namespace, state)?.topic));
+    let read = |(log, state): (&Log, &Log)| Ok((log.clone(), mirrors::read(&shared.namespace, state)?));
     known.mirrors = mirrors::all(&catalog).map(read).collect::<Result<_>>()?;
     known.version = catalog.version();
     locked(&shared.mirroring).clear();
@@ -114,11 +115,17 @@ fn attended(shared: &Arc<Shared>, topic: &str, asked: &mut Option<Instant>) -> R
 }
 
 /// Copies what is next; whether there is more.
-fn copy(shared: &Shared, group: &Group, topic: &str, log: &Log) -> Result<bool> {
+fn copy(shared: &Shared, group: &Group, (topic, born): (&str, u64), log: &Log) -> Result<bool> {
     let (namespace, next) = (&shared.namespace, log.latest() + 1);
     let (earliest, latest, places) = {
         let replica = locked(&group.replica);
         let found = replica.topics().topic(topic)?;
+        match found.born.cmp(&born) {
+            Greater => return Err(recreated(topic)),
+            // After a start the topics are not up to date yet.
+            Less => return Ok(false),
+            Equal => {}
+        }
         let place = |index| replica.place(found.entry(topic, index)?).ok_or_else(|| is_gone(topic, index));
         let upto = (next + RECORDS_MAX).min(found.latest + 1);
         let has_next = found.earliest() <= next;
@@ -156,17 +163,17 @@ impl Cluster {
     pub fn begin_mirror(&self, topic: &str, log: &str, history: Option<u64>) -> Result<Gated<()>> {
         let (shared, log) = (&self.shared, log.parse::<LogName>()?);
         let group = shared.group_of(topic)?;
-        let (of_topic, engine) = {
+        let (of_topic, born, engine) = {
             let replica = locked(&group.replica);
             let found = replica.topics().topic(topic)?;
-            (found.history, found.engine)
+            (found.history, found.born, found.engine)
         };
         if !engine.is_builtin() {
             let detail = format!("{} keeps the records of topic '{topic}', so no mirror copies it", engine.name());
             return Err(Code::NatsUnsupported.error(detail));
         }
         let known = || shared.namespace.log(&log).ok().map(|log| log.history());
-        let begun = mirrors::begin(&shared.namespace, &log, topic, history.or_else(known).unwrap_or(of_topic))?;
+        let begun = mirrors::begin(&shared.namespace, &log, (topic, born), history.or_else(known).unwrap_or(of_topic))?;
         *locked(&shared.changed.0) += 1;
         shared.changed.1.notify_all();
         Ok(begun)
@@ -177,15 +184,22 @@ impl Cluster {
         mirrors::end(&self.shared.namespace, &log.parse()?, topic)
     }
 
+    /// The index of the newest record of a topic, if it is this one.
+    fn latest_of(&self, topic: &str, born: u64) -> Option<u64> {
+        let group = self.shared.group_of(topic).ok()?;
+        let replica = locked(&group.replica);
+        replica.topics().topic(topic).ok().filter(|topic| topic.born == born).map(|topic| topic.latest)
+    }
+
     /// The mirrors of this host, by log.
     pub fn mirrors(&self) -> Result<Vec<MirrorStat>> {
         let shared = &self.shared;
         let catalog = shared.namespace.journal().catalog()?;
         let mut stats = Vec::new();
         for (log, state) in mirrors::all(&catalog) {
-            let mirrors::Mirror { topic, missed } = mirrors::read(&shared.namespace, state)?;
+            let mirrors::Mirror { topic, missed, born } = mirrors::read(&shared.namespace, state)?;
             let (earliest, copied) = (log.earliest(), log.latest());
-            let lag = self.latest(&topic).ok().map(|latest| latest.saturating_sub(copied));
+            let lag = self.latest_of(&topic, born).map(|latest| latest.saturating_sub(copied));
             let trouble = locked(&shared.mirroring).get(&(log.name().to_string(), topic.clone())).cloned();
             stats.push(MirrorStat { log: log.name().to_string(), topic, earliest, copied, lag, missed, trouble });
         }

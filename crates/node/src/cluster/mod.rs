@@ -18,6 +18,7 @@ mod driver;
 mod facts;
 mod feed;
 mod groups;
+mod lifecycle;
 mod mirror;
 mod objects;
 mod outside;
@@ -26,11 +27,11 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use calls::TopicOptions;
 pub(crate) use deliver::DELIVERED;
 pub use facts::{Facts, KnownMember};
 pub use feed::buffer::BufferStat;
-pub use millrace_group::{Durability, Engine, MAIN, MAIN_NAME, Member, Role, plan};
+pub use lifecycle::TopicOptions;
+pub use millrace_group::{Durability, Engine, Labels, MAIN, MAIN_NAME, Member, Role, check_labels, plan};
 pub use millrace_namespace::outbox::topics::NewPublish;
 pub use mirror::MirrorStat;
 pub use objects::Copies;
@@ -96,6 +97,8 @@ pub struct ClusterOptions {
     pub address: String,
     /// The name under which it serves its namespace.
     pub name: String,
+    /// What is said of it besides: see [`check_labels`].
+    pub labels: Labels,
     /// The shortest time without a leader before one is elected.
     pub election: Duration,
     /// What keeps the records of topics that no group keeps.
@@ -112,6 +115,8 @@ pub struct Cluster {
 struct Waiter {
     group: u32,
     topic: String,
+    /// Which topic of this name it was.
+    born: u64,
     above: u64,
     until: Instant,
     reply: Reply<u64>,
@@ -122,6 +127,7 @@ struct Shared {
     post: Arc<dyn Post>,
     facts: Facts,
     member: Member,
+    labels: Labels,
     /// Of replicas here: which life of the host this is, and how much of a log stays.
     boot: u64,
     limits: Limits,
@@ -182,6 +188,11 @@ fn is_gone(topic: &str, index: u64) -> Error {
     Code::BelowHistory.error(format!("topic '{topic}' no longer has record {index}"))
 }
 
+/// Another topic has the name by now.
+fn recreated(topic: &str) -> Error {
+    Code::TopicRecreated.error(format!("topic '{topic}' was removed and created again"))
+}
+
 /// Nothing is to wait for a group that decides nothing.
 fn is_led(group: &Group) -> Result<()> {
     if locked(&group.replica).leader() != 0 {
@@ -206,7 +217,8 @@ impl Cluster {
         let ring = Arc::<Ring>::default();
         let main = Arc::new(Group::open(namespace, MAIN, MAIN_NAME, raft, ring.clone())?);
         let (inputs, received) = sync_channel(INPUTS_MAX);
-        let ClusterOptions { address, name, election, streams } = options;
+        let ClusterOptions { address, name, labels, election, streams } = options;
+        check_labels(labels)?;
         let (address, name, site) = (address.clone(), name.clone(), facts.site.clone());
         let member = Member { id: facts.host, address, name, site };
         let known: Vec<Member> = facts.members.iter().cloned().map(Member::from).collect();
@@ -216,6 +228,7 @@ impl Cluster {
             post: post.clone(),
             facts,
             member,
+            labels: labels.clone(),
             boot,
             limits,
             groups: RwLock::new([(MAIN, main.clone())].into()),
@@ -262,6 +275,11 @@ impl Cluster {
     /// This host's id.
     pub fn host(&self) -> u64 {
         self.shared.facts.host
+    }
+
+    /// A message for a host of the cluster, and the group that it is for, that says where this host is; nothing once the cluster knows it.
+    pub fn announcement(&self) -> Option<(u32, Vec<u8>)> {
+        (!self.shared.is_known()).then(|| (driver::HOST, driver::here(&self.shared.member)))
     }
 
     /// Takes messages of another host for the replica of a group here.
@@ -344,7 +362,10 @@ impl Shared {
                 at += 1;
                 continue;
             }
-            let found = replica.topics().topic(&waiter.topic).map(|topic| topic.latest);
+            let found = replica.topics().topic(&waiter.topic).and_then(|topic| match topic.born == waiter.born {
+                true => Ok(topic.latest),
+                false => Err(recreated(&waiter.topic)),
+            });
             match found {
                 Ok(latest) if latest <= waiter.above && now < waiter.until => at += 1,
                 found => (waiters.swap_remove(at).reply)(found),

@@ -6,7 +6,7 @@ use super::{
     groups::Group,
     locked, shown,
 };
-use millrace_group::{Directory, Engine, MAIN_NAME, Member, Replica, Role, Topic};
+use millrace_group::{Directory, Engine, Labels, MAIN_NAME, Member, Replica, Role, Topic};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -95,6 +95,9 @@ pub struct HostStat {
     pub name: String,
     /// Its site.
     pub site: String,
+    /// Its labels, by key.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// `leader`, `voter` or `learner`.
     pub role: &'static str,
     /// Whether it is the one that was asked.
@@ -307,6 +310,7 @@ impl Cluster {
                 address,
                 name,
                 site,
+                labels: replica.topics().labels(id).cloned().unwrap_or_default(),
                 role,
                 here: id == self.host(),
                 behind,
@@ -321,6 +325,10 @@ impl Cluster {
         why.extend(self.why_halted(&replica));
         why_buffers(&buffers, &mut why);
         self.why_groups(&mut why);
+        let removing = replica.topics().directory().removing();
+        why.extend(removing.map(|topic| {
+            format!("the removal of topic {topic} has begun and not ended; `millrace topic rm {topic}` completes it")
+        }));
         self.shared.why_outside(replica.topics(), &mut why);
         let too_long = replica.too_long_bytes();
         if too_long > 0 {

@@ -1,5 +1,6 @@
-use super::{calls::TopicOptions, *};
+use super::*;
 use crate::functions;
+use millrace_group::Action;
 use millrace_group::Action;
 use millrace_journal::CreateOptions;
 use millrace_namespace::{FunctionSpec, Runtime};
@@ -19,7 +20,13 @@ impl Post for Nowhere {
 fn alone(dir: &std::path::Path) -> Cluster {
     let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
     Facts::begin(&namespace, "lab", None).unwrap();
-    let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
+    let options = ClusterOptions {
+        address: "127.0.0.1:9".into(),
+        name: "n".into(),
+        labels: Labels::new(),
+        election: ELECTION,
+        streams: None,
+    };
     Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap()
 }
 
@@ -162,7 +169,13 @@ fn topics_are_found_in_whichever_group_they_are() {
     // All of it is there after a start.
     let namespace = cluster.shared.namespace.clone();
     drop(cluster);
-    let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION, streams: None };
+    let options = ClusterOptions {
+        address: "127.0.0.1:9".into(),
+        name: "n".into(),
+        labels: Labels::new(),
+        election: ELECTION,
+        streams: None,
+    };
     let cluster = Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap();
     called(|reply| cluster.fresh("t", reply)).unwrap();
     assert_eq!(cluster.get("t", 3).unwrap().payload, b"late");
@@ -210,4 +223,45 @@ fn records_that_wait_are_published_in_order_and_once_and_leave_the_disk() {
     assert_eq!(records, expected);
     assert!(cluster.stat().why.iter().all(|why| !why.contains("publish")), "{:?}", cluster.stat().why);
     assert_eq!(called(|reply| cluster.unfeed("t", "_publish", reply)), Err(Code::LogInternal));
+}
+
+#[test]
+fn a_removal_that_was_interrupted_is_completed_by_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = alone(dir.path());
+    let of = |group: &str| TopicOptions { group: Some(group.into()), ..kept(10) };
+    for group in ["farm", "lab"] {
+        let start = Instant::now();
+        while called(|reply| cluster.create_group(group, Vec::new(), 1, reply)) == Err(Code::GroupBusy) {
+            assert!(start.elapsed() < Duration::from_secs(60));
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    called(|reply| cluster.create("t", &of("farm"), reply)).unwrap();
+    called(|reply| cluster.publish("t", b"old", None, None, reply)).unwrap();
+    let group = cluster.shared.locate("t").unwrap();
+    let displace = Action::Displace { topic: "t".into(), group };
+    let since = called(|reply| cluster.of_directory(displace, reply)).unwrap();
+    let is_told = || cluster.stat().why.iter().any(|why| why.contains("millrace topic rm t"));
+    for also_removed in [false, true] {
+        if also_removed {
+            let remove = Action::Remove { topic: "t".into(), horizon: since };
+            called(|reply| cluster.shared.submit(group, remove, Vec::new(), Durability::Quorum, reply)).unwrap();
+        }
+        // Until it has ended the name is no other topic's, and `why` says what completes it.
+        for group in ["farm", "lab", MAIN_NAME] {
+            assert_eq!(called(|reply| cluster.create("t", &of(group), reply)), Err(Code::TopicRemoving), "{group}");
+        }
+        assert!(is_told());
+    }
+    called(|reply| cluster.remove_topic("t", reply)).unwrap();
+    assert!(!is_told());
+    assert_eq!(called(|reply| cluster.remove_topic("t", reply)), Err(Code::TopicNotFound));
+    called(|reply| cluster.remove_group("farm", reply)).unwrap();
+    called(|reply| cluster.create("t", &of("lab"), reply)).unwrap();
+    assert_eq!(called(|reply| cluster.publish("t", b"new", None, None, reply)), Ok(1));
+    // In the first group one command does it.
+    called(|reply| cluster.create("u", &kept(10), reply)).unwrap();
+    called(|reply| cluster.remove_topic("u", reply)).unwrap();
+    called(|reply| cluster.create("u", &kept(20), reply)).unwrap();
 }

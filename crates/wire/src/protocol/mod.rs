@@ -26,6 +26,6 @@ pub use record::{Record, Records};
 pub use serde_bytes::Bytes;
 pub use topic::{
     CreateGroup, CreateTopic, FeedTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, LeadGroup,
-    MirrorTopic, PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic,
-    UnmirrorTopic, UnsubscribeTopic,
+    MirrorTopic, PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, RemoveTopic, SetVoters, SubscribeTopic,
+    UnfeedTopic, UnmirrorTopic, UnsubscribeTopic,
 };

@@ -52,6 +52,16 @@ pub struct CreateTopic<'b> {
     pub engine: Option<&'b str>,
 }
 
+/// Removes a topic with its records, subscriptions and feeds. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveTopic<'b> {
+    /// Its name, which can be used again.
+    pub topic: &'b str,
+    /// Discards the records that wait on this host to be published to the topic, and leaves the topic as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waiting: bool,
+}
+
 /// Publishes a record. Answered with [`super::Seqno`], its index, once a majority of the group's disks have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishTopic<'b> {
@@ -247,4 +257,5 @@ numbered! {
     148 RemoveGroup
     153 MirrorTopic
     154 UnmirrorTopic
+    155 RemoveTopic
 }

@@ -122,9 +122,11 @@ class TopicRecords(Iterator[StoredRecord]):
         self._calls, self._topic, self._stop, self._timeout = calls, topic, stop, timeout
         self._held: deque[StoredRecord] = deque()
         self._closed = False
+        #: The newest index that was seen.
+        self._seen = 0
         #: The index of the next record.
         self.next = start
-        #: Topics are never recreated: this is always 0, as for a log before its first record.
+        #: As for a log before its first record: a topic that was recreated is noticed when its newest record is below one that was read.
         self.incarnation = 0
 
     def batch(self, most: int) -> list[StoredRecord]:
@@ -156,7 +158,11 @@ class TopicRecords(Iterator[StoredRecord]):
         until = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                if self._calls.latest(self._topic, self.next - 1, wait) < self.next:
+                latest = self._calls.latest(self._topic, self.next - 1, wait)
+                if latest < self._seen:
+                    raise _native.error("MR7223", f"topic '{self._topic}' was removed and created again")
+                self._seen = latest
+                if latest < self.next:
                     return []
                 return self._calls.range(self._topic, self.next, count)
             except Unavailable:

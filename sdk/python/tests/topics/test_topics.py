@@ -151,6 +151,35 @@ def test_a_topic_is_a_sequence_of_values_through_every_host(sites: list[Site]) -
         a.topic("values")
 
 
+def test_a_removed_topic_is_gone_and_its_name_can_be_used_again(sites: list[Site]) -> None:
+    with millrace.open(sites[0].address) as a, millrace.open(sites[1].address) as b:
+        a.create_topic("brief")
+        brief = b.topic("brief")
+        assert [brief.publish(b"old") for _ in range(3)] == [1, 2, 3]
+        tail = b._hosted().tail("brief", 1)
+        assert [record.data for record in tail.batch(3)] == [b"old"] * 3
+        a.remove_topic("brief")
+        with pytest.raises(millrace.NotFound):
+            a.remove_topic("brief")
+        with pytest.raises(millrace.NotFound):
+            brief.publish(b"x")
+        with pytest.raises(millrace.NotFound):
+            next(tail)
+        a.create_topic("brief", 7)
+        assert (brief.publish(b"new"), list(brief), brief.history) == (1, [b"new"], 7)
+        # A tail of the removed topic says that this is another one.
+        with pytest.raises(millrace.Conflict) as recreated:
+            next(tail)
+        assert recreated.value.code == "MR7223"
+
+    async def removed() -> None:
+        async with millrace.aopen(sites[2].address) as ns:
+            await ns.remove_topic("brief")
+            assert "brief" not in [stat.name for stat in await ns.topics()]
+
+    asyncio.run(removed())
+
+
 def test_a_function_runs_for_a_topic_through_the_files_and_their_host(
     sites: list[Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

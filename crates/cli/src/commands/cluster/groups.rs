@@ -14,9 +14,16 @@ use std::collections::HashMap;
 
 pub fn create(args: &CreateGroupArgs, global: &Global, out: &mut Out) -> Outcome {
     let remote = host(global)?;
-    let hosts = match &args.site {
-        Some(site) => at_site(&remote, site, args.count)?,
-        None => args.voters.iter().map(|named| id_of(&remote, named)).collect::<Result<Vec<u64>>>()?,
+    let hosts = match (&args.site, &args.near) {
+        (Some(site), _) => {
+            chosen(&remote, args.count, |host| host["site"] == &**site, &format!("at site '{site}'"), true)?
+        }
+        (_, Some((key, value))) => {
+            let has = |host: &Value| host["labels"][key] == &**value;
+            chosen(&remote, args.count, has, &format!("with the label {key}={value}"), false)?
+        }
+        _ if args.here => chosen(&remote, args.count, |host| host["here"] == true, "asked", false)?,
+        _ => args.voters.iter().map(|named| id_of(&remote, named)).collect::<Result<Vec<u64>>>()?,
     };
     remote.client().create_group(&args.group, hosts, args.count)?;
     if out.json() {
@@ -26,24 +33,36 @@ pub fn create(args: &CreateGroupArgs, global: &Global, out: &mut Out) -> Outcome
     }
 }
 
-/// So many hosts at a site: those that vote in the fewest groups.
-fn at_site(remote: &Remote, site: &str, count: u64) -> Result<Vec<u64>> {
+/// So many hosts: those that fit, and of them those that vote in the fewest groups. If they are too few, and they need not be the only ones,
+/// then others at their sites, and then any: each at a site with the fewest of them.
+fn chosen(remote: &Remote, count: u64, fits: impl Fn(&Value) -> bool, what: &str, only: bool) -> Result<Vec<u64>> {
     let (cluster, groups): (Value, Vec<Value>) = (remote.document("cluster")?, remote.document("cluster/groups")?);
     let votes = |host: &Value| {
         let voters = groups.iter().filter_map(|group| group["voters"].as_array());
         voters.filter(|voters| voters.contains(host)).count()
     };
-    let here = cluster["hosts"].as_array().into_iter().flatten().filter(|host| host["site"] == site);
-    let mut hosts: Vec<(usize, &str)> =
-        here.filter_map(|host| Some((votes(&host["host"]), host["host"].as_str()?))).collect();
-    hosts.sort_unstable();
-    let ids = hosts.iter().filter_map(|(_, id)| u64::from_str_radix(id, 16).ok());
-    let ids: Vec<u64> = ids.take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
-    if (ids.len() as u64) < count {
-        let detail = format!("{count} hosts are to vote; {} are at site '{site}'", ids.len());
+    let mut left: Vec<&Value> = cluster["hosts"].as_array().into_iter().flatten().collect();
+    let fitting: Vec<&Value> = left.iter().copied().filter(|host| fits(host)).collect();
+    let (all, needed) = (left.len() as u64, if only { count } else { 1 });
+    if (fitting.len() as u64) < needed {
+        let detail = format!("{needed} hosts {what} are needed; there are {}", fitting.len());
         return Err(Code::HostNotInCluster.error(detail));
     }
-    Ok(ids)
+    if all < count {
+        return Err(Code::HostNotInCluster.error(format!("{count} hosts are to vote; the cluster has {all}")));
+    }
+    let is_beside = |host: &Value| fitting.iter().any(|fit| fit["site"] == host["site"]);
+    let mut hosts: Vec<&Value> = Vec::new();
+    while (hosts.len() as u64) < count {
+        let rank = |host: &Value| {
+            let at_site = hosts.iter().filter(|chosen| chosen["site"] == host["site"]).count();
+            let apart = if is_beside(host) { 0 } else { at_site };
+            (!fits(host), !is_beside(host), apart, votes(&host["host"]), host["host"].as_str().map(str::to_owned))
+        };
+        let Some(at) = (0..left.len()).min_by_key(|at| rank(left[*at])) else { break };
+        hosts.push(left.remove(at));
+    }
+    Ok(hosts.iter().filter_map(|host| u64::from_str_radix(host["host"].as_str()?, 16).ok()).collect())
 }
 
 pub fn remove(args: &GroupArg, global: &Global, out: &mut Out) -> Outcome {

@@ -139,6 +139,12 @@ fn why(global: &Global, out: &mut Out) -> Outcome {
     Ok(())
 }
 
+/// The labels of a host.
+fn labels(host: &Value) -> String {
+    let labels = host["labels"].as_object().into_iter().flatten();
+    labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("?"))).collect::<Vec<_>>().join(", ")
+}
+
 fn ls(global: &Global, out: &mut Out) -> Outcome {
     let cluster: Value = host(global)?.document("cluster")?;
     if out.json() {
@@ -152,12 +158,13 @@ fn ls(global: &Global, out: &mut Out) -> Outcome {
         text(&cluster["group"]),
         cluster["term"]
     ))?;
-    let mut table = Table::new(&["host", "name", "site", "address", "role", "behind>", ""]);
+    let mut table = Table::new(&["host", "name", "site", "labels", "address", "role", "behind>", ""]);
     for host in cluster["hosts"].as_array().into_iter().flatten() {
         table.row(vec![
             text(&host["host"]),
             text(&host["name"]),
             text(&host["site"]),
+            labels(host),
             text(&host["address"]),
             text(&host["role"]),
             host["behind"].as_u64().map_or("-".into(), show::grouped),

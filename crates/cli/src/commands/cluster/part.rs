@@ -53,9 +53,10 @@ impl Part {
             Err(error) if error.code() == Code::ClusterCopied && args.join.is_none() => return Ok(None),
             found => found?,
         };
+        let was_host = found.is_some();
         let facts = match (found, &args.join) {
             (None, None) => return Ok(None),
-            // A host may be started again with the same options.
+            // A host may be started again with the same options, or look for the others through the host that is named.
             (Some(facts), _) => facts,
             (None, Some(at)) => {
                 let own = member(served, bound, args, args.site.as_deref().unwrap_or(SITE))?;
@@ -72,9 +73,13 @@ impl Part {
         let Member { address, name, .. } = member(served, bound, args, &facts.site)?;
         let peers = Peers::new(facts.host, &secret)?;
         let streams = nats.map(|nats| Arc::new(nats::OfCluster::new(nats.clone(), &facts.cluster)) as Arc<dyn Streams>);
-        let options = ClusterOptions { address, name, election: args.election.unwrap_or(ELECTION), streams };
+        let labels = args.label.iter().cloned().collect();
+        let options = ClusterOptions { address, name, labels, election: args.election.unwrap_or(ELECTION), streams };
         let Some(cluster) = Cluster::start(namespace, &options, peers.clone())? else { return Ok(None) };
         let cluster = Arc::new(cluster);
+        if let Some(at) = args.join.as_ref().filter(|_| was_host) {
+            peers.seek(at, &cluster)?;
+        }
         served.set_cluster(cluster.clone());
         Ok(Some(Part { cluster, peers }))
     }

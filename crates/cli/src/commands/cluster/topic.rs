@@ -35,6 +35,15 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
             client.create_topic_in(&args.topic, args.history, durability, group, engine)?;
             said(out, json!({ "topic": args.topic, "change": "created" }), format!("created topic {}", args.topic))
         }
+        TopicCommand::Rm(args) if args.waiting => {
+            client.discard_waiting(&args.topic)?;
+            let line = format!("discarded the records that waited on this host for topic {}", args.topic);
+            said(out, json!({ "topic": args.topic, "change": "discarded" }), line)
+        }
+        TopicCommand::Rm(args) => {
+            client.remove_topic(&args.topic)?;
+            said(out, json!({ "topic": args.topic, "change": "removed" }), format!("removed topic {}", args.topic))
+        }
         TopicCommand::Publish(args) => publish(client, args, out),
         TopicCommand::Get(args) => {
             let index = args.index.as_deref().map(index).transpose()?.unwrap_or(0);
@@ -234,7 +243,12 @@ fn tail(remote: &Remote, args: &TailTopicArgs, out: &mut Out) -> Outcome {
             None => WAIT_MAX,
         };
         let wait_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
+        let before = latest;
         latest = remote.client().latest_topic(&args.topic, next - 1, wait_ms)?;
+        if latest < before {
+            let detail = format!("topic '{}' was removed and created again", args.topic);
+            return Err(Code::TopicRecreated.error(detail).into());
+        }
     }
 }
 

@@ -14,9 +14,12 @@ use crate::{
 };
 use millrace_group::{Action, Durability, check_topic};
 use millrace_journal::Log;
-use millrace_namespace::outbox::{
-    topics::{self, NewPublish},
-    waiting,
+use millrace_namespace::{
+    gate::Site,
+    outbox::{
+        topics::{self, NewPublish},
+        waiting,
+    },
 };
 use millrace_wire::{Code, Hlc, Result};
 use serde::Serialize;
@@ -127,6 +130,17 @@ impl Cluster {
             return Err(Code::TopicNotFound.error(detail));
         }
         topics::keep(&shared.namespace, record, clock)
+    }
+
+    /// Discards the records that wait on this host for a topic. Those that are on their way may be published all the same.
+    pub fn discard_waiting(&self, topic: &str) -> Result<Gated<()>> {
+        let (namespace, name) = (&self.shared.namespace, topics::log_of(topic)?);
+        let none = || Code::TopicNotFound.error(format!("no record waits on this host for topic '{topic}'"));
+        let committed = namespace.journal().commit(|tx| {
+            let log = tx.catalog().log(&name).filter(|log| waits(log)).cloned().ok_or_else(none)?;
+            tx.trim(&log, log.latest() + 1)
+        })?;
+        Ok(namespace.gate().hold(Site::Trim, (), committed.end, None))
     }
 
     /// The records that wait on this host, by topic.
