@@ -1,7 +1,6 @@
 use super::*;
 use crate::functions;
 use millrace_group::Action;
-use millrace_group::Action;
 use millrace_journal::CreateOptions;
 use millrace_namespace::{FunctionSpec, Runtime};
 use std::{os::unix::fs::PermissionsExt, sync::mpsc::channel};
