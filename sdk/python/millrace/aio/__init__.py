@@ -459,7 +459,9 @@ class Executor:
     async def __aenter__(self) -> Executor:
         sync = self._connection._sync
         assert sync is not None, "the connection was not awaited"
-        self._sync = await asyncio.to_thread(lambda: _executor.Executor(sync, **self._settings))
+        # Calls go over the connection of the event loop, which is to one host.
+        settings = {"hosts": [sync.address], **self._settings}
+        self._sync = await asyncio.to_thread(lambda: _executor.Executor(sync, **settings))
         return self
 
     async def __aexit__(self, *_: object) -> None:
