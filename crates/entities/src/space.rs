@@ -7,7 +7,7 @@ use crate::{
     Application, Raised, Reply, Session,
     session::{ANSWERS_MAX_BYTES, Asked, CALLS_MAX, Client, Kept},
     state::{Effect, State},
-    types::{Args, DELETE, Flow, Method, STATE_MAX_BYTES, Turn, Type, user::CLASS_METHOD},
+    types::{Args, DELETE, Flow, Method, STATE_MAX_BYTES, Turn, Type, made, user::CLASS_METHOD},
     value,
 };
 pub use durable::Cursor;
@@ -297,7 +297,9 @@ impl Space {
         let client = self.sessions.get(&call.session)?;
         let is_read = call.method.reads && !call.method.waits && !client.calls.contains_key(&call.number);
         let entity = self.entities.get_mut(call.key).filter(|entity| is_read && entity.kind == call.kind)?;
-        let fits = |entity: &Entity| entity.persistent == call.flags.persistent && !call.flags.must_create;
+        let fits = |entity: &Entity| {
+            entity.persistent == call.flags.persistent && !call.flags.must_create && !is_made_otherwise(entity, call)
+        };
         let is_meant = if call.incarnation == 0 { fits(entity) } else { call.incarnation == entity.incarnation };
         if !is_meant || call.kind == Type::Shared {
             return None;
@@ -412,6 +414,10 @@ impl Space {
             if call.flags.persistent != entity.persistent && call.incarnation == 0 {
                 let reported = format!("'{key}' is {}persistent", if entity.persistent { "" } else { "not " });
                 return Err(Code::ObjectTypeMismatch.error(reported));
+            }
+            if is_made_otherwise(entity, call) {
+                let reported = format!("{} '{key}' was created with other arguments", kind.name());
+                return Err(Code::ObjectArguments.error(reported));
             }
             return Ok(Ok((entity.incarnation, None)));
         }
@@ -677,6 +683,11 @@ impl Space {
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
+}
+
+/// Whether a caller that names an object by its key, and so might have created it, has other arguments for that.
+fn is_made_otherwise(entity: &Entity, call: &Call<'_>) -> bool {
+    call.incarnation == 0 && call.new.is_some_and(|new| made::differs(entity.kind, &entity.state, new))
 }
 
 fn busy(reported: String) -> Error {

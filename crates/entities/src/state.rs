@@ -23,11 +23,16 @@ pub struct Waiter {
     pub value: Vec<u8>,
 }
 
-/// A key of a map, in the order of numbers, then text, then bytes, then everything else by its encoding.
+/// A key of a map, in the order of numbers, then text, then bytes, then everything else by its encoding. Keys that Python takes for equal
+/// are equal: see [`value::canonical`].
 #[derive(Clone, Debug)]
-pub(crate) struct Key(pub Vec<u8>);
+pub(crate) struct Key(Vec<u8>);
 
 impl Key {
+    pub fn of(key: &[u8]) -> Self {
+        Self(value::canonical(key).into_owned())
+    }
+
     fn rank(&self) -> (u8, f64, i64) {
         match (value::as_int(&self.0), value::as_float(&self.0)) {
             (Some(whole), _) => (0, whole as f64, whole),
@@ -101,15 +106,14 @@ pub enum Effect {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     fields: BTreeMap<u8, Vec<u8>>,
-    map: BTreeMap<KeyOrd, (u64, Vec<u8>)>,
+    map: BTreeMap<Key, (u64, Vec<u8>)>,
+    /// The keys as they were put there, by their places.
     order: BTreeMap<u64, Vec<u8>>,
     sequence: VecDeque<Vec<u8>>,
     blob: Vec<u8>,
     waiters: BTreeMap<Ticket, Waiter>,
     bytes: usize,
 }
-
-type KeyOrd = Key;
 
 /// About what an element takes besides its bytes.
 const ELEMENT_BYTES: usize = 48;
@@ -130,17 +134,20 @@ impl State {
                 Effect::Field(field, old)
             }
             Effect::Put(key, value) => {
+                let same = Key::of(&key);
+                // The first of equal keys stays, as in Python.
+                let key = self.map.get(&same).and_then(|(at, _)| self.order.get(at)).cloned().unwrap_or(key);
                 let old = match value {
                     Some((at, value)) => {
                         self.bytes += key.len() + value.len() + 2 * ELEMENT_BYTES;
                         self.order.insert(at, key.clone());
-                        self.map.insert(Key(key.clone()), (at, value))
+                        self.map.insert(same.clone(), (at, value))
                     }
-                    None => self.map.remove(&Key(key.clone())),
+                    None => self.map.remove(&same),
                 };
                 if let Some((at, value)) = &old {
                     self.bytes -= key.len() + value.len() + 2 * ELEMENT_BYTES;
-                    if self.map.get(&Key(key.clone())).is_none_or(|(now, _)| now != at) {
+                    if self.map.get(&same).is_none_or(|(now, _)| now != at) {
                         self.order.remove(at);
                     }
                 }
@@ -207,7 +214,7 @@ impl State {
     /// The effects that create it, each with a limited part of the blob.
     pub(crate) fn effects(&self, part: usize) -> impl Iterator<Item = Effect> {
         let fields = self.fields.iter().map(|(field, value)| Effect::Field(*field, Some(value.clone())));
-        let map = self.map.iter().map(|(key, (at, value))| Effect::Put(key.0.clone(), Some((*at, value.clone()))));
+        let map = self.map.values().map(|(at, value)| Effect::Put(self.key(*at).to_vec(), Some((*at, value.clone()))));
         let sequence = self.sequence.iter().enumerate().map(|(at, value)| Effect::Insert(at, value.clone()));
         let parts = self.blob.chunks(part).enumerate();
         let blob = parts.map(move |(at, bytes)| Effect::Write(at * part, bytes.to_vec(), at * part + bytes.len()));
@@ -234,11 +241,11 @@ impl State {
     }
 
     pub(crate) fn at(&self, key: &[u8]) -> Option<&[u8]> {
-        self.map.get(&Key(key.to_vec())).map(|(_, value)| value.as_slice())
+        self.map.get(&Key::of(key)).map(|(_, value)| value.as_slice())
     }
 
     pub(crate) fn place(&self, key: &[u8]) -> Option<u64> {
-        self.map.get(&Key(key.to_vec())).map(|(at, _)| *at)
+        self.map.get(&Key::of(key)).map(|(at, _)| *at)
     }
 
     /// The map in the order of insertion.
@@ -253,13 +260,18 @@ impl State {
         to: Option<&[u8]>,
     ) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
-        let (from, to) = (from.map(|key| Key(key.to_vec())), to.map(|key| Key(key.to_vec())));
+        let (from, to) = (from.map(Key::of), to.map(Key::of));
         let empty = matches!((&from, &to), (Some(from), Some(to)) if from >= to);
         let range = (!empty).then(|| (from.map_or(Unbounded, Included), to.map_or(Unbounded, Excluded)));
         range
             .into_iter()
             .flat_map(|range| self.map.range(range))
-            .map(|(key, (_, value))| (key.0.as_slice(), value.as_slice()))
+            .map(|(_, (at, value))| (self.key(*at), value.as_slice()))
+    }
+
+    /// The key at a place of the order of insertion.
+    fn key(&self, at: u64) -> &[u8] {
+        self.order.get(&at).map(Vec::as_slice).unwrap_or_default()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -348,8 +360,51 @@ mod tests {
             value::text("b"),
             value::bytes(b"a"),
         ];
-        let mut keys: Vec<Key> = sorted.iter().rev().cloned().map(Key).collect();
+        let mut keys: Vec<Key> = sorted.iter().rev().map(|key| Key::of(key)).collect();
         keys.sort();
-        assert_eq!(keys, sorted.map(Key));
+        assert_eq!(keys, sorted.each_ref().map(|key| Key::of(key)));
+    }
+
+    #[test]
+    fn equal_numbers_are_one_key_and_the_first_of_them_stays() {
+        let tuple = |inner: &[u8]| [&[0xc7, inner.len() as u8 + 1, 2, 0x91], inner].concat();
+        let equal = [value::int(1), value::float(1.0), value::boolean(true)];
+        for wrap in [|key: &[u8]| key.to_vec(), |key: &[u8]| [&[0xc7, key.len() as u8 + 1, 2, 0x91], key].concat()] {
+            for (first, second) in equal.iter().flat_map(|one| equal.iter().map(move |two| (wrap(one), wrap(two)))) {
+                let mut state = State::default();
+                state.apply(Effect::Put(first.clone(), Some((0, value::int(5)))));
+                let before = state.clone();
+                let back = state.apply(Effect::Put(second.clone(), Some((0, value::int(6)))));
+                assert_eq!(state.inserted().collect::<Vec<_>>(), [(&*first, &*value::int(6))]);
+                assert_eq!(state.sorted(None, None).collect::<Vec<_>>(), [(&*first, &*value::int(6))]);
+                state.apply(back);
+                assert_eq!(state, before);
+                let back = state.apply(Effect::Put(second, None));
+                assert_eq!((state.len(), state.bytes()), (0, 0));
+                state.apply(back);
+                assert_eq!(state, before);
+                let copied = State::default();
+                let copied = before.effects(8).fold(copied, |mut copied, effect| {
+                    copied.apply(effect);
+                    copied
+                });
+                assert_eq!(copied, before);
+            }
+        }
+        let mut state = State::default();
+        let others = [
+            value::float(1.5),
+            value::float(1e300),
+            value::float(-0.5),
+            value::text("1"),
+            tuple(&value::int(2)),
+            value::int(2),
+        ];
+        others
+            .iter()
+            .zip(0..)
+            .for_each(|(key, at)| drop(state.apply(Effect::Put(key.clone(), Some((at, value::nil()))))));
+        assert_eq!(state.len(), others.len());
+        assert!(state.at(&value::int(-0)).is_none() && state.at(&tuple(&value::float(2.0))).is_some());
     }
 }

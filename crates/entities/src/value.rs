@@ -3,6 +3,7 @@
 
 use millrace_wire::{Code, Error, Result};
 use rmp::{Marker, decode, encode};
+use std::borrow::Cow;
 
 /// How deeply arrays and maps may nest.
 const DEPTH_MAX: usize = 32;
@@ -124,6 +125,65 @@ pub fn elements(value: &[u8]) -> Result<Vec<&[u8]>> {
         rest = behind;
     }
     if rest.is_empty() { Ok(found) } else { Err(malformed()) }
+}
+
+/// The same bytes for all values that are equal in Python: a number with a fraction of 0 and a truth value are whole numbers, also in arrays
+/// and tuples. Everything else is as it is.
+pub(crate) fn canonical(value: &[u8]) -> Cow<'_, [u8]> {
+    canonical_within(value, DEPTH_MAX)
+}
+
+fn canonical_within(value: &[u8], depth: usize) -> Cow<'_, [u8]> {
+    let Some(marker) = value.first().copied().map(Marker::from_u8) else { return value.into() };
+    match marker {
+        Marker::True => int(1).into(),
+        Marker::False => int(0).into(),
+        Marker::F32 | Marker::F64 => as_float(value).map_or(value.into(), |number| {
+            // From the least to below 2^63, where every whole number of a double is one of 64 bits.
+            let fits = number.fract() == 0.0 && (-(2f64.powi(63))..2f64.powi(63)).contains(&number);
+            if fits { int(number as i64).into() } else { float(number).into() }
+        }),
+        Marker::FixPos(_) | Marker::FixNeg(_) => value.into(),
+        Marker::U8 | Marker::U16 | Marker::U32 | Marker::U64 | Marker::I8 | Marker::I16 | Marker::I32 | Marker::I64 => {
+            as_int(value).map_or(value.into(), |whole| int(whole).into())
+        }
+        Marker::FixArray(_) | Marker::Array16 | Marker::Array32 if depth > 0 => match elements(value) {
+            Ok(parts) => {
+                let parts: Vec<_> = parts.into_iter().map(|part| canonical_within(part, depth - 1)).collect();
+                array(parts.iter().map(|part| &**part)).into()
+            }
+            Err(_) => value.into(),
+        },
+        Marker::Ext8
+        | Marker::Ext16
+        | Marker::Ext32
+        | Marker::FixExt1
+        | Marker::FixExt2
+        | Marker::FixExt4
+        | Marker::FixExt8
+        | Marker::FixExt16
+            if depth > 0 =>
+        {
+            let mut rest = value;
+            match decode::read_ext_meta(&mut rest) {
+                Ok(meta) if meta.typeid == TUPLE => {
+                    let inner = canonical_within(rest, depth - 1);
+                    let mut out = Vec::with_capacity(inner.len() + 6);
+                    let length = u32::try_from(inner.len()).unwrap_or(u32::MAX);
+                    encode::write_ext_meta(&mut out, length, TUPLE).expect(INFALLIBLE);
+                    out.extend_from_slice(&inner);
+                    out.into()
+                }
+                _ => value.into(),
+            }
+        }
+        _ => value.into(),
+    }
+}
+
+/// Whether two values are equal, as [`canonical`] has it.
+pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
+    one == other || canonical(one) == canonical(other)
 }
 
 /// The extension type of a tuple, whose data are an array.

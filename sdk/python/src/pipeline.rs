@@ -14,11 +14,14 @@ use crate::{
     remote::wait_for,
 };
 use millrace_client::{AppendOptions, Options, Place, Resilient, Wait};
-use millrace_wire::{Code, Result};
+use millrace_wire::{
+    Code, Result,
+    protocol::{Call, Invoke, Message, Revoke, Session, split},
+};
 use pyo3::{
     IntoPyObjectExt,
     prelude::*,
-    types::{PyString, PyTuple},
+    types::{PyBytes, PyString, PyTuple},
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::{
@@ -45,6 +48,7 @@ struct Finished {
 enum Answer {
     Number(Result<u64>),
     Record(Py<PyString>, Result<millrace_client::Record>),
+    Frame(Result<Vec<u8>>),
 }
 
 impl Finished {
@@ -169,6 +173,27 @@ impl Pipeline {
         self.spawn(py, future, async move { Answer::Number(client.latest(&log, 0, Wait::default()).await) })
     }
 
+    /// Asks about shared objects or tasks with a whole frame; `future` gets the frame of the answer. It is asked once.
+    fn ask(&self, py: Python<'_>, future: Py<PyAny>, frame: &[u8], wait_ms: u32) -> PyResult<Request> {
+        let (client, frame) = (self.client.clone(), frame.to_vec());
+        self.spawn(py, future, async move {
+            let ask = async || -> Result<Vec<u8>> {
+                let (asked, _) =
+                    split(&frame, frame.len())?.ok_or_else(|| Code::FrameMalformed.error("a part of a frame"))?;
+                let (client, bytes) = (client.client().await?, frame.len());
+                let pending = match asked.kind {
+                    Session::TYPE => client.send(&asked.message::<Session<'_>>()?, bytes, wait_ms).await?,
+                    Call::TYPE => client.send(&asked.message::<Call<'_>>()?, bytes, wait_ms).await?,
+                    Invoke::TYPE => client.send(&asked.message::<Invoke<'_>>()?, bytes, wait_ms).await?,
+                    Revoke::TYPE => client.send(&asked.message::<Revoke<'_>>()?, bytes, wait_ms).await?,
+                    kind => return Err(Code::MessageUnexpected.error(format!("a message of type {kind}"))),
+                };
+                Ok(pending.await?.bytes().to_vec())
+            };
+            Answer::Frame(ask().await)
+        })
+    }
+
     /// Gives every answer that has come to its future, unless that was cancelled.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         for (future, answer) in self.finished.take() {
@@ -182,6 +207,7 @@ impl Pipeline {
                     let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
                     Record::of(log.bind(py), meta, &record.data).into_py_any(py)
                 }),
+                Answer::Frame(frame) => frame.map(|bytes| PyBytes::new(py, &bytes).into_py_any(py)),
             };
             match value {
                 Ok(value) => future.call_method1("set_result", PyTuple::new(py, [value?])?)?,

@@ -42,13 +42,15 @@ pub struct RemoteNamespace {
     open: RwLock<Option<Client>>,
     place: Place,
     ca: Option<PathBuf>,
+    /// How long a lost connection is replaced.
+    reconnect_ms: Option<u32>,
     raised: Raised,
     disk: bool,
     id: String,
 }
 
 /// The options of a connection whose waits end when a Python signal handler raises.
-pub fn options(raised: &Raised) -> Options {
+pub fn options(raised: &Raised, ca: Option<PathBuf>, reconnect_ms: Option<u32>) -> Options {
     let raised = raised.clone();
     let interrupted = move || {
         Python::attach(|py| match py.check_signals() {
@@ -59,10 +61,13 @@ pub fn options(raised: &Raised) -> Options {
             }
         })
     };
+    let default = Options::default();
     Options {
         name: concat!("millrace-python/", env!("CARGO_PKG_VERSION")).into(),
         interrupted: Some(Arc::new(interrupted)),
-        ..Options::default()
+        ca,
+        reconnect_ms: reconnect_ms.unwrap_or(default.reconnect_ms),
+        ..default
     }
 }
 
@@ -139,19 +144,25 @@ pub fn escaped(text: &str) -> String {
 #[pymethods]
 impl RemoteNamespace {
     #[new]
-    #[pyo3(signature = (address, ca=None, others=Vec::new()))]
-    fn new(py: Python<'_>, address: &str, ca: Option<PathBuf>, others: Vec<String>) -> PyResult<Self> {
+    #[pyo3(signature = (address, ca=None, others=Vec::new(), reconnect_ms=None))]
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        ca: Option<PathBuf>,
+        others: Vec<String>,
+        reconnect_ms: Option<u32>,
+    ) -> PyResult<Self> {
         let place: Place = address.parse().or_raise(py)?;
         let others = others.iter().map(|other| other.parse()).collect::<Result<Vec<Place>>>().or_raise(py)?;
         let places: Vec<Place> = [place.clone()].into_iter().chain(others).collect();
         let raised = Raised::default();
-        let options = Options { ca: ca.clone(), ..options(&raised) };
+        let options = options(&raised, ca.clone(), reconnect_ms);
         let connected = py.detach(|| Client::connect_any(&places, &options));
         let client = answer(py, &raised, connected)?;
         let host = client.host();
         let disk = host.durability == Durability::Disk;
         let id = NamespaceId::new(host.namespace).map_or_else(String::new, |id| id.to_string());
-        Ok(Self { place, ca, raised, disk, id, open: RwLock::new(Some(client)) })
+        Ok(Self { place, ca, reconnect_ms, raised, disk, id, open: RwLock::new(Some(client)) })
     }
 
     fn close(&self, py: Python<'_>) {
@@ -275,6 +286,7 @@ impl RemoteNamespace {
         RemoteRecords::open(
             py,
             (self.client(py)?, &self.place, &self.raised),
+            options(&self.raised, self.ca.clone(), self.reconnect_ms),
             (&log, incarnation),
             start.0,
             stop,

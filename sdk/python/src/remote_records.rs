@@ -3,7 +3,7 @@
 use crate::{
     arguments::text,
     record::{Meta, Record},
-    remote::{answer, options, slice},
+    remote::{answer, slice},
 };
 use millrace_client::{
     Options, Place, TailOptions,
@@ -81,6 +81,7 @@ impl RemoteRecords {
     pub fn open(
         py: Python<'_>,
         (client, place, raised): (Client, &Place, &Arc<Mutex<Option<PyErr>>>),
+        options: Options,
         (log, incarnation): (&Bound<'_, PyString>, u32),
         start: u64,
         stop: Option<u64>,
@@ -91,7 +92,7 @@ impl RemoteRecords {
             Some(stop) => Way::Pages { client, next: start, stop },
             None => {
                 let tail_options = TailOptions { incarnation, ..TailOptions::default() };
-                let options = Options { request_timeout_ms: TAIL_LOOK_MS, ..options(raised) };
+                let options = Options { request_timeout_ms: TAIL_LOOK_MS, ..options };
                 let tail = || Client::connect(place, &options)?.tail(name, start, tail_options);
                 Way::Tail(Box::new(answer(py, raised, py.detach(tail))?))
             }

@@ -7,7 +7,7 @@ use crate::{
     record::{Meta, Record},
     remote::{Raised, answer, options, wait_for},
 };
-use millrace_client::{Options, Place, blocking::Client};
+use millrace_client::{Place, blocking::Client};
 use millrace_wire::{HISTORY_ALL, Result};
 use pyo3::{
     prelude::*,
@@ -48,7 +48,7 @@ impl Topics {
     fn new(py: Python<'_>, address: &str, ca: Option<PathBuf>) -> PyResult<Self> {
         let place: Place = address.parse().or_raise(py)?;
         let raised = Raised::default();
-        let options = Options { ca, ..options(&raised) };
+        let options = options(&raised, ca, None);
         let connected = py.detach(|| Client::connect(&place, &options));
         let client = answer(py, &raised, connected)?;
         Ok(Self { open: RwLock::new(Some(client)), place, raised })

@@ -220,6 +220,11 @@ impl Reply {
         frame
     }
 
+    /// The bytes of its frame, with their length in front.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Its message; if the host answered with a failure instead, that error.
     pub fn message<'b, M: Message + Deserialize<'b>>(&'b self) -> Result<M> {
         ask::answer(&self.frame())

@@ -6,6 +6,8 @@ use crate::{
     state::{Effect, State},
     value,
 };
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 
 type Pairs<'s> = Box<dyn DoubleEndedIterator<Item = (&'s [u8], &'s [u8])> + 's>;
 
@@ -102,9 +104,17 @@ fn map(turn: &mut Turn<'_>, method: &str, args: &Args<'_>, sorted: bool) -> Resu
         "add" => reply(add(turn, args.raw(0)?, args.raw(1)?)?),
         "compare_and_set" => {
             let (key, expected, next) = (args.raw(0)?, args.elements(1)?, args.raw(2)?);
-            let same = turn.state.at(key) == expected.first().copied();
+            let same = is(turn.state.at(key), expected.first().copied());
             if same {
                 turn.put(key, next.to_vec());
+            }
+            reply(value::boolean(same))
+        }
+        "compare_and_pop" => {
+            let (key, expected) = (args.raw(0)?, args.raw(1)?);
+            let same = is(turn.state.at(key), Some(expected));
+            if same {
+                turn.drop_key(key);
             }
             reply(value::boolean(same))
         }
@@ -118,6 +128,14 @@ fn map(turn: &mut Turn<'_>, method: &str, args: &Args<'_>, sorted: bool) -> Resu
             done()
         }
         _ => unknown(method),
+    }
+}
+
+/// Whether what is there is what was expected.
+fn is(there: Option<&[u8]>, expected: Option<&[u8]>) -> bool {
+    match (there, expected) {
+        (Some(there), Some(expected)) => value::same(there, expected),
+        (there, expected) => there == expected,
     }
 }
 
@@ -141,6 +159,15 @@ pub(super) fn counter(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Res
             let one = value::int(1);
             reply(add(turn, args.raw(0)?, args.0.get(1).copied().unwrap_or(&one))?)
         }
+        "set" => {
+            let (key, count) = (args.raw(0)?, args.raw(1)?);
+            if value::as_float(count).is_none() {
+                return Err(Raised::new("TypeError", "a count is a number"));
+            }
+            turn.put(key, count.to_vec());
+            done()
+        }
+        "pop" => perhaps(turn.drop_key(args.raw(0)?).as_deref()),
         "most_common" => {
             let most = usize::try_from(args.int_or(0, -1)?).unwrap_or(usize::MAX);
             let mut all: Vec<(&[u8], &[u8])> = turn.state.inserted().collect();
@@ -165,13 +192,14 @@ pub(super) fn counter(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Res
     }
 }
 
-/// `Set`.
+/// `Set`. Changes of many elements return how many came or went.
 pub(super) fn set(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
+    let before = turn.state.len();
     match method {
-        "" | "update" if args.0.is_empty() => done(),
+        "" | "update" if args.0.is_empty() => reply(value::count(0)),
         "" | "update" => {
             args.elements(0)?.into_iter().for_each(|key| turn.put(key, Vec::new()));
-            done()
+            reply(value::count(turn.state.len() - before))
         }
         "add" => {
             let key = args.raw(0)?;
@@ -184,6 +212,31 @@ pub(super) fn set(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<
         "discard" => {
             let there = turn.drop_key(args.raw(0)?).is_some();
             reply(value::boolean(there))
+        }
+        "difference_update" => {
+            args.elements(0)?.into_iter().for_each(|key| drop(turn.drop_key(key)));
+            reply(value::count(before - turn.state.len()))
+        }
+        "symmetric_difference_update" => {
+            // Twice the same element is one element.
+            let mut others = State::default();
+            args.elements(0)?.into_iter().zip(0..).for_each(|(key, at)| {
+                others.apply(Effect::Put(key.to_vec(), Some((at, Vec::new()))));
+            });
+            for (key, _) in others.inserted() {
+                if turn.drop_key(key).is_none() {
+                    turn.put(key, Vec::new());
+                }
+            }
+            done()
+        }
+        "intersection_update" => {
+            let stay: BTreeSet<Vec<u8>> =
+                args.elements(0)?.into_iter().map(|key| value::canonical(key).into_owned()).collect();
+            let goes = |key: &&[u8]| !stay.contains(&*value::canonical(key));
+            let go: Vec<Vec<u8>> = turn.state.inserted().map(|(key, _)| key).filter(goes).map(<[u8]>::to_vec).collect();
+            go.iter().for_each(|key| drop(turn.drop_key(key)));
+            reply(value::count(go.len()))
         }
         "pop" => {
             let Some(key) = turn.state.inserted().next().map(|(key, _)| key.to_vec()) else {
@@ -211,12 +264,38 @@ fn place(state: &State, at: i64) -> Result<usize, Raised> {
     found.ok_or_else(|| Raised::new("IndexError", format!("index {at} of {length}")))
 }
 
-/// The items from one place up to another, which count from the end if they are below 0.
-fn slice(state: &State, args: &Args<'_>) -> Result<Flow, Raised> {
+/// The places from one up to another, which count from the end if they are below 0.
+fn bounds(state: &State, args: &Args<'_>, first: usize) -> Result<(usize, usize), Raised> {
     let length = state.sequence().len() as i64;
     let bound = |at: i64| if at < 0 { at.saturating_add(length).max(0) } else { at.min(length) };
-    let (from, to) = (bound(args.int_or(0, 0)?), bound(args.int_or(1, length)?));
-    listed(state.sequence().range(from as usize..to.max(from) as usize).map(Vec::as_slice))
+    let (from, to) = (bound(args.int_or(first, 0)?), bound(args.int_or(first + 1, length)?));
+    Ok((from as usize, to.max(from) as usize))
+}
+
+/// The items between two places.
+fn slice(state: &State, args: &Args<'_>) -> Result<Flow, Raised> {
+    let (from, to) = bounds(state, args, 0)?;
+    listed(state.sequence().range(from..to).map(Vec::as_slice))
+}
+
+/// A digest of a list. Items are framed by their encoding.
+fn digest(state: &State) -> Vec<u8> {
+    let mut whole = Sha256::new();
+    state.sequence().iter().for_each(|item| whole.update(item));
+    whole.finalize().to_vec()
+}
+
+/// The list has these items now.
+fn become_list<'v>(turn: &mut Turn<'_>, values: impl ExactSizeIterator<Item = &'v [u8]>) {
+    let (before, after) = (turn.state.sequence().len(), values.len());
+    (after..before).for_each(|_| drop(turn.take(turn.state.sequence().len() - 1)));
+    for (at, value) in values.enumerate() {
+        match turn.state.sequence().get(at) {
+            None => turn.push(value.to_vec()),
+            Some(now) if now == value => {}
+            Some(_) => turn.apply(Effect::Replace(at, value.to_vec())),
+        }
+    }
 }
 
 /// `List`.
@@ -252,13 +331,47 @@ pub(super) fn list(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result
         }
         "slice" => slice(turn.state, args),
         "index" => {
-            let wanted = args.raw(0)?;
-            let at = turn.state.sequence().iter().position(|value| value == wanted);
-            reply(at.map_or_else(value::nil, value::count))
+            let (wanted, (from, to)) = (args.raw(0)?, bounds(turn.state, args, 1)?);
+            let at = turn.state.sequence().range(from..to).position(|value| value::same(value, wanted));
+            reply(at.map_or_else(value::nil, |at| value::count(from + at)))
         }
         "count" => {
             let wanted = args.raw(0)?;
-            reply(value::count(turn.state.sequence().iter().filter(|value| *value == wanted).count()))
+            reply(value::count(turn.state.sequence().iter().filter(|value| value::same(value, wanted)).count()))
+        }
+        "remove" => {
+            let wanted = args.raw(0)?;
+            let Some(at) = turn.state.sequence().iter().position(|value| value::same(value, wanted)) else {
+                return Err(Raised::new("ValueError", "list.remove(x): x not in list"));
+            };
+            turn.take(at);
+            done()
+        }
+        "reverse" => {
+            let reversed: Vec<Vec<u8>> = turn.state.sequence().iter().rev().cloned().collect();
+            become_list(turn, reversed.iter().map(Vec::as_slice));
+            done()
+        }
+        // Other items in place of a part; none deletes it.
+        "splice" => {
+            let ((from, to), values) = (bounds(turn.state, args, 0)?, args.elements(2)?);
+            (from..to).for_each(|_| turn.apply(Effect::Remove(from)));
+            for (at, value) in values.into_iter().enumerate() {
+                turn.apply(Effect::Insert(from + at, value.to_vec()));
+            }
+            done()
+        }
+        // All items with their digest, and other items in their place if they still have it: for changes that the caller computes.
+        "snapshot" => {
+            let items = value::array(turn.state.sequence().iter().map(Vec::as_slice));
+            reply(value::array([&*value::bytes(&digest(turn.state)), &items].into_iter()))
+        }
+        "swap" => {
+            let same = args.bytes(0)? == digest(turn.state);
+            if same {
+                become_list(turn, args.elements(1)?.into_iter());
+            }
+            reply(value::boolean(same))
         }
         "len" => reply(value::count(turn.state.sequence().len())),
         "items" => listed(turn.state.sequence().iter().map(Vec::as_slice)),

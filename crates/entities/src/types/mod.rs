@@ -1,6 +1,7 @@
 //! The built-in types: what their methods do in one turn.
 
 mod collections;
+pub(crate) mod made;
 mod numbers;
 mod sync;
 pub(crate) mod user;
@@ -89,22 +90,26 @@ types! {
     AtomicBytes = numbers::reference, [read("get"), change("set"), change("get_and_set"), change("compare_and_set")];
     Counter = collections::counter, [
         read("get"), change("add"), change("update"), read("most_common"), read("total"), read("len"), read("items"), change("clear"),
+        change("set"), change("pop"),
     ];
     Dict = collections::dict, [
         read("get"), change("set"), change("setdefault"), change("pop"), change("popitem"), change("add"), change("compare_and_set"),
         change("update"), read("contains"), read("len"), read("keys"), read("values"), read("items"), change("clear"),
+        change("compare_and_pop"),
     ];
     SortedDict = collections::sorted_dict, [
         read("get"), change("set"), change("setdefault"), change("pop"), change("popitem"), change("add"), change("compare_and_set"),
         change("update"), read("contains"), read("len"), read("keys"), read("values"), read("items"), change("clear"), read("range"),
-        read("first"), read("last"),
+        read("first"), read("last"), change("compare_and_pop"),
     ];
     Set = collections::set, [
         change("add"), change("discard"), change("update"), change("pop"), read("contains"), read("len"), read("items"), change("clear"),
+        change("difference_update"), change("intersection_update"), change("symmetric_difference_update"),
     ];
     List = collections::list, [
         read("get"), change("set"), change("append"), change("extend"), change("insert"), change("pop"), read("slice"), read("index"),
-        read("count"), read("len"), read("items"), change("clear"),
+        read("count"), read("len"), read("items"), change("clear"), change("remove"), change("reverse"), change("splice"),
+        read("snapshot"), change("swap"),
     ];
     Log = collections::log, [change("append"), read("get"), read("slice"), read("len"), wait("wait_for")];
     Queue = waiting::queue, [wait("put"), wait("get"), change("give_back"), change("task_done"), wait("join"), read("qsize"), read("maxsize")];
@@ -139,7 +144,10 @@ impl Type {
     /// The state of a new one, made with these arguments.
     pub(crate) fn construct(self, turn: &mut Turn<'_>, args: &Args<'_>) -> std::result::Result<(), Raised> {
         match self.runner()(turn, "", args)? {
-            Flow::Reply(_) => Ok(()),
+            Flow::Reply(_) => {
+                made::record(self, turn, args);
+                Ok(())
+            }
             Flow::Wait => Err(Raised::new("RuntimeError", "a constructor does not wait")),
         }
     }

@@ -71,6 +71,14 @@ pub fn is_plain_call(args: &[u8]) -> bool {
     args.len() == ARGUMENTS && value::elements(own).is_ok_and(|elements| elements.into_iter().all(is_plain))
 }
 
+/// The arguments that the class's own constructor gets, from those of the object; nothing if there are none.
+pub(crate) fn constructor_arguments<'a>(args: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+    let own = value::elements(value::as_bytes(args.get(usize::from(NEW))?)?).ok()?;
+    // In Python they are a list and a dict of those that are named.
+    let is_empty = own.is_empty() || own == [&[0x90][..], &[0x80][..]];
+    (!is_empty).then_some(own)
+}
+
 /// Whether a call names the class of an object as the object has it. One that names a newer record of the class would have workers open that.
 pub(crate) fn is_of_class(state: &State, args: &[u8]) -> bool {
     let Ok(args) = value::elements(args) else { return false };

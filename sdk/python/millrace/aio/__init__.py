@@ -15,14 +15,15 @@ Objects have the methods of `millrace.objects`, to be awaited. No call takes a t
 socket. A call that is cancelled gives back the lock, permit or item that it was given meanwhile; the item is the first of its queue
 again. Everything else that the host has done by then stays.
 
-A connection is to a host on this machine, through the Unix socket of its namespace, or to several that are hosts of one cluster: the next
-one is asked when one is lost. Others are refused.
+A connection is to a host, at any address that `millrace.connect` takes, or to several that are hosts of one cluster: the next one is asked
+when one is lost. Unix sockets are read by the event loop itself; a thread of the native module serves all other connections.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Optional, Union
@@ -30,11 +31,11 @@ from typing import Any, Optional, Union
 from millrace import executor as _executor
 from millrace import objects as _objects
 from millrace._open import PathOrAddress
-from millrace._records import _native
 from millrace._worker import Error
 from millrace.aio import _wire
 from millrace.objects import _classes, _spaces, _values
 
+_log = logging.getLogger("millrace")
 _Place = Union[PathOrAddress, Sequence[PathOrAddress], None]
 
 __all__ = ["Connection", "Executor", "Object", "SharedClass", "connect"]
@@ -144,6 +145,23 @@ class Object:
                 continue
             return result
 
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """For a future: has `fn(future)` called once it has a result, or is cancelled. This is not awaited."""
+        if type(self.sync) is not _objects.Future:
+            raise AttributeError(f"{type(self.sync).__name__} has no 'add_done_callback'")
+
+        async def call() -> None:
+            try:
+                await self._run(lambda sync: sync._call("result"))
+            except Exception as error:
+                _log.warning("%r: a callback is not called: %s", self, error)
+                return
+            fn(self)
+
+        task = asyncio.get_running_loop().create_task(call())
+        self._connection._callbacks.add(task)
+        task.add_done_callback(self._connection._callbacks.discard)
+
     async def wait_until(self, predicate: Callable[[], Coroutine[Any, Any, Any]], timeout: Optional[float] = None) -> Any:
         """For a condition: waits until the awaited predicate is true; returns its last value."""
         loop = asyncio.get_running_loop()
@@ -190,7 +208,7 @@ class SharedClass:
 class _Space:
     """Calls objects, numbers its calls, and has each count once: `objects._spaces.ClientSpace` for asyncio."""
 
-    def __init__(self, wire: _wire.Wire, application: Optional[str], lease: float) -> None:
+    def __init__(self, wire: Union[_wire.Wire, _wire.Tunnel], application: Optional[str], lease: float) -> None:
         self._wire = wire
         self._session = os.urandom(16)
         self._lease_ms = max(100, int(lease * 1000))
@@ -328,19 +346,20 @@ async def _unhurried(work: Coroutine[Any, Any, Any]) -> None:
 class Connection:
     """A host's shared objects and workers for asyncio. See `connect`."""
 
-    def __init__(self, place: _Place, app: Optional[str], lease: float) -> None:
-        self._place, self._app, self._lease = place, app, lease
+    def __init__(self, place: _Place, app: Optional[str], lease: float, ca: Optional[PathOrAddress]) -> None:
+        self._place, self._app, self._lease, self._ca = place, app, lease, ca
         self._sync: Optional[_executor.Connection] = None
+        self._callbacks: set[asyncio.Task[None]] = set()
 
     async def _start(self) -> Connection:
         # Starting a private host takes a thread, once.
-        self._sync = await asyncio.to_thread(_executor.connect, self._place, app=self._app, lease=self._lease)
+        self._sync = await asyncio.to_thread(_executor.connect, self._place, app=self._app, lease=self._lease, ca=self._ca)
         try:
-            for address in self._sync.addresses:
-                if not address.startswith("unix:"):
-                    detail = f"'{address}' is not a Unix socket, and millrace.aio reaches no others yet; use millrace.connect"
-                    raise _native.error("MR6001", detail)
-            self._wire = _wire.Wire([address[len("unix:") :] for address in self._sync.addresses])
+            places = self._sync.addresses
+            if all(place.startswith("unix:") for place in places):
+                self._wire: Union[_wire.Wire, _wire.Tunnel] = _wire.Wire([place[len("unix:") :] for place in places])
+            else:
+                self._wire = _wire.Tunnel(places, self._sync._ca)
             await self._wire.connect()
             self._space = _Space(self._wire, self._sync.application, self._lease)
             await self._space.start()
@@ -403,6 +422,8 @@ class Connection:
     async def close(self) -> None:
         """Releases this program's locks, then ends its objects."""
         if self._sync is not None:
+            for task in self._callbacks:
+                task.cancel()
             await self._space.close()
             await self._wire.close()
             sync, self._sync = self._sync, None
@@ -415,12 +436,14 @@ class Connection:
         await self.close()
 
 
-def connect(place: _Place = None, *, app: Optional[str] = None, lease: float = 10.0) -> Connection:
+def connect(
+    place: _Place = None, *, app: Optional[str] = None, lease: float = 10.0, ca: Optional[PathOrAddress] = None
+) -> Connection:
     """Reaches a host: `async with millrace.aio.connect(...) as farm`, or `farm = await millrace.aio.connect(...)`.
 
-    Arguments are those of `millrace.connect`; a Unix socket needs no `ca`.
+    Arguments are those of `millrace.connect`.
     """
-    return Connection(place, app, lease)
+    return Connection(place, app, lease, ca)
 
 
 class Executor:
@@ -436,7 +459,9 @@ class Executor:
     async def __aenter__(self) -> Executor:
         sync = self._connection._sync
         assert sync is not None, "the connection was not awaited"
-        self._sync = await asyncio.to_thread(lambda: _executor.Executor(sync, **self._settings))
+        # Calls go over the connection of the event loop, which is to one host.
+        settings = {"hosts": [sync.address], **self._settings}
+        self._sync = await asyncio.to_thread(lambda: _executor.Executor(sync, **settings))
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""The wire protocol over hosts' Unix sockets, for asyncio: any number of requests at a time over one connection, and no threads."""
+"""The wire protocol for asyncio, any number of requests at a time over one connection: over hosts' Unix sockets, and to other addresses."""
 
 from __future__ import annotations
 
@@ -22,19 +22,136 @@ _FRAME_BYTES_MAX = 16_842_752
 _PATIENCE_S, _PAUSE_S = 15.0, 0.1
 
 
-#: The host cannot be reached, or was lost; and it is there, and hears of no majority of its group.
-_ABSENT, _NO_MAJORITY = ("MR6121", "MR6123"), "MR7208"
+#: The host is there, and hears of no majority of its group.
+_NO_MAJORITY = "MR7208"
 
 
 class Lost(ConnectionError):
     """The connection ended before the answer came."""
 
 
-class Wire:
+class _Line:
+    """Requests to one of several hosts, and to the next one when it is lost."""
+
+    #: The errors after which a request is sent again: the host cannot be reached, or was lost.
+    _lost: tuple[str, ...] = ("MR6121", "MR6123")
+
+    def __init__(self, places: Sequence[str]) -> None:
+        self._places, self._at = tuple(places), 0
+        self._closed = False
+
+    @property
+    def _place(self) -> str:
+        """Where the host is that is asked."""
+        return self._places[self._at % len(self._places)]
+
+    def _turn(self, at: int) -> None:
+        """Has the next host asked from now on, unless another request has done so since the host `at` was asked."""
+        if self._at == at and len(self._places) > 1:
+            self._at += 1
+            self._turned()
+
+    def _turned(self) -> None:
+        """Another host is asked from now on."""
+
+    async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Sends a request and waits for its answer."""
+        raise NotImplementedError
+
+    async def insist(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """The same for a request that counts once however often it is sent: it is sent again after a lost connection."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _PATIENCE_S
+        while True:
+            at = self._at
+            try:
+                return await self.ask(kind, message)
+            except Lost:
+                if self._closed or loop.time() > deadline:
+                    raise _native.error("MR6123", f"'{self._place}'") from None
+                self._turn(at)
+            except Error as error:
+                again = error.code in self._lost and not self._closed and loop.time() < deadline
+                if error.code == _NO_MAJORITY and len(self._places) > 1 and loop.time() < deadline:
+                    # Another host may hear of the majority.
+                    self._turn(at)
+                elif error.retry_after is None and not again:
+                    raise
+                await asyncio.sleep(max(error.retry_after or 0, _PAUSE_S))
+
+
+def _frame(kind: int, number: int, clock: int, message: dict[str, Any]) -> bytes:
+    body = _values.encode([kind, number, clock, None, message])
+    if len(body) > _FRAME_BYTES_MAX:
+        raise _native.error("MR6002", f"a request of {len(body)} bytes; {_FRAME_BYTES_MAX} is the most")
+    return struct.pack("<I", len(body)) + body
+
+
+def _answered(kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    if kind == FAILURE:
+        error = _native.error(message["code"], message["detail"])
+        if "retry_after_ms" in message:
+            error.retry_after = message["retry_after_ms"] / 1e3
+        raise error
+    return kind, message
+
+
+class Tunnel(_Line):
+    """Connections through the native module, which has the encryption and the capabilities: to any address, and with no thread for a call."""
+
+    # As `is_lost` of the client has it.
+    _lost = ("MR6121", "MR6122", "MR6123", "MR6127", "MR6008", "MR6009", "MR6053")
+
+    def __init__(self, addresses: Sequence[str], ca: Optional[str]) -> None:
+        super().__init__(addresses)
+        self._pipelines = [_native.Pipeline(address, ca) for address in addresses]
+        self._waiting: set[asyncio.Future[bytes]] = set()
+
+    async def connect(self) -> None:
+        """Has its event loop hear of answers. Requests connect."""
+        loop = asyncio.get_running_loop()
+        for pipeline in self._pipelines:
+            loop.add_reader(pipeline.fileno(), pipeline.drain)
+
+    async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Sends a request and waits for its answer."""
+        if self._closed:
+            raise _native.error("MR6106", f"the connection to '{self._place}' is closed")
+        at, future = self._at, asyncio.get_running_loop().create_future()
+        pipeline = self._pipelines[at % len(self._pipelines)]
+        request = pipeline.ask(future, _frame(kind, 1, 0, message), message.get("wait_ms", 0))
+        self._waiting.add(future)
+        try:
+            frame = await future
+        except asyncio.CancelledError:
+            request.cancel()
+            raise
+        except Error as error:
+            if error.code in self._lost:
+                self._turn(at)
+            raise
+        finally:
+            self._waiting.discard(future)
+        answer, _, _, _, found = _values.decode(frame[4:])[:5]
+        return _answered(answer, found)
+
+    async def close(self) -> None:
+        """Closes the connections; requests that wait raise."""
+        self._closed = True
+        loop = asyncio.get_running_loop()
+        for pipeline in self._pipelines:
+            loop.remove_reader(pipeline.fileno())
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(_native.error("MR6106", f"the connection to '{self._place}' is closed"))
+        self._pipelines = []
+
+
+class Wire(_Line):
     """A connection that is made again when it is lost, to the next of several hosts. Requests that were not answered raise `Lost`."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self._paths, self._at = tuple(paths), 0
+        super().__init__(paths)
         self._writer: Optional[asyncio.StreamWriter] = None
         self._reading: Optional[asyncio.Task[None]] = None
         self._connecting = asyncio.Lock()
@@ -42,18 +159,13 @@ class Wire:
         #: By number of the request: the connection that it went over, and where its answers come.
         self._answers: dict[int, tuple[asyncio.StreamWriter, asyncio.Queue[Any]]] = {}
         self._clock = 0
-        self._closed = False
 
     @property
     def _path(self) -> str:
-        """Where the host is that is asked."""
-        return self._paths[self._at % len(self._paths)]
+        """Where the socket is that is asked."""
+        return self._place
 
-    def _turn(self, at: int) -> None:
-        """Has the next host asked from now on, unless another request has done so since the host `at` was asked."""
-        if self._at != at or len(self._paths) == 1:
-            return
-        self._at += 1
+    def _turned(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
@@ -65,11 +177,11 @@ class Wire:
                 raise _native.error("MR6106", f"the connection to 'unix:{self._path}' is closed")
             if self._writer is not None:
                 return
-            for left in range(len(self._paths) - 1, -1, -1):
+            for left in range(len(self._places) - 1, -1, -1):
                 try:
                     return await self._connect()
                 except Error as error:
-                    if left == 0 or error.code not in _ABSENT:
+                    if left == 0 or error.code not in self._lost:
                         raise
                     self._at += 1
 
@@ -98,10 +210,7 @@ class Wire:
         self._reading = asyncio.create_task(self._read(reader, writer))
 
     def _send(self, writer: asyncio.StreamWriter, kind: int, number: int, message: dict[str, Any]) -> None:
-        body = _values.encode([kind, number, self._clock, None, message])
-        if len(body) > _FRAME_BYTES_MAX:
-            raise _native.error("MR6002", f"a request of {len(body)} bytes; {_FRAME_BYTES_MAX} is the most")
-        writer.write(struct.pack("<I", len(body)) + body)
+        writer.write(_frame(kind, number, self._clock, message))
 
     async def _receive(self, reader: asyncio.StreamReader) -> tuple[int, int, dict[str, Any]]:
         length = struct.unpack("<I", await reader.readexactly(4))[0]
@@ -157,34 +266,7 @@ class Wire:
     def _answer(answer: Any) -> tuple[int, dict[str, Any]]:
         if answer is None:
             raise Lost
-        kind, message = answer
-        if kind == FAILURE:
-            error = _native.error(message["code"], message["detail"])
-            if "retry_after_ms" in message:
-                error.retry_after = message["retry_after_ms"] / 1e3
-            raise error
-        return kind, message
-
-    async def insist(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The same for a request that counts once however often it is sent: it is sent again after a lost connection."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _PATIENCE_S
-        while True:
-            at = self._at
-            try:
-                return await self.ask(kind, message)
-            except Lost:
-                if self._closed or loop.time() > deadline:
-                    raise _native.error("MR6123", f"'unix:{self._path}'") from None
-                self._turn(at)
-            except Error as error:
-                again = error.code in _ABSENT and loop.time() < deadline
-                if error.code == _NO_MAJORITY and len(self._paths) > 1 and loop.time() < deadline:
-                    # Another host may hear of the majority.
-                    self._turn(at)
-                elif error.retry_after is None and not again:
-                    raise
-                await asyncio.sleep(max(error.retry_after or 0, _PAUSE_S))
+        return _answered(*answer)
 
     async def close(self) -> None:
         """Closes the connection; requests that wait raise."""

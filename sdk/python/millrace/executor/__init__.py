@@ -36,7 +36,7 @@ from millrace import _open, objects
 from millrace._namespace import LocalNamespace, RemoteNamespace
 from millrace._records import _native
 from millrace._worker import Error, error_of
-from millrace.executor import _task, _threads
+from millrace.executor import _pools, _task, _threads
 from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread, parallel_for
 from millrace.objects import _classes, _raised, _spaces, _values
@@ -365,7 +365,7 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
     def cancel(self) -> bool:
         if self.done():
             return self.cancelled()
-        if not self._executor._revoke(self._number):
+        if not self._executor._cancel_of(self):
             return False
         cancelled = super().cancel()
         if cancelled:
@@ -406,6 +406,9 @@ class Executor(concurrent.futures.Executor):
     task may take, and `retries` how often one whose worker was lost is tried again. An exception is a result, and not tried again.
     `network` lets tasks use the host's network. `pool` names an existing pool of the host; then none of these settings may be given.
 
+    With a connection to several hosts of a cluster, each task goes to the one with the fewest waiting tasks; `hosts` names fewer of them. A
+    host that cannot be reached for `lost_after` seconds is not used any more, and its tasks run once more elsewhere, so they may run twice.
+
     With `backend="lambda"`, calls run as invocations of an AWS Lambda `function` with the handler `millrace.lambda_handler.handler`, at
     `endpoint` or at AWS in `region`. `workers`, `timeout` and `retries` mean the same; `throttle_timeout` is for how many seconds a refused
     task is tried again, `storage` (s3://BUCKET/PREFIX) takes what exceeds 6 MiB, and `client` is a Lambda client of boto3 in place of the
@@ -416,6 +419,7 @@ class Executor(concurrent.futures.Executor):
     _limit, _limit_code = _TASK_BYTES_MAX, "MR7115"
     #: Whether tasks reach the shared objects of `_connection`.
     _shares = True
+    _future = _TaskFuture
 
     def __init__(
         self,
@@ -432,6 +436,8 @@ class Executor(concurrent.futures.Executor):
         initializer: Optional[Callable[..., object]] = None,
         initargs: tuple[Any, ...] = (),
         backend: str = "cluster",
+        hosts: Optional[Sequence[_open.PathOrAddress]] = None,
+        lost_after: float = 10.0,
         **other: Any,
     ) -> None:
         if backend == "lambda" and type(self) is Executor:
@@ -440,6 +446,7 @@ class Executor(concurrent.futures.Executor):
             # Only what the caller gave: the defaults are others there.
             given: dict[str, Any] = {"workers": workers, "timeout": timeout, "memory": memory, "retries": retries, "network": network}
             given |= {"env": env, "python": python, "pool": pool, "initializer": initializer, "initargs": initargs}
+            given |= {"hosts": hosts, "lost_after": lost_after}
             made: Any = self
             defaults = inspect.signature(Executor.__init__).parameters
             other |= {name: value for name, value in given.items() if value != defaults[name].default}
@@ -467,23 +474,39 @@ class Executor(concurrent.futures.Executor):
             self._idle = threading.Condition(self._lock)
             self._shut = False
             self._broken: Optional[BaseException] = None
-            # A connection of its own: it waits for results as they are pushed.
-            self._results = RemoteNamespace(self._connection.address, self._connection._ca)
-            log = f"_results/{pool}"
-            try:
-                first = self._results.latest(log) + 1
-            except Error as error:
-                if error.code == "MR2101":
-                    raise error_of("MR7114", f"no pool '{pool}'") from None
-                raise
-            self._tail = self._results.tail(log, first)
-            self._listener = threading.Thread(target=self._listen, name="millrace-results", daemon=True)
-            self._listener.start()
+            addresses = self._connection.addresses if hosts is None else [_address(one) for one in hosts]
+            if len(addresses) > 1:
+                from millrace.executor._hosts import SpreadExecutor
+
+                kind = type(self)
+                made = self
+                made.__class__ = SpreadExecutor if kind is Executor else type(kind.__name__, (SpreadExecutor, kind), {})
+            self._attach(addresses, lost_after)
             self._connection._executors.add(self)
         except BaseException:
             if self._own:
                 self._connection.close()
             raise
+
+    def _attach(self, addresses: Sequence[str], lost_after: float) -> None:
+        """Begins to wait for results."""
+        # A connection of its own, on which they are pushed.
+        self._results = RemoteNamespace(addresses[0], self._connection._ca)
+        log = f"_results/{self._pool}"
+        try:
+            first = self._results.latest(log) + 1
+        except Error as error:
+            if error.code == "MR2101":
+                raise error_of("MR7114", f"no pool '{self._pool}'") from None
+            raise
+        self._tail = self._results.tail(log, first)
+        self._listener = threading.Thread(target=self._listen, name="millrace-results", daemon=True)
+        self._listener.start()
+
+    def _detach(self) -> None:
+        self._tail.close()
+        self._results.close()
+        self._listener.join(10)
 
     def _listen(self) -> None:
         """Completes futures as results come."""
@@ -550,9 +573,14 @@ class Executor(concurrent.futures.Executor):
 
     def _task(self, body: int, args: Any, kwargs: Any) -> tuple[bytes, bytes, _TaskFuture]:
         """The id of a new task, the serialized task, and the future of its result."""
+        arguments = self._pickle("the arguments", (args, kwargs))
+        future = self._expect()
+        return future._id, _task.task(future._id, body, self._connection.application, arguments), future
+
+    def _expect(self) -> _TaskFuture:
+        """A future of the result of a new task, by its id."""
         id = self._client + next(self._ids).to_bytes(8, "little")
-        task = _task.task(id, body, self._connection.application, self._pickle("the arguments", (args, kwargs)))
-        future = _TaskFuture()
+        future = self._future()
         future._executor, future._id = self, id
         with self._lock:
             if self._broken is not None:
@@ -560,13 +588,13 @@ class Executor(concurrent.futures.Executor):
             if self._shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self._futures[id] = future
-        return id, task, future
+        return future
 
     def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
         return self._connection._invoke(self._pool, tasks, bodies)
 
-    def _revoke(self, number: int) -> bool:
-        return number != 0 and self._connection.remote.revoke(self._pool, number)
+    def _cancel_of(self, future: _TaskFuture) -> bool:
+        return future._number != 0 and self._connection.remote.revoke(self._pool, future._number)
 
     def _begin(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> Sequence[Future[Any]]:
         """Submits calls, many to a request."""
@@ -664,9 +692,7 @@ class Executor(concurrent.futures.Executor):
         self._end()
 
     def _end(self) -> None:
-        self._tail.close()
-        self._results.close()
-        self._listener.join(10)
+        self._detach()
         self._connection._executors.discard(self)
         if self._own:
             self._connection.close()
@@ -722,7 +748,7 @@ def _make_pool(connection: Connection, settings: dict[str, Any]) -> str:
         detail = f"'{connection.address}' is another machine's: name a pool that it has, as in Executor(..., pool='NAME')"
         raise _native.error("MR7114", detail)
     with tempfile.TemporaryDirectory(prefix="millrace-pool-") as folder:
-        _worker_code(Path(folder))
+        _pools.worker_code(Path(folder), _cloudpickle())
         spec = {"name": "pool", "handler": "task:run", **settings}
         name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:12]
         # Any host of a cluster may come to lead the objects, and then runs their methods.
@@ -743,43 +769,3 @@ def _make_module_pool(connection: Connection, file: Path, module: bytes, workers
         with LocalNamespace(directory) as namespace:
             namespace.make_pool(name, json.dumps(spec), str(file))
     return name
-
-
-_WORKER_INIT = '''"""The functions of Millrace that a task can use."""
-
-import sys
-
-# The worker itself has loaded it, under this name.
-_worker = sys.modules["millrace._worker"]
-
-for _name in _worker.OFFERED:
-    globals()[_name] = getattr(_worker, _name)
-
-from millrace import objects
-from millrace.objects import *
-from millrace.executor._task import idempotency_key
-from millrace.executor._threads import CloudThread
-from millrace.objects._classes import method, readonly, shared
-
-__all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread", "idempotency_key", "method", "readonly", "shared"]
-'''
-
-
-#: Packages that workers import, besides a part of this one.
-_SHIPPED = ("futures", "objects", "threading", "queue", "managers", "multiprocessing", "lithops")
-
-
-def _worker_code(folder: Path) -> None:
-    """The modules for workers: the needed part of this package, and the installed cloudpickle."""
-    ours, here = folder / "millrace", Path(__file__).parent
-    for package in ("executor", *_SHIPPED):
-        (ours / package).mkdir(parents=True)
-    (folder / "task.py").write_text("from millrace.executor._task import run\n")
-    (ours / "__init__.py").write_text(_WORKER_INIT)
-    (ours / "executor" / "__init__.py").write_text("")
-    names = ["executor/_task.py", "executor/_threads.py"]
-    names += [f"{package}/{file.name}" for package in _SHIPPED for file in sorted((here.parent / package).glob("*.py"))]
-    for name in names:
-        shutil.copyfile(here.parent / name, ours / name)
-    theirs = Path(_cloudpickle().__file__).parent
-    shutil.copytree(theirs, folder / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))

@@ -5,8 +5,7 @@
     with SyncManager() as manager:
         counts = manager.dict()
 
-A manager's objects are references: they travel in arguments of tasks, and end with the manager. Each method is one call at one moment.
-Methods of `list` that the host cannot do at one moment raise `NotImplementedError`.
+A manager's objects are references: they travel in arguments of tasks, and end with the manager. Each method changes them at one moment.
 """
 
 from __future__ import annotations
@@ -35,78 +34,11 @@ _MISSING = object()
 
 
 class DictProxy(_objects.Dict):
-    """A `dict` on the host. Keys are numbers, text, bytes, truth values, None and tuples of these; 1, 1.0 and True are three keys."""
-
-    def copy(self) -> dict[Any, Any]:
-        """A plain `dict` of what it has now."""
-        return dict(self.items())
-
-    def __ior__(self, other: Any) -> DictProxy:
-        self.update(other)
-        return self
-
-    def __or__(self, other: Any) -> dict[Any, Any]:
-        return self.copy() | dict(other)
+    """A `dict` on the host. Keys are numbers, text, bytes, truth values, None and tuples of these."""
 
 
 class ListProxy(_objects.List):
     """A `list` on the host."""
-
-    def __add__(self, other: Any) -> list[Any]:
-        return list(self) + list(other)
-
-    def __mul__(self, n: int) -> list[Any]:
-        return list(self) * n
-
-    __rmul__ = __mul__
-
-    def __iadd__(self, values: Any) -> ListProxy:
-        self.extend(values)
-        return self
-
-    def __contains__(self, value: object) -> bool:
-        return self.count(value) > 0
-
-    def __reversed__(self) -> Iterator[Any]:
-        return iter(list(self)[::-1])
-
-    def index(self, value: Any, start: int = 0, stop: Optional[int] = None) -> int:
-        """The first place of a value; raises `ValueError` if it is not there."""
-        if start == 0 and stop is None:
-            return super().index(value)
-        everything = list(self)
-        return everything.index(value, start, len(everything) if stop is None else stop)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        if isinstance(index, slice):
-            self._refuse("assignment to a slice")
-        super().__setitem__(index, value)
-
-    def __delitem__(self, index: Any) -> None:
-        if isinstance(index, slice):
-            self._refuse("deletion of a slice")
-        super().__delitem__(index)
-
-    def __imul__(self, value: int) -> ListProxy:
-        self._refuse("*=")
-
-    def remove(self, value: Any) -> None:
-        """Refused: see `_refuse`."""
-        self._refuse("remove")
-
-    def reverse(self) -> None:
-        """Refused: see `_refuse`."""
-        self._refuse("reverse")
-
-    def sort(self, *, key: Optional[Callable[[Any], Any]] = None, reverse: bool = False) -> None:
-        """Refused: see `_refuse`."""
-        self._refuse("sort")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise NotImplementedError(
-            f"{what} of a shared list: the host cannot do it in one call, and others could change the list meanwhile; "
-            "copy it with list(...), or hold a lock and use pop and extend"
-        )
 
 
 class Namespace:

@@ -17,7 +17,7 @@ import pickle
 import queue
 import threading
 
-from millrace.objects import _spaces, _values, _wholes
+from millrace.objects import _futures, _lists, _spaces, _values, _wholes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,6 +111,13 @@ def _reference(kind: type[O], key: str, new: bytes, incarnation: int, flags: int
     return found
 
 
+def _given(*arguments: object) -> tuple[object, ...]:
+    """The arguments of a constructor without those at its end that were not given: an object that exists has to fit the others."""
+    while arguments and arguments[-1] is None:
+        arguments = arguments[:-1]
+    return arguments
+
+
 def _wait(blocking: bool, timeout: Optional[float]) -> Optional[float]:
     """How long to wait, as `threading` has it: -1 or None is without end."""
     if not blocking:
@@ -139,10 +146,10 @@ class _Atomic(Object):
 
 
 class AtomicInt(_Atomic):
-    """A 64-bit integer. A result out of range raises `OverflowError`."""
+    """A 64-bit integer, 0 at first unless a value is given. A result out of range raises `OverflowError`."""
 
-    def __init__(self, key: str, value: int = 0, *, space: Optional[_spaces.Space] = None) -> None:
-        super().__init__(key, value, space=space)
+    def __init__(self, key: str, value: Optional[int] = None, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, *_given(value), space=space)
 
     def add(self, delta: int = 1) -> int:
         """Adds to it; the sum."""
@@ -165,23 +172,31 @@ class AtomicInt(_Atomic):
     def __int__(self) -> int:
         return int(self.get())
 
+    def __iadd__(self, delta: int) -> AtomicInt:
+        self.add(delta)
+        return self
+
+    def __isub__(self, delta: int) -> AtomicInt:
+        self.decrement(delta)
+        return self
+
 
 class AtomicLong(AtomicInt):
     """The same as `AtomicInt`."""
 
 
 class AtomicBool(_Atomic):
-    """True or False."""
+    """True or False, at first False unless a value is given."""
 
-    def __init__(self, key: str, value: bool = False, *, space: Optional[_spaces.Space] = None) -> None:
-        super().__init__(key, bool(value), space=space)
+    def __init__(self, key: str, value: Optional[bool] = None, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, *_given(None if value is None else bool(value)), space=space)
 
 
 class AtomicBytes(_Atomic):
     """A value of any bytes, initially empty."""
 
-    def __init__(self, key: str, value: Any = b"", *, space: Optional[_spaces.Space] = None) -> None:
-        super().__init__(key, value, space=space)
+    def __init__(self, key: str, value: Any = _MISSING, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, *([] if value is _MISSING else [value]), space=space)
 
 
 def _pairs(flat: Sequence[Any]) -> list[tuple[Any, Any]]:
@@ -194,7 +209,7 @@ def _flat(mapping: Any, named: Mapping[str, Any]) -> list[Any]:
 
 
 class Dict(_wholes.OfDict, Object):
-    """A `dict`. Keys are numbers, text, bytes, truth values, None and tuples of these; 1, 1.0 and True are three keys."""
+    """A `dict`. Keys are numbers, text, bytes, truth values, None and tuples of these; as in Python, 1, 1.0 and True are one key."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, space=space)
@@ -243,6 +258,10 @@ class Dict(_wholes.OfDict, Object):
     def put_if_absent(self, key: Any, value: Any) -> bool:
         """Sets the value of a key if it has none; returns whether it had none."""
         return bool(self._call("compare_and_set", key, [], value))
+
+    def compare_and_pop(self, key: Any, expected: Any) -> bool:
+        """Takes a key out if its value is the expected one; returns whether it was."""
+        return bool(self._call("compare_and_pop", key, expected))
 
     def update(self, mapping: Any = (), /, **named: Any) -> None:
         """Puts all of these there, at one moment."""
@@ -355,10 +374,6 @@ class Set(_wholes.OfSet, Object):
         """Takes something out."""
         return self._call("pop")
 
-    def update(self, values: Iterable[Any]) -> None:
-        """Puts all of these in, at one moment."""
-        self._call("update", list(values))
-
     def __contains__(self, value: Any) -> bool:
         return bool(self._call("contains", value))
 
@@ -373,61 +388,11 @@ class Set(_wholes.OfSet, Object):
         self._call("clear")
 
 
-class List(Object):
+class List(_lists.OfList, Object):
     """A `list`."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, space=space)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            if index.step not in (None, 1):
-                return list(self)[index]
-            return self._call("slice", index.start, index.stop)
-        return self._call("get", index)
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        self._call("set", index, value)
-
-    def __delitem__(self, index: int) -> None:
-        self.pop(index)
-
-    def append(self, value: Any) -> None:
-        """Puts something at the end."""
-        self._call("append", value)
-
-    def extend(self, values: Iterable[Any]) -> None:
-        """Puts all of these at the end, at one moment."""
-        self._call("extend", list(values))
-
-    def insert(self, index: int, value: Any) -> None:
-        """Puts something before a place."""
-        self._call("insert", index, value)
-
-    def pop(self, index: int = -1) -> Any:
-        """Takes what is at a place."""
-        return self._call("pop", index)
-
-    def index(self, value: Any) -> int:
-        """The first place of something."""
-        found = self._call("index", value)
-        if found is None:
-            raise ValueError(f"{value!r} is not in list")
-        return int(found)
-
-    def count(self, value: Any) -> int:
-        """How often something is in it."""
-        return int(self._call("count", value))
-
-    def __len__(self) -> int:
-        return int(self._call("len"))
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._call("items"))
-
-    def clear(self) -> None:
-        """Takes everything out."""
-        self._call("clear")
 
 
 class Log(Object):
@@ -454,10 +419,10 @@ class Log(Object):
 
 
 class Queue(Object):
-    """A `queue.Queue`; `maxsize` applies when the queue is created."""
+    """A `queue.Queue`, without bound unless `maxsize` is given. It applies when the queue is created."""
 
-    def __init__(self, key: str, maxsize: int = 0, *, space: Optional[_spaces.Space] = None) -> None:
-        super().__init__(key, maxsize, space=space)
+    def __init__(self, key: str, maxsize: Optional[int] = None, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, *_given(maxsize), space=space)
 
     def put(self, item: Any, block: bool = True, timeout: Optional[float] = None) -> None:
         """Puts an item in, once there is room."""
@@ -565,8 +530,8 @@ def _doubles(values: Any) -> bytes:
 class Blob(Object):
     """Bytes that are read and written in parts."""
 
-    def __init__(self, key: str, data: bytes = b"", *, space: Optional[_spaces.Space] = None) -> None:
-        super().__init__(key, data, space=space)
+    def __init__(self, key: str, data: Optional[bytes] = None, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, *_given(data), space=space)
 
     def read(self, offset: int = 0, size: int = -1) -> bytes:
         """So many bytes from a place on; -1 for all."""
@@ -642,12 +607,15 @@ class Condition(Lock):
 
 
 class Semaphore(Object):
-    """A `threading.Semaphore`; with `bound`, a bounded one. Permits of a holder that is gone are released when its lease expires."""
+    """A `threading.Semaphore`, with one permit unless `value` is given; with `bound`, a bounded one.
+
+    Permits of a holder that is gone are released when its lease expires.
+    """
 
     def __init__(
-        self, key: str, value: int = 1, *, bound: Optional[int] = None, space: Optional[_spaces.Space] = None
+        self, key: str, value: Optional[int] = None, *, bound: Optional[int] = None, space: Optional[_spaces.Space] = None
     ) -> None:
-        super().__init__(key, value, bound, space=space)
+        super().__init__(key, *_given(value, bound), space=space)
 
     def acquire(self, blocking: bool = True, timeout: Optional[float] = None) -> bool:
         """Waits for a permit; whether it has one."""
@@ -758,7 +726,7 @@ class CountDownLatch(Object):
         return bool(self._call("wait", timeout=timeout))
 
 
-class Future(_wholes.OfFuture, Object):
+class Future(_futures.OfFuture, Object):
     """A result that is set once and that any program can wait for."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:

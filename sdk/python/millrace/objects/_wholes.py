@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any, Optional
+    from typing import Any, NoReturn
+
+_MISSING = object()
+
+
+def _refuse(what: str, instead: str) -> NoReturn:
+    raise NotImplementedError(f"{what}: the host cannot do it in one call; use {instead}")
 
 
 class OfCounter:
@@ -48,9 +52,126 @@ class OfCounter:
 
         return collections.Counter(dict(self.items()))
 
+    def __setitem__(self: Any, key: Any, count: Any) -> None:
+        self._call("set", key, count)
+
+    def pop(self: Any, key: Any, default: Any = _MISSING) -> Any:
+        """Forgets a key; how often it was counted."""
+        found = self._call("pop", key)
+        if not found and default is _MISSING:
+            raise KeyError(key)
+        return found[0] if found else default
+
+    def __delitem__(self: Any, key: Any) -> None:
+        self.pop(key, None)
+
+    def __add__(self: Any, other: Any) -> Any:
+        return self.copy() + _plain(other)
+
+    def __sub__(self: Any, other: Any) -> Any:
+        return self.copy() - _plain(other)
+
+    def __and__(self: Any, other: Any) -> Any:
+        return self.copy() & _plain(other)
+
+    def __or__(self: Any, other: Any) -> Any:
+        return self.copy() | _plain(other)
+
+    def __pos__(self: Any) -> Any:
+        return +self.copy()
+
+    def __neg__(self: Any) -> Any:
+        return -self.copy()
+
+    def __iadd__(self: Any, other: Any) -> Any:
+        _refuse("+= of a shared counter, which drops counts below 1", "update(other)")
+
+    def __isub__(self: Any, other: Any) -> Any:
+        _refuse("-= of a shared counter, which drops counts below 1", "subtract(other)")
+
+    def __iand__(self: Any, other: Any) -> Any:
+        _refuse("&= of a shared counter", "`counter.copy() & other`")
+
+    def __ior__(self: Any, other: Any) -> Any:
+        _refuse("|= of a shared counter", "`counter.copy() | other`")
+
+    def setdefault(self: Any, key: Any, default: Any = None) -> Any:
+        """Refused: see `_refuse`."""
+        _refuse("setdefault of a shared counter", "add(key, 0), which returns the count")
+
+    def popitem(self: Any) -> Any:
+        """Refused: see `_refuse`."""
+        _refuse("popitem of a shared counter", "pop(key)")
+
+    @classmethod
+    def fromkeys(cls, iterable: Any, value: Any = None) -> Any:
+        """Refused: see `_refuse`."""
+        _refuse("fromkeys", "Counter(KEY), and then update")
+
+
+def _plain(other: Any) -> Any:
+    return other.copy() if isinstance(other, OfCounter) else other
+
 
 class OfSet:
     """What `set` has besides. The sets that these return are Python's own."""
+
+    def update(self: Any, *others: Iterable[Any]) -> None:
+        """Puts all of these in, at one moment."""
+        self._call("update", [value for other in others for value in other])
+
+    def difference_update(self: Any, *others: Iterable[Any]) -> None:
+        """Takes all of these out, at one moment."""
+        self._call("difference_update", [value for other in others for value in other])
+
+    def intersection_update(self: Any, *others: Iterable[Any]) -> None:
+        """Leaves only what all of the others have, at one moment."""
+        if others:
+            self._call("intersection_update", list(set(others[0]).intersection(*others[1:])))
+
+    def symmetric_difference_update(self: Any, other: Iterable[Any]) -> None:
+        """Takes out what both have and puts in what only the other has, at one moment."""
+        self._call("symmetric_difference_update", list(other))
+
+    def __ior__(self: Any, other: Any) -> Any:
+        self.update(other)
+        return self
+
+    def __iand__(self: Any, other: Any) -> Any:
+        self.intersection_update(other)
+        return self
+
+    def __isub__(self: Any, other: Any) -> Any:
+        self.difference_update(other)
+        return self
+
+    def __ixor__(self: Any, other: Any) -> Any:
+        self.symmetric_difference_update(other)
+        return self
+
+    def __ror__(self: Any, other: Any) -> set[Any]:
+        return set(other) | set(self)
+
+    def __rand__(self: Any, other: Any) -> set[Any]:
+        return set(other) & set(self)
+
+    def __rsub__(self: Any, other: Any) -> set[Any]:
+        return set(other) - set(self)
+
+    def __rxor__(self: Any, other: Any) -> set[Any]:
+        return set(other) ^ set(self)
+
+    def __le__(self: Any, other: Any) -> bool:
+        return set(self) <= set(other)
+
+    def __lt__(self: Any, other: Any) -> bool:
+        return set(self) < set(other)
+
+    def __ge__(self: Any, other: Any) -> bool:
+        return set(self) >= set(other)
+
+    def __gt__(self: Any, other: Any) -> bool:
+        return set(self) > set(other)
 
     def copy(self: Any) -> set[Any]:
         """A `set` with the elements as of now."""
@@ -104,15 +225,20 @@ class OfDict:
         """A `dict` with what is in it as of now."""
         return dict(self.items())
 
+    def __or__(self: Any, other: Any) -> dict[Any, Any]:
+        return dict(self.items()) | dict(other)
 
-class OfFuture:
-    """What `concurrent.futures.Future` has besides."""
+    def __ror__(self: Any, other: Any) -> dict[Any, Any]:
+        return dict(other) | dict(self.items())
 
-    def exception(self: Any, timeout: Optional[float] = None) -> Optional[BaseException]:
-        """Waits for it; the exception, or None if it has a result."""
-        from concurrent.futures import CancelledError
+    def __ior__(self: Any, other: Any) -> Any:
+        self.update(other)
+        return self
 
-        status, value = self._call("result", timeout=timeout)
-        if status == 3:
-            raise CancelledError
-        return pickle.loads(value) if status == 2 else None
+    def __reversed__(self: Any) -> Iterator[Any]:
+        return iter(self.keys()[::-1])
+
+    @classmethod
+    def fromkeys(cls, iterable: Any, value: Any = None) -> Any:
+        """Refused: see `_refuse`."""
+        _refuse("fromkeys", "Dict(KEY), and then update(dict.fromkeys(...))")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import queue
 import struct
+import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -276,14 +277,98 @@ def test_what_is_not_reached_is_refused(ns: millrace.Namespace, host: Callable[.
     with pytest.raises(millrace.Unavailable) as gone:
         asyncio.run(missing())
     assert gone.value.code == "MR6121"
+
+
+def test_hosts_at_other_addresses_are_reached(ns: millrace.Namespace, host: Callable[..., Host], tmp_path: Path) -> None:
     served = host(ns)
 
-    async def far() -> None:
-        await millrace.aio.connect(served.address)
+    async def main() -> None:
+        with millrace.connect(served.socket) as near, near.Executor(workers=2) as local:
+            async with millrace.aio.connect(served.address, lease=2) as farm, millrace.aio.connect(served.address) as other:
+                assert isinstance(farm._wire, _wire.Tunnel)
+                hits, lock, jobs = farm.AtomicInt("hits"), farm.Lock("door"), farm.Queue("jobs")
+                before = threading.active_count()
+                waiting = [asyncio.create_task(jobs.get()) for _ in range(50)]
+                assert sorted(await asyncio.gather(*(hits.add() for _ in range(50)))) == list(range(1, 51))
+                assert threading.active_count() <= before, "no thread for a call"
+                for item in range(50):
+                    await jobs.put(item)
+                assert sorted(await asyncio.gather(*waiting)) == list(range(50))
+                async with lock:
+                    blocked = asyncio.create_task(other.Lock("door").acquire())
+                    await asyncio.sleep(0.05)
+                    blocked.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await blocked
+                assert not await lock.locked()
+                with pytest.raises(queue.Empty):
+                    await jobs.get(timeout=0.01)
+                async with farm.Executor(pool=local._pool) as executor:
+                    assert await asyncio.gather(*(executor.submit(pow, 2, n) for n in range(5))) == [1, 2, 4, 8, 16]
+                await asyncio.sleep(3)
+                assert await lock.acquire(), "the session is renewed"
 
-    with pytest.raises(millrace.Invalid, match="Unix socket") as refused:
-        asyncio.run(far())
-    assert refused.value.code == "MR6001"
+    asyncio.run(asyncio.wait_for(main(), _PATIENCE_S))
+
+
+def test_a_capability_goes_with_calls_to_other_addresses(
+    ns: millrace.Namespace, host: Callable[..., Host], binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, path = host(ns), tmp_path / "reader.cap"
+    command = [str(binary), "-n", ns.address, "cap", "issue", "--allow", "read,call,create=object:AtomicInt/hits", "--out", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    monkeypatch.setenv("MILLRACE_CAPABILITY", str(path))
+
+    async def main() -> None:
+        async with millrace.aio.connect(served.address) as farm:
+            assert await farm.AtomicInt("hits").add(2) == 2
+            with pytest.raises(millrace.Denied):
+                await farm.AtomicInt("others").add(1)
+
+    asyncio.run(asyncio.wait_for(main(), _PATIENCE_S))
+
+
+def test_calls_to_other_addresses_count_once_over_lost_connections(
+    ns: millrace.Namespace, host: Callable[..., Host], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_wire, "_PATIENCE_S", _PATIENCE_S)
+    first = host(ns, f"127.0.0.1:{port}")
+
+    async def main() -> None:
+        nonlocal first
+        async with millrace.aio.connect(first.address, lease=60) as farm:
+            visits = farm.AtomicInt("visits", persistent=True)
+            assert await visits.add() == 1
+            calls = [asyncio.create_task(visits.add()) for _ in range(100)]
+            await asyncio.sleep(0)
+            first.process.kill()
+            await asyncio.to_thread(first.process.wait)
+            await asyncio.to_thread(host, ns, f"127.0.0.1:{port}")
+            assert sorted(await asyncio.gather(*calls)) == list(range(2, 102))
+
+    asyncio.run(asyncio.wait_for(main(), _PATIENCE_S))
+
+
+def test_callbacks_of_futures_are_called(near: millrace.Connection) -> None:
+    async def test(farm: millrace.aio.Connection) -> None:
+        told: asyncio.Queue[Any] = asyncio.Queue()
+        future = farm.Future("told")
+        future.add_done_callback(told.put_nowait)
+        await asyncio.sleep(0.01)
+        assert told.empty()
+        await future.set_result(1)
+        assert await told.get() is future and await future.result() == 1
+        with pytest.raises(AttributeError):
+            farm.Lock("door").add_done_callback(print)
+        numbers = farm.List("numbers")
+        await numbers.extend([3, 1, 2])
+        await numbers.sort(reverse=True)
+        assert await numbers.copy() == [3, 2, 1]
+        await numbers.set_item(slice(0, 3, 2), [7, 8])
+        await numbers.remove(2)
+        assert await numbers.copy() == [7, 8] and await numbers.contains(7)
+
+    run(near, test)
 
 
 @millrace.shared

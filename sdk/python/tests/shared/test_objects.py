@@ -362,3 +362,229 @@ def test_what_the_host_does_not_have_is_computed_from_the_whole(farm: millrace.C
     assert done.exception() is None and isinstance(failed.exception(), KeyError)
     with pytest.raises(concurrent.futures.CancelledError):
         cancelled.exception()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda items: items.sort(),
+        lambda items: items.sort(key=lambda x: -x, reverse=True),
+        lambda items: items.reverse(),
+        lambda items: items.remove(1),
+        lambda items: items.remove(True),
+        lambda items: items.remove(99),
+        lambda items: items.insert(-1, 8),
+        lambda items: items.insert(99, 8),
+        lambda items: items.pop(2),
+        lambda items: items.pop(99),
+        lambda items: items.__imul__(2),
+        lambda items: items.__imul__(0),
+        lambda items: items.__iadd__((7, 8)),
+        lambda items: items.__setitem__(slice(1, 3), "abcd"),
+        lambda items: items.__setitem__(slice(-1, None), []),
+        lambda items: items.__setitem__(slice(4, 1), [0]),
+        lambda items: items.__setitem__(slice(None, None, 2), [0, 0, 0]),
+        lambda items: items.__setitem__(slice(None, None, 2), [0]),
+        lambda items: items.__delitem__(slice(1, 3)),
+        lambda items: items.__delitem__(slice(None, None, -2)),
+        lambda items: items.__delitem__(-1),
+        lambda items: items.clear(),
+    ],
+)
+def test_a_list_changes_as_that_of_python(farm: millrace.Connection, change: Callable[[Any], Any]) -> None:
+    ours, theirs = farm.List("changing"), [3, 1, 2.0, 1.0, 5]
+    ours.extend(theirs)
+    raised: list[Any] = []
+    for items in (ours, theirs):
+        try:
+            change(items)
+            raised.append(None)
+        except Exception as error:
+            raised.append(type(error))
+    assert list(ours) == theirs and raised[0] == raised[1]
+
+
+def test_the_rest_of_a_list_is_that_of_python(farm: millrace.Connection) -> None:
+    ours, theirs = farm.List("rest"), [3, 1, 2.0, True, {1, 2}, (1, 2.0)]
+    ours.extend(theirs)
+    for wanted in (1, 1.0, True, 2, {2, 1}, (True, 2), "x"):
+        assert ours.count(wanted) == theirs.count(wanted) and (wanted in ours) == (wanted in theirs)
+    assert ours.index(1, 2) == theirs.index(1, 2) == 3 and ours.index(2, -4, -1) == theirs.index(2, -4, -1)
+    with pytest.raises(ValueError):
+        ours.index(3, 1)
+    assert ours + [1] == theirs + [1] and [1] + ours == [1] + theirs and ours * 2 == 2 * ours == theirs * 2
+    assert ours[::-2] == theirs[::-2] and list(reversed(ours)) == theirs[::-1] and ours.copy() == theirs
+    missing = {name for name in dir(list) if not name.startswith("_")} - set(dir(objects.List))
+    missing |= {name for name in dir(set) if not name.startswith("_")} - set(dir(objects.Set))
+    missing |= {name for name in dir(dict) if not name.startswith("_")} - set(dir(objects.Dict))
+    missing |= {name for name in dir(collections.Counter) if not name.startswith("_")} - set(dir(objects.Counter))
+    missing |= {name for name in dir(concurrent.futures.Future) if not name.startswith("_")} - set(dir(objects.Future))
+    assert not missing
+
+
+def test_lists_are_sorted_while_others_append(farm: millrace.Connection) -> None:
+    numbers = farm.List("numbers")
+
+    def work(number: int) -> None:
+        for at in range(20):
+            if number == 0:
+                numbers.sort()
+            else:
+                numbers.append(100 * number - at)
+
+    among(4, work)
+    numbers.sort(key=str, reverse=True)
+    expected = [100 * number - at for number in range(1, 4) for at in range(20)]
+    assert list(numbers) == sorted(expected, key=str, reverse=True)
+
+
+def test_sets_are_changed_at_one_moment(farm: millrace.Connection) -> None:
+    def filled(items: Any) -> Any:
+        items.clear()
+        items.update([1, 2, 3], (4,))
+        return items
+
+    ours, theirs = farm.Set("ours"), set()
+    changes: list[Callable[[Any], object]] = [
+        lambda items: items.difference_update([1, 2.0], {3}),
+        lambda items: items.intersection_update([1.0, 2, 7], [True]),
+        lambda items: items.intersection_update(),
+        lambda items: items.symmetric_difference_update([4, 5, 5]),
+        lambda items: items.__ior__({9}),
+        lambda items: items.__iand__({1, 2}),
+        lambda items: items.__isub__({1, 2}),
+        lambda items: items.__ixor__({1, 9}),
+    ]
+    for change in changes:
+        change(filled(ours))
+        change(filled(theirs))
+        assert set(ours) == theirs
+    filled(ours)
+    assert {1} | ours == {1, 2, 3, 4} and {1, 9} & ours == {1} and {1, 9} - ours == {9} and {1, 9} ^ ours == {2, 3, 4, 9}
+    assert ours >= {1} and ours > {1} and ours <= {1, 2, 3, 4} and not ours < {1, 2, 3, 4}
+    with pytest.raises(TypeError, match="keys of shared objects"):
+        ours.difference_update([[1]])
+    same = ours
+    same |= {10}
+    assert same is ours and 10 in ours
+
+
+def test_equal_keys_are_one_key_as_in_python(farm: millrace.Connection) -> None:
+    for name, ours in (("Dict", farm.Dict("d")), ("SortedDict", farm.SortedDict("s"))):
+        theirs: dict[Any, Any] = {}
+        for words in (ours, theirs):
+            words[1] = "a"
+            words[1.0] = "b"
+            words[True] = "c"
+            words[(1, 0.0)] = "d"
+            words[(True, False)] = "e"
+            words[0.5] = "f"
+            words[2**53 + 1] = "g"
+        assert dict(ours.items()) == theirs and len(ours) == 4, name
+        assert sorted(map(repr, ours)) == sorted(map(repr, theirs)), "the key that came first stays"
+        assert ours.pop(True) == "c" and 1 not in ours and ours.get((1.0, 0)) == "e" and float(2**53 + 1) not in ours
+        assert ours.compare_and_set(0.5, "f", 1) and ours.compare_and_set(0.5, 1.0, 2) and not ours.compare_and_pop(0.5, 3)
+        assert ours.compare_and_pop(0.5, 2.0) and 0.5 not in ours
+    seen, counts = farm.Set("seen"), farm.Counter("counts")
+    assert seen.add(1) and not seen.add(True) and 1.0 in seen and list(map(repr, seen)) == ["1"]
+    counts.update([0, False, 0.0])
+    assert counts[0] == 3 and len(counts) == 1
+    persistent = farm.Dict("kept", persistent=True)
+    persistent[1.0] = 1
+    persistent[1] = 2
+    assert list(map(repr, persistent.keys())) == ["1.0"] and persistent[True] == 2
+
+
+def test_dicts_and_counters_have_the_operators_of_python(farm: millrace.Connection) -> None:
+    words = farm.Dict("words")
+    same = words
+    words |= {"a": 1}
+    words |= [("b", 2)]
+    assert words is same and words | {"c": 3} == {"a": 1, "b": 2, "c": 3} and {"a": 0} | words == {"a": 1, "b": 2}
+    assert list(reversed(words)) == ["b", "a"]
+    counts, expected = farm.Counter("operators"), collections.Counter("aab")
+    counts.update("aab")
+    counts["c"] = expected["c"] = 5
+    other = collections.Counter("abz")
+    for ours, theirs in (
+        (counts + other, expected + other),
+        (counts - other, expected - other),
+        (counts & counts, expected),
+        (counts | other, expected | other),
+        (-counts, -expected),
+        (+counts, +expected),
+    ):
+        assert ours == theirs
+    assert counts.pop("c") == 5 and counts.pop("c", 7) == 7 and counts["c"] == 0
+    del counts["a"]
+    del counts["none"]
+    assert counts.copy() == {"b": 1}
+    for refused in (
+        lambda: counts.__iadd__(other),
+        lambda: counts.__isub__(other),
+        lambda: counts.setdefault("a", 1),
+        lambda: farm.Future("f").set_running_or_notify_cancel(),
+        lambda: objects.Dict.fromkeys("ab"),
+    ):
+        with pytest.raises(NotImplementedError, match="; (use|ask)|: others"):
+            refused()
+    with pytest.raises(TypeError, match="number"):
+        counts["a"] = "x"
+    hits = number = farm.AtomicInt("hits")
+    hits += 3
+    hits -= 1
+    assert hits is number and hits.get() == 2
+
+
+def test_callbacks_are_called_when_a_future_has_its_result(farm: millrace.Connection, caplog: pytest.LogCaptureFixture) -> None:
+    told: queue.Queue[Any] = queue.Queue()
+    future = farm.Future("called-back")
+
+    def fails(_: Any) -> None:
+        raise ValueError("in a callback")
+
+    future.add_done_callback(lambda of: told.put(("first", of is future)))
+    future.add_done_callback(fails)
+    future.add_done_callback(lambda of: told.put(("second", of.result())))
+    assert told.empty() and not future.running()
+    farm.Future("called-back").set_result(7)
+    assert [told.get(timeout=120), told.get(timeout=120)] == [("first", True), ("second", 7)]
+    assert "in a callback" in caplog.text
+    future.add_done_callback(lambda of: told.put(of.result()))
+    assert told.get_nowait() == 7, "one that is done calls at once"
+    cancelled = farm.Future("cancelled-back")
+    cancelled.add_done_callback(lambda of: told.put(of.cancelled()))
+    cancelled.cancel()
+    assert told.get(timeout=120) is True
+
+
+def test_an_object_that_exists_is_not_taken_for_one_with_other_arguments(farm: millrace.Connection) -> None:
+    made: list[tuple[Callable[..., Any], tuple[Any, ...], list[tuple[Any, ...]], list[tuple[Any, ...]]]] = [
+        (farm.AtomicInt, (5,), [(), (5,)], [(6,), (0,)]),
+        (farm.AtomicInt, (), [(), (0,)], [(1,)]),
+        (farm.AtomicBool, (), [(), (False,)], [(True,)]),
+        (farm.AtomicBytes, (b"x",), [(), (b"x",)], [(b"",), (None, {1})[1:]]),
+        (farm.Queue, (3,), [(), (3,)], [(4,), (0,)]),
+        (farm.Queue, (), [(), (0,)], [(4,)]),
+        (farm.Semaphore, (2,), [(), (2,)], [(1,)]),
+        (farm.Barrier, (2,), [(2,)], [(3,)]),
+        (farm.CountDownLatch, (2,), [(2,)], [(3,)]),
+        (farm.Matrix, (2, 2), [(2, 2)], [(2, 3)]),
+        (farm.Blob, (b"abc",), [(), (b"abc",)], [(b"ab",)]),
+    ]
+    for persistent in (False, True):
+        for number, (kind, arguments, fitting, others) in enumerate(made):
+            key = f"made-{number}-{persistent}"
+            kind(key, *arguments, persistent=persistent)._touch()
+            for fits in fitting:
+                kind(key, *fits, persistent=persistent)._touch()
+            for other in others:
+                with pytest.raises(millrace.Conflict, match="was created with other arguments") as refused:
+                    kind(key, *other, persistent=persistent)._touch()
+                assert refused.value.code == "MR7125"
+    counted = farm.AtomicInt("made-0-False", 5)
+    counted.set(9)
+    assert farm.AtomicInt("made-0-False", 5).get() == 9, "the value may change"
+    assert farm.delete(farm.AtomicInt("made-0-False", 1)) and farm.AtomicInt("made-0-False", 1).get() == 1
+    with pytest.raises(millrace.Conflict):
+        farm.Semaphore("made-6-False", 2, bound=3).acquire()

@@ -400,8 +400,7 @@ def test_what_cannot_be_is_refused_with_its_reason(farm: millrace.Connection, mo
         lambda: millrace.threading.stack_size(1),
         lambda: millrace.queue.LifoQueue(),
         lambda: millrace.queue.PriorityQueue(),
-        lambda: manager.list([2, 1]).sort(),
-        lambda: manager.list([2, 1]).remove(1),
+        lambda: manager.dict().fromkeys("ab"),
         lambda: manager.get_server(),
         lambda: type(manager).register("Own"),
         lambda: millrace.managers.SyncManager(authkey=b"x"),
@@ -469,6 +468,11 @@ def test_a_manager_has_what_that_of_multiprocessing_has(farm: millrace.Connectio
         assert list(array) == [2.5, 2.0] and len(array) == 2 and sorted(map(str, numbers)) == ["0", "1", "2", "x", "x", "y"]
         numbers += [7]
         assert 7 in numbers and (numbers + [1])[-2:] == [7, 1] and next(reversed(numbers)) == 7 and numbers.index(7, 3) == 6
+        numbers[:] = [3, 1, 2]
+        numbers.sort()
+        numbers.reverse()
+        numbers.remove(2)
+        assert list(numbers) == [3, 1]
         del settings.x
         with pytest.raises(AttributeError):
             _ = settings.x

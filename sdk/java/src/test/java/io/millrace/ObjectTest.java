@@ -28,11 +28,13 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
@@ -145,7 +147,9 @@ class ObjectTest {
         assertTrue(map.containsKey("a") && map.containsValue(8) && map.size() == 5);
         assertEquals(5, map.remove("a"));
         assertNull(map.remove("a"));
-        assertThrows(UnsupportedOperationException.class, () -> map.remove("b", 3));
+        assertTrue(!map.remove("b", 4) && map.remove("b", 3) && !map.containsKey("b"));
+        assertNull(map.compute("c", (key, x) -> null));
+        map.put("b", 3);
         assertThrows(NullPointerException.class, () -> map.put("b", null));
         assertThrows(IllegalArgumentException.class, () -> map.get(new Object()));
         map.clear();
@@ -163,16 +167,29 @@ class ObjectTest {
             assertTrue(each.contains(4) && !each.contains(5));
             assertThrows(IndexOutOfBoundsException.class, () -> each.get(-1));
             assertThrows(IndexOutOfBoundsException.class, () -> each.get(4));
+            each.addAll(2, java.util.List.of(7, 3));
+            assertTrue(each.remove((Integer) 7) && !each.remove((Integer) 77));
+            assertEquals(3, each.lastIndexOf(3));
+            each.sort(Comparator.reverseOrder());
+            each.replaceAll(x -> x * 10);
+            assertTrue(each.removeIf(x -> x == 20) && !each.removeIf(x -> x == 20));
+            assertTrue(each.removeAll(java.util.List.of(10)) && each.retainAll(java.util.List.of(30)));
+            each.addAll(java.util.List.of(3, 1));
         }
         assertEquals(model, list.copy());
         assertArrayEquals(model.toArray(), list.toArray());
-        assertEquals(10, list.stream().mapToInt(Integer::intValue).sum());
+        assertEquals(java.util.List.of(30, 30, 3, 1), list.copy());
+        assertEquals(64, list.stream().mapToInt(Integer::intValue).sum());
 
         Set<String> set = new Set<>("set");
         assertTrue(set.add("a") && !set.add("a") && set.addAll(Arrays.asList("b", "c")));
         assertTrue(set.contains("b") && set.remove("b") && !set.remove("b"));
         set.removeIf(element -> element.equals("a"));
         assertEquals(java.util.Set.of("c"), set.copy());
+        assertTrue(set.addAll(java.util.List.of("c", "d", "e")) && !set.addAll(java.util.List.of("c", "d")));
+        assertTrue(set.removeAll(java.util.List.of("c", "z")) && !set.removeAll(java.util.List.of("c", "z")));
+        assertTrue(set.retainAll(java.util.List.of("d", "q")) && !set.retainAll(java.util.List.of("d")));
+        assertEquals(java.util.Set.of("d"), set.copy());
 
         Counter<String> counter = new Counter<>("counter");
         assertEquals(2, counter.add("x", 2));
@@ -300,6 +317,14 @@ class ObjectTest {
         Future<Integer> cancelled = farm.future("cancelled");
         assertTrue(cancelled.cancel(true) && cancelled.isCancelled());
         assertThrows(CancellationException.class, cancelled::get);
+        Future<Integer> local = new Future<>("local", Integer.class);
+        CompletableFuture<Integer> twice = local.toCompletableFuture().thenApply(x -> 2 * x);
+        assertTrue(local.complete(4));
+        assertEquals(8, twice.get(PATIENCE_S, TimeUnit.SECONDS));
+        assertThrows(CancellationException.class, () -> cancelled.toCompletableFuture().get(PATIENCE_S, TimeUnit.SECONDS));
+        ExecutionException seven =
+                assertThrows(ExecutionException.class, () -> failed.toCompletableFuture().get(PATIENCE_S, TimeUnit.SECONDS));
+        assertEquals(ArithmeticException.class, seven.getCause().getClass());
     }
 
     @Test
@@ -330,6 +355,13 @@ class ObjectTest {
         gone.incrementAndGet();
         assertTrue(farm.delete(gone) && !farm.delete(farm.atomicLong("gone")));
         assertEquals("MR7106", assertThrows(MillraceException.class, gone::get).code());
+        AtomicLong updated = new AtomicLong("updated", 5);
+        assertTrue(updated.getAndUpdate(x -> 2 * x) == 5 && updated.getAndAccumulate(3, Long::sum) == 10 && updated.get() == 13);
+        Semaphore drained = new Semaphore("drained", 3);
+        assertTrue(drained.drainPermits() == 3 && drained.drainPermits() == 0);
+        new BlockingQueue<>("bounded", 3).size();
+        new BlockingQueue<>("bounded").size();
+        assertEquals("MR7125", assertThrows(MillraceException.class, () -> new BlockingQueue<>("bounded", 4).size()).code());
         farm.list("typed").size();
         assertEquals("MR7103", assertThrows(MillraceException.class, () -> farm.set("typed").size()).code());
     }

@@ -33,7 +33,7 @@ public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.conc
 
     /** The same; numbers in it are read as this class. */
     public BlockingQueue(String key, int capacity, Class<E> type) {
-        self = new Reference("Queue", "qsize", key, capacity);
+        self = capacity > 0 ? new Reference("Queue", "qsize", key, capacity) : new Reference("Queue", "qsize", key);
         this.type = type;
     }
 

@@ -116,10 +116,9 @@ public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.
         return found(self.call("pop", Values.key(key))).orElse(null);
     }
 
-    /** Not supported: the host cannot remove a key on condition of its value. */
     @Override
     public boolean remove(Object key, Object value) {
-        throw new UnsupportedOperationException("a shared map removes a key whatever its value; use remove(key)");
+        return (Boolean) self.call("compare_and_pop", Values.key(key), value);
     }
 
     @Override

@@ -6,6 +6,7 @@ import io.millrace.space.SharedObject;
 import io.millrace.space.Values;
 import java.util.List;
 import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -109,6 +110,28 @@ public final class Future<V> implements java.util.concurrent.Future<V>, SharedOb
             throw new ExecutionException(exception);
         }
         throw new ExecutionException(new IllegalStateException("a program in Python has set an exception, which only Python opens"));
+    }
+
+    /**
+     * A future of this program that has the outcome of this one, with all that {@link CompletableFuture} has: {@code thenAccept} and the
+     * like. A thread of the program waits for the outcome.
+     */
+    public CompletableFuture<V> toCompletableFuture() {
+        CompletableFuture<V> local = new CompletableFuture<>();
+        Thread waiting = new Thread(() -> {
+            try {
+                local.complete(get());
+            } catch (CancellationException cancelled) {
+                local.cancel(false);
+            } catch (ExecutionException failed) {
+                local.completeExceptionally(failed.getCause());
+            } catch (InterruptedException | RuntimeException error) {
+                local.completeExceptionally(error);
+            }
+        }, "millrace-future");
+        waiting.setDaemon(true);
+        waiting.start();
+        return local;
     }
 
     @Override

@@ -1,5 +1,6 @@
 package io.millrace.concurrent;
 
+import io.millrace.space.Raised;
 import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 import io.millrace.space.Values;
@@ -7,14 +8,21 @@ import java.util.AbstractList;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
+import java.util.Comparator;
+import java.util.ConcurrentModificationException;
 import java.util.Iterator;
+import java.util.function.Predicate;
+import java.util.function.UnaryOperator;
 
 /**
- * A list, shaped like {@link java.util.List}. Each call is atomic; {@link #set} takes two calls. Iterators and arrays are copies, as of
- * the moment of the call. Python's {@code List} of the same key is the same object.
+ * A list, shaped like {@link java.util.List}. Each call is atomic, but {@link #set}, which takes two. Iterators, which remove nothing, and
+ * arrays are copies, as of the moment of the call. Python's {@code List} of the same key is the same object.
  */
 public final class List<E> extends AbstractList<E> implements SharedObject {
     private static final long serialVersionUID = 1L;
+
+    /** How often a change that Java computes is tried while others change the list. */
+    private static final int TRIES = 100;
 
     private final Reference self;
     private final Class<?> type;
@@ -92,6 +100,78 @@ public final class List<E> extends AbstractList<E> implements SharedObject {
     public int indexOf(Object element) {
         Object found = self.call("index", element);
         return found == null ? -1 : Math.toIntExact((Long) found);
+    }
+
+    /** Removes the first of these; returns whether there was one. */
+    @Override
+    public boolean remove(Object element) {
+        try {
+            self.tryCall("remove", element);
+            return true;
+        } catch (Raised raised) {
+            if (raised.is("ValueError")) {
+                return false;
+            }
+            throw raised.toRuntime();
+        }
+    }
+
+    @Override
+    public boolean addAll(int index, Collection<? extends E> elements) {
+        self.call("splice", checked(index), index, new ArrayList<>(elements));
+        return !elements.isEmpty();
+    }
+
+    @Override
+    public int lastIndexOf(Object element) {
+        return copy().lastIndexOf(element);
+    }
+
+    /** Changes a copy, and puts it there if no other program has changed the list meanwhile; returns whether the list changed. */
+    private boolean change(Predicate<java.util.List<E>> change) {
+        for (int tries = 0; tries < TRIES; tries++) {
+            java.util.List<?> snapshot = (java.util.List<?>) self.call("snapshot");
+            java.util.List<E> items = new ArrayList<>();
+            ((java.util.List<?>) snapshot.get(1)).forEach(value -> items.add(element(value)));
+            if (!change.test(items)) {
+                return false;
+            } else if ((Boolean) self.call("swap", snapshot.get(0), items)) {
+                return true;
+            }
+        }
+        throw new ConcurrentModificationException(self + " was changed by others in each of " + TRIES + " tries");
+    }
+
+    /** Sorts the list in this program, and again if another one changes it meanwhile. */
+    @Override
+    public void sort(Comparator<? super E> order) {
+        change(items -> {
+            items.sort(order);
+            return true;
+        });
+    }
+
+    @Override
+    public void replaceAll(UnaryOperator<E> operator) {
+        change(items -> {
+            items.replaceAll(operator);
+            return true;
+        });
+    }
+
+    @Override
+    public boolean removeIf(Predicate<? super E> filter) {
+        return change(items -> items.removeIf(filter));
+    }
+
+    @Override
+    public boolean removeAll(Collection<?> elements) {
+        return change(items -> items.removeAll(elements));
+    }
+
+    @Override
+    public boolean retainAll(Collection<?> elements) {
+        return change(items -> items.retainAll(elements));
     }
 
     @Override

@@ -67,6 +67,15 @@ public final class Semaphore implements SharedObject {
         self.call("release", permits);
     }
 
+    /** Acquires all permits that are free, one after the other; returns how many. */
+    public int drainPermits() {
+        int drained = 0;
+        while (tryAcquire()) {
+            drained++;
+        }
+        return drained;
+    }
+
     /** How many permits are free. */
     public int availablePermits() {
         return Math.toIntExact((Long) self.call("value"));

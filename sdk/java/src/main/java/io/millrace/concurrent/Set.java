@@ -4,6 +4,8 @@ import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 import io.millrace.space.Values;
 import java.util.AbstractSet;
+import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Iterator;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -47,6 +49,30 @@ public final class Set<E> extends AbstractSet<E> implements SharedObject {
     @Override
     public boolean contains(Object element) {
         return (Boolean) self.call("contains", Values.key(element));
+    }
+
+    /** Adds all of these at one moment. */
+    @Override
+    public boolean addAll(Collection<? extends E> elements) {
+        return changed("update", elements);
+    }
+
+    /** Removes all of these at one moment. */
+    @Override
+    public boolean removeAll(Collection<?> elements) {
+        return changed("difference_update", elements);
+    }
+
+    /** Removes all others at one moment. */
+    @Override
+    public boolean retainAll(Collection<?> elements) {
+        return changed("intersection_update", elements);
+    }
+
+    private boolean changed(String method, Collection<?> elements) {
+        List<Object> sent = new ArrayList<>();
+        elements.forEach(element -> sent.add(Values.key(element)));
+        return (Long) self.call(method, sent) > 0;
     }
 
     @Override

@@ -65,7 +65,7 @@ public final class Values {
         return value;
     }
 
-    /** A key of a map or an element of a set, as the host can find it again: it compares bytes. */
+    /** A key of a map or an element of a set, as the host can find it again: equal numbers are one key, also {@code 1L}, {@code 1.0} and true. */
     public static Object key(Object key) {
         boolean plain = key instanceof String || key instanceof Boolean || key instanceof byte[] || key instanceof Long
                 || key instanceof Integer || key instanceof Short || key instanceof Byte || key instanceof Double || key instanceof Float;

@@ -16,7 +16,7 @@ public final class AtomicBoolean implements SharedObject {
 
     /** The value with this key, initially false. */
     public AtomicBoolean(String key) {
-        this(key, false);
+        self = new Reference("AtomicBool", "get", key);
     }
 
     /** The value with this key; this is it when it is created. */

@@ -26,7 +26,7 @@ public final class AtomicInteger extends Number implements SharedObject {
 
     /** The number with this key, initially 0. */
     public AtomicInteger(String key) {
-        this(key, 0);
+        self = new Reference("AtomicInt", "get", key);
     }
 
     /** The number with this key; it has this value when it is created. */
@@ -108,6 +108,21 @@ public final class AtomicInteger extends Number implements SharedObject {
     /** Sets the value to what the function makes of it and {@code x}; returns the new value. The function may be called several times. */
     public int accumulateAndGet(int x, IntBinaryOperator function) {
         return updateAndGet(value -> function.applyAsInt(value, x));
+    }
+
+    /** Sets the value to what the function makes of it; returns the value before. The function may be called several times. */
+    public int getAndUpdate(IntUnaryOperator function) {
+        while (true) {
+            int before = get();
+            if (compareAndSet(before, function.applyAsInt(before))) {
+                return before;
+            }
+        }
+    }
+
+    /** Sets the value to what the function makes of it and {@code x}; returns the value before. The function may be called several times. */
+    public int getAndAccumulate(int x, IntBinaryOperator function) {
+        return getAndUpdate(value -> function.applyAsInt(value, x));
     }
 
     @Override

@@ -26,7 +26,7 @@ public final class AtomicLong extends Number implements SharedObject {
 
     /** The number with this key, initially 0. */
     public AtomicLong(String key) {
-        this(key, 0);
+        self = new Reference("AtomicLong", "get", key);
     }
 
     /** The number with this key; it has this value when it is created. */
@@ -104,6 +104,21 @@ public final class AtomicLong extends Number implements SharedObject {
     /** Sets the value to what the function makes of it and {@code x}; returns the new value. The function may be called several times. */
     public long accumulateAndGet(long x, LongBinaryOperator function) {
         return updateAndGet(value -> function.applyAsLong(value, x));
+    }
+
+    /** Sets the value to what the function makes of it; returns the value before. The function may be called several times. */
+    public long getAndUpdate(LongUnaryOperator function) {
+        while (true) {
+            long before = get();
+            if (compareAndSet(before, function.applyAsLong(before))) {
+                return before;
+            }
+        }
+    }
+
+    /** Sets the value to what the function makes of it and {@code x}; returns the value before. The function may be called several times. */
+    public long getAndAccumulate(long x, LongBinaryOperator function) {
+        return getAndUpdate(value -> function.applyAsLong(value, x));
     }
 
     @Override

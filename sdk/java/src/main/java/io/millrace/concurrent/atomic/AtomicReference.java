@@ -3,6 +3,7 @@ package io.millrace.concurrent.atomic;
 import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 import io.millrace.space.Values;
+import java.util.function.BinaryOperator;
 import java.util.function.UnaryOperator;
 
 /**
@@ -70,6 +71,26 @@ public final class AtomicReference<V> implements SharedObject {
                 return after;
             }
         }
+    }
+
+    /** Sets the value to what the function makes of it; returns the value before. The function may be called several times. */
+    public V getAndUpdate(UnaryOperator<V> function) {
+        while (true) {
+            V before = get();
+            if (compareAndSet(before, function.apply(before))) {
+                return before;
+            }
+        }
+    }
+
+    /** Sets the value to what the function makes of it and {@code x}; returns the new value. The function may be called several times. */
+    public V accumulateAndGet(V x, BinaryOperator<V> function) {
+        return updateAndGet(value -> function.apply(value, x));
+    }
+
+    /** Sets the value to what the function makes of it and {@code x}; returns the value before. The function may be called several times. */
+    public V getAndAccumulate(V x, BinaryOperator<V> function) {
+        return getAndUpdate(value -> function.apply(value, x));
     }
 
     @Override

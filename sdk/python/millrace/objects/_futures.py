@@ -1,0 +1,83 @@
+"""What `concurrent.futures.Future` has besides what the host does."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+
+from millrace.objects import _spaces
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn, Optional
+
+_log = logging.getLogger("millrace")
+#: Guards the callbacks of all futures.
+_lock = threading.Lock()
+
+
+class OfFuture:
+    """What `concurrent.futures.Future` has besides."""
+
+    def exception(self: Any, timeout: Optional[float] = None) -> Optional[BaseException]:
+        """Waits for it; the exception, or None if it has a result."""
+        from concurrent.futures import CancelledError
+
+        status, value = self._call("result", timeout=timeout)
+        if status == 3:
+            raise CancelledError
+        return pickle.loads(value) if status == 2 else None
+
+    def add_done_callback(self: Any, fn: Callable[[Any], object]) -> None:
+        """Has this program call `fn(future)` once it has a result, or is cancelled; at once if it has one already.
+
+        A thread of the program waits for the result, one for each future, and makes the calls. They are not made after the connection is
+        closed. What they raise is logged.
+        """
+        if isinstance(self._space or _spaces.current(), _spaces.TaskSpace):
+            raise NotImplementedError("add_done_callback in a task, which may end before the future has a result; wait with result()")
+        with _lock:
+            waiting: Optional[list[Callable[[Any], object]]] = self.__dict__.get("_callbacks")
+            if waiting is not None:
+                waiting.append(fn)
+                return
+            self._callbacks = [fn]
+        if self.done():
+            self._call_back()
+        else:
+            threading.Thread(target=self._await_result, name=f"millrace-callback-{self.key}", daemon=True).start()
+
+    def _await_result(self: Any) -> None:
+        try:
+            self._call("result")
+        except Exception as error:
+            _log.warning("%r: its callbacks are not called: %s", self, error)
+            with _lock:
+                del self._callbacks
+            return
+        self._call_back()
+
+    def _call_back(self: Any) -> None:
+        while True:
+            with _lock:
+                if not self._callbacks:
+                    del self._callbacks
+                    return
+                fn = self._callbacks.pop(0)
+            try:
+                fn(self)
+            except Exception:
+                _log.exception("exception calling callback for %r", self)
+
+    def running(self) -> bool:
+        """False: the host does not know whether a program computes the result."""
+        return False
+
+    def set_running_or_notify_cancel(self) -> NoReturn:
+        """Refused: the host does not know whether a program computes the result."""
+        raise NotImplementedError(
+            "set_running_or_notify_cancel: others can cancel a shared future until it has a result; ask cancelled(), and expect InvalidStateError "
+            "from set_result"
+        )
