@@ -248,7 +248,7 @@ impl RemoteNamespace {
                     left.drain(..part);
                 }
                 // A smaller part may find room.
-                Err(error) if part > 1 && key.is_none() && arguments::is(py, &error, "Busy") => most = part / 2,
+                Err(error) if part > 1 && key.is_none() && may_be_smaller(py, &error) => most = part / 2,
                 Err(error) => return Err(error),
             }
         }
@@ -462,4 +462,11 @@ pub fn wait_for(wait: Duration) -> Wait {
 /// How long a tail waits at a time.
 pub fn slice(left: Duration) -> Duration {
     left.min(SLICE)
+}
+
+/// Whether a smaller batch may be appended, where this one was refused.
+fn may_be_smaller(py: Python<'_>, error: &PyErr) -> bool {
+    let is_too_large =
+        |code: Bound<'_, PyAny>| code.extract::<String>().is_ok_and(|code| code == Code::BatchTooLarge.id());
+    arguments::is(py, error, "Busy") || error.value(py).getattr("code").is_ok_and(is_too_large)
 }

@@ -178,7 +178,7 @@ def test_calls_of_a_user_class_are_neither_lost_nor_doubled_when_the_leading_hos
         def call(who: str, first: int) -> None:
             try:
                 with reach(sites, first) as own:
-                    mine = own.shared(Account)("main", "somebody else")
+                    mine = own.shared(Account)("main")
                     counts = own.AtomicInt("puts", persistent=True, rf=2)
                     while not ending.is_set():
                         done[who].append(mine.put_counted(who, len(done[who]), counts)[1])
@@ -213,7 +213,7 @@ def test_calls_of_a_user_class_are_neither_lost_nor_doubled_when_the_leading_hos
             assert [entries[at - 1] for at in answers] == [(who, number) for number in range(len(answers))]
         assert counter.get() == total
         # The constructor has run once, with the arguments of the first call.
-        assert farm.shared(Account)("main", "nobody").all() == entries
+        assert farm.shared(Account)("main").all() == entries
 
 
 def test_all_hosts_have_the_fields_after_they_start_again(sites: list[Site]) -> None:
@@ -225,7 +225,7 @@ def test_all_hosts_have_the_fields_after_they_start_again(sites: list[Site]) -> 
     for site in sites:
         site.start()
     with reach(sites, 1) as farm:
-        assert farm.shared(Account)("kept", "eve").all() == [("made", 0), ("one", 1)]
+        assert farm.shared(Account)("kept").all() == [("made", 0), ("one", 1)]
         assert all(row["rf"] == 2 for row in sites[2].rows("entity", "ls") if row["key"] == "kept")
 
 

@@ -444,7 +444,8 @@ def test_sets_are_changed_at_one_moment(farm: millrace.Connection) -> None:
         items.update([1, 2, 3], (4,))
         return items
 
-    ours, theirs = farm.Set("ours"), set()
+    ours = farm.Set("ours")
+    theirs: set[Any] = set()
     changes: list[Callable[[Any], object]] = [
         lambda items: items.difference_update([1, 2.0], {3}),
         lambda items: items.intersection_update([1.0, 2, 7], [True]),
@@ -519,13 +520,14 @@ def test_dicts_and_counters_have_the_operators_of_python(farm: millrace.Connecti
     del counts["a"]
     del counts["none"]
     assert counts.copy() == {"b": 1}
-    for refused in (
+    refusals: list[Callable[[], object]] = [
         lambda: counts.__iadd__(other),
         lambda: counts.__isub__(other),
         lambda: counts.setdefault("a", 1),
         lambda: farm.Future("f").set_running_or_notify_cancel(),
         lambda: objects.Dict.fromkeys("ab"),
-    ):
+    ]
+    for refused in refusals:
         with pytest.raises(NotImplementedError, match="; (use|ask)|: others"):
             refused()
     with pytest.raises(TypeError, match="number"):
