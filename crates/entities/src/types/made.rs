@@ -48,7 +48,7 @@ fn of<V: AsRef<[u8]>>(kind: Type, args: &[V]) -> Option<Vec<u8>> {
     let is_plain =
         |element: &&[u8]| value::is_plain(value::as_bytes(element).filter(|_| kind == Type::Shared).unwrap_or(element));
     let mut digest = Vec::new();
-    if own.iter().all(|element| is_plain(element)) {
+    if own.iter().all(is_plain) {
         let mut whole = Sha256::new();
         own[..given].iter().for_each(|element| whole.update(value::canonical(element)));
         digest.extend_from_slice(&whole.finalize()[..DIGEST_BYTES]);

@@ -120,7 +120,7 @@ impl World {
                     publish.send(tx, Room::Run, NewMessage { to: &to, function: None, data, cause, ordinal })?;
                     continue;
                 }
-                let log = tx.catalog().log(*to).cloned().unwrap();
+                let log = tx.catalog().log(to).cloned().unwrap();
                 let stage = Stage { cause, ordinal, room: Room::Run, named: None, ending: Some(begun.function) };
                 publish.append(tx, &log, data, stage)?;
             }
