@@ -43,7 +43,7 @@ pub fn of(error: &clap::Error, words: &[String]) -> Option<String> {
         }
         ErrorKind::UnknownArgument => {
             let given = |part: &&str| words.iter().any(|word| word == part);
-            VALUES.iter().find(|(group, command, _)| given(&group) && given(&command)).map(|(.., tip)| (*tip).into())
+            VALUES.iter().find(|(group, command, _)| given(group) && given(command)).map(|(.., tip)| (*tip).into())
         }
         _ => None,
     }

@@ -16,10 +16,10 @@ pub fn create(args: &CreateGroupArgs, global: &Global, out: &mut Out) -> Outcome
     let remote = host(global)?;
     let hosts = match (&args.site, &args.near) {
         (Some(site), _) => {
-            chosen(&remote, args.count, |host| host["site"] == &**site, &format!("at site '{site}'"), true)?
+            chosen(&remote, args.count, |host| host["site"] == **site, &format!("at site '{site}'"), true)?
         }
         (_, Some((key, value))) => {
-            let has = |host: &Value| host["labels"][key] == &**value;
+            let has = |host: &Value| host["labels"][key] == **value;
             chosen(&remote, args.count, has, &format!("with the label {key}={value}"), false)?
         }
         _ if args.here => chosen(&remote, args.count, |host| host["here"] == true, "asked", false)?,
