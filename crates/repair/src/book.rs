@@ -30,13 +30,16 @@ pub struct Counts {
     pub appended: u64,
 }
 
-/// Runs that depend on what a repair changes and are not replayed, because they may have effects outside the namespace. Their records stay.
+/// Runs that depend on what a repair changes and are not replayed. Their records stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotRun {
     /// Their function.
     pub function: Name,
     /// How many.
     pub runs: u64,
+    /// Whether they cannot be replayed, and ended when the repair was decided already. Else they may have effects outside the namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unable: bool,
 }
 
 /// Other code for a function's runs, in place of what they ran.
@@ -291,7 +294,7 @@ pub struct Repair {
     /// Functions that are replayed although they may have effects outside.
     #[serde(default)]
     pub run_external: Vec<Name>,
-    /// Runs that are not replayed, because they may have effects outside.
+    /// Runs that are not replayed.
     #[serde(default)]
     pub not_run: Vec<NotRun>,
     /// Why the host cannot go on now, while it tries again: the code, and what is wrong.

@@ -65,10 +65,12 @@ pub struct Session<'a> {
     /// The code that it gives a function.
     pub(crate) code: Option<(NewCode, Arc<Definition>)>,
     append_new: bool,
+    /// Whether it is a part whose initiator has switched: nothing may keep it from switching as well.
+    is_decided: bool,
     /// Functions that are replayed although they may have effects outside.
     run_external: Vec<Name>,
-    /// Runs that depend on what is replaced and are not replayed, because they may have effects outside: by function.
-    kept: HashMap<EventId, Name>,
+    /// Runs that depend on what is replaced and are not replayed.
+    kept: HashMap<EventId, Kept>,
     /// Whether other namespaces take part, so that messages to them may change.
     pub(crate) is_across: bool,
     /// What changes in other namespaces of what links have delivered here.
@@ -77,6 +79,14 @@ pub struct Session<'a> {
     pub(crate) changes: u64,
     runner: &'a mut dyn Runner,
     pub(crate) stop: &'a AtomicBool,
+}
+
+/// Why a run is not replayed.
+enum Kept {
+    /// Its function may have effects outside. If its record becomes void, there is nothing to run.
+    External(Name),
+    /// It cannot be, and what it belongs to is decided.
+    Unable(Name),
 }
 
 /// The effects of a replayed run: slots with their new bytes, none where the record became void. Seqno 0 means a record that is appended
@@ -106,13 +116,14 @@ impl<'a> Session<'a> {
         let code = repair.code.as_ref().map(parsed).transpose()?;
         let opened = book::position(namespace, repair.repair)?;
         let (is_across, seeds, changes) = (repair.is_across(), Seeds::of(repair.repair), 0);
-        let (repair, undo, append_new, run_external) =
-            (repair.repair, repair.undo, repair.append_new, repair.run_external.clone());
+        let is_decided = repair.phase == Phase::Committing;
+        let (undo, append_new, run_external) = (repair.undo, repair.append_new, repair.run_external.clone());
+        let (repair, append_new) = (repair.repair, append_new || is_decided);
         let kept = HashMap::new();
         #[rustfmt::skip]
         let mut session = Self {
-            namespace, repair, past, overlay, next: 0, first: 0, opened, counts, code, append_new, run_external, kept, is_across, seeds,
-            changes, runner, stop,
+            namespace, repair, past, overlay, next: 0, first: 0, opened, counts, code, append_new, is_decided, run_external, kept,
+            is_across, seeds, changes, runner, stop,
         };
         session.follow()?;
         // What relays have copied until now is found by what they have copied it from.
@@ -132,7 +143,8 @@ impl<'a> Session<'a> {
         #[rustfmt::skip]
         let session = Self {
             namespace, repair: 0, past, overlay, next: 0, first: 0, opened: Position::default(), counts, code: None,
-            append_new: true, run_external: Vec::new(), kept: HashMap::new(), is_across: true, seeds, changes: 0, runner, stop,
+            append_new: true, is_decided: false, run_external: Vec::new(), kept: HashMap::new(), is_across: true, seeds, changes: 0,
+            runner, stop,
         };
         session
     }
@@ -273,8 +285,10 @@ impl<'a> Session<'a> {
     /// Whether an input of a run differs and its new effects are not known.
     fn is_due(&self, at: usize) -> Result<bool> {
         let run = &self.past.runs[at];
-        if self.kept.contains_key(&run.trigger.run) {
-            return self.is_cancelled(run);
+        match self.kept.get(&run.trigger.run) {
+            Some(Kept::External(_)) => return self.is_cancelled(run),
+            Some(Kept::Unable(_)) => return Ok(false),
+            None => {}
         }
         let written = self.past.written.get(&self.repair);
         let settled = written.and_then(|written| written.settled.get(&run.trigger.run).copied());
@@ -343,13 +357,25 @@ impl<'a> Session<'a> {
         self.past.logs.get(&log).map_or_else(|| format!("log {log}"), |past| format!("log '{}'", past.name))
     }
 
-    /// Finds out what a run leaves now, and journals it.
+    /// Finds out what a run leaves now, and journals it. A part that has to switch leaves a run that cannot be replayed as it is.
     fn settle(&mut self, at: usize) -> Result<()> {
         let run = self.past.runs[at].clone();
+        let unable = |code| matches!(code, Code::RepairUnsupported | Code::RepairGrows);
+        match self.replay_run(&run) {
+            Err(error) if self.is_decided && unable(error.code()) => {
+                let catalog = self.namespace.journal().catalog()?;
+                let function = catalog.function_by_id(run.trigger.function).map(|function| function.name().clone());
+                self.keep(&run, Kept::Unable(function.ok_or(error)?))
+            }
+            settled => settled,
+        }
+    }
+
+    fn replay_run(&mut self, run: &Run) -> Result<()> {
         let unsupported = |why: &str| Code::RepairUnsupported.error(format!("run {}: {why}", run.trigger.run));
-        let is_cancelled = self.is_cancelled(&run)?;
-        if !is_cancelled && let Some(function) = self.external(&run)? {
-            return self.keep(&run, function);
+        let is_cancelled = self.is_cancelled(run)?;
+        if !is_cancelled && let Some(function) = self.external(run)? {
+            return self.keep(run, Kept::External(function));
         }
         self.kept.remove(&run.trigger.run);
         if run.appends.iter().any(|(log, _)| self.is_of_runtime(*log)) {
@@ -357,22 +383,22 @@ impl<'a> Session<'a> {
         }
         if is_cancelled {
             self.counts.cancelled += 1;
-            let left = self.placed(&run, Vec::new(), false)?;
-            return self.publish(&run, left, Reads::default(), Ended::Cancelled, None);
+            let left = self.placed(run, Vec::new(), false)?;
+            return self.publish(run, left, Reads::default(), Ended::Cancelled, None);
         }
         let Some(fired) = run.fired else { return Err(unsupported("its last attempt is no longer known")) };
         if fired.streamed {
             return Err(unsupported("it is streamed, and streamed runs are not replayed"));
         }
-        let definition = self.definition_of(&run, &fired)?;
+        let definition = self.definition_of(run, &fired)?;
+        let (appends, reads, dead) = self.execute(run, &fired, &definition)?;
+        let left = self.placed(run, appends, dead.is_some())?;
         self.counts.replayed += 1;
-        let (appends, reads, dead) = self.execute(&run, &fired, &definition)?;
-        let left = self.placed(&run, appends, dead.is_some())?;
         if left.is_empty() {
             self.counts.same += 1;
         }
         let (outcome, error) = if dead.is_some() { (Ended::Dead, dead) } else { (Ended::Done, None) };
-        self.publish(&run, left, reads, outcome, error)
+        self.publish(run, left, reads, outcome, error)
     }
 
     /// The code for replaying a run.
@@ -392,7 +418,7 @@ impl<'a> Session<'a> {
     }
 
     /// Leaves a run what it had left, also where its record was void for a while.
-    fn keep(&mut self, run: &Run, function: Name) -> Result<()> {
+    fn keep(&mut self, run: &Run, why: Kept) -> Result<()> {
         let written = self.past.written.get(&self.repair);
         let is_corrected = |slot: &(u32, u64)| written.is_some_and(|written| written.corrected.contains(slot));
         let mut left = Left::new();
@@ -403,7 +429,7 @@ impl<'a> Session<'a> {
                 left.push((*slot, live, 0));
             }
         }
-        self.kept.insert(run.trigger.run, function);
+        self.kept.insert(run.trigger.run, why);
         if left.is_empty() {
             return Ok(());
         }
@@ -411,13 +437,16 @@ impl<'a> Session<'a> {
         self.publish(run, left, Reads::default(), Ended::Done, None)
     }
 
-    /// The runs that are not replayed, because they may have effects outside.
+    /// The runs that are not replayed.
     pub(crate) fn not_run(&self) -> Vec<NotRun> {
-        let mut runs = BTreeMap::<&Name, u64>::new();
-        for function in self.kept.values() {
-            *runs.entry(function).or_default() += 1;
+        let mut runs = BTreeMap::<(&Name, bool), u64>::new();
+        for why in self.kept.values() {
+            let (Kept::External(function) | Kept::Unable(function)) = why;
+            *runs.entry((function, matches!(why, Kept::Unable(_)))).or_default() += 1;
         }
-        runs.into_iter().map(|(function, runs)| NotRun { function: function.clone(), runs }).collect()
+        let told =
+            |((function, unable), runs): ((&Name, bool), u64)| NotRun { function: function.clone(), runs, unable };
+        runs.into_iter().map(told).collect()
     }
 
     /// Runs a function until it ends well or has no attempt left: what it appends, what it reads, and why it is given up.

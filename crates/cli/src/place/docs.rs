@@ -185,7 +185,7 @@ pub struct RepairDoc {
     pub error: Option<(String, String)>,
     /// Functions that are replayed although they may have effects outside.
     pub run_external: Vec<String>,
-    /// Runs that are not replayed, because they may have effects outside.
+    /// Runs that are not replayed.
     pub not_run: Vec<NotRunDoc>,
     /// Why the host cannot go on now, while it tries again: a code, and what is wrong.
     pub waits: Option<(String, String)>,
@@ -201,6 +201,7 @@ pub struct RepairDoc {
 pub struct NotRunDoc {
     pub function: String,
     pub runs: u64,
+    pub unable: bool,
 }
 
 /// A namespace that takes part in a repair.

@@ -669,7 +669,7 @@ fn a_function_with_effects_outside_is_replayed_only_if_it_is_named() {
     let repair = open(&fixture, "raw", &[(1, Some("5")), (2, None)]);
     assert_eq!(done(&fixture, repair), Phase::Ready);
     let told = repairs::repair(&fixture.namespace, repair).unwrap();
-    assert_eq!(told.not_run, [NotRun { function: "notify".parse().unwrap(), runs: 1 }]);
+    assert_eq!(told.not_run, [NotRun { function: "notify".parse().unwrap(), runs: 1, unable: false }]);
     assert_eq!((told.counts.replayed, told.counts.cancelled), (1, 3), "a run without a record has nothing to keep");
     assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
     let all = |log: &str| -> Vec<(u64, String)> {

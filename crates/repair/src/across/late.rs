@@ -85,3 +85,71 @@ fn open(namespace: &Namespace, of: &Repair, late_of: LateOf) -> Result<u64> {
     });
     opened.inspect_err(|_| drop(journal.unpin(pin))).map(|opened| opened.value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Correction, Counts, Request, repair};
+    use millrace_namespace::{AppendOptions, CreateOptions, Durability};
+    use millrace_wire::EventId;
+
+    const B: &str = "mr://b.test:7070/n";
+    const C: &str = "mr://c.test:7070/n";
+    const LATE: &str = "00000000000b-1-23";
+
+    /// A participant that sent one record on late, to another one.
+    struct Lines;
+
+    impl Peers for Lines {
+        fn meet(&mut self, address: &str) -> Result<String> {
+            Ok(if address == B { "00000000000b" } else { "00000000000c" }.into())
+        }
+
+        fn ask(&mut self, address: &str, _: &str) -> Result<String> {
+            panic!("asked {address}")
+        }
+
+        fn show(&mut self, address: &str, path: &str) -> Result<String> {
+            assert_eq!((address, path), (B, "repairs/7/sent?after=0"));
+            let record = format!(r#""id": "{LATE}", "data": "new", "message": true, "arrived": true, "late": true"#);
+            Ok(format!(r#"{{"sent": [{{"to": "00000000000c", "address": "{C}", {record}}}], "next": null}}"#))
+        }
+    }
+
+    #[test]
+    fn a_further_repair_whose_host_ended_before_it_was_started_is_completed_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CreateOptions { durability: Durability::Memory, ..CreateOptions::default() };
+        let namespace = Namespace::create(&dir.path().join("n"), &options).unwrap();
+        namespace.create_log(&"raw".parse().unwrap(), 100).unwrap();
+        namespace.append("raw", b"old", AppendOptions::default()).unwrap();
+        let first = Request {
+            log: "raw".parse().unwrap(),
+            corrections: vec![Correction { seqno: 1, value: Some(b"new".to_vec()) }],
+            reason: String::new(),
+            accept_unknown: false,
+            append_new: false,
+            across: vec![B.into(), C.into()],
+            run_external: Vec::new(),
+        };
+        let first = crate::open(&namespace, first).unwrap();
+        let counts = Counts::default();
+        let applied = Note::Applied { repair: first, counts, deployed: None, not_run: Vec::new(), late: false };
+        namespace.journal().commit(|tx| note(tx, &applied)).unwrap();
+        let of = repair(&namespace, first).unwrap();
+
+        // The host has opened it, and ends.
+        let further = open(&namespace, &of, LateOf { repair: first, address: B.into() }).unwrap();
+        assert_eq!(repair(&namespace, further).unwrap().phase, Phase::Open);
+        // The next host asks the participant again, and hears the same.
+        for _ in 0..2 {
+            correct(&namespace, &mut Lines, &of, (B, 7)).unwrap();
+            assert_eq!(repairs(&namespace).unwrap().len(), 2);
+            assert_eq!(repair(&namespace, further).unwrap().phase, Phase::Running);
+            let seeds = seeds::of_others(&namespace, further).unwrap();
+            let [(to, seed)] = &seeds[..] else { panic!("{} records", seeds.len()) };
+            assert_eq!((&**to, seed.id), ("00000000000c", LATE.parse::<EventId>().unwrap()));
+            assert_eq!(seed.value.as_deref(), Some(&b"new"[..]));
+        }
+    }
+}

@@ -4,7 +4,7 @@
 use crate::world::{Replays, World, deliver};
 use millrace_namespace::fence::Verdict;
 use millrace_repair::{
-    NoPeers, PartAsk, Peers, Phase, Repair, Step, ask_apply, outcomes, part, repair, repairs, sent_page, undo,
+    NoPeers, NotRun, PartAsk, Peers, Phase, Repair, Step, ask_apply, outcomes, part, repair, repairs, sent_page, undo,
 };
 use millrace_runtime::HostCalls;
 use millrace_wire::{Code, Result};
@@ -27,6 +27,11 @@ fn does(name: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
     match name {
         "send" => calls.append(B_IN, record).map(drop),
         "keep" => calls.append("out", record).map(drop),
+        "grow" => {
+            let kept = calls.get("out", 1)?;
+            calls.append("more", &kept)?;
+            if kept == b"new" { calls.append("more", b"one more").map(drop) } else { Ok(()) }
+        }
         "tell" => {
             let kept = calls.get("out", 1)?;
             calls.append(A_BACK, &kept)?;
@@ -114,6 +119,18 @@ impl Drop for AtEnd<'_> {
     }
 }
 
+/// Does what the repairs of the initiator wait for.
+fn work(world: &World, lines: &mut Lines<'_>) {
+    let never = AtomicBool::new(false);
+    loop {
+        match world.drive(&mut Replays(&mut does), lines, &never, &mut || ()) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => assert_eq!(error.code(), Code::RepairPeer, "{error}"),
+        }
+    }
+}
+
 fn is_done(world: &World) -> bool {
     repairs(&world.namespace).unwrap().iter().all(|repair| !repair.phase.is_open())
 }
@@ -152,16 +169,7 @@ fn what_a_part_sent_on_while_its_fence_was_down_is_corrected_after_the_switch() 
         c.echo(&kept_of_c, "out");
         b_ended.store(false, Ordering::Release);
     };
-    let work = |lines: &mut Lines<'_>| {
-        let never = AtomicBool::new(false);
-        loop {
-            match a.drive(&mut Replays(&mut does), lines, &never, &mut || ()) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => assert_eq!(error.code(), Code::RepairPeer, "{error}"),
-            }
-        }
-    };
+    let work = |lines: &mut Lines<'_>| work(&a, lines);
     // Until all know how the repairs ended, also those that are opened meanwhile.
     let settle = |lines: &mut Lines<'_>| {
         let has_news = || repairs(&a.namespace).unwrap().iter().any(Repair::has_news_for_others);
@@ -202,5 +210,53 @@ fn what_a_part_sent_on_while_its_fence_was_down_is_corrected_after_the_switch() 
         for (world, log) in [(&a, "raw"), (&a, "back"), (&a, "out"), (&b, "in"), (&b, "out"), (&c, "in"), (&c, "out")] {
             assert_eq!(world.get(log, 1), "old");
         }
+    });
+}
+
+#[test]
+fn a_part_switches_once_its_initiator_has_whatever_its_runs_would_leave() {
+    let (a, b, none) = (World::new(&["raw"]), World::new(&["in", "live", "out", "more", "copies"]), World::new(&[]));
+    let send = a.function("send", "raw", &[B]);
+    let (keep, grow) = (b.function("keep", "in", &[]), b.function("grow", "live", &[]));
+    let stream = b.function("stream", "live", &[]);
+    a.append("raw", "old");
+    a.echo(&send, B_IN);
+    deliver(&a, &b, B);
+    b.echo(&keep, "out");
+
+    let number = a.repair("raw", &[(1, "new")], &[B]);
+    let (b_ended, is_over, was_late) = (AtomicBool::new(false), AtomicBool::new(false), Cell::new(false));
+    let hosts = Hosts { b: &b, c: &none, b_ended: &b_ended };
+    let late = || {
+        if was_late.replace(true) {
+            return;
+        }
+        b_ended.store(true, Ordering::Release);
+        b.namespace.journal().wake();
+        b.append("live", "go");
+        // One leaves an additional record when it is replayed, and one cannot be replayed.
+        for (begun, log) in [(b.begin(&grow), "more"), (b.begin_as(&stream, true), "copies")] {
+            while b.end(&begun, &[("out", 1)], &[(log, b"old")]) != Verdict::Passes {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        b_ended.store(false, Ordering::Release);
+    };
+    thread::scope(|scope| {
+        let _end = AtEnd { flags: [&b_ended, &is_over], worlds: [&b, &none] };
+        scope.spawn(|| hosts.run(&b, hosts.b_ended, &is_over));
+        work(&a, &mut Lines { hosts: &hosts, told: false, prepared: &late });
+        ask_apply(&a.namespace, number).unwrap();
+        let mut lines = Lines { hosts: &hosts, told: false, prepared: &late };
+        work(&a, &mut lines);
+        assert!(was_late.get());
+        assert_eq!(repair(&a.namespace, number).unwrap().phase, Phase::Applied);
+        let is_told = (0..30).any(|_| !outcomes(&a.namespace, &mut lines, &AtomicBool::new(false)).unwrap());
+        let part = &repairs(&b.namespace).unwrap()[0];
+        assert!(is_told, "{part:?}");
+        assert_eq!((part.phase, &*b.get("out", 1)), (Phase::Applied, "new"));
+        assert_eq!((&*b.get("more", 1), &*b.get("more", 2)), ("new", "one more"));
+        assert_eq!(b.get("copies", 1), "old");
+        assert_eq!(part.not_run, [NotRun { function: "stream".parse().unwrap(), runs: 1, unable: true }]);
     });
 }

@@ -89,9 +89,14 @@ impl World {
 
     /// Begins an attempt at the oldest pending run of a function.
     pub fn begin(&self, function: &Function) -> Begun {
+        self.begin_as(function, false)
+    }
+
+    /// The same with one that publishes as it goes, perhaps.
+    pub fn begin_as(&self, function: &Function, streamed: bool) -> Begun {
         let journal = self.namespace.journal();
         let found = pending(journal, function, 1).next().unwrap().unwrap().found().unwrap();
-        let attempt = Attempt { attempt: 1, revision: function.revision(), ..Attempt::default() };
+        let attempt = Attempt { attempt: 1, revision: function.revision(), streamed, ..Attempt::default() };
         let fired = journal.commit(|tx| tx.fired(function.id(), found.run, &attempt)).unwrap();
         let (log, seqno) = found.record;
         let mut payload = Vec::new();

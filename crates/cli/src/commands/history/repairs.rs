@@ -218,9 +218,13 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         }
     }
     let mut word = "not run";
-    for NotRunDoc { function, runs } in &repair.not_run {
+    for NotRunDoc { function, runs, unable } in &repair.not_run {
         let runs = show::count(*runs, "run");
-        let text = format!("{runs} of {function}, which may have effects outside the namespace; their records stay");
+        let why = match unable {
+            true => "which cannot be replayed",
+            false => "which may have effects outside the namespace",
+        };
+        let text = format!("{runs} of {function}, {why}; their records stay");
         out.line(format!("  {:<11}{text}", std::mem::take(&mut word)))?;
     }
     if let Some((code, error)) = &repair.waits {
