@@ -9,18 +9,28 @@ use clap::{
 /// A command that is in more groups than this is no tip.
 const GROUPS_MAX: usize = 3;
 /// What other programs call a command, and its names here.
-const WORDS: [(&str, &[&str]); 8] = [
+const WORDS: [(&str, &[&str]); 18] = [
     ("list", &["ls"]),
+    ("ps", &["ls"]),
     ("remove", &["rm"]),
     ("delete", &["rm"]),
+    ("del", &["rm"]),
     ("inspect", &["stat", "show"]),
+    ("info", &["stat", "show"]),
+    ("cat", &["get", "show"]),
+    ("read", &["get"]),
+    ("write", &["append", "publish"]),
+    ("xadd", &["append"]),
+    ("pub", &["publish"]),
+    ("sub", &["subscribe"]),
+    ("exec", &["invoke"]),
     ("create", &["init", "add", "issue"]),
     ("salvage", &["check"]),
     ("replay", &["run"]),
     ("kill", &["cancel"]),
 ];
 /// Where what was given as an argument belongs.
-const VALUES: [(&str, &str, &str); 3] = [
+const VALUES: [(&str, &str, &str); 5] = [
     ("secret", "set", "the value is read from standard input: `millrace secret set NAME < FILE`"),
     ("function", "invoke", "the record is given with --data: `millrace function invoke NAME --data RECORD`"),
     (
@@ -28,6 +38,8 @@ const VALUES: [(&str, &str, &str); 3] = [
         "append",
         "a record of several words is quoted, and a file is standard input: `millrace log append LOG < FILE`",
     ),
+    ("run", "ls", "runs are chosen with --function, --log or --state: `millrace run ls --function NAME`"),
+    ("cap", "issue", "rights are options: `millrace cap issue --read LOG --append LOG`"),
 ];
 
 /// A tip for an invalid command line of these words.
@@ -56,11 +68,15 @@ fn renamed(group: &Command, typed: &str) -> Option<String> {
     Some(format!("there is `millrace {} {name}`", group.get_name()))
 }
 
-/// A command without its group.
+/// A command without its group, under its own name or that of another program.
 fn grouped(root: &Command, typed: &str) -> Option<String> {
-    let groups = root.get_subcommands().filter(|group| group.find_subcommand(typed).is_some());
-    let found: Vec<String> = groups.map(|group| format!("`millrace {} {typed}`", group.get_name())).collect();
-    (1..=GROUPS_MAX).contains(&found.len()).then(|| format!("there is {}", found.join(" and ")))
+    let lower = typed.to_lowercase();
+    let others = WORDS.iter().find(|(word, _)| *word == lower).map_or(&[] as &[&str], |(_, names)| names);
+    std::iter::once(typed).chain(others.iter().copied()).find_map(|name| {
+        let groups = root.get_subcommands().filter(|group| group.find_subcommand(name).is_some());
+        let found: Vec<String> = groups.map(|group| format!("`millrace {} {name}`", group.get_name())).collect();
+        (1..=GROUPS_MAX).contains(&found.len()).then(|| format!("there is {}", found.join(" and ")))
+    })
 }
 
 #[cfg(test)]
@@ -81,6 +97,11 @@ mod tests {
             ("log list", Some("there is `millrace log ls`")),
             ("log inspect raw/kitchen", Some("there is `millrace log stat`")),
             ("cluster create", Some("there is `millrace cluster init`")),
+            ("log cat raw/kitchen", Some("there is `millrace log get`")),
+            ("log del raw/kitchen", Some("there is `millrace log rm`")),
+            ("pub env 3", Some("there is `millrace topic publish`")),
+            ("XADD raw/kitchen 3", Some("there is `millrace log append`")),
+            ("exec greet", Some("there is `millrace function invoke`")),
             ("ls", None),
             ("log apend x 3", None),
             ("log ls", None),
@@ -88,6 +109,7 @@ mod tests {
             assert_eq!(tip(line).as_deref(), expected, "{line}");
         }
         assert!(tip("secret set KEY value").is_some_and(|tip| tip.contains("standard input")));
+        assert!(tip("run ls greet").is_some_and(|tip| tip.contains("--function")));
         assert!(tip("function invoke greet hello").is_some_and(|tip| tip.contains("--data")));
     }
 }

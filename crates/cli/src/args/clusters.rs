@@ -10,8 +10,8 @@ use std::{path::PathBuf, time::Duration};
 /// How a host takes part in a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClusterArgs {
-    /// Join the cluster of this host: mr://HOST:PORT/NAMESPACE. A host that has joined finds its cluster by itself; only if most hosts have
-    /// other addresses than before, name one that is up, and it learns where this host is
+    /// Join the cluster that the host at this address belongs to: mr://HOST:PORT/NAMESPACE. Needed once: a host that has joined finds its
+    /// cluster by itself at later starts, unless most of the other hosts have new addresses since; then name one that is up
     #[arg(long, value_name = "ADDRESS")]
     pub join: Option<String>,
     /// The file with the cluster's secret, for the first time this host joins
@@ -20,8 +20,8 @@ pub struct ClusterArgs {
     /// The site of this host; used when it joins for the first time
     #[arg(long, value_name = "NAME", requires = "join")]
     pub site: Option<millrace_node::Name>,
-    /// What is to be known of this host besides, such as zone=barn; may be repeated. `millrace cluster ls` shows it, and `millrace cluster
-    /// group create --near` uses it. A host has the labels of its last start
+    /// A label of this host, such as zone=barn; may be repeated. `millrace cluster ls` shows labels, and `millrace cluster group create
+    /// --near` chooses hosts by them. A host has only the labels of its last start
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
     /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]

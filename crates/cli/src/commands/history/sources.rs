@@ -151,7 +151,8 @@ impl Sources {
         let Some((at, id)) = tables.iter().enumerate().find_map(|(at, table)| Some((at, table.log(log)?))) else {
             let what = if target.parse::<EventId>().is_ok() { "event" } else { "log" };
             let code = if what == "log" { Code::LogNotFound } else { Code::EventNotKept };
-            return Err(code.error(format!("no {what} '{target}'{}", self.reach())));
+            let form = if what == "log" && !target.contains('@') { "; a record is written LOG@SEQNO" } else { "" };
+            return Err(code.error(format!("no {what} '{target}'{}{form}", self.reach())));
         };
         let table = &tables[at];
         let bounds = table.bounds(id);
