@@ -41,7 +41,7 @@ case $GOAL in
     *) printf 'setup: no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
 esac
 # What the figures stand beside, and what makes the load.
-[[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light rabbitmq-server wrk bubblewrap)
+[[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light rabbitmq-server zookeeper wrk bubblewrap)
 
 VENV_STAMP=.venv/.requirements
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"

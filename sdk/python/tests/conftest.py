@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -26,6 +28,8 @@ class Host:
     socket: str
 
 
+#: Longer than any host takes to start, or any group to elect, on a busy machine.
+PATIENCE_S = 120.0
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -102,3 +106,83 @@ def python(*arguments: str, cwd: Optional[Path] = None) -> subprocess.CompletedP
     return subprocess.run(
         [sys.executable, *arguments], cwd=cwd or "/", capture_output=True, text=True, timeout=600, check=False
     )
+
+
+class Site:
+    """A host of a cluster, in a directory of its own."""
+
+    def __init__(self, binary: Path, folder: Path, number: int) -> None:
+        self._binary, self.folder, self._number = binary, folder, number
+        folder.mkdir()
+        self.run("init", "--bare")
+        self.directory = str(folder / ".millrace")
+        self.label = ""
+        self.process: Optional[subprocess.Popen[str]] = None
+
+    def run(self, *words: str) -> str:
+        done = subprocess.run([str(self._binary), *words], cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.run("--json", *words).splitlines() if line]
+
+    def start(self, *more: str) -> str:
+        """Serves; its address."""
+        listen = f"127.0.0.1:{self._port()}"
+        command = [str(self._binary), "--json", "serve", "--name", "site", "--listen", listen, "--election", "500ms", *more]
+        command += ["--label", self.label] if self.label else []
+        self.process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        told = json.loads(self.process.stdout.readline())
+        self.address = str(told["addresses"][0])
+        return self.address
+
+    def _port(self) -> str:
+        # It keeps the port over restarts, since the others know it there.
+        return self.address.rpartition(":")[2].partition("/")[0] if hasattr(self, "address") else "0"
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+
+def eventually(what: str, check: Any) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := check()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+    return found
+
+
+@contextlib.contextmanager
+def cluster(binary: Path, folder: Path, *labels: str) -> Iterator[list[Site]]:
+    """Three hosts of one cluster, of which all vote, and which have one of these labels each."""
+    all_sites = [Site(binary, folder / f"{number}", number) for number in range(3)]
+    for site, label in zip(all_sites, labels):
+        site.label = label
+    first = all_sites[0]
+    first.run("cluster", "init", "--site", "campus")
+    first.run("cluster", "secret", "--out", "cluster.secret")
+    secret = (first.folder / "cluster.secret").read_text()
+    try:
+        address = first.start()
+        for site in all_sites[1:]:
+            path = site.folder / "cluster.secret"
+            path.write_text(secret)
+            path.chmod(0o600)
+            site.start("--join", address, "--cluster-secret", "cluster.secret", "--site", "lab")
+
+        def all_vote() -> bool:
+            roles = [host["role"] for host in json.loads(first.run("--json", "cluster", "ls"))["hosts"]]
+            return len(roles) == 3 and "learner" not in roles
+
+        eventually("all hosts vote", all_vote)
+        yield all_sites
+    finally:
+        for site in all_sites:
+            site.kill()

@@ -11,6 +11,7 @@ pub mod raw;
 pub mod redis;
 #[allow(unsafe_code)]
 pub mod wake;
+pub mod zookeeper;
 
 use crate::Outcome;
 use std::{

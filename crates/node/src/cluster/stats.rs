@@ -295,7 +295,11 @@ impl Cluster {
         let host = |id: u64, votes: bool| {
             let known = replica.topics().member(id).cloned();
             let reported = self.shared.facts.members.iter().find(|known| known.id == id).cloned().map(Member::from);
-            let own = (id == own).then(|| self.shared.member.clone());
+            let own = (id == own).then_some(&self.shared);
+            // What it said of itself when it started, whether or not the others know it by now.
+            let labels =
+                own.map(|own| &own.labels).or_else(|| replica.topics().labels(id)).cloned().unwrap_or_default();
+            let own = own.map(|own| own.member.clone());
             let Member { address, name, site, .. } = own.or(known).or(reported).unwrap_or_default();
             let role = if id == leader {
                 "leader"
@@ -310,7 +314,7 @@ impl Cluster {
                 address,
                 name,
                 site,
-                labels: replica.topics().labels(id).cloned().unwrap_or_default(),
+                labels,
                 role,
                 here: id == self.host(),
                 behind,

@@ -22,6 +22,7 @@ when one is lost. Unix sockets are read by the event loop itself; a thread of th
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import os
@@ -33,9 +34,12 @@ from millrace import objects as _objects
 from millrace._open import PathOrAddress
 from millrace._worker import Error
 from millrace.aio import _wire
+from millrace.executor._hosts import SpreadExecutor, _PlacedFuture
+from millrace.executor._labels import Labelled
 from millrace.objects import _classes, _spaces, _values
 
 _log = logging.getLogger("millrace")
+_Spread = Union[SpreadExecutor, Labelled]
 _Place = Union[PathOrAddress, Sequence[PathOrAddress], None]
 
 __all__ = ["Connection", "Executor", "Object", "SharedClass", "connect"]
@@ -447,7 +451,11 @@ def connect(
 
 
 class Executor:
-    """A `millrace.Executor` for asyncio: `async with farm.Executor() as executor`."""
+    """A `millrace.Executor` for asyncio: `async with farm.Executor() as executor`.
+
+    Calls of one host's workers go over the connection of the event loop. For several hosts, or labels, a thread sends what is submitted
+    together; results take no thread.
+    """
 
     def __init__(self, connection: Connection, **settings: Any) -> None:
         self._connection, self._settings = connection, settings
@@ -455,13 +463,14 @@ class Executor:
         self._bodies: dict[bytes, asyncio.Future[int]] = {}
         self._pending: dict[bytes, asyncio.Future[Any]] = {}
         self._revoking: set[asyncio.Task[None]] = set()
+        #: What is to be placed on several hosts, and whether a thread does so now.
+        self._ready: list[_PlacedFuture] = []
+        self._placing: Optional[asyncio.Task[None]] = None
 
     async def __aenter__(self) -> Executor:
         sync = self._connection._sync
         assert sync is not None, "the connection was not awaited"
-        # Calls go over the connection of the event loop, which is to one host.
-        settings = {"hosts": [sync.address], **self._settings}
-        self._sync = await asyncio.to_thread(lambda: _executor.Executor(sync, **settings))
+        self._sync = await asyncio.to_thread(lambda: _executor.Executor(sync, **self._settings))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -483,21 +492,20 @@ class Executor:
             for task in tasks:
                 task.cancel()
 
+    async def on(self, label: Union[str, Iterable[str]]) -> Executor:
+        """This executor, for tasks that run only on hosts with a label, or with all of several: `(await executor.on("gpu=a100")).submit(train)`."""
+        if self._sync is None:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        made = _Labelled(self._connection)
+        made._of, made._sync = self, await asyncio.to_thread(self._sync.on, label)
+        return made
+
     async def _run(self, sync: _executor.Executor, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        loop = asyncio.get_running_loop()
+        if isinstance(sync, (SpreadExecutor, Labelled)):
+            return await self._spread(sync, fn, args, kwargs)
         body = await self._body(sync, fn)
         id, task, future = sync._task(body, args, kwargs)
-        done = loop.create_future()
-
-        def wake() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        def ended(_: object) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(wake)
-
-        future.add_done_callback(ended)
+        done = _end_of(future)
         invoking = asyncio.ensure_future(self._invoke(sync, [task], False))
         try:
             # The host may have the task already when the caller is cancelled: its number is needed to revoke it.
@@ -507,11 +515,41 @@ class Executor:
             with sync._lock:
                 sync._futures.pop(id, None)
                 sync._idle.notify_all()
-            revoking = loop.create_task(self._revoke(sync, invoking))
-            self._revoking.add(revoking)
-            revoking.add_done_callback(self._revoking.discard)
+            self._later(self._revoke(sync, invoking))
             raise
         return future.result()
+
+    async def _spread(self, sync: _Spread, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        future = sync._ready(sync._body(fn), args, kwargs, sync._needs)
+        self._ready.append(future)
+        if self._placing is None:
+            self._placing = asyncio.get_running_loop().create_task(self._place(sync))
+        try:
+            await _end_of(future)
+        except asyncio.CancelledError:
+            self._later(self._cancel(future))
+            raise
+        return future.result()
+
+    def _later(self, revoke: Coroutine[Any, Any, None]) -> None:
+        """Revokes a call whose caller does not wait for that."""
+        revoking = asyncio.get_running_loop().create_task(revoke)
+        self._revoking.add(revoking)
+        revoking.add_done_callback(self._revoking.discard)
+
+    async def _place(self, sync: _Spread) -> None:
+        """Sends what is submitted meanwhile together, too."""
+        while self._ready:
+            futures, self._ready = self._ready, []
+            await asyncio.to_thread(sync._place_each, futures)
+        self._placing = None
+
+    async def _cancel(self, future: _PlacedFuture) -> None:
+        # It may be on its way, and then has no number yet that it could be revoked by.
+        if self._placing is not None:
+            await asyncio.wait([self._placing])
+        with contextlib.suppress(Error):
+            await asyncio.to_thread(future.cancel)
 
     async def _invoke(self, sync: _executor.Executor, tasks: list[bytes], bodies: bool) -> int:
         _executor._check(tasks, bodies)
@@ -540,10 +578,43 @@ class Executor:
     async def shutdown(self, wait: bool = True) -> None:
         """Takes no more tasks; with `wait`, returns when all have ended."""
         sync, self._sync = self._sync, None
+        if self._placing is not None:
+            await asyncio.wait([self._placing])
         if self._revoking:
             await asyncio.wait(self._revoking)
         if sync is not None:
             await asyncio.to_thread(sync.shutdown, wait)
+
+
+def _end_of(future: concurrent.futures.Future[Any]) -> asyncio.Future[None]:
+    """What is awaited for the end of a call, and may be cancelled alone."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def ended(_: object) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(wake)
+
+    future.add_done_callback(ended)
+    return done
+
+
+class _Labelled(Executor):
+    """An executor whose tasks need labels; the one that it is of sends them."""
+
+    _of: Executor
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        if self._sync is None or self._of._sync is None:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        return asyncio.get_running_loop().create_task(self._of._run(self._sync, fn, args, kwargs))
+
+    async def shutdown(self, wait: bool = True) -> None:
+        """Nothing: the executor goes on, and has these tasks."""
 
 
 #: The class, where a method of the same name hides it.

@@ -407,7 +407,8 @@ class Executor(concurrent.futures.Executor):
     `network` lets tasks use the host's network. `pool` names an existing pool of the host; then none of these settings may be given.
 
     With a connection to several hosts of a cluster, each task goes to the one with the fewest waiting tasks; `hosts` names fewer of them. A
-    host that cannot be reached for `lost_after` seconds is not used any more, and its tasks run once more elsewhere, so they may run twice.
+    host that cannot be reached for `lost_after` seconds is lost until it is back, and its tasks run once more elsewhere, so they may run
+    twice. With `label="gpu=a100"`, or several labels, tasks go only to hosts that were started with them (`serve --label`).
 
     With `backend="lambda"`, calls run as invocations of an AWS Lambda `function` with the handler `millrace.lambda_handler.handler`, at
     `endpoint` or at AWS in `region`. `workers`, `timeout` and `retries` mean the same; `throttle_timeout` is for how many seconds a refused
@@ -419,6 +420,8 @@ class Executor(concurrent.futures.Executor):
     _limit, _limit_code = _TASK_BYTES_MAX, "MR7115"
     #: Whether tasks reach the shared objects of `_connection`.
     _shares = True
+    #: Whether they may be on several hosts.
+    _is_spread = False
     _future = _TaskFuture
 
     def __init__(
@@ -438,6 +441,7 @@ class Executor(concurrent.futures.Executor):
         backend: str = "cluster",
         hosts: Optional[Sequence[_open.PathOrAddress]] = None,
         lost_after: float = 10.0,
+        label: Union[str, Iterable[str], None] = None,
         **other: Any,
     ) -> None:
         if backend == "lambda" and type(self) is Executor:
@@ -446,7 +450,7 @@ class Executor(concurrent.futures.Executor):
             # Only what the caller gave: the defaults are others there.
             given: dict[str, Any] = {"workers": workers, "timeout": timeout, "memory": memory, "retries": retries, "network": network}
             given |= {"env": env, "python": python, "pool": pool, "initializer": initializer, "initargs": initargs}
-            given |= {"hosts": hosts, "lost_after": lost_after}
+            given |= {"hosts": hosts, "lost_after": lost_after, "label": label}
             made: Any = self
             defaults = inspect.signature(Executor.__init__).parameters
             other |= {name: value for name, value in given.items() if value != defaults[name].default}
@@ -475,9 +479,11 @@ class Executor(concurrent.futures.Executor):
             self._shut = False
             self._broken: Optional[BaseException] = None
             addresses = self._connection.addresses if hosts is None else [_address(one) for one in hosts]
-            if len(addresses) > 1:
+            if addresses != [self._connection.address] or label is not None:
                 from millrace.executor._hosts import SpreadExecutor
+                from millrace.executor._labels import parse
 
+                self._needs = parse(label)
                 kind = type(self)
                 made = self
                 made.__class__ = SpreadExecutor if kind is Executor else type(kind.__name__, (SpreadExecutor, kind), {})
@@ -634,6 +640,18 @@ class Executor(concurrent.futures.Executor):
                 send()
         send()
         return futures
+
+    def on(self, label: Union[str, Iterable[str]]) -> Executor:
+        """This executor, for tasks that run only on hosts with a label, or with all of several: `executor.on("gpu=a100").submit(train)`."""
+        from millrace.executor import _labels
+
+        needs = _labels.parse(label)
+        if not self._shares:
+            raise _native.error("MR7130", "labels are those of hosts, and these tasks run elsewhere")
+        has = _labels.of_host(self._connection.remote)
+        if not needs.items() <= has.items():
+            raise _labels.missing(needs, [(self._connection.address, has)])
+        return self
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
         """Has `fn(*args, **kwargs)` run; a future of what it returns."""

@@ -109,7 +109,7 @@ def parallel_for(
         raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")
     if n < 0 or workers < 1 or chunk < 1:
         raise ValueError("n is at least 0, workers and chunk are at least 1")
-    if not executor._shares:
+    if not executor._shares or executor._is_spread:
         _from_here(executor, n, body, workers, schedule, chunk, progress)
         return
     key = f"parallel-for-{os.urandom(8).hex()}"
@@ -151,7 +151,7 @@ def _from_here(
     chunk: int,
     progress: Optional[Callable[[int, int], object]],
 ) -> None:
-    """The same where tasks have no shared objects: this program gives out the indices."""
+    """The same where tasks have no shared objects, or not all of them the same: this program gives out the indices."""
     pieces = (range(at, min(at + chunk, n)) for at in range(0, n, chunk))
     if schedule == "static":
         pieces = (range(at, n, workers) for at in range(min(workers, n)))

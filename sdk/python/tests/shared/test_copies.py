@@ -5,101 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
+from conftest import PATIENCE_S, Site, cluster, eventually
 
 import millrace
 import millrace.aio
 
 pytest.importorskip("cloudpickle")
 
-#: Longer than any host takes to start, or any group to elect, on a busy machine.
-_PATIENCE_S = 120.0
-
-
-class Site:
-    """A host of a cluster, in a directory of its own."""
-
-    def __init__(self, binary: Path, folder: Path, number: int) -> None:
-        self._binary, self.folder, self._number = binary, folder, number
-        folder.mkdir()
-        self.run("init", "--bare")
-        self.directory = str(folder / ".millrace")
-        self.process: Optional[subprocess.Popen[str]] = None
-
-    def run(self, *words: str) -> str:
-        done = subprocess.run([str(self._binary), *words], cwd=self.folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    def rows(self, *words: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.run("--json", *words).splitlines() if line]
-
-    def start(self, *more: str) -> str:
-        """Serves; its address."""
-        listen = f"127.0.0.1:{self._port()}"
-        command = [str(self._binary), "--json", "serve", "--name", "site", "--listen", listen, "--election", "500ms", *more]
-        self.process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        told = json.loads(self.process.stdout.readline())
-        self.address = str(told["addresses"][0])
-        return self.address
-
-    def _port(self) -> str:
-        # It keeps the port over restarts, since the others know it there.
-        return self.address.rpartition(":")[2].partition("/")[0] if hasattr(self, "address") else "0"
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-            self.process = None
-
-
-def eventually(what: str, check: Any) -> Any:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not (found := check()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-    return found
-
 
 @pytest.fixture(scope="module")
 def sites(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Site]]:
     """Three hosts of one cluster, of which all vote."""
-    folder = tmp_path_factory.mktemp("copies")
-    all_sites = [Site(binary, folder / f"{number}", number) for number in range(3)]
-    first = all_sites[0]
-    first.run("cluster", "init", "--site", "campus")
-    first.run("cluster", "secret", "--out", "cluster.secret")
-    secret = (first.folder / "cluster.secret").read_text()
-    try:
-        address = first.start()
-        for site in all_sites[1:]:
-            path = site.folder / "cluster.secret"
-            path.write_text(secret)
-            path.chmod(0o600)
-            site.start("--join", address, "--cluster-secret", "cluster.secret", "--site", "lab")
-
-        def all_vote() -> bool:
-            roles = [host["role"] for host in json.loads(first.run("--json", "cluster", "ls"))["hosts"]]
-            return len(roles) == 3 and "learner" not in roles
-
-        eventually("all hosts vote", all_vote)
+    with cluster(binary, tmp_path_factory.mktemp("copies")) as started:
         millrace.register_module(sys.modules[__name__])
-        yield all_sites
-    finally:
-        for site in all_sites:
-            site.kill()
+        yield started
 
 
 def reach(sites: list[Site], first: int = 0) -> millrace.Connection:
@@ -202,7 +129,7 @@ def test_calls_of_a_user_class_are_neither_lost_nor_doubled_when_the_leading_hos
             sites[lost].start()
         ending.set()
         for thread in threads:
-            thread.join(_PATIENCE_S)
+            thread.join(PATIENCE_S)
         assert not failed, failed
         entries = account.all()
         total = sum(map(len, done.values()))

@@ -1,7 +1,8 @@
-"""Executors over several hosts: tasks go where the fewest wait, and once more elsewhere if their host is lost."""
+"""Executors over several hosts: tasks go where the fewest wait and the labels are, and once more elsewhere if their host is lost."""
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import logging
 import time
@@ -11,13 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Host
+from conftest import PATIENCE_S, Host, Site, cluster, eventually
 
 import millrace
+import millrace.aio
 from millrace.executor._hosts import SpreadExecutor
 
 pytest.importorskip("cloudpickle")
-_PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def sites(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Site]]:
+    """Three hosts of a cluster, two of which have a label `gpu`."""
+    with cluster(binary, tmp_path_factory.mktemp("spread"), "", "gpu=a100", "gpu=h100") as started:
+        yield started
 
 
 @pytest.fixture
@@ -40,11 +48,11 @@ def test_a_busy_host_gets_fewer_tasks(served: list[Host]) -> None:
     with millrace.connect(sockets) as farm, farm.Executor(workers=2) as executor:
         assert isinstance(executor, SpreadExecutor) and isinstance(executor, millrace.Executor)
         futures, idle = squares(executor, 60)
-        assert [future.result(_PATIENCE_S) for future in futures] == [number**2 for number in range(60)]
+        assert [future.result(PATIENCE_S) for future in futures] == [number**2 for number in range(60)]
         assert sorted(idle.values()) == [20, 20, 20]
         with millrace.connect(sockets[1]) as one, one.Executor(pool=executor._pool) as others:
             go = one.Event("go")
-            blocked = [others.submit(go.wait, _PATIENCE_S) for _ in range(30)]
+            blocked = [others.submit(go.wait, PATIENCE_S) for _ in range(30)]
             for host in executor._hosts:
                 host.look()
             assert executor._hosts[1].waiting == 30
@@ -52,13 +60,13 @@ def test_a_busy_host_gets_fewer_tasks(served: list[Host]) -> None:
             assert busy[sockets[1]] <= 1 and busy[sockets[0]] >= 29 and busy[sockets[2]] >= 29
             # Those of the busy host wait behind the others.
             go.set()
-            assert [future.result(_PATIENCE_S) for future in futures] == [number**2 for number in range(60)]
-            assert all(future.result(_PATIENCE_S) for future in blocked)
+            assert [future.result(PATIENCE_S) for future in futures] == [number**2 for number in range(60)]
+            assert all(future.result(PATIENCE_S) for future in blocked)
         assert list(executor.map(abs, range(-5, 0))) == [5, 4, 3, 2, 1]
         with pytest.raises(ZeroDivisionError):
-            executor.submit(lambda: 1 / 0).result(_PATIENCE_S)
+            executor.submit(lambda: 1 / 0).result(PATIENCE_S)
         with farm.Executor(workers=2, hosts=sockets[:1]) as alone:
-            assert not isinstance(alone, SpreadExecutor) and alone.submit(pow, 2, 3).result(_PATIENCE_S) == 8
+            assert not isinstance(alone, SpreadExecutor) and alone.submit(pow, 2, 3).result(PATIENCE_S) == 8
 
 
 def test_tasks_of_a_host_that_dies_are_repeated_elsewhere_once(
@@ -81,7 +89,7 @@ def test_tasks_of_a_host_that_dies_are_repeated_elsewhere_once(
         theirs = [future for future in running if future._place[0].address == sockets[0]]
         assert len(theirs) == 4
         kill(sockets[0])
-        assert [future.result(_PATIENCE_S) for future in running] == list(range(12))
+        assert [future.result(PATIENCE_S) for future in running] == list(range(12))
         assert all(future._place[0].address != sockets[0] for future in running if future._moved)
         assert f"{sockets[0]} is lost" in caplog.text
 
@@ -89,14 +97,14 @@ def test_tasks_of_a_host_that_dies_are_repeated_elsewhere_once(
         assert {future._place[0].address for future in left} == set(sockets[1:])
         once = [future for future in left if future._place[0].address == sockets[1]]
         kill(sockets[1])
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not all(future._moved and future._place[0].address == sockets[2] for future in once):
             assert time.monotonic() < deadline, "the tasks were not sent elsewhere"
             time.sleep(0.05)
         kill(sockets[2])
         for future in left:
             with pytest.raises(BrokenExecutor):
-                future.result(_PATIENCE_S)
+                future.result(PATIENCE_S)
         with pytest.raises(BrokenExecutor):
             executor.submit(abs, 1)
 
@@ -107,8 +115,124 @@ def test_a_host_without_the_pool_is_left_out(served: list[Host], caplog: pytest.
         with millrace.connect(sockets) as farm:
             with farm.Executor(pool=there._pool) as executor:
                 futures, where = squares(executor, 9)
-                assert sum(future.result(_PATIENCE_S) for future in futures) == 204 and where == {sockets[0]: 9}
+                assert sum(future.result(PATIENCE_S) for future in futures) == 204 and where == {sockets[0]: 9}
             assert "no tasks are sent to" in caplog.text
             with pytest.raises(millrace.Error, match="no pool 'none' at") as refused:
                 farm.Executor(pool="none")
             assert refused.value.code == "MR7114"
+
+
+def ran(site: Site, executor: Any) -> int:
+    """How many tasks of an executor its host has run, as the command line says."""
+    return len(site.rows("run", "ls", "--function", f"pool-{executor._pool}", "-l", "1000"))
+
+
+def test_tasks_go_to_hosts_with_their_label(sites: list[Site]) -> None:
+    addresses = [f"unix:{site.directory}/socket" for site in sites]
+    with millrace.connect([site.directory for site in sites]) as farm:
+        with farm.Executor(workers=2, label="gpu=a100") as executor:
+            assert list(executor.map(abs, range(-20, 0))) == list(range(20, 0, -1))
+            assert executor.submit(pow, 2, 3).result(PATIENCE_S) == 8
+            assert [ran(site, executor) for site in sites] == [0, 21, 0]
+        # Any host, unless a call says otherwise.
+        with farm.Executor(workers=2, timeout=600) as executor:
+            h100 = executor.on("gpu=h100")
+            assert isinstance(h100, millrace.Executor)
+            with h100:
+                done = [h100.submit(pow, number, 2) for number in range(9)]
+                assert [future.result(PATIENCE_S) for future in done] == [number**2 for number in range(9)]
+            assert {future._place[0].address for future in done} == {addresses[2]}
+            assert [ran(site, executor) for site in sites] == [0, 0, 9]
+            done = []
+            millrace.parallel_for(executor.on(["gpu=a100"]), 10, abs, workers=3, chunk=2, progress=lambda *now: done.append(now))
+            assert [ran(site, executor) for site in sites] == [0, 5, 9] and done[-1] == (10, 10)
+            millrace.parallel_for(executor, 12, abs, workers=12)
+            assert all(ran(site, executor) > before for site, before in zip(sites, [0, 5, 9]))
+            futures, where = squares(executor, 60)
+            assert [future.result(PATIENCE_S) for future in futures] == [number**2 for number in range(60)]
+            assert set(where) == set(addresses)
+            for label in ("gpu=t4", ["gpu=a100", "zone=barn"]):
+                with pytest.raises(millrace.NotFound, match="gpu=h100") as refused:
+                    executor.on(label)
+                assert refused.value.code == "MR7126"
+            with pytest.raises(millrace.Invalid, match="one label 'gpu'"):
+                h100.on("gpu=a100")
+        with pytest.raises(millrace.NotFound, match="gpu=t4; .*: no labels; .*: gpu=a100") as none:
+            farm.Executor(workers=2, label="gpu=t4")
+        assert none.value.code == "MR7126"
+        for wrong in ("gpu", "=a100", ["gpu=", "x=y"], [b"x=y"]):
+            with pytest.raises(millrace.Invalid) as invalid:
+                farm.Executor(workers=2, label=wrong)
+            assert invalid.value.code == "MR7130"
+    # One host has the label or not.
+    with millrace.connect(sites[1].directory) as one:
+        with one.Executor(workers=2, label="gpu=a100") as executor:
+            assert executor.submit(pow, 2, 4).result(PATIENCE_S) == 16
+        with one.Executor(workers=2) as executor:
+            assert executor.on("gpu=a100").submit(pow, 2, 5).result(PATIENCE_S) == 32
+            with pytest.raises(millrace.NotFound):
+                executor.on("gpu=h100")
+
+
+def test_asyncio_spreads_tasks_and_knows_labels(sites: list[Site]) -> None:
+    async def work() -> None:
+        async with millrace.aio.connect([site.directory for site in sites]) as farm:
+            async with farm.Executor(workers=2, timeout=500) as executor:
+                found = await asyncio.gather(*(executor.submit(pow, number, 2) for number in range(60)))
+                assert found == [number**2 for number in range(60)]
+                before = [ran(site, executor._sync) for site in sites]
+                assert sum(before) == 60 and min(before) > 0
+                h100 = await executor.on("gpu=h100")
+                assert [number async for number in h100.map(abs, range(-5, 0))] == [5, 4, 3, 2, 1]
+                assert [ran(site, executor._sync) for site in sites] == [*before[:2], before[2] + 5]
+                with pytest.raises(millrace.NotFound):
+                    await executor.on("gpu=t4")
+                with pytest.raises(ZeroDivisionError):
+                    await executor.submit(lambda: 1 // 0)
+                with pytest.raises(TypeError):
+                    await executor.submit(lambda lock: lock, __import__("threading").Lock())
+                # A call that has not begun is revoked when its task is cancelled.
+                blocked = [executor.submit(time.sleep, 2) for _ in range(6)]
+                behind = [executor.submit(time.sleep, 3600) for _ in range(3)]
+                await asyncio.sleep(0.5)
+                for task in behind:
+                    task.cancel()
+                await asyncio.gather(*blocked)
+                assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*behind, return_exceptions=True))
+            async with farm.Executor(workers=2, label="gpu=a100") as executor:
+                assert await executor.submit(pow, 2, 6) == 64
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
+
+
+def test_a_host_that_is_back_gets_tasks_again(sites: list[Site], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "millrace")
+    lost, address = sites[2], f"unix:{sites[2].directory}/socket"
+    with millrace.connect([site.directory for site in sites]) as farm, farm.Executor(workers=2, lost_after=1, timeout=400) as executor:
+        h100 = executor.on("gpu=h100")
+        assert h100.submit(pow, 2, 2).result(PATIENCE_S) == 4
+        lost.kill()
+        assert list(executor.map(abs, range(30), timeout=PATIENCE_S)) == list(range(30))
+        eventually("the host is lost", lambda: f"{address} is lost" in caplog.text)
+        # No other host has the label; the others have the rest.
+        with pytest.raises(BrokenExecutor, match="every host with gpu=h100 is lost"):
+            h100.submit(pow, 2, 2)
+        assert address not in squares(executor, 30)[1]
+        lost.start()
+        eventually("the host is back", lambda: f"{address} is back" in caplog.text)
+        assert h100.submit(pow, 2, 3).result(PATIENCE_S) == 8
+        futures, where = squares(executor, 60)
+        assert [future.result(PATIENCE_S) for future in futures] == [number**2 for number in range(60)]
+        assert where[address] >= 10
+        # It may be lost again, and its tasks go elsewhere again.
+        for host in executor._living():
+            host.look()
+        running: Any = executor._begin((time.sleep, (1,), {}) for _ in range(6))
+        assert address in {future._place[0].address for future in running}
+        lost.kill()
+        assert [future.result(PATIENCE_S) for future in running] == [None] * 6
+        # One that is away at the start is not used until it is there.
+        with farm.Executor(pool=executor._pool, lost_after=1) as other:
+            assert address not in squares(other, 30)[1]
+            lost.start()
+            eventually("the host is used", lambda: address in squares(other, 3)[1])

@@ -4,7 +4,10 @@ use super::{Caller, Target};
 use crate::{
     Context, Outcome,
     measure::Repeated,
-    peers::redis::{self, Redis},
+    peers::{
+        redis::{self, Redis},
+        zookeeper::{self, ZooKeeper},
+    },
     rows::{Measured, remote::Host},
 };
 use std::{
@@ -125,9 +128,49 @@ pub fn barrier(context: &Context) -> Outcome<Measured> {
             "Redis 7: BLPOP of a list each, released by one Lua script."
         }
     };
+    let zookeeper = match ZooKeeper::start(context.fresh()?.path())? {
+        None => zookeeper::INSTALL,
+        Some(zookeeper) => {
+            measured = measured.peer("ZooKeeper, a double barrier", double_barrier(&zookeeper, rounds)?.median());
+            "ZooKeeper: the first half of its recipe for a double barrier, one server."
+        }
+    };
     Ok(measured.note(format!(
         "{WAITERS} blocking clients, each with a connection and a thread of this process, wait at a barrier; from the last arrival until the \
-         last of them has its answer, {}. {missing}",
+         last of them has its answer, {}. {missing} {zookeeper}",
         ours.spread()
     )))
+}
+
+/// Each waiter enters as a child of the barrier's node and watches for the node `ready`, which the last one to enter makes.
+fn double_barrier(zookeeper: &ZooKeeper, rounds: usize) -> Outcome<Repeated> {
+    let mut last = zookeeper.asker()?;
+    for round in 0..rounds {
+        last.create(&format!("/round-{round}"), false)?;
+    }
+    let waiters = Waiters::start(rounds, |id| {
+        let (mut asker, mut round) = (zookeeper.asker()?, 0);
+        let wait = move || {
+            let barrier = format!("/round-{round}");
+            round += 1;
+            asker
+                .create(&format!("{barrier}/waiter-{id}"), true)
+                .and_then(|()| asker.wait_for(&format!("{barrier}/ready")))
+                .map_err(|error| error.to_string())
+        };
+        Ok(Box::new(wait))
+    })?;
+    let mut theirs = Repeated::default();
+    for round in 0..rounds {
+        let barrier = format!("/round-{round}");
+        let release = || {
+            last.create(&format!("{barrier}/last"), true)?;
+            if last.children(&barrier)? != WAITERS as usize + 1 {
+                return Err("not all have entered".into());
+            }
+            last.create(&format!("{barrier}/ready"), false)
+        };
+        theirs.push(waiters.round(|| Ok(zookeeper.watches()? == WAITERS as usize), release)?);
+    }
+    Ok(theirs)
 }
