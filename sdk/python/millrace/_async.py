@@ -246,9 +246,16 @@ class AsyncNamespace:
         durability: str = "quorum",
         group: Optional[str] = None,
         engine: str = "builtin",
-    ) -> None:
+        beside: Optional[str] = None,
+        near: Optional[str] = None,
+        here: bool = False,
+        site: Optional[str] = None,
+        spread: bool = False,
+    ) -> str:
         """Creates a topic, which every host of the cluster has. See `Namespace.create_topic`."""
-        await self._call(self.sync.create_topic, name, history, durability=durability, group=group, engine=engine)
+        settings: dict[str, Any] = {"durability": durability, "group": group, "engine": engine}
+        place: dict[str, Any] = {"beside": beside, "near": near, "here": here, "site": site, "spread": spread}
+        return await self._call(self.sync.create_topic, name, history, **settings, **place)
 
     async def remove_topic(self, name: str) -> None:
         """Removes a topic with its records, subscriptions and feeds. Its name can be used again."""

@@ -279,15 +279,27 @@ class Namespace(ABC):
         durability: str = "quorum",
         group: Optional[str] = None,
         engine: str = "builtin",
-    ) -> None:
-        """Creates a topic, which every host of the cluster has: a host has to serve the namespace.
+        beside: Optional[str] = None,
+        near: Optional[str] = None,
+        here: bool = False,
+        site: Optional[str] = None,
+        spread: bool = False,
+    ) -> str:
+        """Creates a topic, which every host of the cluster has, and returns the name of its group: a host has to serve the namespace.
 
         It keeps its `history` newest records readable, or all of them with None. A publish is acknowledged once a majority of the topic's
-        group has the record on disk ("quorum"), or once the leader has it ("leader"), unless the publisher says otherwise. The topic stays
-        in its group, by default `main`. Its records are kept by the hosts of the group, or with the engine "nats" by the NATS cluster
-        that the host was started with (`millrace serve --nats`). A topic with the same settings is left as it is.
+        group has the record on disk ("quorum"), or once the leader has it ("leader"), unless the publisher says otherwise. Its records are
+        kept by the hosts of the group, or with the engine "nats" by the NATS cluster that the host was started with (`millrace serve
+        --nats`). A topic with the same settings is left as it is.
+
+        The topic stays in its group: by default `main`, or `group`. Instead of `group`, one of these chooses among the groups that exist:
+        `beside`, a topic, takes the group of that topic; `near="zone=barn"` takes a group in which hosts with this label vote; `here` takes one in
+        which hosts at the site of the connected host vote; `site` takes one that belongs to this site; and `spread` takes one of the site
+        that has the fewest topics. `millrace topic create --help` says which one, if several fit.
         """
-        self._hosted().calls.create(name, history, durability, group, None if engine == "builtin" else engine)
+        engine_or_none = None if engine == "builtin" else engine
+        place = (beside, near, here, site, spread)
+        return self._hosted().calls.create(name, history, durability, group, engine_or_none, place)
 
     def remove_topic(self, name: str) -> None:
         """Removes a topic with its records, subscriptions and feeds. Its name can be used again."""

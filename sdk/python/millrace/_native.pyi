@@ -218,8 +218,9 @@ class Topics:
         history: Optional[int],
         durability: str,
         group: Optional[str],
-        engine: Optional[str] = None,
-    ) -> None: ...
+        engine: Optional[str],
+        place: tuple[Optional[str], Optional[str], bool, Optional[str], bool],
+    ) -> str: ...
     def remove(self, topic: str) -> None: ...
     def publish(
         self, topic: str, data: object, key: Optional[str], durability: Optional[str], patience: float

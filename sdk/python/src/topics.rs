@@ -7,8 +7,9 @@ use crate::{
     record::{Meta, Record},
     remote::{Raised, answer, options, wait_for},
 };
-use millrace_client::{Place, blocking::Client};
-use millrace_wire::{HISTORY_ALL, Result};
+use millrace_client::{Place, Placement, blocking::Client};
+use millrace_node::cluster::MAIN_NAME;
+use millrace_wire::{Code, HISTORY_ALL, Result};
 use pyo3::{
     prelude::*,
     types::{PyAny, PyString},
@@ -41,6 +42,36 @@ fn shown(topic: &Bound<'_, PyString>, record: &millrace_client::Record) -> Recor
     Record::of(topic, meta, &record.data)
 }
 
+/// The arguments `beside`, `near`, `here`, `site` and `spread`.
+type PlaceArguments = (Option<String>, Option<String>, bool, Option<String>, bool);
+
+/// The place of a new topic, unless its group is named or the default.
+fn placement<'p>(
+    (beside, near, here, site, spread): &'p PlaceArguments,
+    group: Option<&str>,
+) -> Result<Option<Placement<'p>>> {
+    let near = near.as_deref().map(|near| {
+        let shown: String = near.chars().take(80).flat_map(char::escape_debug).collect();
+        let invalid =
+            || Code::ValueInvalid.error(format!("near='{shown}' is not a label KEY=VALUE such as 'zone=barn'"));
+        near.split_once('=').map(|(key, value)| Placement::Near(key, value)).ok_or_else(invalid)
+    });
+    let asked = [
+        beside.as_deref().map(Placement::Beside),
+        near.transpose()?,
+        here.then_some(Placement::Here),
+        site.as_deref().map(Placement::Site),
+        spread.then_some(Placement::Spread),
+    ];
+    let mut asked = asked.into_iter().flatten();
+    let (first, more) = (asked.next(), asked.next().is_some());
+    if more || (first.is_some() && group.is_some()) {
+        let detail = "of group, beside, near, here, site and spread, at most one says where a topic is";
+        return Err(Code::ValueInvalid.error(detail));
+    }
+    Ok(first)
+}
+
 #[pymethods]
 impl Topics {
     #[new]
@@ -59,7 +90,9 @@ impl Topics {
         py.detach(|| drop(taken));
     }
 
-    #[pyo3(signature = (topic, history, durability, group, engine=None))]
+    /// Creates a topic, and returns the name of its group.
+    #[pyo3(signature = (topic, history, durability, group, engine, place))]
+    #[expect(clippy::too_many_arguments, reason = "one for each of Python's")]
     fn create(
         &self,
         py: Python<'_>,
@@ -68,9 +101,18 @@ impl Topics {
         durability: &str,
         group: Option<&str>,
         engine: Option<&str>,
-    ) -> PyResult<()> {
+        place: PlaceArguments,
+    ) -> PyResult<String> {
         let history = history.unwrap_or(HISTORY_ALL);
-        self.ask(py, |client| client.create_topic_in(topic, history, Some(durability), group, engine))
+        let placement = placement(&place, group).or_raise(py)?;
+        self.ask(py, |client| {
+            let group = match placement {
+                Some(placement) => client.place_topics(&[topic], placement)?.pop(),
+                None => group.map(str::to_owned),
+            };
+            client.create_topic_in(topic, history, Some(durability), group.as_deref(), engine)?;
+            Ok(group.unwrap_or_else(|| MAIN_NAME.to_owned()))
+        })
     }
 
     fn remove(&self, py: Python<'_>, topic: &str) -> PyResult<()> {

@@ -222,3 +222,60 @@ fn hosts_have_the_labels_of_their_last_start_and_groups_are_placed_near_them() {
     sites[1].die();
     assert_eq!(sites[1].place.run(["serve", "--listen", "127.0.0.1:0", "--label", "barn"]).code, 2, "no value");
 }
+
+/// Where a new topic was created.
+fn placed(site: &Site, words: &[&str]) -> Vec<String> {
+    let created = site.topic(&[&["create"], words].concat()).ok().objects();
+    created.iter().map(|topic| topic["group"].as_str().expect("a group").to_owned()).collect()
+}
+
+#[test]
+fn topics_are_created_in_groups_that_are_near_a_label_at_a_site_or_beside_another_topic() {
+    let mut sites = three();
+    let ids: Vec<String> = sites.iter().map(Site::id).collect();
+    sites[1].die();
+    let mut serve = sites[1].serve(None);
+    serve.args(["--label", "zone=barn"]);
+    sites[1].host = Some(Host::start(serve));
+    eventually("its label is known", || sites[0].cluster().to_string().contains("barn"));
+    let create = |site: &Site, words: &[&str]| site.place.run(["cluster", "group", "create"].iter().chain(words));
+    let fails = |site: &Site, words: &[&str], code: &str, exit: i32| {
+        let printed = site.place.run(["topic", "create"].iter().chain(words));
+        printed.fails(code, exit).stderr.clone()
+    };
+    // The first host is at the campus, the others at the lab, so most voters of main are there.
+    assert_eq!(placed(&sites[0], &["lab/raw", "--site", "lab"]), ["main"]);
+    let missing = fails(&sites[2], &["t", "--site", "campus"], "MR7218", 1);
+    assert!(missing.contains("millrace cluster group create NAME --site campus --count 1"), "{missing}");
+    fails(&sites[2], &["t", "--site", "moon"], "MR7216", 1);
+    fails(&sites[2], &["t", "--near", "zone=mill"], "MR7216", 1);
+    fails(&sites[2], &["t", "--beside", "nothing"], "MR7202", 1);
+    assert_eq!(sites[2].topic(&["create", "t", "--here", "--group", "main"]).code, 2, "one place is named");
+    // The host that is asked knows a group as soon as it was created through another one.
+    create(&sites[0], &["campus", "--site", "campus", "--count", "1"]).ok();
+    assert_eq!(placed(&sites[2], &["campus/raw", "--site", "campus"]), ["campus"]);
+    create(&sites[2], &["barn", "--near", "zone=barn", "--count", "1"]).ok();
+    assert_eq!(placed(&sites[0], &["hay", "--near", "zone=barn"]), ["barn"]);
+    // A topic beside another one, and one at the site of the host that is asked.
+    assert_eq!(placed(&sites[2], &["straw", "grain", "--beside", "hay"]), ["barn", "barn"]);
+    assert_eq!(placed(&sites[0], &["own", "--here"]), ["campus"]);
+    assert_eq!(placed(&sites[1], &["own/too", "--here"]), ["barn"]);
+    // Each at another site; the group with the fewest topics there.
+    assert_eq!(placed(&sites[1], &["one", "two", "three", "--spread"]), ["campus", "main", "campus"]);
+    // Repeated, they stay; at another place, they are others.
+    assert_eq!(placed(&sites[0], &["one", "two", "three", "--spread"]), ["campus", "main", "campus"]);
+    assert_eq!(placed(&sites[0], &["hay", "--site", "lab"]), ["barn"]);
+    fails(&sites[0], &["hay", "--site", "campus"], "MR7203", 1);
+    // A group is at the site that it prefers, if it prefers one.
+    create(&sites[0], &["wide", "--voters", &ids.join(",")]).ok();
+    sites[0].place.run(["cluster", "prefer", "campus", "--group", "wide"]).ok();
+    eventually("it prefers the campus", || group(&sites[2], "wide")["preferred"] == "campus");
+    assert_eq!(placed(&sites[2], &["four", "--spread"]), ["wide"]);
+    for (topic, group) in [("lab/raw", "main"), ("hay", "barn"), ("own", "campus"), ("four", "wide")] {
+        let listed = sites[0].topic(&["ls"]).ok().objects();
+        let found = listed.into_iter().find(|listed| listed["topic"] == topic).expect("it is listed");
+        assert_eq!(found["group"], group, "{topic}");
+    }
+    sites[2].publish_to("hay", "dry");
+    assert_eq!(records(&sites[0], "hay"), ["dry"]);
+}

@@ -4,6 +4,7 @@ use super::logs::history;
 use crate::complete;
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCompleter;
+use millrace_client::Placement;
 use millrace_node::application::units;
 use std::{path::PathBuf, time::Duration};
 
@@ -347,14 +348,23 @@ pub struct ClusterSecretArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum TopicCommand {
-    /// Create a topic, which can be used through every host of the cluster
+    /// Create topics, which can be used through every host of the cluster
     #[command(after_help = "\
-A topic stays in the group in which it is created.
+A topic stays in the group in which it is created: main, the group of --group, or one that is chosen among the groups that exist. With --near \
+and --here, it is the group with the largest part of its voters there. A group belongs to a site if it prefers the site (`millrace cluster prefer`), \
+or if it prefers none and most of its voters are there. With --spread, the sites with the fewest topics come first. If several groups fit \
+equally well, one that is led there is chosen, and then the one with the fewest topics. If none fits, `millrace cluster group create` creates one.
+
+If the command is repeated, topics that exist stay where they are.
 
 Examples:
   millrace topic create env_raw
   millrace topic create farm/env_raw --history 100000
   millrace topic create farm/env_raw --group farm
+  millrace topic create farm/env_smooth --beside farm/env_raw
+  millrace topic create hay --near zone=barn
+  millrace topic create own --here
+  millrace topic create one two three --spread
   millrace topic create counts --durability leader")]
     Create(CreateTopicArgs),
     /// Remove a topic with its records and subscriptions
@@ -464,8 +474,9 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct CreateTopicArgs {
-    /// Its name
-    pub topic: String,
+    /// Their names
+    #[arg(value_name = "TOPIC", required = true)]
+    pub topics: Vec<String>,
     /// How many of its newest records stay readable, or `all`
     #[arg(long, value_name = "RECORDS", default_value_t = 10_000, value_parser = history)]
     pub history: u64,
@@ -476,7 +487,42 @@ pub struct CreateTopicArgs {
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "builtin")]
     pub engine: TopicEngine,
     #[command(flatten)]
-    pub of: OfGroup,
+    pub place: TopicPlaceArgs,
+}
+
+/// The group of new topics.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub struct TopicPlaceArgs {
+    /// The group [default: main]
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// Choose the group of this topic
+    #[arg(long, value_name = "TOPIC")]
+    pub beside: Option<String>,
+    /// Choose a group in which hosts with this label vote
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub near: Option<(String, String)>,
+    /// Choose a group in which hosts at the site of the host that is asked vote
+    #[arg(long)]
+    pub here: bool,
+    /// Choose a group that belongs to this site
+    #[arg(long, value_name = "NAME")]
+    pub site: Option<millrace_node::Name>,
+    /// Choose a group of another site for each topic
+    #[arg(long)]
+    pub spread: bool,
+}
+
+impl TopicPlaceArgs {
+    /// The place, unless the group is named.
+    pub fn placement(&self) -> Option<Placement<'_>> {
+        let Self { group: _, beside, near, here, site, spread } = self;
+        let beside = beside.as_deref().map(Placement::Beside);
+        let near = near.as_ref().map(|(key, value)| Placement::Near(key, value));
+        let site = site.as_deref().map(Placement::Site);
+        beside.or(near).or(site).or(here.then_some(Placement::Here)).or(spread.then_some(Placement::Spread))
+    }
 }
 
 #[derive(Debug, Args)]

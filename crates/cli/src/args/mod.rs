@@ -17,8 +17,9 @@ pub use access::{
     SetSecretArgs,
 };
 pub use clusters::{
-    ClusterArgs, ClusterCommand, ClusterSecretArgs, CreateGroupArgs, GroupArg, GroupCommand, InitClusterArgs,
-    MirrorTopicArgs, PlanGroupArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs, TopicCommand,
+    ClusterArgs, ClusterCommand, ClusterSecretArgs, CreateGroupArgs, CreateTopicArgs, GroupArg, GroupCommand,
+    InitClusterArgs, MirrorTopicArgs, PlanGroupArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs,
+    TopicCommand,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use entities::EntityCommand;

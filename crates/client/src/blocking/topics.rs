@@ -1,15 +1,31 @@
 //! Topics of the cluster that a namespace belongs to.
 
 use super::{Again, Client, done};
-use crate::{Batch, Record, ask};
+use crate::{Batch, Placement, Record, ask, placement::Places};
 use millrace_wire::{
-    EventId, Result,
+    Code, EventId, Result,
     protocol::{
         CreateGroup, CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, MirrorTopic, PreferSite, PublishTopic,
         RangeTopic, RemoveGroup, RemoveHost, RemoveTopic, Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnmirrorTopic,
         UnsubscribeTopic,
     },
 };
+use serde::Deserialize;
+use std::fmt::Write;
+
+/// A topic, as the document `topics` has it.
+#[derive(Deserialize)]
+struct Found {
+    topic: String,
+    /// Empty if no more is known of the topic than that records wait for it.
+    group: String,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    topics: Vec<Found>,
+    next: Option<String>,
+}
 
 impl Client {
     /// Makes a topic; one that is as it is to be is left so. `durability` is `quorum` or `leader`.
@@ -27,6 +43,44 @@ impl Client {
         engine: Option<&str>,
     ) -> Result<()> {
         self.ask(&CreateTopic { topic, history, durability, group, engine }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Chooses the groups in which to create topics, one for each. A topic that is in a group that fits stays there.
+    pub fn place_topics(&self, topics: &[&str], placement: Placement<'_>) -> Result<Vec<String>> {
+        if let Placement::Beside(other) = placement {
+            let Some(group) = self.group_of_topic(other)? else {
+                let shown: String = other.chars().take(80).flat_map(char::escape_debug).collect();
+                return Err(Code::TopicNotFound.error(format!("no topic '{shown}'")));
+            };
+            return Ok(vec![group; topics.len()]);
+        }
+        let current = topics.iter().map(|topic| self.group_of_topic(topic)).collect::<Result<Vec<_>>>()?;
+        let mut places = Places::read(&self.show("cluster")?, &self.show("cluster/groups")?)?;
+        current.iter().map(|current| places.choose(placement, current.as_deref())).collect()
+    }
+
+    /// The group of a topic, if there is one of this name. Afterwards the host knows all groups that were created before.
+    fn group_of_topic(&self, topic: &str) -> Result<Option<String>> {
+        // A host that does not know a topic asks the leader of the group `main` before it says so.
+        match self.latest_topic(topic, 0, 0) {
+            Err(error) if ![Code::TopicNotFound, Code::CapabilityDenied].contains(&error.code()) => return Err(error),
+            _ => {}
+        }
+        // Topics are listed by name, and the list can begin behind any text. A name may be reserved in a group that has no such topic yet.
+        let mut after = Some(topic.get(..topic.len().saturating_sub(1)).unwrap_or_default().to_owned());
+        while let Some(from) = after.filter(|from| **from < *topic) {
+            let mut path = "topics?after=".to_owned();
+            for byte in from.bytes() {
+                let _ = write!(path, "%{byte:02X}");
+            }
+            let page: Page = serde_json::from_str(&self.show(&path)?)
+                .map_err(|error| Code::DocumentUnknown.error(format!("the host's document '{path}': {error}")))?;
+            if let Some(found) = page.topics.into_iter().find(|found| found.topic == topic) {
+                return Ok(Some(found.group).filter(|group| !group.is_empty()));
+            }
+            after = page.next;
+        }
+        Ok(None)
     }
 
     /// Removes a topic with its records, subscriptions and feeds.

@@ -287,3 +287,29 @@ def _has(package: str) -> bool:
     except ImportError:
         return False
     return True
+
+
+def test_a_topic_is_created_beside_another_one_near_a_label_or_at_a_site(sites: list[Site]) -> None:
+    first = sites[0].cluster()["hosts"]
+    site = next(host["site"] for host in first if host["here"])
+    sites[0].run("cluster", "group", "create", "own", "--here", "--count", "1")
+    with millrace.open(sites[0].address) as ns:
+        assert ns.create_topic("placed/plain") == "main"
+        assert ns.create_topic("placed/named", group="own") == "own"
+        assert ns.create_topic("placed/beside", beside="placed/named") == "own"
+        assert ns.create_topic("placed/here", here=True) in ("main", "own")
+        assert ns.create_topic("placed/site", site=site) in ("main", "own")
+        assert ns.create_topic("placed/spread", spread=True) in ("main", "own")
+        with pytest.raises(millrace.NotFound, match="zone=mill"):
+            ns.create_topic("placed/near", near="zone=mill")
+        with pytest.raises(millrace.NotFound, match="nothing"):
+            ns.create_topic("placed/near", beside="nothing")
+        for wrong in ({"near": "barn"}, {"here": True, "group": "own"}, {"site": site, "spread": True}):
+            with pytest.raises(millrace.Invalid):
+                ns.create_topic("placed/near", **wrong)
+
+    async def create() -> str:
+        async with millrace.aopen(sites[1].address) as ns:
+            return await ns.create_topic("placed/async", beside="placed/named")
+
+    assert asyncio.run(create()) == "own"

@@ -2,7 +2,10 @@
 
 use super::host;
 use crate::{
-    args::{Global, MirrorTopicArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs, TopicCommand},
+    args::{
+        CreateTopicArgs, Global, MirrorTopicArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs,
+        TopicCommand,
+    },
     out::{Out, Table},
     place::remote::Remote,
     report::Outcome,
@@ -29,12 +32,7 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
     let remote = host(global)?;
     let client = remote.client();
     match command {
-        TopicCommand::Create(args) => {
-            let durability = Some(args.durability.name());
-            let (group, engine) = (args.of.group.as_deref(), args.engine.name());
-            client.create_topic_in(&args.topic, args.history, durability, group, engine)?;
-            said(out, json!({ "topic": args.topic, "change": "created" }), format!("created topic {}", args.topic))
-        }
+        TopicCommand::Create(args) => create(client, args, out),
         TopicCommand::Rm(args) if args.waiting => {
             client.discard_waiting(&args.topic)?;
             let line = format!("discarded the records that waited on this host for topic {}", args.topic);
@@ -90,6 +88,25 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
         TopicCommand::Mirrors => mirrors(&remote, out),
         TopicCommand::Ls => ls(&remote, out),
     }
+}
+
+fn create(client: &Client, args: &CreateTopicArgs, out: &mut Out) -> Outcome {
+    let topics: Vec<&str> = args.topics.iter().map(|topic| &**topic).collect();
+    let groups = match args.place.placement() {
+        Some(placement) => client.place_topics(&topics, placement)?.into_iter().map(Some).collect(),
+        None => vec![args.place.group.clone(); topics.len()],
+    };
+    for (topic, group) in topics.into_iter().zip(groups) {
+        let (durability, engine) = (Some(args.durability.name()), args.engine.name());
+        client.create_topic_in(topic, args.history, durability, group.as_deref(), engine)?;
+        let line = match &group {
+            Some(group) => format!("created topic {topic} in group {group}"),
+            None => format!("created topic {topic}"),
+        };
+        let group = group.as_deref().unwrap_or(millrace_node::cluster::MAIN_NAME);
+        said(out, json!({ "topic": topic, "group": group, "change": "created" }), line)?;
+    }
+    Ok(())
 }
 
 fn mirror(client: &Client, args: &MirrorTopicArgs, out: &mut Out) -> Outcome {
