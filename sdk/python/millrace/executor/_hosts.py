@@ -59,8 +59,12 @@ class Host:
         known = json.loads(self.remote.show("functions"))["functions"]
         self.waiting = sum(function["pending"] for function in known)
         if labels and (self.labels is None or time.monotonic() >= self._labels_at + _LABELS_S):
-            self.labels = _labels.of_host(self.remote)
-            self._labels_at = time.monotonic()
+            self.look_at_labels()
+
+    def look_at_labels(self) -> None:
+        """Asks for its labels."""
+        self.labels = _labels.of_host(self.remote)
+        self._labels_at = time.monotonic()
 
     def has(self, labels: Labels) -> bool:
         """Whether it has all of these."""
@@ -192,14 +196,14 @@ class SpreadExecutor(Executor):
     def _narrowed(self, needs: Labels, more: Labels) -> Executor:
         self._labelled = True
         needs = _labels.parse([f"{key}={value}" for part in (needs, more) for key, value in part.items()])
-        for host in self._living():
-            if host.labels is None:
-                try:
-                    host.look(labels=True)
-                except Error as error:
-                    if error.code not in _LOST:
-                        raise
-                    self._lose(host, error)
+        # Labels that were read once may be others now.
+        for host in self._living() if not any(host.has(needs) for host in self._hosts) else ():
+            try:
+                host.look_at_labels()
+            except Error as error:
+                if error.code not in _LOST:
+                    raise
+                self._lose(host, error)
         if not any(host.has(needs) for host in self._hosts):
             raise self._no_host_with(needs)
         return _labels.Labelled(self, needs)

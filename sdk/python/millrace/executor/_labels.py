@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Optional, Union
@@ -11,7 +12,7 @@ from typing import Any, Optional, Union
 from millrace._namespace import RemoteNamespace
 from millrace._records import _native
 from millrace._worker import Error
-from millrace.executor import Executor
+from millrace.executor import _PAUSE_S, Executor
 
 #: What an executor's `label` may be: KEY=VALUE, or several of them.
 Label = Union[str, Iterable[str], None]
@@ -19,6 +20,8 @@ Labels = dict[str, str]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 _NOT_IN_CLUSTER = "MR7209"
+#: For how long a host that has just started may not know yet that it is one of the cluster's.
+_STARTS_S = 5.0
 
 
 def parse(label: Label) -> Labels:
@@ -35,13 +38,18 @@ def parse(label: Label) -> Labels:
 
 def of_host(remote: RemoteNamespace) -> Labels:
     """The labels that a host was started with."""
-    try:
-        hosts = json.loads(remote.show("cluster"))["hosts"]
-    except Error as error:
-        if error.code == _NOT_IN_CLUSTER:
-            return {}
-        raise
-    return next((dict(host.get("labels", {})) for host in hosts if host["here"]), {})
+    until = time.monotonic() + _STARTS_S
+    while True:
+        try:
+            hosts = json.loads(remote.show("cluster"))["hosts"]
+        except Error as error:
+            if error.code == _NOT_IN_CLUSTER:
+                return {}
+            raise
+        own: list[Labels] = [host.get("labels", {}) for host in hosts if host["here"]]
+        if own or time.monotonic() > until:
+            return own[0] if own else {}
+        time.sleep(_PAUSE_S)
 
 
 def shown(labels: Labels) -> str:

@@ -205,6 +205,30 @@ def test_asyncio_spreads_tasks_and_knows_labels(sites: list[Site]) -> None:
     asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
+def test_a_host_that_starts_with_another_label_is_known_by_that(sites: list[Site]) -> None:
+    one = sites[1]
+    with millrace.connect([site.directory for site in sites]) as farm, farm.Executor(workers=2, timeout=300) as executor:
+        a100 = executor.on("gpu=a100")
+        assert a100.submit(pow, 2, 2).result(PATIENCE_S) == 4
+        one.kill()
+        one.label = "gpu=t4"
+        one.start()
+        assert executor.on("gpu=t4").submit(pow, 2, 3).result(PATIENCE_S) == 8
+        with pytest.raises(millrace.NotFound, match="gpu=t4"):
+            a100.submit(pow, 2, 4)
+        # While tasks are submitted, it is asked again.
+        one.kill()
+        one.label = "gpu=a100"
+        one.start()
+
+        def is_known() -> bool:
+            executor.submit(pow, 2, 5).result(PATIENCE_S)
+            return any(host.has({"gpu": "a100"}) for host in executor._hosts)
+
+        eventually("the label is known", is_known)
+        assert a100.submit(pow, 2, 6).result(PATIENCE_S) == 64
+
+
 def test_a_host_that_is_back_gets_tasks_again(sites: list[Site], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "millrace")
     lost, address = sites[2], f"unix:{sites[2].directory}/socket"
