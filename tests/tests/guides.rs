@@ -219,10 +219,9 @@ impl Drop for TwoMachines {
 fn clusters() {
     let printed = type_in("cluster.md");
     says(&printed, &["site campus", "wrote the secret", "created topic env_raw", "21.7", "3  22.1", "4  22.5"]);
-    says(
-        &printed,
-        &["subscription smooth to soil created", "0.35", "1 {'celsius': -0.5}", "['env_raw', 'env_smooth', 'frost',"],
-    );
+    says(&printed, &["created topic moisture in group farm", "created topic clouds in group farm"]);
+    says(&printed, &["subscription smooth to soil created", "0.35", "1 {'celsius': -0.5}"]);
+    says(&printed, &["['clouds', 'env_raw', 'env_smooth', 'frost', 'ice',"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod functions;
 mod machine;
 mod measure;
 mod peers;
+mod picture;
 mod report;
 mod rows;
 

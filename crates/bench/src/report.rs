@@ -4,6 +4,14 @@ use crate::{Outcome, machine::Machine, measure::figure, rows};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt::Write as _, fs, io::ErrorKind, path::Path};
 
+/// The folder of the pictures beside the page.
+const PICTURES: &str = "benchmarks";
+
+/// The file of the picture of a row.
+pub fn picture_of(id: &str) -> String {
+    format!("{PICTURES}/{id}.svg")
+}
+
 /// Everything that was measured.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Report {
@@ -31,6 +39,12 @@ pub struct Row {
     /// What becomes of different loads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<Point>,
+    /// The file of a picture beside the page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picture: Option<String>,
+    /// The picture itself, if it was drawn in this run.
+    #[serde(skip)]
+    pub drawing: Option<String>,
     pub note: String,
     /// Rows may come from different runs: each says on which machine, when, at what commit, and how much else went on.
     #[serde(default)]
@@ -89,6 +103,12 @@ impl Report {
     pub fn save(&self, dir: &Path) -> Outcome<()> {
         let mut json = serde_json::to_vec_pretty(self)?;
         json.push(b'\n');
+        for row in &self.rows {
+            if let (Some(file), Some(drawing)) = (&row.picture, &row.drawing) {
+                fs::create_dir_all(dir.join(PICTURES))?;
+                fs::write(dir.join(file), drawing)?;
+            }
+        }
         fs::write(dir.join("benchmarks.json"), json)?;
         Ok(fs::write(dir.join("benchmarks.md"), self.page())?)
     }
@@ -161,6 +181,9 @@ impl Report {
             let _ = writeln!(page, "**{}.** {}", row.id, row.note);
             if !row.also.is_empty() {
                 let _ = writeln!(page, "Also: {}", figures(&row.also));
+            }
+            if let Some(picture) = &row.picture {
+                let _ = writeln!(page, "\n![{}]({picture})\n", row.id);
             }
             if !row.curve.is_empty() {
                 page.push_str("\n| share | offered /s | accepted /s | refused /s | p50 µs | p99 µs |\n");

@@ -1,7 +1,7 @@
 //! RabbitMQ: three brokers with a quorum queue, to which MQTT clients publish with quality of service 1. A publish is acknowledged once a
 //! majority of the queue's replicas has it on disk.
 
-use super::{Server, patiently};
+use super::Server;
 use crate::Outcome;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
@@ -21,6 +21,10 @@ pub const INSTALL: &str = "RabbitMQ is not installed (apt-get install rabbitmq-s
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 const BROKERS: usize = 3;
 const START: Duration = Duration::from_secs(300);
+/// The counters of queues are updated every few seconds.
+const COUNTED: Duration = Duration::from_secs(30);
+/// The length of the queue, which drops its oldest records.
+const LENGTH: u64 = 10_000;
 /// MQTT: the first byte of CONNECT, and of PUBLISH with quality of service 1.
 const CONNECT: u8 = 0x10;
 const PUBLISH: u8 = 0x32;
@@ -32,6 +36,9 @@ pub struct Rabbit {
     _brokers: Vec<Broker>,
     _mapper: Server,
     port: u16,
+    dir: PathBuf,
+    /// The port of the mapper.
+    names: u16,
 }
 
 /// A broker and the processes that it starts, ended with it.
@@ -84,42 +91,74 @@ impl Rabbit {
                 .process_group(0);
             brokers.push(Broker(command.spawn()?));
         }
-        let rabbit = Self { _brokers: brokers, _mapper: mapper, port: ports[0] };
-        rabbit.form(dir, names)?;
+        let rabbit = Self { _brokers: brokers, _mapper: mapper, port: ports[0], dir: dir.to_owned(), names };
+        rabbit.form()?;
         Ok(Some(rabbit))
     }
 
     /// Waits until all brokers have found each other, and makes a quorum queue for what is published to the topic `bench`.
-    fn form(&self, dir: &Path, names: u16) -> Outcome<()> {
-        let control = |words: &[&str]| -> Outcome<String> {
-            let mut command = program(&PathBuf::from(PROGRAMS).join("rabbitmqctl"), dir, names);
-            let output = command.args(["-n", "bench0@localhost"]).args(words).stdout(Stdio::piped()).output()?;
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            if output.status.success() { Ok(text) } else { Err(format!("rabbitmqctl {}", words.join(" ")).into()) }
-        };
+    fn form(&self) -> Outcome<()> {
         let start = Instant::now();
         let all = "length(rabbit_nodes:all_running()).";
-        while control(&["eval", all]).map_or(true, |running| running.trim() != BROKERS.to_string()) {
+        while self.control(&["eval", all]).map_or(true, |running| running.trim() != BROKERS.to_string()) {
             if start.elapsed() > START {
                 return Err("the brokers of RabbitMQ did not find each other".into());
             }
             std::thread::sleep(Duration::from_secs(1));
         }
-        let definitions = dir.join("definitions.json");
+        let definitions = self.dir.join("definitions.json");
         fs::write(
             &definitions,
             r#"{"vhosts":[{"name":"/"}],
                 "queues":[{"name":"bench","vhost":"/","durable":true,"auto_delete":false,
-                           "arguments":{"x-queue-type":"quorum","x-quorum-initial-group-size":3,"x-max-length":10000}}],
+                           "arguments":{"x-queue-type":"quorum","x-quorum-initial-group-size":3,"x-max-length":LENGTH}}],
                 "bindings":[{"source":"amq.topic","vhost":"/","destination":"bench","destination_type":"queue",
-                             "routing_key":"bench","arguments":{}}]}"#,
+                             "routing_key":"bench","arguments":{}}]}"#
+                .replace("LENGTH", &LENGTH.to_string()),
         )?;
-        control(&["import_definitions", crate::rows::text(&definitions)?])?;
-        patiently(|| self.connect("probe")?.publish(b"x", 1, 1))
+        self.control(&["import_definitions", crate::rows::text(&definitions)?])?;
+        self.connect("probe")?.publish(b"x", 1, 1)
     }
 
-    /// A connection of a client with this name.
+    /// What `rabbitmqctl` prints.
+    fn control(&self, words: &[&str]) -> Outcome<String> {
+        let mut command = program(&PathBuf::from(PROGRAMS).join("rabbitmqctl"), &self.dir, self.names);
+        let output = command.args(["-n", "bench0@localhost"]).args(words).stdout(Stdio::piped()).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() { Ok(text) } else { Err(format!("rabbitmqctl {}", words.join(" ")).into()) }
+    }
+
+    /// Makes sure that the records were kept by all brokers: a record that no queue takes is acknowledged, too.
+    pub fn verify(&self, published: u64) -> Outcome<()> {
+        let least = published.min(LENGTH);
+        let mut found = String::new();
+        let start = Instant::now();
+        while start.elapsed() < COUNTED {
+            found = self.control(&["--quiet", "--no-table-headers", "list_queues", "type", "messages", "online"])?;
+            let mut words = found.split('\t');
+            let (kind, messages) = (words.next(), words.next().and_then(|messages| messages.parse::<u64>().ok()));
+            let online = words.next().map_or(0, |hosts| hosts.split(',').count());
+            if kind == Some("quorum") && messages.is_some_and(|messages| messages >= least) && online == BROKERS {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        Err(format!("{least} records are in no quorum queue of {BROKERS} brokers: {}", found.trim()).into())
+    }
+
+    /// A connection of a client with this name. The brokers refuse clients until they have agreed on who registers their names.
     pub fn connect(&self, client: &str) -> Outcome<Connection> {
+        let start = Instant::now();
+        loop {
+            match self.try_connect(client) {
+                Err(error) if start.elapsed() > START => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(500)),
+                connected => return connected,
+            }
+        }
+    }
+
+    fn try_connect(&self, client: &str) -> Outcome<Connection> {
         let stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;

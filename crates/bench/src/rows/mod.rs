@@ -23,7 +23,7 @@ use crate::{
     Context, Outcome,
     machine::{self, Busy},
     measure::Samples,
-    report::{Figure, Point, Row},
+    report::{Figure, Point, Row, picture_of},
 };
 use millrace_journal::{CreateOptions, Durability, Journal, Log};
 use millrace_node::{FunctionSpec, Namespace, Runtime};
@@ -252,6 +252,7 @@ pub struct Measured {
     met: bool,
     also: Vec<Figure>,
     curve: Vec<Point>,
+    drawing: Option<String>,
     note: Vec<String>,
 }
 
@@ -267,6 +268,7 @@ impl Measured {
             met: true,
             also: Vec::new(),
             curve: Vec::new(),
+            drawing: None,
             note: Vec::new(),
         }
     }
@@ -305,6 +307,12 @@ impl Measured {
         self
     }
 
+    /// A picture for the page, as SVG.
+    pub fn drawing(mut self, svg: String) -> Self {
+        self.drawing = Some(svg);
+        self
+    }
+
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.note.push(text.into());
         self
@@ -329,6 +337,8 @@ pub fn measure(spec: &Spec, context: &Context) -> Outcome<Row> {
         met: measured.met,
         also: measured.also,
         curve: measured.curve,
+        picture: measured.drawing.is_some().then(|| picture_of(spec.id)),
+        drawing: measured.drawing,
         note: measured.note.join(" "),
         machine: None,
         date: machine::now(),

@@ -1,7 +1,7 @@
 //! topic.failover: the leader is killed, again and again: how long nothing is published.
 
 use super::cluster::{Cluster, ELECTION};
-use crate::{Context, Outcome, measure::Samples, rows::Measured};
+use crate::{Context, Outcome, measure::Samples, picture, rows::Measured};
 use millrace_wire::Code;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub fn failover(context: &Context) -> Outcome<Measured> {
     let mut cluster = Cluster::start(context)?;
     cluster.client(0)?.create_topic("t", 1000, None, None)?;
     let kills = if context.quick { KILLS_QUICK } else { KILLS };
-    let mut samples = Samples::new();
+    let (mut samples, begun) = (Samples::new(), Instant::now());
     for number in 0..kills {
         let leader = cluster.leader()?;
         cluster.caught_up()?;
@@ -40,14 +40,18 @@ pub fn failover(context: &Context) -> Outcome<Measured> {
     let limit = 2.0 * ELECTION.as_secs_f64() * 1000.0;
     let note = format!(
         "From the end of the leader (kill -9) to the answer to a publish that was sent to another host at once; then the host comes back and \
-         catches up, {kills} times. Election timeouts are from {} to {} ms.",
+         catches up, {kills} times in {} s. Election timeouts are from {} to {} ms.",
+        begun.elapsed().as_secs(),
         ELECTION.as_millis(),
         2 * ELECTION.as_millis()
     );
+    let title = format!("Time from the end of the leader to the next acknowledged publish, {kills} times");
+    let drawing = picture::distribution(&title, "ms", &samples, (limit, "2 × the election timeout"));
     let mut measured = Measured::new(p50, samples.count())
         .percentiles(p50, p99)
         .target(format!("p50 ≤ 2 × the election timeout: {limit} ms"), p50 <= limit)
         .also("longest", ms(samples.max_us()), "ms")
+        .drawing(drawing)
         .note(note);
     for quantile in QUANTILES {
         let name = format!("{} % within", quantile * 100.0);

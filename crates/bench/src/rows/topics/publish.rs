@@ -60,15 +60,15 @@ fn stream_rate(nats: &Nats, bytes: usize, count: u64) -> Outcome<f64> {
 }
 
 fn queue_rate(rabbit: &Rabbit, bytes: usize, count: u64) -> Outcome<f64> {
+    let connect = |number| rabbit.connect(&format!("bench{number}"));
+    let connections = (0..CONNECTIONS).map(connect).collect::<Outcome<Vec<_>>>()?;
     let start = Instant::now();
-    let one = |number: usize| -> Result<(), String> {
-        let published = rabbit
-            .connect(&format!("bench{number}"))
-            .and_then(|mut connection| connection.publish(&vec![7; bytes], count / CONNECTIONS as u64, WINDOW));
+    let one = |mut connection: rabbitmq::Connection| -> Result<(), String> {
+        let published = connection.publish(&vec![7; bytes], count / CONNECTIONS as u64, WINDOW);
         published.map_err(|error| error.to_string())
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..CONNECTIONS).map(|number| scope.spawn(move || one(number))).collect();
+        let threads: Vec<_> = connections.into_iter().map(|connection| scope.spawn(move || one(connection))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("no panics"))
     })?;
     Ok(count as f64 / start.elapsed().as_secs_f64())
@@ -124,6 +124,7 @@ pub fn publish(context: &Context) -> Outcome<Measured> {
             queue_large.push(queue_rate(&rabbit, LARGE_BYTES, count)?);
             queue_small.push(queue_rate(&rabbit, SMALL_BYTES, count)?);
         }
+        rabbit.verify(2 * rounds as u64 * count)?;
     }
     let value = large.median();
     let mut measured = Measured::new(value, (value * time.as_secs_f64()) as u64 * rounds as u64)
