@@ -139,12 +139,12 @@ def test_tasks_go_to_hosts_with_their_label(sites: list[Site]) -> None:
             h100 = executor.on("gpu=h100")
             assert isinstance(h100, millrace.Executor)
             with h100:
-                done = [h100.submit(pow, number, 2) for number in range(9)]
-                assert [future.result(PATIENCE_S) for future in done] == [number**2 for number in range(9)]
-            assert {future._place[0].address for future in done} == {addresses[2]}
+                squared: list[Any] = [h100.submit(pow, number, 2) for number in range(9)]
+                assert [future.result(PATIENCE_S) for future in squared] == [number**2 for number in range(9)]
+            assert {future._place[0].address for future in squared} == {addresses[2]}
             assert [ran(site, executor) for site in sites] == [0, 0, 9]
-            done = []
-            millrace.parallel_for(executor.on(["gpu=a100"]), 10, abs, workers=3, chunk=2, progress=lambda *now: done.append(now))
+            done: list[tuple[int, int]] = []
+            millrace.parallel_for(executor.on(["gpu=a100"]), 10, abs, workers=3, chunk=2, progress=lambda *now: done.append((now[0], now[1])))
             assert [ran(site, executor) for site in sites] == [0, 5, 9] and done[-1] == (10, 10)
             millrace.parallel_for(executor, 12, abs, workers=12)
             assert all(ran(site, executor) > before for site, before in zip(sites, [0, 5, 9]))
@@ -207,6 +207,7 @@ def test_asyncio_spreads_tasks_and_knows_labels(sites: list[Site]) -> None:
 
 def test_a_host_that_starts_with_another_label_is_known_by_that(sites: list[Site]) -> None:
     one = sites[1]
+    executor: Any
     with millrace.connect([site.directory for site in sites]) as farm, farm.Executor(workers=2, timeout=300) as executor:
         a100 = executor.on("gpu=a100")
         assert a100.submit(pow, 2, 2).result(PATIENCE_S) == 4
@@ -232,6 +233,7 @@ def test_a_host_that_starts_with_another_label_is_known_by_that(sites: list[Site
 def test_a_host_that_is_back_gets_tasks_again(sites: list[Site], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "millrace")
     lost, address = sites[2], f"unix:{sites[2].directory}/socket"
+    executor: Any
     with millrace.connect([site.directory for site in sites]) as farm, farm.Executor(workers=2, lost_after=1, timeout=400) as executor:
         h100 = executor.on("gpu=h100")
         assert h100.submit(pow, 2, 2).result(PATIENCE_S) == 4
