@@ -60,6 +60,9 @@ pub(crate) struct Places {
     placed: BTreeMap<String, u64>,
 }
 
+/// Whether a host is at the place of a topic.
+type Fits<'f> = Box<dyn Fn(&Host) -> bool + 'f>;
+
 /// What is compared if several groups fit: the least is chosen. Its last part is the name of the group.
 type Rank<'p> = (u64, u64, &'p str, Reverse<usize>, [bool; 3], u64, &'p str);
 
@@ -74,7 +77,7 @@ impl Places {
 
     /// The group in which to create a topic. If the topic is there already, in `current`, that group is kept if it fits.
     pub fn choose(&mut self, placement: Placement<'_>, current: Option<&str>) -> Result<String> {
-        let (fits, place, option): (Box<dyn Fn(&Host) -> bool + '_>, _, _) = match placement {
+        let (fits, place, option): (Fits<'_>, _, _) = match placement {
             Placement::Beside(_) => {
                 return Err(Code::HostInternal.error("a group beside a topic is not chosen by hosts"));
             }
