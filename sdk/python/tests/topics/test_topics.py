@@ -218,7 +218,7 @@ def test_a_tail_resumes_while_the_leader_is_killed(sites: list[Site]) -> None:
     leader = eventually("a host leads", lambda: next((s for s in sites if s.cluster()["role"] == "leader"), None))
     left = [site for site in sites if site is not leader]
     with millrace.open(left[0].address) as ns, millrace.open(left[1].address) as reader:
-        eventually("the topic is created", lambda: ns.create_topic("tailed") or True)  # type: ignore[func-returns-value]
+        eventually("the topic is created", lambda: ns.create_topic("tailed") or True)
         topic = ns.topic("tailed")
         seen: list[bytes] = []
 
