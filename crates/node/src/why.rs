@@ -85,7 +85,7 @@ pub struct LinkReason {
 }
 
 /// `1 run`, `2 runs`.
-fn counted(n: u64, one: &str) -> String {
+pub(crate) fn counted(n: u64, one: &str) -> String {
     format!("{n} {one}{}", if n == 1 { "" } else { "s" })
 }
 

@@ -201,6 +201,7 @@ pub struct RepairDoc {
 pub struct NotRunDoc {
     pub function: String,
     pub runs: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unable: bool,
 }
 

@@ -6,6 +6,7 @@ use super::{
     groups::Group,
     locked, shown,
 };
+use crate::why::counted;
 use millrace_group::{Directory, Engine, Labels, MAIN_NAME, Member, Replica, Role, Topic};
 use serde::Serialize;
 use std::{
@@ -185,8 +186,10 @@ fn why_buffers(buffers: &[BufferStat], why: &mut Vec<String>) {
     for BufferStat { topic, records, bytes, since_ms, trouble } in buffers {
         let Some(trouble) = trouble else { continue };
         let since_s = now_ms.saturating_sub(*since_ms) / 1000;
+        let waits = if *records == 1 { "waits" } else { "wait" };
+        let (records, bytes) = (counted(*records, "record"), counted(*bytes, "byte"));
         why.push(format!(
-            "{records} records of {bytes} bytes wait here to be published to topic {topic}, the oldest for {since_s} s: {trouble}"
+            "{records} of {bytes} {waits} here to be published to topic {topic}, the oldest for {since_s} s: {trouble}"
         ));
     }
 }
