@@ -25,8 +25,8 @@ const KEPT_BYTES: usize = 1 << 20;
 /// A connection that lay idle for longer is looked at before it is used.
 const TRUSTED: Duration = Duration::from_millis(500);
 
-/// The shortest wait for bytes that may have come.
-const POLL_MIN: Duration = Duration::from_millis(1);
+/// The timeout of a socket is rounded up to the tick of the kernel's clock, up to 10 ms: a shorter wait than this uses another clock.
+const SHORT: Duration = Duration::from_millis(50);
 /// How often a caller that may be interrupted is asked while a host is reached.
 const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
 
@@ -301,10 +301,15 @@ impl Socket {
                 return take(&frame).map(Some);
             }
             self.flush(None)?;
-            // Even without patience, what has come is taken; zero would mean no bound at all.
-            let left = until.saturating_duration_since(Instant::now()).min(self.options.tick()).max(POLL_MIN);
-            self.stream.set_read_timeout(left).map_err(|error| broken(&error))?;
-            if !self.fill(None)? && Instant::now() >= until {
+            let left = until.saturating_duration_since(Instant::now()).min(self.options.tick());
+            // Even without patience, what has come is taken.
+            let filled = if left < SHORT {
+                self.fill_within(left)?
+            } else {
+                self.stream.set_read_timeout(left).map_err(|error| broken(&error))?;
+                self.fill(None)?
+            };
+            if !filled && Instant::now() >= until {
                 return Ok(None);
             }
         }
@@ -343,7 +348,22 @@ impl Socket {
     /// Reads once. False if nothing came for a while.
     pub fn fill(&mut self, until: Option<Instant>) -> Result<bool> {
         self.make_room();
-        match self.stream.read(&mut self.received[self.filled..]) {
+        let read = self.stream.read(&mut self.received[self.filled..]);
+        self.took(read, until)
+    }
+
+    /// The same, with a short bound for this one time.
+    fn fill_within(&mut self, time: Duration) -> Result<bool> {
+        self.make_room();
+        let mut read = self.stream.look(&mut self.received[self.filled..]);
+        if !time.is_zero() && read.as_ref().is_err_and(is_pause) {
+            read = self.stream.wait(time).and_then(|()| self.stream.look(&mut self.received[self.filled..]));
+        }
+        self.took(read, None)
+    }
+
+    fn took(&mut self, read: io::Result<usize>, until: Option<Instant>) -> Result<bool> {
+        match read {
             Ok(0) => Err(closed()),
             Ok(count) => {
                 self.filled += count;

@@ -8,6 +8,10 @@ use crate::{
     session::{broken, closed},
 };
 use millrace_wire::{Code, Result, token::Binding};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
 use rustls::ClientConnection;
 use std::{
     io::{self, Read, Write},
@@ -174,6 +178,16 @@ impl Stream {
 
     pub fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
         both!(&self.raw, stream => stream.set_read_timeout(Some(time)))
+    }
+
+    /// Waits until something can be read, or the time is over.
+    pub fn wait(&self, time: Duration) -> io::Result<()> {
+        let time = Timespec::try_from(time).map_err(io::Error::other)?;
+        let mut wanted = [both!(&self.raw, stream => PollFd::new(stream, PollFlags::IN))];
+        match poll(&mut wanted, Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Reads what has come, without waiting.
