@@ -42,6 +42,12 @@ pub fn describe(context: &Context) -> Outcome<Machine> {
     })
 }
 
+/// Memory of a process, in MB: `VmRSS` is what is resident.
+pub fn memory_mb(process: u32, name: &str) -> Outcome<f64> {
+    let kib: f64 = field(&format!("/proc/{process}/status"), name)?.trim_end_matches(" kB").parse()?;
+    Ok(kib * 1024.0 / 1e6)
+}
+
 /// The first value of a `name: value` file.
 fn field(path: &str, name: &str) -> Outcome<String> {
     let text = fs::read_to_string(path)?;

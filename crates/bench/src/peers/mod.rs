@@ -1,5 +1,6 @@
 //! The figures that ours are compared with: limits of the machine, and comparable systems.
 
+pub mod chord;
 pub mod cspot;
 pub mod echo;
 pub mod etcd;

@@ -116,7 +116,14 @@ impl Rabbit {
                              "routing_key":"bench","arguments":{}}]}"#
                 .replace("LENGTH", &LENGTH.to_string()),
         )?;
-        self.control(&["import_definitions", crate::rows::text(&definitions)?])?;
+        // A broker that the others see may not take definitions yet.
+        loop {
+            match self.control(&["import_definitions", crate::rows::text(&definitions)?]) {
+                Ok(_) => break,
+                Err(error) if start.elapsed() > START => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_secs(1)),
+            }
+        }
         self.connect("probe")?.publish(b"x", 1, 1)
     }
 
@@ -125,7 +132,7 @@ impl Rabbit {
         let mut command = program(&PathBuf::from(PROGRAMS).join("rabbitmqctl"), &self.dir, self.names);
         let output = command.args(["-n", "bench0@localhost"]).args(words).stdout(Stdio::piped()).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() { Ok(text) } else { Err(format!("rabbitmqctl {}", words.join(" ")).into()) }
+        if output.status.success() { Ok(text) } else { Err(format!("rabbitmqctl {}: {text}", words.join(" ")).into()) }
     }
 
     /// Makes sure that the records were kept by all brokers: a record that no queue takes is acknowledged, too.

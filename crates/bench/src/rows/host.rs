@@ -3,6 +3,7 @@
 use super::{Measured, function, namespace_with_logs};
 use crate::{
     Context, Outcome, functions,
+    machine::memory_mb,
     measure::{Repeated, Samples, repeat},
 };
 use millrace_journal::Durability;
@@ -131,13 +132,8 @@ pub fn rss(context: &Context) -> Outcome<Measured> {
         namespace.append("in", b"1", AppendOptions::default())?;
         namespace.wait_idle(Duration::from_secs(20))?;
         thread::sleep(Duration::from_secs(1));
-        let status = fs::read_to_string(format!("/proc/{}/status", served.0.id()))?;
-        let mb = |name: &str| -> Outcome<f64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("no such line in status")?;
-            Ok(line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0 / 1e6)
-        };
-        all.push(mb("VmRSS")?);
-        own.push(mb("RssAnon")?);
+        all.push(memory_mb(served.0.id(), "VmRSS")?);
+        own.push(memory_mb(served.0.id(), "RssAnon")?);
     }
     Ok(Measured::new(all.median(), context.repetitions(5) as u64)
         .target("≤ 40 MB", all.median() <= 40.0)

@@ -227,6 +227,12 @@ pub const ALL: &[Spec] = &[
         run: topics::failover,
     },
     Spec {
+        id: "topic.find",
+        what: "find the group of a topic among 10 000 groups, in the memory of a host",
+        unit: "ns",
+        run: topics::find,
+    },
+    Spec {
         id: "topic.groups",
         what: "processor time of a host with 1000 groups without work",
         unit: "%",

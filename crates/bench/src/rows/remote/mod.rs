@@ -15,7 +15,7 @@ pub mod secure;
 pub mod tail;
 
 use super::{host::program, namespace_with_logs};
-use crate::{Context, Outcome};
+use crate::{Context, Outcome, machine::memory_mb};
 use millrace_client::{Client, Options, Place, blocking};
 use millrace_journal::Durability;
 use std::{
@@ -74,10 +74,7 @@ impl Host {
 
     /// Memory of the host that is resident, in MB.
     pub fn resident_mb(&self) -> Outcome<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-        let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib * 1024.0 / 1e6)
+        memory_mb(self.child.id(), "VmRSS")
     }
 }
 

@@ -1,6 +1,6 @@
 //! Three hosts, and what the rows ask of them.
 
-use crate::{Context, Outcome, rows::host::program};
+use crate::{Context, Outcome, machine::memory_mb, rows::host::program};
 use millrace_client::{
     Options, Place,
     blocking::{Client, Socket},
@@ -171,15 +171,8 @@ impl Cluster {
         Ok(())
     }
 
-    fn proc(&self, number: usize, file: &str) -> Outcome<String> {
-        let child = self.sites[number].child.as_ref().ok_or("the host is not running")?;
-        Ok(fs::read_to_string(format!("/proc/{}/{file}", child.id()))?)
-    }
-
-    fn field(&self, number: usize, file: &str, name: &str) -> Outcome<f64> {
-        let text = self.proc(number, file)?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| format!("no {name}"))?;
-        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    fn process(&self, number: usize) -> Outcome<u32> {
+        Ok(self.sites[number].child.as_ref().ok_or("the host is not running")?.id())
     }
 
     /// Bytes that were written to the disk with the hosts' data, by whichever program.
@@ -193,12 +186,12 @@ impl Cluster {
 
     /// Memory of a host that is resident, in MB.
     pub fn resident_mb(&self, number: usize) -> Outcome<f64> {
-        Ok(self.field(number, "status", "VmRSS:")? * 1024.0 / 1e6)
+        memory_mb(self.process(number)?, "VmRSS")
     }
 
     /// Processor time that a host has taken, in seconds.
     pub fn cpu_s(&self, number: usize) -> Outcome<f64> {
-        let stat = self.proc(number, "stat")?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process(number)?))?;
         // The name, in parentheses, may have spaces.
         let fields = stat.rsplit_once(')').ok_or("an odd stat file")?.1;
         let ticks: Vec<f64> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;

@@ -5,11 +5,13 @@
 
 mod cluster;
 mod failover;
+mod find;
 mod groups;
 mod publish;
 mod reads;
 
 pub use failover::failover;
+pub use find::find;
 pub use groups::groups;
 pub use publish::{amplification, function_lag, publish};
 pub use reads::get;

@@ -28,6 +28,8 @@ const HISTORY: u64 = 1000;
 /// The maximum number of publishes of `topic.function` at one rate; it limits how long the row takes. The topic keeps as many: records that
 /// leave it before the function could run are missed.
 const LAG_SAMPLES: u64 = 20_000;
+/// How long the load of a given rate sleeps before it looks what is due.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// Publishes through a host over several connections, a thread for each; publishes in a second.
 fn rate(cluster: &Cluster, number: usize, topic: &'static str, bytes: usize, time: Duration) -> Outcome<f64> {
@@ -245,8 +247,8 @@ fn offer(cluster: &Cluster, number: usize, rate: f64, count: u64) -> Outcome<Vec
             publisher.put()?;
         }
         publisher.flush()?;
-        // Sleeps rather than spins: the hosts need the processors.
-        publisher.take(Duration::from_micros(200))?;
+        // Sleeps rather than spins: the hosts need the processors. A socket's timeout would be rounded up to a tick of the kernel's clock, 4 ms.
+        thread::sleep(PAUSE);
         while publisher.take(Duration::ZERO)? {}
     }
     Ok(sent)
