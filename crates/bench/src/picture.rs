@@ -10,6 +10,8 @@ const PLOT: [f64; 4] = [48.0, 616.0, 40.0, 252.0];
 /// Points of the curve of a distribution.
 const POINTS: u32 = 400;
 const TICKS: u32 = 6;
+/// Curves that end closer to each other leave no room for a name between them.
+const CROWDED: f64 = 20.0;
 const RED: &str = "#c9304a";
 const BLUE: &str = "#2e86ab";
 const GREY: &str = "#66727e";
@@ -78,16 +80,19 @@ pub fn curves(title: &str, axis: &str, curves: &[Curve<'_>]) -> String {
         svg += &tick_at(x(value), &value.to_string());
         value += 1.0;
     }
+    let end = |curve: &Curve<'_>| curve.points.last().map_or(0.0, |(_, y)| up(y / most));
     for (curve, color) in curves.iter().zip([BLUE, GREY, RED].into_iter().cycle()) {
         let points: Vec<String> =
             curve.points.iter().map(|(at, y)| format!("{:.1} {:.1}", x(*at), up(y / most))).collect();
-        let end = curve.points.last().map_or(0.0, |(_, y)| up(y / most));
+        let end_here = end(curve);
+        // Its name is below it if another curve ends just above.
+        let is_crowded = curves.iter().any(|other| (1.0..CROWDED).contains(&(end_here - end(other))));
         let _ = writeln!(
             svg,
             "<path d=\"M{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"/><text x=\"{right}\" y=\"{:.1}\" text-anchor=\"end\" \
              fill=\"{color}\">{}</text>",
             points.join("L"),
-            end - 7.0,
+            if is_crowded { end_here + 16.0 } else { end_here - 7.0 },
             curve.name
         );
     }
