@@ -252,8 +252,9 @@ pub struct Replica {
     pending: BTreeMap<u64, Pending>,
     pending_bytes: usize,
     leader: u64,
-    /// Ticks that have passed.
+    /// Ticks that have passed, and how many had when a leader last gave the lead to the preferred site.
     age: u32,
+    handed_over: u32,
     /// The newest turn behind whose flush every message has to wait, and the newest that is safe.
     binding: u64,
     safe: u64,
@@ -315,6 +316,7 @@ impl Replica {
             pending_bytes: 0,
             leader: 0,
             age: 0,
+            handed_over: 0,
             binding: 0,
             safe: 0,
             gathering: (1, false),
@@ -396,9 +398,7 @@ impl Replica {
         }
         self.adjust();
         self.tick_snapshots();
-        if self.age.is_multiple_of(ELECTION_TICKS as u32) {
-            self.hand_over();
-        }
+        self.hand_over();
     }
 
     /// A replica without a vote requests no election, and would otherwise name its last leader forever.

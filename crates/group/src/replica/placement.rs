@@ -1,7 +1,10 @@
 //! Which hosts vote in a group, which follow it, and which of them leads.
 
-use super::{ConfChangeType, Replica, Role};
+use super::{ConfChangeType, ELECTION_TICKS, Replica, Role};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Ticks between two attempts of a leader to give the lead to the preferred site. An attempt may take half of them.
+const HAND_OVER_TICKS: u32 = 2 * ELECTION_TICKS as u32;
 
 /// The hosts that should keep a group, according to the directory. The group with the directory itself has no placement: all hosts keep it,
 /// and it determines the number of its voters itself.
@@ -136,8 +139,12 @@ impl Replica {
         progress.is_some_and(|known| known.recent_active && known.matched >= committed)
     }
 
-    /// A leader elsewhere gives the lead to a host at the preferred site that has caught up.
+    /// A leader elsewhere gives the lead to a host at the preferred site that has caught up, unless it has just tried: it takes no commands
+    /// meanwhile. Each tick looks, because the hosts that answer are forgotten once in an election timeout.
     pub(super) fn hand_over(&mut self) {
+        if self.age.wrapping_sub(self.handed_over) < HAND_OVER_TICKS {
+            return;
+        }
         let site = self.topics.preferred();
         let site_of = |id: u64| match &self.placement {
             Some(placement) => placement.sites.get(&id),
@@ -150,6 +157,7 @@ impl Replica {
         let (voters, _) = self.replicas();
         let next = voters.into_iter().find(|id| is_preferred(*id) && self.can_lead(*id));
         if let Some(next) = next {
+            self.handed_over = self.age;
             self.node.transfer_leader(next);
         }
     }

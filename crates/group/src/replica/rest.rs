@@ -57,7 +57,7 @@ impl Replica {
         self.rest.last = last;
         self.rest.idle_ticks = if is_idle { self.rest.idle_ticks + 1 } else { 0 };
         self.tick_awake();
-        if self.rest.idle_ticks >= IDLE_TICKS {
+        if self.rest.idle_ticks >= IDLE_TICKS && self.node.raft.lead_transferee.is_none() {
             self.begin_rest();
         }
     }

@@ -260,3 +260,70 @@ fn a_learner_forgets_a_leader_that_it_hears_nothing_of() {
         assert_eq!(replica.leader(), 0);
     }
 }
+
+/// Delivers all messages, until there are none.
+fn exchange(replicas: &mut [Replica]) {
+    loop {
+        let mut sent = Vec::new();
+        for replica in &mut *replicas {
+            let mut place = replica.progress().2;
+            while let Some(mut turn) = replica.take() {
+                sent.append(&mut turn.before_disk);
+                place += 1;
+                let held = replica.wrote(turn, Place(place));
+                sent.extend(replica.flushed(held).messages);
+            }
+        }
+        if sent.is_empty() {
+            return;
+        }
+        for Envelope { to, bytes } in sent {
+            replicas[to as usize - 1].step(&bytes);
+        }
+    }
+}
+
+fn pass(replicas: &mut [Replica], ticks: usize) {
+    for _ in 0..ticks {
+        replicas.iter_mut().for_each(Replica::tick);
+        for at in 0..replicas.len() {
+            let Some(beat) = replicas[at].beat() else { continue };
+            let others = replicas.iter_mut().enumerate().filter(|(other, _)| *other != at);
+            if others.fold(false, |differs, (_, other)| !other.hears(at as u64 + 1, beat) || differs) {
+                replicas[at].wake();
+            }
+        }
+        exchange(replicas);
+    }
+}
+
+#[test]
+fn the_preferred_site_leads_whenever_the_leader_before_it_was_elected() {
+    // A leader counts who answers it in periods that begin with its election, which the seed decides.
+    for (seed, before) in (0..50).flat_map(|seed| (0..40).map(move |before| (seed, before))) {
+        let founders = vec![1, 2, 3];
+        let replica = |id| {
+            let options =
+                Options { id, boot: 1, founders: founders.clone(), seed, voters_max: 3, limits: Limits::default() };
+            Replica::new(options, Recovered::new(founders.clone(), Box::new(Nothing)), Box::new(Without)).unwrap()
+        };
+        let mut replicas: Vec<Replica> = founders.iter().copied().map(replica).collect();
+        while replicas[0].leader() == 0 {
+            pass(&mut replicas, 1);
+        }
+        pass(&mut replicas, before);
+        let leader = replicas[0].leader();
+        let next = leader % 3 + 1;
+        for id in [1, 2, 3] {
+            let site = if id == next { "campus" } else { "lab" };
+            let member = Member { id, site: site.into(), ..Member::default() };
+            replicas[id as usize - 1].submit(Action::Member(member), &[], Durability::Quorum).unwrap();
+            exchange(&mut replicas);
+        }
+        let prefer = Action::Prefer { site: "campus".into() };
+        replicas[leader as usize - 1].submit(prefer, &[], Durability::Quorum).unwrap();
+        exchange(&mut replicas);
+        pass(&mut replicas, 6 * ELECTION_TICKS);
+        assert_eq!(replicas[0].leader(), next, "seed {seed}, {before}");
+    }
+}
