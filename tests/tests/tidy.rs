@@ -47,7 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("client", &["wire"]),
     ("gateway", &["wire", "threads", "node", "client", "nats"]),
     ("cli", &["wire", "threads", "journal", "causality", "node", "client", "gateway"]),
-    ("bench", &["wire", "journal", "causality", "runtime", "node", "client"]),
+    ("bench", &["wire", "journal", "causality", "group", "runtime", "node", "client"]),
 ];
 
 /// Files in which `unsafe` blocks may stand, by the end of their path.

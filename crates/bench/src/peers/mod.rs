@@ -1,6 +1,5 @@
 //! The figures that ours are compared with: limits of the machine, and comparable systems.
 
-pub mod chord;
 pub mod cspot;
 pub mod echo;
 pub mod etcd;

@@ -1,10 +1,11 @@
 //! topic.find: which group has a topic, in a cluster with many groups.
 
+use super::chord::Chord;
 use crate::{
     Context, Outcome,
     machine::memory_mb,
     measure::{Repeated, Samples},
-    peers::{chord::Chord, echo::Echo},
+    peers::echo::Echo,
     picture::{Curve, curves},
     rows::Measured,
 };

@@ -3,6 +3,7 @@
 //! The hosts are the shipped build (profile `dist`) of `millrace serve`. A publish is acknowledged once two of three have the record on
 //! disk, unless a row says otherwise.
 
+mod chord;
 mod cluster;
 mod failover;
 mod find;
