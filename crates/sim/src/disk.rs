@@ -5,6 +5,9 @@ use millrace_group::{Command, Payloads, Place, Recovered, State, Turn, Write};
 use millrace_wire::{Code, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// So small that the entries of one message often are several batches.
+const BATCH_MAX_BYTES: usize = 200;
+
 enum Written {
     Write(Write),
     State(State),
@@ -15,6 +18,8 @@ enum Written {
 #[derive(Default)]
 struct Content {
     written: Vec<Written>,
+    /// Where batches end that may not be safe.
+    ends: Vec<usize>,
     durable: usize,
     /// What is in front of this is gone.
     start: usize,
@@ -40,21 +45,27 @@ impl Disk {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Writes what a turn wants kept; where its first entry is.
-    pub fn write(&self, turn: &Turn, defect: Option<Defect>) -> Place {
-        let state = match defect {
+    /// Writes what a turn wants kept; where each of its writes is.
+    pub fn write(&self, turn: &Turn, defect: Option<Defect>) -> Vec<Place> {
+        let told = |state: State| match defect {
             Some(Defect::ForgetsVotes) => None,
-            Some(Defect::ForgetsCommits) => turn.state.map(|state| State { commit: 0, ..state }),
-            _ => turn.state,
+            Some(Defect::ForgetsCommits) => Some(State { commit: 0, ..state }),
+            _ => Some(state),
         };
         let more = u64::from(defect == Some(Defect::TrimsTooMuch));
         self.with(|content| {
-            let first = content.written.len() as u64;
-            content.written.extend(turn.writes.iter().cloned().map(Written::Write));
-            content.written.extend(state.map(Written::State));
-            content.written.extend(turn.trim.map(|place| Written::Trim((place.0 + more) as usize)));
+            let mut places = Vec::new();
+            for batch in turn.batches(BATCH_MAX_BYTES) {
+                for write in batch.writes {
+                    places.push(Place(content.written.len() as u64));
+                    content.written.push(Written::Write(write.clone()));
+                }
+                content.written.extend(batch.state.and_then(told).map(Written::State));
+                content.written.extend(batch.trim.map(|place| Written::Trim((place.0 + more) as usize)));
+                content.ends.push(content.written.len());
+            }
             content.start = content.started();
-            Place(first)
+            places
         })
     }
 
@@ -65,14 +76,20 @@ impl Disk {
 
     /// All before `upto` is safe.
     pub fn flushed(&self, upto: usize) {
-        self.with(|content| content.durable = content.durable.max(upto));
+        self.with(|content| {
+            content.durable = content.durable.max(upto);
+            content.ends.retain(|end| *end > upto);
+        });
     }
 
-    /// The host dies: of what is not safe, some of the beginning stays.
+    /// The host dies: of the batches that are not safe, some of the first stay.
     pub fn crash(&self, chance: &mut Chance) {
         self.with(|content| {
-            let unsafe_count = (content.written.len() - content.durable) as u64;
-            let kept = content.durable + chance.below(unsafe_count + 1) as usize;
+            let durable = content.durable;
+            content.ends.retain(|end| *end > durable);
+            let count = chance.below(content.ends.len() as u64 + 1) as usize;
+            let kept = content.ends[..count].last().copied().unwrap_or(durable);
+            content.ends.clear();
             content.written.truncate(kept);
             (content.durable, content.start) = (kept, content.started());
         });

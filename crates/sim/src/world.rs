@@ -7,10 +7,10 @@ use crate::{
     network::Network,
 };
 use millrace_group::{
-    Action, Beat, Completed, Durability, Engine, Limits, Member, Options, Placement, Replica, Role, Unflushed, Without,
-    Write,
+    Action, Beat, Completed, Durability, Engine, Limits, Member, Options, Placement, Proposal, Replica, Role,
+    Unflushed, Without, Write,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const TOPIC: &str = "t";
 /// How long faults go on, and how long the group then has until all is well.
@@ -103,6 +103,8 @@ struct Host {
     /// Turns that wait for a flush, in order; the first `flushing` of them for the one that is under way.
     held: Vec<Unflushed>,
     flushing: usize,
+    /// Entries that nobody else can know of, and how long the disk was behind each: they are neither on disk nor sent.
+    unknown: VecDeque<(usize, Proposal)>,
     /// When the flush that is under way ends, and what it makes safe.
     flush: Option<(u64, usize)>,
     next_tick_ms: u64,
@@ -161,6 +163,7 @@ impl World {
             boot: 0,
             held: Vec::new(),
             flushing: 0,
+            unknown: VecDeque::new(),
             flush: None,
             next_tick_ms: 0,
             pace_permille: 800 + chance.below(400),
@@ -332,6 +335,7 @@ impl World {
         }
         host.disk.crash(&mut self.chance);
         host.held.clear();
+        host.unknown.clear();
         (host.flush, host.flushing, host.back_ms, host.shown) = (None, 0, back_ms, (0, 0));
         // Who published through it never hears; what was published may be there or not.
         host.published.clear();
@@ -412,7 +416,7 @@ impl World {
             }
             let beats = is_due && host.ticks.is_multiple_of(2);
             if host.flush.is_some_and(|(ends_ms, _)| ends_ms <= now_ms) {
-                self.flushed(at);
+                self.flushed(at)?;
                 busy.insert(at);
             }
             if self.hosts[at].published.len() > self.hosts[at].flushing {
@@ -472,10 +476,13 @@ impl World {
         }
     }
 
-    fn flushed(&mut self, at: usize) {
+    fn flushed(&mut self, at: usize) -> Result<(), String> {
         let host = &mut self.hosts[at];
-        let Some((_, upto)) = host.flush.take() else { return };
+        let Some((_, upto)) = host.flush.take() else { return Ok(()) };
         host.disk.flushed(upto);
+        while let Some((_, entry)) = host.unknown.pop_front_if(|(end, _)| *end <= upto) {
+            self.matching.wrote(&entry)?;
+        }
         let done: Vec<Unflushed> = host.held.drain(..host.flushing).collect();
         host.flushing = 0;
         let (id, mut messages) = (host.id, Vec::new());
@@ -483,6 +490,7 @@ impl World {
             done.into_iter().for_each(|held| messages.extend(replica.flushed(held).messages));
         }
         self.send(id, messages);
+        Ok(())
     }
 
     /// Does what a replica wants done.
@@ -497,11 +505,11 @@ impl World {
             let before = replica.received();
             let Some(mut turn) = replica.take() else { break };
             host.received += replica.received() - before;
-            for write in &turn.writes {
-                if let Write::Entry(entry) = write {
-                    self.matching.wrote(entry)?;
-                }
-            }
+            let entries = turn.writes.iter().filter_map(|write| match write {
+                Write::Entry(entry) => Some(entry.clone()),
+                _ => None,
+            });
+            let entries: Vec<Proposal> = entries.collect();
             for Completed { serial, outcome } in std::mem::take(&mut turn.completed) {
                 if let (Some(record), Ok(index)) = (host.published.remove(&serial), outcome) {
                     self.acknowledged.reported(record, index);
@@ -511,9 +519,14 @@ impl World {
             if defect == Some(Defect::AnswersBeforeDisk) {
                 now.append(&mut turn.after_disk);
             }
-            let place = host.disk.write(&turn, defect);
-            let held = replica.wrote(turn, place);
+            let places = host.disk.write(&turn, defect);
+            let held = replica.wrote(turn, places);
             host.held.push(held);
+            let end = host.disk.length();
+            host.unknown.extend(entries.into_iter().map(|entry| (end, entry)));
+            if !now.is_empty() {
+                host.unknown.drain(..).try_for_each(|(_, entry)| self.matching.wrote(&entry))?;
+            }
             let id = host.id;
             self.send(id, now);
             self.show(at)?;

@@ -3,6 +3,7 @@
 //! Its driver ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and
 //! after the disk has them. The order is Raft's: a vote and an answer to a leader leave after the flush, a leader's entries before.
 
+mod batches;
 mod messages;
 mod placement;
 mod rest;
@@ -10,6 +11,7 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 
+pub use batches::Batch;
 pub use placement::Placement;
 pub use rest::Beat;
 pub use snapshots::Limits;
@@ -183,7 +185,7 @@ pub struct Completed {
 #[derive(Default)]
 pub struct Turn {
     ready: Option<Ready>,
-    /// To be written, in this order; an entry takes the place of those with its index or a higher one.
+    /// To be written, in this order; an entry takes the place of those with its index or a higher one. [`Turn::batches`] says how.
     pub writes: Vec<Write>,
     /// To be written behind them.
     pub state: Option<State>,
@@ -548,12 +550,11 @@ impl Replica {
         Some(turn)
     }
 
-    /// Reports the positions of the writes of a turn: the first at `first`, each next one at the following position. Returns the rest of
-    /// the turn, for [`Replica::flushed`].
-    pub fn wrote(&mut self, mut turn: Turn, first: Place) -> Unflushed {
+    /// Reports the positions of the writes of a turn. Returns the rest of the turn, for [`Replica::flushed`].
+    pub fn wrote(&mut self, mut turn: Turn, places: Vec<Place>) -> Unflushed {
         let number = turn.number();
         let mut kept = Vec::with_capacity(turn.writes.len());
-        for (place, write) in (first.0..).map(Place).zip(turn.writes.drain(..)) {
+        for (place, write) in places.into_iter().zip(turn.writes.drain(..)) {
             let Write::Entry(Proposal { term, index, form, data }) = write else {
                 self.wrote_snapshot(write, place);
                 continue;

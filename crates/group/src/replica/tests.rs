@@ -61,7 +61,7 @@ fn turns(replica: &mut Replica) {
     let mut place = replica.progress().2;
     while let Some(turn) = replica.take() {
         place += 1;
-        let held = replica.wrote(turn, Place(place));
+        let held = replica.wrote(turn, vec![Place(place); 64]);
         replica.flushed(held);
     }
 }
@@ -270,7 +270,7 @@ fn exchange(replicas: &mut [Replica]) {
             while let Some(mut turn) = replica.take() {
                 sent.append(&mut turn.before_disk);
                 place += 1;
-                let held = replica.wrote(turn, Place(place));
+                let held = replica.wrote(turn, vec![Place(place); 64]);
                 sent.extend(replica.flushed(held).messages);
             }
         }

@@ -608,14 +608,14 @@ impl Driver {
                 running.settle(&self.shared, &turn);
             }
             self.send(id, &turn.before_disk);
-            let (place, written) = if turn.needs_flush() || turn.trim.is_some() {
-                let (place, end) = self.write(&group, &turn)?;
-                (place, Some(end).filter(|_| turn.needs_flush()))
+            let (places, written) = if turn.needs_flush() || turn.trim.is_some() {
+                let (places, end) = self.write(&group, &turn)?;
+                (places, Some(end).filter(|_| turn.needs_flush()))
             } else {
-                (Place(0), None)
+                (Vec::new(), None)
             };
             end = end.max(written);
-            held.push((id, locked(&group.replica).wrote(turn, place)));
+            held.push((id, locked(&group.replica).wrote(turn, places)));
         }
         // Reads here would show other topics than reads on the other hosts.
         if let Some(error) = locked(&group.replica).stopped() {
@@ -658,7 +658,7 @@ impl Driver {
     }
 
     /// A disk without room is waited for: meanwhile the group has another leader.
-    fn write(&self, group: &Group, turn: &Turn) -> Result<(Place, Position)> {
+    fn write(&self, group: &Group, turn: &Turn) -> Result<(Vec<Place>, Position)> {
         loop {
             match group.store.write(turn) {
                 Err(error)

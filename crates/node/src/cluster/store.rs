@@ -84,38 +84,27 @@ impl Store {
         Ok(recovered)
     }
 
-    /// Writes what a turn wants kept. Where its first entry stands, and what is to be flushed.
-    pub fn write(&self, turn: &Turn) -> Result<(Place, Position)> {
-        let (mut first, mut rest) = (None, &*turn.writes);
-        loop {
-            let mut bytes = 0;
-            let fits = |write: &&Write| {
-                bytes += write.bytes();
-                bytes <= BATCH_MAX_BYTES
-            };
-            let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
-            let (now, later) = rest.split_at(count);
-            let state = turn.state.filter(|_| later.is_empty());
+    /// Writes what a turn wants kept. Where each of its writes stands, and what is to be flushed.
+    pub fn write(&self, turn: &Turn) -> Result<(Vec<Place>, Position)> {
+        let (mut places, mut end) = (Vec::with_capacity(turn.writes.len()), Position::default());
+        for batch in turn.batches(BATCH_MAX_BYTES) {
             let committed = self.namespace.journal().commit(|tx| {
-                let mut place = None;
-                for write in now {
-                    let seqno = tx.append(&self.log, &written(write), EventId::NONE, 0)?.seqno;
-                    place = place.or(Some(seqno));
+                let mut stand = Vec::with_capacity(batch.writes.len());
+                for write in batch.writes {
+                    stand.push(Place(tx.append(&self.log, &written(write), EventId::NONE, 0)?.seqno));
                 }
-                if let Some(state) = state {
+                if let Some(state) = batch.state {
                     tx.append(&self.log, &stated(state), EventId::NONE, 0)?;
                 }
-                if let Some(Place(before)) = turn.trim.filter(|_| later.is_empty()) {
+                if let Some(Place(before)) = batch.trim {
                     tx.trim(&self.log, before)?;
                 }
-                Ok(place)
+                Ok(stand)
             })?;
-            first = first.or(committed.value);
-            rest = later;
-            if rest.is_empty() {
-                return Ok((Place(first.unwrap_or(0)), committed.end));
-            }
+            places.extend(committed.value);
+            end = committed.end;
         }
+        Ok((places, end))
     }
 
     /// A published record, and what the journal says of the entry that holds it.

@@ -1,0 +1,70 @@
+//! How the writes of a turn are divided: each batch is on disk as a whole or not at all.
+
+use super::{Place, Proposal, State, Turn, Write};
+
+/// A part of what a turn wants written.
+pub struct Batch<'t> {
+    /// In this order.
+    pub writes: &'t [Write],
+    /// To be written behind them.
+    pub state: Option<State>,
+    /// Everything written before this position is no longer needed.
+    pub trim: Option<Place>,
+}
+
+impl Turn {
+    /// Batches of at most so many bytes of entries, unless one entry alone has more.
+    ///
+    /// A replica that has the entries of a batch also knows how far its leader said that they are committed. Otherwise a power failure could
+    /// leave it with two changes of the voters and the knowledge of neither, and voters of long ago could elect it. With that knowledge it
+    /// lacks at most one change, and any majority of the voters before that change has one in common with any majority of those after it.
+    pub fn batches(&self, max_bytes: usize) -> Vec<Batch<'_>> {
+        let (mut batches, mut rest) = (Vec::new(), &*self.writes);
+        loop {
+            let mut bytes = 0;
+            let fits = |write: &&Write| {
+                bytes += write.bytes();
+                bytes <= max_bytes
+            };
+            let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
+            let (writes, later) = rest.split_at(count);
+            rest = later;
+            if rest.is_empty() {
+                batches.push(Batch { writes, state: self.state, trim: self.trim });
+                return batches;
+            }
+            let last = writes.iter().rev().find_map(|write| match write {
+                Write::Entry(Proposal { index, .. }) => Some(*index),
+                _ => None,
+            });
+            let known = |last| self.state.map(|state| State { commit: state.commit.min(last), ..state });
+            batches.push(Batch { writes, state: last.and_then(known), trim: None });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Form;
+
+    fn entry(index: u64, bytes: usize) -> Write {
+        Write::Entry(Proposal { term: 2, index, form: Form::Command, data: vec![0; bytes] })
+    }
+
+    #[test]
+    fn whoever_has_entries_knows_how_far_they_were_committed() {
+        let state = State { term: 2, vote: 0, commit: 12 };
+        let writes = vec![entry(10, 60), entry(11, 60), entry(12, 60), entry(13, 300), entry(14, 1)];
+        let turn = Turn { writes, state: Some(state), trim: Some(Place(3)), ..Turn::default() };
+        let of = |batch: &Batch<'_>| (batch.writes.len(), batch.state.map(|state| state.commit), batch.trim);
+        let batches: Vec<_> = turn.batches(120).iter().map(of).collect();
+        let expected = [(2, Some(11), None), (1, Some(12), None), (1, Some(12), None), (1, Some(12), Some(Place(3)))];
+        assert_eq!(batches, expected);
+        // What is committed is no news, or there is nothing to write.
+        let turn = Turn { state: None, ..turn };
+        assert!(turn.batches(120).iter().all(|batch| batch.state.is_none()));
+        let turn = Turn { state: Some(state), ..Turn::default() };
+        assert_eq!(turn.batches(120).iter().map(of).collect::<Vec<_>>(), [(0, Some(12), None)]);
+    }
+}
