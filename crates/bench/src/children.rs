@@ -269,7 +269,7 @@ fn echo_over_tcp(request_bytes: usize, answer_bytes: usize) -> Outcome<()> {
         for stream in listener.incoming().flatten() {
             thread::spawn(move || {
                 let (mut stream, mut request, answer) = (stream, vec![0; request_bytes], vec![7; answer_bytes]);
-                // It goes on until the other end has gone, whichever way.
+                // It continues until the other end is gone, for any reason.
                 let _ = stream.set_nodelay(true);
                 while stream.read_exact(&mut request).is_ok() && stream.write_all(&answer).is_ok() {}
             });

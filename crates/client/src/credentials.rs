@@ -4,7 +4,7 @@
 //!  $XDG_RUNTIME_DIR/millrace/ADDRESS                    the token of a host on this machine: a line for each namespace, made by the host
 //!  $XDG_STATE_HOME/millrace/peers/HOST:PORT/NAMESPACE   what an invitation gave: key and capability
 //!  $XDG_STATE_HOME/millrace/identity                    the key of this user
-//!  $MILLRACE_CAPABILITY                                 a file with a capability, for whatever is reached
+//!  $MILLRACE_CAPABILITY                                 a file with a capability, for every host
 //!  $MILLRACE_CA                                         a file with authorities that vouch for hosts elsewhere, or `system`; an option goes
 //!                                                       before it
 //! ```

@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(chosen(&mut all, Placement::Site("campus")), "inner");
         assert_eq!(chosen(&mut all, Placement::Site("farm")), "fields");
         assert_eq!(chosen(&mut all, Placement::Site("lab")), "bench");
-        // One topic at each site, the site with the fewest first, whatever the sites have already.
+        // One topic at each site, the site with the fewest topics first.
         let mut all = places(&groups);
         let spread: Vec<String> = (0..4).map(|_| chosen(&mut all, Placement::Spread)).collect();
         assert_eq!(spread, ["inner", "fields", "bench", "inner"]);

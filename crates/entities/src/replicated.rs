@@ -227,7 +227,7 @@ impl Replicated {
         list(&[uint(self.token), list(&sessions), list(&records), self.classes.encode()])
     }
 
-    /// What these bytes stand for.
+    /// What these bytes encode.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut restored = Self::default();
         if bytes.is_empty() {

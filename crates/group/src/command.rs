@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(refused.code(), Code::MessageUnknown);
         assert!(refused.detail().contains("Archive"), "{refused:?}");
         assert_eq!(Command::known(&bytes(length | IGNORABLE)).unwrap(), None);
-        // One that is known counts, whatever it says of itself.
+        // A known command is decoded even if it is marked as ignorable.
         let command = Command { origin: Origin::default(), action: Action::Machine, data: b"x" };
         let mut bytes = command.encode().unwrap();
         bytes[1] |= 1 << 7;

@@ -23,7 +23,7 @@ use std::{
     },
 };
 
-/// A history as definitions have it: 0 stands for [`HISTORY_ALL`].
+/// A history as definitions encode it: 0 means [`HISTORY_ALL`].
 pub(crate) fn defined_history(history: u64) -> u64 {
     if history == HISTORY_ALL { 0 } else { history }
 }
@@ -289,7 +289,7 @@ impl Function {
         self.index().latest()
     }
 
-    /// How many runs have ended for good.
+    /// How many runs have ended permanently.
     pub fn done(&self) -> u64 {
         self.index().ended()
     }

@@ -101,7 +101,7 @@ pub enum Kind {
     /// An attempt at a run starts, or is over and the run waits: `subject` is the function, `cause` the run, `seqno` the run's
     /// number, `ordinal` the attempt. The payload is an [`Attempt`].
     Fired = 5,
-    /// A run has ended for good: `subject` is the function, `cause` the run, `seqno` counts the function's ended runs. The
+    /// A run has ended permanently: `subject` is the function, `cause` the run, `seqno` counts the function's ended runs. The
     /// payload is an [`End`].
     Done = 6,
     /// The reads of an attempt: `subject` is the function, `cause` the run, `seqno` the run's number. The payload is [`Reads`].

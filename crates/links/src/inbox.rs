@@ -98,7 +98,7 @@ fn scoped<'n>(stream: &'n str, scope: Option<&str>) -> Cow<'n, str> {
 impl Inbox {
     /// Opens a stream, or opens it again: says where it stands.
     ///
-    /// A stream with a target that announces no path has ended for good; nothing will follow.
+    /// A stream with a target that announces no path has ended permanently; nothing will follow.
     pub fn link(&self, link: &Link<'_>) -> Result<(Inbound, Accepted<Linked>)> {
         self.link_if(link, || Ok(()))
     }

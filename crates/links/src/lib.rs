@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Outbox and relay are one mechanism. A record's number in a stream is its seqno in the log that the stream reads; the receiver commits
-//! the records of a delivery together with the last number of it, so whatever crashes, a stream resumes exactly where it stopped. Nothing
+//! the records of a delivery together with the last number of it, so after any crash, a stream resumes exactly where it stopped. Nothing
 //! here knows the network: [`Sender`] decides what to send next and processes the answers, [`Inbox`] accepts deliveries, and `gateway`
 //! transfers them. [`millrace_namespace::outbox`] commits the messages of an append.
 //!

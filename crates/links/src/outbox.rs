@@ -151,7 +151,7 @@ impl Links {
         Ok(aside)
     }
 
-    /// Gives up a message that its peer has refused for good: leaves it as a dead letter and its number as a void, at once.
+    /// Gives up a message that its peer has refused permanently: leaves it as a dead letter and its number as a void, at once.
     pub(super) fn bury(&self, peer: &str, outbox: &Log, number: u64, stop: &Stop) -> Result<()> {
         let mut payload = Vec::new();
         let meta = self.namespace.journal().get(outbox, number, &mut payload)?;

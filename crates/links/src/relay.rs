@@ -116,7 +116,7 @@ impl Links {
         Ok(self.state()?.relay_named(name)?.clone())
     }
 
-    /// Stops forwarding for good. The other side is informed once it can be reached; `force` does not wait for that.
+    /// Stops forwarding permanently. The other side is informed once it can be reached; `force` does not wait for that.
     ///
     /// Returns whether the relay is removed; otherwise it is leaving.
     pub fn remove_relay(&self, name: &str, force: bool) -> Result<bool> {

@@ -67,7 +67,7 @@ pub struct LinkView {
     pub start: u64,
     /// Messages of an outbox that arrived there.
     pub sent: u64,
-    /// Messages that the peer refused for good; each is a dead letter.
+    /// Messages that the peer refused permanently; each is a dead letter.
     pub dead: u64,
     /// Messages that were dropped by `outbox reset --skip`.
     pub dropped: u64,

@@ -349,7 +349,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Row>(&text).unwrap().told, row.told);
             assert_eq!(row.told.records(&to(&["a", "b", "c"])), None, "another batch");
         }
-        // What follows no rule is told one by one, and so is a single record.
+        // Values that follow no rule are listed one by one, and so is a single record.
         for numbers in [&[(1, 5), (3, 6), (2, 9)][..], &[(1, 5), (2, 9), (3, 10)], &[(1, 5)]] {
             let told: Vec<_> = numbers.iter().map(|(seqno, sequence)| (*seqno, id(*sequence))).collect();
             let records = to(&["a"; 3][..told.len()]);

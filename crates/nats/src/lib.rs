@@ -352,7 +352,7 @@ impl Inner {
         Err(self.unreachable(&failed))
     }
 
-    /// Tries something until it succeeds, fails for good, or takes too long.
+    /// Tries something until it succeeds, fails permanently, or takes too long.
     async fn patiently<T, F>(&self, attempt: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = std::result::Result<T, Fault>>,

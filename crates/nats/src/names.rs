@@ -6,7 +6,7 @@
 //!            millrace.CLUSTER.TOPIC.f.HOST.SINCE.LOG      records of a log that feeds the topic
 //! ```
 //!
-//! Letters, digits and `-` stand for themselves. Any other byte is `_` and a letter, so two topics never have the same name.
+//! Letters, digits and `-` are unchanged. Any other byte is `_` and a letter, so two topics never have the same name.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write;

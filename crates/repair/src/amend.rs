@@ -84,9 +84,9 @@ pub struct Waiting {
     pub log: LogName,
     /// How many wait.
     pub waiting: u64,
-    /// The number of amendments that become a repair, whatever their age.
+    /// The number of amendments that become a repair, regardless of their age.
     pub count: u64,
-    /// When they become a repair, whatever their number, in microseconds since 1970; none if none waits.
+    /// When they become a repair, regardless of their number, in microseconds since 1970; none if none waits.
     pub due_us: Option<u64>,
 }
 

@@ -180,7 +180,7 @@ pub enum Phase {
     RolledBack,
     /// It was given up; nothing was changed.
     Abandoned,
-    /// It is in force for good.
+    /// It is in force permanently.
     Closed,
 }
 
@@ -245,10 +245,10 @@ pub struct Member {
     pub done: bool,
 }
 
-/// How many seeds a part has taken up, and how many of them name records that are not in its journal.
+/// How many seeds a part has received, and how many of them name records that are not in its journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Covered {
-    /// How many were taken up.
+    /// How many were received.
     pub taken: u64,
     /// How many of them found no record.
     pub missing: u64,
@@ -289,7 +289,7 @@ pub struct Repair {
     /// Of a part: whether it has replayed runs after its promise to switch, so that the others do not know yet what changed.
     #[serde(default)]
     pub late: bool,
-    /// Of a part: the records of other namespaces that it has taken up.
+    /// Of a part: the changed records of other namespaces that it has received.
     pub seeds: Covered,
     /// Functions that are replayed although they may have effects outside.
     #[serde(default)]

@@ -5,7 +5,7 @@ use millrace_journal::Position;
 use millrace_namespace::fence::Slots;
 use std::collections::{BTreeMap, HashMap};
 
-/// Whether an entry stands behind a position, if one is given.
+/// Whether an entry is after a position; true if none is given.
 pub fn is_after(at: &At, position: Option<Position>) -> bool {
     position.is_none_or(|position| at.position > position)
 }

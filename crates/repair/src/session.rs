@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
         if !applied.before.iter().all(|row| is_kept(&row)) || applied.lost.iter().any(is_held) {
             return Err(gone());
         }
-        // What this repair has written itself counts, if it is taken up again after its host ended.
+        // What this repair has written itself counts, if it is resumed after its host ended.
         let written = self.past.written.get(&self.repair);
         let is_newer = |slot: &(u32, u64)| written.is_some_and(|written| written.slots.contains_key(slot));
         for (slot, at) in applied.before.iter().filter(|(slot, at)| at.position >= first && !is_newer(slot)) {
@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
         // Runs that had ended before are unchanged.
         let sequence = applied.sequence;
         self.first = self.past.runs.partition_point(|run| run.done < sequence);
-        // They depend on what this repair itself has written, if it is taken up again.
+        // They depend on what this repair itself has written, if it is resumed.
         let is_resumed = written.is_some_and(|written| !written.slots.is_empty());
         self.next = if is_resumed { 0 } else { self.first };
         self.take_away(&added)

@@ -47,6 +47,6 @@ pub(crate) fn end(report: &[u8]) -> ! {
             libc::write(libc::STDERR_FILENO, report.as_ptr().cast(), report.len());
         }
     }
-    // SAFETY: it ends the process whatever its state.
+    // SAFETY: it ends the process in any state.
     unsafe { libc::_exit(1) }
 }

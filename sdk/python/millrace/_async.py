@@ -89,7 +89,7 @@ class AsyncRecords(AsyncIterator[StoredRecord]):
             self._own.shutdown(wait=False)
 
     async def aclose(self) -> None:
-        """Ends it; ending twice is fine."""
+        """Ends it; ending twice has no effect."""
         self._close()
 
     def __del__(self) -> None:
@@ -97,7 +97,7 @@ class AsyncRecords(AsyncIterator[StoredRecord]):
 
 
 class AsyncNamespace:
-    """An open namespace for asyncio: `async with millrace.aopen(...) as ns`. `sync` is the same namespace without."""
+    """An open namespace for asyncio: `async with millrace.aopen(...) as ns`. `sync` is the same namespace without asyncio."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.sync = namespace
@@ -176,7 +176,7 @@ class AsyncNamespace:
         key: Optional[str] = None,
         patience: float = 0.0,
     ) -> list[int]:
-        """Appends (log, data) pairs, many to a commit, and returns their numbers."""
+        """Appends (log, data) pairs, many per commit, and returns their numbers."""
         return await self._call(self.sync.append_many, records, durability=durability, key=key, patience=patience)
 
     async def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> StoredRecord:
@@ -198,21 +198,21 @@ class AsyncNamespace:
         return await self._call(self.sync.latest, log)
 
     def range(self, log: str, start: Optional[int] = None, stop: Optional[int] = None) -> AsyncRecords:
-        """The records from `start` up to, and without, `stop`. See `Namespace.range`."""
+        """The records from `start` up to, but not including, `stop`. See `Namespace.range`."""
         return AsyncRecords(functools.partial(self.sync.range, log, start, stop), self._threads, None)
 
     def tail(
         self, log: str, start: Optional[int] = None, *, timeout: Optional[float] = None, incarnation: int = 0
     ) -> AsyncRecords:
-        """The records from `start` on, and then each that comes. See `Namespace.tail`."""
+        """The records from `start` on, and then each new one. See `Namespace.tail`."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="millrace-tail")
         tail = functools.partial(self.sync.tail, log, start, timeout=timeout, incarnation=incarnation)
         return AsyncRecords(tail, thread, thread)
 
     async def create_log(self, name: str, history: Optional[int] = HISTORY_DEFAULT) -> None:
-        """Makes a log that keeps its `history` newest records readable, or with None all of them until they are trimmed.
+        """Creates a log that keeps its `history` newest records readable, or with None all of them until they are trimmed.
 
-        One like it is left as it is.
+        A log that exists with the same history is left unchanged.
         """
         await self._call(self.sync.create_log, name, history)
 
@@ -233,7 +233,7 @@ class AsyncNamespace:
     @overload
     async def log(self, name: str, codec: Codec[T]) -> AsyncLog[T]: ...
     async def log(self, name: str, codec: Optional[Codec[Any]] = None) -> AsyncLog[Any]:
-        """The log of this name, as what its codec makes of the records: by default, bytes."""
+        """The log of this name, as the values that its codec decodes: by default, bytes."""
         if codec is None:
             return AsyncLog(self, await self._call(self.sync.log, name))
         return AsyncLog(self, await self._call(self.sync.log, name, codec))
@@ -270,7 +270,7 @@ class AsyncNamespace:
     @overload
     async def topic(self, name: str, codec: Codec[T]) -> AsyncTopic[T]: ...
     async def topic(self, name: str, codec: Optional[Codec[Any]] = None) -> AsyncTopic[Any]:
-        """The topic of this name, as what its codec makes of the records: by default, bytes."""
+        """The topic of this name, as the values that its codec decodes: by default, bytes."""
         if codec is None:
             return AsyncTopic(self, await self._call(self.sync.topic, name))
         return AsyncTopic(self, await self._call(self.sync.topic, name, codec))
@@ -292,7 +292,7 @@ class AsyncNamespace:
         await self._call(self.sync.cancel_run, id)
 
     async def why(self, target: str = "") -> Why:
-        """Why nothing more is running. See `Namespace.why`."""
+        """Explains why nothing is running. See `Namespace.why`."""
         return await self._call(self.sync.why, target)
 
     async def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:
@@ -300,7 +300,7 @@ class AsyncNamespace:
         return await self._call(self.sync.deploy, handler, source=source, **settings)
 
     async def remove_function(self, name: str, force: bool = False) -> int:
-        """Removes a function. With `force` its pending runs become dead letters; their number."""
+        """Removes a function. With `force` its pending runs become dead letters; returns how many."""
         return await self._call(self.sync.remove_function, name, force)
 
     async def wait_idle(self, timeout: float) -> None:
@@ -308,7 +308,7 @@ class AsyncNamespace:
         await self._call(self.sync.wait_idle, timeout)
 
     async def close(self) -> None:
-        """Closes it; closing twice is fine."""
+        """Closes it; closing twice has no effect."""
         if self._pipeline is not None and not self.sync.closed:
             asyncio.get_running_loop().remove_reader(self._pipeline.fileno())
             for future in self._waiting:
@@ -348,7 +348,7 @@ class AsyncLog(Generic[T]):
         return await self.namespace.append(self.name, data, durability=durability, patience=patience)
 
     async def append_many(self, values: Iterable[T], *, durability: Optional[str] = None) -> list[int]:
-        """Appends values, many to a commit, and returns their numbers."""
+        """Appends values, many per commit, and returns their numbers."""
         return await self.namespace._call(self.sync.append_many, values, durability=durability)
 
     async def get(self, seqno: Optional[int] = None, *, wait: float = 0.0) -> Entry[T]:
@@ -356,13 +356,13 @@ class AsyncLog(Generic[T]):
         return self.sync.entry(await self.namespace.get(self.name, seqno, wait=wait))
 
     def range(self, start: Optional[int] = None, stop: Optional[int] = None) -> AsyncGenerator[Entry[T], None]:
-        """The entries from `start` up to, and without, `stop`."""
+        """The entries from `start` up to, but not including, `stop`."""
         return self._entries(self.namespace.range(self.name, start, stop))
 
     def tail(
         self, start: Optional[int] = None, *, timeout: Optional[float] = None
     ) -> AsyncGenerator[Entry[T], None]:
-        """The entries from `start` on, and then each that comes."""
+        """The entries from `start` on, and then each new one."""
         return self._entries(self.namespace.tail(self.name, start, timeout=timeout))
 
     async def _entries(self, records: AsyncRecords) -> AsyncGenerator[Entry[T], None]:
@@ -403,14 +403,14 @@ class AsyncTopic(Generic[T]):
         return await self.namespace._call(self.sync.source.latest, self.name)
 
     def range(self, start: Optional[int] = None, stop: Optional[int] = None) -> AsyncGenerator[Entry[T], None]:
-        """The entries from `start` up to, and without, `stop`."""
+        """The entries from `start` up to, but not including, `stop`."""
         read = functools.partial(self.sync.source.range, self.name, start, stop)
         return self._entries(AsyncRecords(read, self.namespace._threads, None))
 
     def tail(
         self, start: Optional[int] = None, *, timeout: Optional[float] = None
     ) -> AsyncGenerator[Entry[T], None]:
-        """The entries from `start` on, and then each that comes. To resume, start after the last entry's `seqno`."""
+        """The entries from `start` on, and then each new one. To resume, start after the last entry's `seqno`."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="millrace-tail")
         read = functools.partial(self.sync.source.tail, self.name, start, timeout=timeout)
         return self._entries(AsyncRecords(read, thread, thread))

@@ -61,12 +61,12 @@ class Series(Generic[T]):
     """Numbered records as a sequence of values: `series[17]`, `series[-1]`, `series[10:20]`, `len(series)`, `for value in series`.
 
     Numbers start at 1 and never change. Negative ones count from the newest back. A slice that begins with a record that has left the
-    history raises `Gone`; without a beginning it is what is there.
+    history raises `Gone`; without a start, it has all records that are left.
     """
 
     __slots__ = ("codec", "name", "source")
 
-    #: As errors call it.
+    #: What error messages call it.
     KIND = "log"
 
     def __init__(self, source: Source, name: str, codec: Codec[T]) -> None:
@@ -79,11 +79,11 @@ class Series(Generic[T]):
         return self.entry(self.source.get(self.name, seqno, wait=wait))
 
     def range(self, start: Optional[int] = None, stop: Optional[int] = None) -> Iterator[Entry[T]]:
-        """The entries from `start` up to, and without, `stop`."""
+        """The entries from `start` up to, but not including, `stop`."""
         return map(self.entry, self.source.range(self.name, start, stop))
 
     def tail(self, start: Optional[int] = None, *, timeout: Optional[float] = None) -> Iterator[Entry[T]]:
-        """The entries from `start` on, and then each that comes. See `Namespace.tail`."""
+        """The entries from `start` on, and then each new one. See `Namespace.tail`."""
         return map(self.entry, self.source.tail(self.name, start, timeout=timeout))
 
     @property
@@ -184,7 +184,7 @@ class Log(Series[T]):
     """A log, as a sequence of values: `log[17]`, `log[-1]`, `log[10:20]`, `len(log)`, `for value in log`.
 
     Numbers are sequence numbers: they start at 1 and never change. Negative ones count from the newest back. A slice that
-    begins with a record that has left the log's history raises `Gone`; without a beginning it is what is there.
+    begins with a record that has left the log's history raises `Gone`; without a start, it has all records that are left.
     """
 
     __slots__ = ("namespace",)
@@ -212,7 +212,7 @@ class Log(Series[T]):
     def append_many(
         self, values: Iterable[T], *, durability: Optional[str] = None, patience: float = 0.0
     ) -> list[int]:
-        """Appends values as they come, many to a commit, and returns their numbers."""
+        """Appends values as they arrive, many per commit, and returns their numbers."""
         pairs = ((self.name, self.encode(value)) for value in values)
         return self.namespace.append_many(pairs, durability=durability, patience=patience)
 

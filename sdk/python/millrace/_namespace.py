@@ -54,7 +54,7 @@ class Records(Protocol):
 class Namespace(ABC):
     """An open namespace. Use it in a `with` statement, or close it; threads may share it.
 
-    `address` is where it is, `id` its identity, `durability` the default durability of appends:
+    `address` is its location, `id` its identity, `durability` the default durability of appends:
     "disk" (survives a power failure) or "memory" (survives the death of every process).
     """
 
@@ -162,7 +162,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def remove_function(self, name: str, force: bool = False) -> int:
-        """Removes a function. With `force` its pending runs become dead letters; their number."""
+        """Removes a function. With `force` its pending runs become dead letters; returns how many."""
 
     @abstractmethod
     def wait_idle(self, timeout: float) -> None:
@@ -187,7 +187,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def repair_here(self) -> None:
-        """Does what repairs wait for, unless a host does it."""
+        """Carries out the pending steps of repairs, unless a host does."""
 
     @abstractmethod
     def topic_calls(self) -> _native.Topics:
@@ -195,7 +195,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Closes it; closing twice is fine."""
+        """Closes it; closing twice has no effect."""
 
     # Methods based on the above.
 
@@ -207,7 +207,7 @@ class Namespace(ABC):
         key: Optional[str] = None,
         patience: float = 0.0,
     ) -> list[int]:
-        """Appends (log, data) pairs as they come, many to a commit, and returns their numbers.
+        """Appends (log, data) pairs as they arrive, many per commit, and returns their numbers.
 
         With a `key` they are one batch, all or none, of at most 1024, and repeating it with the same key is safe.
 
@@ -229,7 +229,7 @@ class Namespace(ABC):
         return appended
 
     def range(self, log: str, start: Optional[int] = None, stop: Optional[int] = None) -> Records:
-        """The records from `start` up to, and without, `stop`; all that are there if neither is given.
+        """The records from `start` up to, but not including, `stop`; all records if neither is given.
 
         A `start` that has left the log's history raises `Gone`.
         """
@@ -249,9 +249,9 @@ class Namespace(ABC):
         return self.records(log, self.latest(log) + 1 if start is None else start, None, timeout, incarnation)
 
     def create_log(self, name: str, history: Optional[int] = HISTORY_DEFAULT) -> None:
-        """Makes a log that keeps its `history` newest records readable, or with None all of them until they are trimmed.
+        """Creates a log that keeps its `history` newest records readable, or with None all of them until they are trimmed.
 
-        One like it is left as it is.
+        A log that exists with the same history is left unchanged.
         """
         self.make_log(name, history)
 
@@ -264,7 +264,7 @@ class Namespace(ABC):
     @overload
     def log(self, name: str, codec: Codec[T]) -> Log[T]: ...
     def log(self, name: str, codec: Optional[Codec[Any]] = None) -> Log[Any]:
-        """The log of this name, as a sequence of what its codec makes of the records: by default, bytes."""
+        """The log of this name, as a sequence of the values that its codec decodes: by default, bytes."""
         from millrace._log import Log
         from millrace.codecs import Bytes
 
@@ -314,7 +314,7 @@ class Namespace(ABC):
     @overload
     def topic(self, name: str, codec: Codec[T]) -> Topic[T]: ...
     def topic(self, name: str, codec: Optional[Codec[Any]] = None) -> Topic[Any]:
-        """The topic of this name, as a sequence of what its codec makes of the records: by default, bytes."""
+        """The topic of this name, as a sequence of the values that its codec decodes: by default, bytes."""
         from millrace.codecs import Bytes
         from millrace.topics import Topic
 
@@ -406,11 +406,11 @@ class Namespace(ABC):
         """Plans other values for records of the past, or other code for a function's past runs.
 
         `values` is `{log: {seqno: value}}`, or `{log: frame}` with a data frame that has the columns `seqno` and `value`;
-        None as a value takes the record away. `function` is `{name: source}`, with a file or a directory; it replays the
-        runs from the event `since` on ("LOG@SEQNO" or an event's id), and is only taken where the namespace's files are.
-        A run that leaves more records than before stops the repair, unless `append_new` has them appended to the end of
+        None as a value removes the record. `function` is `{name: source}`, with a file or a directory; it replays the
+        runs from the event `since` on ("LOG@SEQNO" or an event's id), and is accepted only for a namespace that is opened by its files.
+        A run that appends more records than before stops the repair; with `append_new` they are appended to the end of
         their logs. `across` has the addresses of namespaces that take part: those that received records of this one. They
-        switch together, or not at all. Functions with `network = true` are not run again, and what they left stays, except
+        switch together, or not at all. Functions with `network = true` are not run again, and their records stay, except
         for those in `run_external`. `plan.run()` replays, `apply()` makes it visible.
         """
         from millrace.repairs import plan
@@ -426,7 +426,7 @@ class Namespace(ABC):
     def amend(self, log: str, values: Any) -> int:
         """Amends records of a log that is declared amendable; returns how many amendments of the log wait.
 
-        `values` is `{seqno: value}`, or a data frame with the columns `seqno` and `value`; None as a value takes the record away.
+        `values` is `{seqno: value}`, or a data frame with the columns `seqno` and `value`; None as a value removes the record.
         The host repairs the log by the log's policy (`amend_count` and `amend_age` in millrace.toml).
         """
         from millrace.repairs import amend
@@ -483,7 +483,7 @@ class LocalNamespace(_native.LocalNamespace, Namespace):
         return _native.Topics(f"unix:{socket}")
 
     def close(self) -> None:
-        """Closes it; closing twice is fine."""
+        """Closes it; closing twice has no effect."""
         self._leave()
         super().close()
 
@@ -498,6 +498,6 @@ class RemoteNamespace(_native.RemoteNamespace, Namespace):
         return _native.Topics(self.address, self.ca)
 
     def close(self) -> None:
-        """Closes it; closing twice is fine."""
+        """Closes it; closing twice has no effect."""
         self._leave()
         super().close()

@@ -19,10 +19,10 @@ def open(place: Optional[PathOrAddress] = None, *, ca: Optional[PathOrAddress] =
     """Opens a namespace: by its directory, by the directory of its application, or by an address of a host.
 
         millrace.open("farm/.millrace")              the namespace's files, here; no host is needed
-        millrace.open("farm")                        the one that farm/millrace.toml names, or farm/.millrace
+        millrace.open("farm")                        the namespace that farm/millrace.toml names, or farm/.millrace
         millrace.open("mr://edge:7070/farm")         through a host
         millrace.open("unix:farm/.millrace/socket")  through a host on this machine
-        millrace.open()                              as MILLRACE_NAMESPACE says, else as ./millrace.toml, else ./.millrace
+        millrace.open()                              the namespace of MILLRACE_NAMESPACE, else of ./millrace.toml, else ./.millrace
 
     `ca` names the certificate authorities that identify a host whose key is not pinned: a PEM file, or "system" for those of
     this machine; by default MILLRACE_CA.
@@ -43,7 +43,7 @@ def create(
     retain_bytes: Optional[int] = None,
     retain_age: Optional[float] = None,
 ) -> Namespace:
-    """Makes a namespace in a new or empty directory, and opens it.
+    """Creates a namespace in a new or empty directory, and opens it.
 
     The settings cannot be changed later: `durability` is the default of appends, `segment_bytes` the size of a journal
     segment (a power of two from 1 MiB), `retain_bytes` and `retain_age` (seconds) how much of the journal is kept even

@@ -22,7 +22,7 @@ def _cell(value: object) -> str:
 
 
 def _table(caption: str, head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table with everything in it escaped: records may hold anything."""
+    """A table with all contents escaped, because records may contain anything."""
     heads = "".join(f"<th>{_cell(name)}</th>" for name in head)
     body = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
     caption = f"<caption>{_cell(caption)}</caption>"
@@ -50,7 +50,7 @@ def series(series: Series[Any]) -> str:
         try:
             value: object = series.codec.decode(record.data)
         except Exception:
-            # Another program may have appended it; the bytes are shown instead.
+            # The codec cannot decode it: another program may have appended it. Show the bytes instead.
             value = record.data
         rows.append((record.seqno, record.time.isoformat(" ", "milliseconds"), value))
     return _table(f"{series.KIND} {series.name}: {len(series)} records", ("seqno", "time", "value"), rows)

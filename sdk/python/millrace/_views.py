@@ -31,7 +31,7 @@ class LogStat:
 
 @dataclass(frozen=True)
 class FunctionStat:
-    """A function and how much it has to do."""
+    """A function and how many runs it has pending."""
 
     name: str
     #: Runs triggered since the function was deployed, runs that have ended, and runs that have not.
@@ -118,7 +118,7 @@ class Deployed:
 
 
 def moment(text: str) -> datetime.datetime:
-    """A moment as documents write it: RFC 3339, or seconds since 1970 and a count."""
+    """The time that JSON from a host contains: RFC 3339, or seconds since 1970 and a count."""
     if "T" in text:
         return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     seconds, _, rest = text.partition(".")

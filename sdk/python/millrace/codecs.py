@@ -118,7 +118,7 @@ class MsgPack:
 class Arrow:
     """An Arrow record batch per record, as an IPC stream with its schema. Needs the package `pyarrow`.
 
-    Whatever `pyarrow.RecordBatch` can be made from may be written: a batch, a table, a pandas data frame, a list of
+    Accepts everything that `pyarrow.RecordBatch` can be made from: a batch, a table, a pandas data frame, a list of
     dicts, a dict of lists.
     """
 

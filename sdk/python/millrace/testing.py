@@ -95,7 +95,7 @@ class Context(_worker.Context):
 class Logs:
     """Logs in memory, with the records that they are given: bytes, text, or anything that JSON can express.
 
-    A log whose name is no Python name is given in a mapping: `Logs({"raw/kitchen": [21.5]}, mean=[])`.
+    A log whose name is not a Python identifier is given in a mapping: `Logs({"raw/kitchen": [21.5]}, mean=[])`.
     """
 
     def __init__(self, logs: Optional[Mapping[str, Iterable[object]]] = None, /, **named: Iterable[object]) -> None:

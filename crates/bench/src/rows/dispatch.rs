@@ -28,7 +28,7 @@ const HISTORY: u64 = 1 << 17;
 /// What the appender does after an append.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
-    /// Sleeps for the pace, whatever becomes of the record.
+    /// Sleeps for the pace, without waiting for the function.
     Sleeps,
     /// Sleeps until the function's own record is there, then for the pace.
     Awaits,

@@ -580,7 +580,7 @@ mod tests {
         spans.chain(typed).filter(|command| !command.contains('…')).collect()
     }
 
-    /// What of a command does not exist. Words that stand for values are not looked at.
+    /// What of a command does not exist. Placeholders of values are not looked at.
     fn unknown(reported: &str) -> Option<String> {
         let mut command = Cli::command();
         command.build();

@@ -93,7 +93,7 @@ pub struct LinkDoc {
     pub start: u64,
     /// Messages of an outbox that arrived.
     pub sent: u64,
-    /// Messages that the peer refused for good.
+    /// Messages that the peer refused permanently.
     pub dead: u64,
     /// Messages that the operator dropped.
     pub dropped: u64,

@@ -72,7 +72,7 @@ impl Client {
     }
 
     /// Connects to the first of these hosts of a cluster that can be reached. If it is lost, calls of shared objects go to the next one;
-    /// whatever else is asked goes to the host that was reached last.
+    /// all other requests go to the host that was reached last.
     pub fn connect_any(places: &[Place], options: &Options) -> Result<Client> {
         let mut failure = Code::AddressInvalid.error("no address is given");
         for (at, place) in places.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Cancels one run: it ends for good, and publishes nothing.
+//! Cancels one run: it ends permanently, and publishes nothing.
 
 use super::tasks;
 use millrace_journal::{End, Outcome, Position};

@@ -249,7 +249,7 @@ impl Space {
         let unmade = job.constructs && !ran;
         let mut released: Vec<_> = waiter.iter().map(|waiter| (waiter.session, waiter.call, reply.clone())).collect();
         if let Err(error) = self.record_step((&*job.key, false), &changes, None, &released) {
-            // The waiter has left, whatever its answer.
+            // The waiter has left, with or without an answer.
             back.pop();
             self.take_back(&job.key, back);
             released.iter_mut().for_each(|one| one.2 = Err(Raised::new("millrace.TooLarge", error.detail())));

@@ -127,7 +127,7 @@ fn idle(link: &Link, sender: &Sender, line: &mut Line) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the first message; whether there is one.
+/// Waits for the first message; true if one arrived.
 fn wait(link: &Link, sender: &Sender) -> Result<bool> {
     while !link.shared.is_stopping() {
         if sender.wait(IDLE)? {

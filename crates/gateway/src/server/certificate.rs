@@ -275,7 +275,7 @@ fn after_issuer(certificate: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     if value(fields)?.0 == VERSION {
         fields = value(fields)?.2;
     }
-    // Number, algorithm and issuer stand before them.
+    // Serial number, algorithm and issuer precede them.
     for _ in 0..3 {
         fields = value(fields)?.2;
     }

@@ -497,7 +497,7 @@ impl Segments {
         Ok((is_whole && is_own() && header.admits(position, &bytes[header.begins() as usize - 4..])?).then_some(header))
     }
 
-    /// Where the next valid entry stands behind damage, or `limit`.
+    /// The position of the next valid entry after damage, or `limit`.
     pub fn resync(&self, damaged: u64, limit: u64) -> Result<u64> {
         let mut position = (damaged + ALIGN_BYTES).next_multiple_of(ALIGN_BYTES);
         while position < limit {

@@ -85,7 +85,7 @@ pub(crate) fn prefetch(address: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for at in (0..bytes).step_by(LINE_BYTES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: whatever the address is, this is a hint: it changes nothing, and a page that is not there is not a fault.
+        // SAFETY: for any address, this is a hint: it changes nothing, and a page that is not there is not a fault.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(at).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -141,7 +141,7 @@ impl Inner {
         Lock { word: &self.control.writer.lock, medium: &*self.medium, mark: self.mark }
     }
 
-    /// Takes the lock and repairs the journal, whatever its last owner was doing.
+    /// Takes the lock and repairs the journal, no matter what its last owner was doing.
     #[inline]
     pub(crate) fn lock(&self) -> Result<WriteGuard<'_>> {
         if self.medium.is_inherited() {

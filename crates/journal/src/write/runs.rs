@@ -99,7 +99,7 @@ impl Transaction<'_> {
         self.stage(header, run, &[payload])
     }
 
-    /// Stages the end of a run, for good.
+    /// Stages the permanent end of a run.
     pub fn done(&mut self, function: u32, run: Run, end: &End<'_>) -> Result<EventId> {
         let ended = match self.catalog().function_by_id(function).cloned() {
             Some(function) => {

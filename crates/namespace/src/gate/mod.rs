@@ -1,7 +1,7 @@
 //! The gate: the one place where answers wait until everything that they depend on is safe.
 //!
-//! Inside, functions work on records that are not durable yet. Whatever becomes visible outside is made into a [`Gated`], whose value is
-//! released only here. Source: external synchrony for function workflows.
+//! Inside, functions work on records that are not durable yet. Everything that becomes visible outside is wrapped in a [`Gated`], whose
+//! value is released only here. Source: external synchrony for function workflows.
 //!
 //! ```text
 //!  commit --> hold(value, upto) --> Held --await--> Watermark: reached() >= upto? --> value

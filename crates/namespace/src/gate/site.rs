@@ -51,7 +51,7 @@ pub enum Site {
     AddRelay,
     /// That a relay was removed.
     RemoveRelay,
-    /// That a relay goes on.
+    /// That a relay resumes.
     ResumeRelay,
     /// That an outbox restarts.
     ResetOutbox,

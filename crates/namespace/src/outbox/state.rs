@@ -42,7 +42,7 @@ impl Stop {
         Self { code: code.id().to_owned(), detail: error.detail().to_owned(), gap: None }
     }
 
-    /// The error it stands for.
+    /// The error that it represents.
     pub fn error(&self) -> Error {
         Code::from_id(&self.code).unwrap_or(Code::LinkStopped).error(self.detail.clone())
     }
@@ -67,7 +67,7 @@ pub struct Course {
     /// Targets that the other side lacks: what waits for one keeps nothing for others waiting.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aside: Vec<Aside>,
-    /// Why it stands still.
+    /// Why it is stopped.
     pub stopped: Option<Stop>,
 }
 
@@ -105,7 +105,7 @@ pub struct Peer {
     pub address: Address,
     /// How far things are.
     pub course: Course,
-    /// Messages that it refused for good: their numbers are done, but they were not delivered.
+    /// Messages that it refused permanently: their numbers are done, but they were not delivered.
     #[serde(default)]
     pub dead: u64,
     /// Messages that were dropped when the stream was restarted.

@@ -227,8 +227,8 @@ impl Access {
         Ok(logs.iter().map(|log| reads(log, false)).collect())
     }
 
-    /// A monitor stands in the way of every function that has it. So its deployer has to have the right to the other functions of the
-    /// same monitor, or to administer the namespace: the names of functions are not told.
+    /// A run of one function delays every other function with the same monitor. So its deployer needs the right to the other functions
+    /// with this monitor, or to administer the namespace. The error does not reveal the names of functions.
     fn needed_for_monitor<'n>(&self, spec: &FunctionSpec, why: &'n str) -> Result<Option<Needed<'n>>> {
         let Some(monitor) = &spec.monitor else { return Ok(None) };
         let functions = self.namespace().functions()?;

@@ -281,7 +281,7 @@ impl Access {
                 self.check_append(log, bytes, None)?;
             }
             if ask.is_of_initiator() || !ask.across().is_empty() {
-                // It changes whatever links bring from elsewhere, or has this host ask others for that.
+                // It can change records that links delivered, or make this host request such changes from other hosts.
                 self.check(Right::Repair, Resource::NAMESPACE)?;
             }
             if let Some(odd) = ask.across().iter().find(|address| !Address::claims(address)) {

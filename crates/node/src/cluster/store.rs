@@ -3,7 +3,7 @@
 //! ```text
 //!  PROPOSE  1  form (1)  index (8)  term (8)  data           takes the place of all that have its index or a higher one
 //!  STATE    2  term (8)  vote (8)  commit (8)
-//!  BEGIN    3                                                a snapshot begins: it stands for the log's beginning once it ends
+//!  BEGIN    3                                                a snapshot begins: once complete, it replaces the log's beginning
 //!  PART     4  bytes of its topics
 //!  KEPT     5  form (1)  index (8)  term (8)  data           an entry that its topics hold
 //!  END      6  index (8)  term (8)  first (8)  before (8)  voters (2)  learners (2)  their ids (8 each)
@@ -55,7 +55,7 @@ impl Store {
         Ok(Self { namespace: namespace.clone(), log: committed.value })
     }
 
-    /// What stands in it.
+    /// Its contents.
     pub fn recover(&self, founders: Vec<u64>) -> Result<Recovered> {
         let mut recovered = Recovered::new(founders, Box::new(self.clone()));
         let mut bytes = Vec::new();

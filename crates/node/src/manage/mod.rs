@@ -297,7 +297,7 @@ pub enum Managed {
         /// Which of the two.
         change: &'static str,
     },
-    /// A relay goes on.
+    /// A relay resumes.
     Resumed {
         /// The relay.
         #[serde(flatten)]

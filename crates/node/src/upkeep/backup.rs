@@ -294,7 +294,7 @@ pub(super) fn faults(dir: &Path, progress: &mut dyn FnMut(u64, u64)) -> Vec<Erro
 }
 
 /// Makes a namespace of a backup in `to`, which must be absent or empty. It is another namespace than the one that was
-/// backed up: it has an identity of its own, and its outgoing streams stand still until somebody decides about them.
+/// backed up: it has an identity of its own, and its outgoing streams are stopped until an operator restarts them.
 pub fn restore(from: &Path, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Backup> {
     crate::check_directory(to)?;
     let head = Backup::read(from)?;

@@ -1,7 +1,7 @@
 //! Maintenance of a whole namespace: verification, salvage of a damaged one, backups and restored copies.
 //!
 //! ```text
-//!  Namespace ── back_up ──> directory with checksums ── restore ──> another namespace, whose outgoing streams stand still
+//!  Namespace ── back_up ──> directory with checksums ── restore ──> another namespace, whose outgoing streams are stopped
 //!  stopped directory ── inspect ──> Inspection        ── salvage ──> another namespace, with what checksums prove
 //! ```
 

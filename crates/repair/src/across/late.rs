@@ -1,12 +1,12 @@
-//! What a part sent on too late for the repair that it belongs to.
+//! Records that a part sent too late for the repair that it belongs to.
 //!
 //! ```text
-//!  part prepared ── its fence comes down: the initiator, or the way to it, is slow, or its own host ended ── runs end, and use old values;
-//!  what they send on arrives elsewhere ── the part switches, replays them, and finds that what they sent changes
+//!  part prepared ── its fence comes down: the initiator or its connection is slow, or the part's own host ended ── runs end with old
+//!  values; the records that they send arrive elsewhere ── the part switches, replays the runs, and finds that these records change
 //! ```
 //!
-//! The initiator has switched by then. So its host opens another repair across the same namespaces, with what changes of those records as
-//! its corrections, and applies it. If a part is late again, that repair has one of the same kind after it.
+//! The initiator has switched by then. So its host opens another repair across the same namespaces, whose corrections are the changes of
+//! those records, and applies it. If a part is late again, another repair follows.
 
 use super::{Peers, read_sent};
 use crate::{

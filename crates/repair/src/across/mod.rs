@@ -92,9 +92,9 @@ struct Met {
     /// Its id, and the number of its part; once it has joined.
     id: String,
     number: u64,
-    /// What it was told of records: by id, a hash of the value.
+    /// The values of records that it has received: by id, a hash of the value.
     given: HashMap<EventId, u64>,
-    /// How many seeds it must have taken up.
+    /// How many seeds it must have received.
     seeds: u64,
     /// Whether it has what it was given, as far as this round wants it.
     is_ready: bool,
@@ -111,7 +111,7 @@ pub(crate) struct Rounds<'a> {
     members: Vec<Met>,
     /// By address: what was noted last.
     errors: HashMap<String, Option<(String, String)>>,
-    /// What this namespace was told of records: by id, a hash of the value.
+    /// The values of records that this namespace has received: by id, a hash of the value.
     given: HashMap<EventId, u64>,
     /// How many notes about repairs there were when the phase was looked at.
     news: u64,
@@ -260,7 +260,7 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// An error if the host stops, or if somebody has decided otherwise about the repair.
+    /// An error if the host stops, or if a user has abandoned or stopped the repair.
     fn check_stop(&mut self, session: &Session<'_>) -> Result<()> {
         if session.stop.load(Ordering::Acquire) {
             return Err(Code::HostStopping.error("the host is stopping"));
@@ -458,7 +458,7 @@ fn note_member(
     namespace.journal().commit(|tx| note(tx, &Note::Member { repair, address, error, done })).map(drop)
 }
 
-/// Whether asking again cannot help, unless somebody does something.
+/// Whether asking again cannot help until a user acts.
 fn is_final(error: &Error) -> bool {
     let is_of_repair = matches!(
         error.code(),

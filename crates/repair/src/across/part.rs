@@ -54,7 +54,7 @@ pub enum Step {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         run_external: Vec<Name>,
     },
-    /// To take up that records change elsewhere.
+    /// To receive changes of records elsewhere.
     Seeds {
         /// The records.
         seeds: Vec<SeedDoc>,

@@ -111,7 +111,7 @@ pub(crate) fn forget(tx: &mut Transaction<'_>, repair: u64) -> Result<()> {
     if tx.catalog().log(&name).is_some() { tx.remove_log(&name) } else { Ok(()) }
 }
 
-/// The seeds of a repair, as far as they were taken up.
+/// The seeds that a repair has received.
 #[derive(Default)]
 pub(crate) struct Seeds {
     repair: u64,
@@ -127,7 +127,7 @@ impl Seeds {
         Self { repair, ..Self::default() }
     }
 
-    /// Whether there are some that were not taken up.
+    /// Whether some are still missing.
     pub fn is_behind(&self, namespace: &Namespace) -> Result<bool> {
         Ok(latest(namespace, self.repair)? > self.taken)
     }
@@ -137,7 +137,7 @@ impl Seeds {
         self.by_id.contains_key(&id)
     }
 
-    /// How many were taken up, and how many of them name records that links have not delivered, as far as the past knows.
+    /// How many were received, and how many of them name records that links have not delivered, as far as the past knows.
     pub fn covered(&self, past: &Past) -> book::Covered {
         let missing = self.by_id.keys().filter(|id| !past.delivered.contains_key(id)).count() as u64;
         book::Covered { taken: self.taken, missing }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A sandbox is created with its first process and recreated after it has ended. Its supervisor ([`supervise`]) is this program, executed
-//! anew, so that it contains nothing of the host's memory; a warm worker talks to the host directly, as it does without a sandbox.
+//! again, so that it contains nothing of the host's memory; a warm worker talks to the host directly, as it does without a sandbox.
 
 mod cgroup;
 mod confine;

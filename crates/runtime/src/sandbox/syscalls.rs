@@ -20,7 +20,7 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Restricts this process for good. `network`: it may use the host's; `own`: it has namespaces of its own, in which it can reach only
+/// Restricts this process permanently. `network`: it may use the host's; `own`: it has namespaces of its own, in which it can reach only
 /// itself.
 pub(super) fn restrict(network: bool, own: bool) -> Result<(), Failure> {
     let program = program(network, own)?;

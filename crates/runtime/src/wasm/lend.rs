@@ -14,7 +14,7 @@ struct Loan<'a, 'b> {
 
 type Slot = Cell<Option<NonNull<Loan<'static, 'static>>>>;
 
-/// A call, as long as it is lent. Neither `Send` nor `Clone`: there is one user, on the lender's thread.
+/// A call while it is lent. Neither `Send` nor `Clone`: there is one user, on the lender's thread.
 pub(super) struct Lent(Rc<Slot>);
 
 /// Runs `with` with the loan of `call` and `progress`, which ends when `with` returns or unwinds.

@@ -316,7 +316,7 @@ mod tests {
         let conversation =
             Conversation { child: Box::new(sleeper()), control, answer_max, owes: false, _scratch: None };
         let zygote = Arc::new(Zygote { conversation: Mutex::new(conversation) });
-        // It is asked to reap a worker, and answers when nobody waits any more: with the pid of somebody else.
+        // It is asked to reap a worker, and answers after its caller has given up: with the pid of another worker.
         let mut bystander = sleeper();
         let pid = child::pid_of(bystander.pidfd()).unwrap();
         assert_eq!(zygote.reap(pid.as_raw_nonzero().get()), Ended::Unknown);

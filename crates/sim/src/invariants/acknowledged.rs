@@ -10,7 +10,7 @@ pub struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// A publisher was told where its record is.
+    /// A publisher got the index of its record.
     pub fn reported(&mut self, record: Vec<u8>, index: u64) {
         self.reported.insert(record, index);
     }

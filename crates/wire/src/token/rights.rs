@@ -97,7 +97,7 @@ impl Rights {
     /// Every right.
     pub const ALL: Rights = Rights((1 << Right::ALL.len()) - 1);
 
-    /// The set with these bits, unless one of them stands for no right.
+    /// The set with these bits, unless one of them means no right.
     pub fn from_bits(bits: u16) -> Option<Self> {
         (bits & !Self::ALL.0 == 0).then_some(Self(bits))
     }

@@ -62,7 +62,7 @@ pub struct Ways(u8);
 impl Ways {
     const ALL: u8 = 15;
 
-    /// The set with these bits, unless it is empty or one of them stands for no way.
+    /// The set with these bits, unless it is empty or one of them means no transport.
     pub fn from_bits(bits: u8) -> Option<Self> {
         (bits != 0 && bits & !Self::ALL == 0).then_some(Self(bits))
     }

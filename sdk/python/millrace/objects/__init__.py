@@ -297,7 +297,7 @@ class SortedDict(Dict):
     """A `Dict` in the order of its keys: numbers, then text, then bytes."""
 
     def range(self, start: Any = None, stop: Any = None) -> list[tuple[Any, Any]]:
-        """Keys from `start` up to and without `stop`, with their values."""
+        """Keys from `start` up to, but not including, `stop`, with their values."""
         return _pairs(self._call("range", start, stop))
 
     def first(self) -> Optional[tuple[Any, Any]]:

@@ -214,7 +214,7 @@ class Topics:
         return stat.history, stat.earliest, max(stat.latest, latest)
 
     def range(self, log: str, start: Optional[int] = None, stop: Optional[int] = None) -> TopicRecords:
-        """The records from `start` up to, and without, `stop`."""
+        """The records from `start` up to, but not including, `stop`."""
         if start is None:
             _, earliest, latest = self.bounds(log)
         else:
@@ -225,7 +225,7 @@ class Topics:
     def tail(
         self, log: str, start: Optional[int] = None, *, timeout: Optional[float] = None, incarnation: int = 0
     ) -> TopicRecords:
-        """The records from `start` on, and then each that comes."""
+        """The records from `start` on, and then each new one."""
         first = self.latest(log) + 1 if start is None else start
         if first < 1:
             raise _native.error("MR1003", f"{first} is not the index of a record")

@@ -187,7 +187,7 @@ pub fn function_lag(context: &Context) -> Outcome<Measured> {
     }
     client.subscribe_topic("t", "stamp")?;
     let time = Duration::from_millis(if context.quick { 500 } else { 3000 });
-    // No function runs for this one: it could fall behind for good.
+    // No function runs for this one: it could fall behind permanently.
     let full = rate(&cluster, leader, "full", LARGE_BYTES, time)?;
     cluster.caught_up()?;
     let (mut all, mut rates) = (Samples::new(), String::new());

@@ -68,7 +68,7 @@ pub struct LinkRates {
     pub records_per_second: f64,
     pub lag_records: u64,
     pub lag_bytes: u64,
-    /// Messages that the peer refused for good.
+    /// Messages that the peer refused permanently.
     pub dead: u64,
     /// The code of what stopped it, or of what was wrong last.
     pub code: Option<String>,

@@ -28,7 +28,7 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-/// What the feed is called in the group. No log has this name: the records stand in one log for each topic.
+/// What the feed is called in the group. No log has this name: there is one log for each topic.
 pub(in crate::cluster) const FEED: &str = "_publish";
 /// What the command has around such a record, at most: the name of its topic, its key, and what the feed has to say.
 const AROUND_MAX_BYTES: usize = 768;
