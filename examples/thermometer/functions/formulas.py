@@ -10,7 +10,7 @@ A formula maps the names of its terms (see `terms` in model.py) to weights:
 
 The model is the mean of them all, which is one such formula again. One that does worse than the best counts for little:
 its share falls by a factor of e for each eighth that its error is larger. While there are few data the simple ones are
-better, and nothing has to be chosen in a hurry.
+better, and no choice has to be made from a few of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROWS_PER_TERM_MIN = 3
 PARTS = 8
 SHARPNESS = 8
 SHARE_MIN = 1e-3
-LEAN_STEPS = 50
+EVIDENCE_MIN = 40
 
 
 class Formula(NamedTuple):
@@ -51,16 +51,19 @@ class Formula(NamedTuple):
 
 
 def line(sensor: str, x: np.ndarray, y: np.ndarray) -> Weights:
-    """A straight line that leans to the slope 1 as long as the sensor has moved little beside the line's own errors.
+    """A straight line whose slope is 1 until the data show another one.
 
-    Hours of nearly the same temperature tell little of the slope, and a wrong one does harm when the temperature moves.
-    It counts like `LEAN_STEPS` steps at which the sensor moved by as much as the line is off.
+    A few hours of nearly the same temperature say little about the slope, and a wrong slope does harm when the
+    temperature changes. The evidence is the sum of squares that another slope explains, in units of the line's own mean
+    squared error. At `EVIDENCE_MIN` the slope is half-way between 1 and that of least squares; with three times as much
+    evidence it is nearly that of least squares.
     """
     dx, dy = x - x.mean(), y - y.mean()
     moved = float(dx @ dx)
-    plain = float(dx @ dy) / moved if moved else 1.0
-    lean = LEAN_STEPS * float(np.mean((dy - plain * dx) ** 2))
-    slope = 1 + float(dx @ (dy - dx)) / (moved + lean) if moved + lean else 1.0
+    steeper = float(dx @ (dy - dx)) / moved if moved else 0.0
+    explained = (steeper**2 * moved) ** 3
+    needed = (EVIDENCE_MIN * float(np.mean((dy - (1 + steeper) * dx) ** 2))) ** 3
+    slope = 1 + steeper * explained / (explained + needed) if explained else 1.0
     return {"one": float(y.mean() - slope * x.mean()), sensor: slope}
 
 
@@ -89,8 +92,9 @@ def unseen_error(formula: Formula, x: Table, y: np.ndarray) -> float | None:
     return total / len(y)
 
 
-def mixed(tried: list[Formula], errors: list[float | None], x: Table, y: np.ndarray) -> dict:
+def mixed(tried: list[Formula], x: Table, y: np.ndarray) -> dict:
     """The mean of the formulas, as one: its weights, and the share of each."""
+    errors = [unseen_error(formula, x, y) for formula in tried]
     rated = [(formula, error) for formula, error in zip(tried, errors) if error is not None]
     least = max(min(error for _, error in rated), 1e-6)
     shares = [math.exp(-SHARPNESS * (error / least - 1)) for _, error in rated]
@@ -105,13 +109,14 @@ def mixed(tried: list[Formula], errors: list[float | None], x: Table, y: np.ndar
     return {"error": least, "shares": kinds, "weights": mean}
 
 
-def choices(sensors: list[str], span_s: int, x: Table, y: np.ndarray) -> list[dict]:
-    """What to estimate with: all sensors, or each alone for when others are missing, the better ones first."""
-    tried = formulas(sensors, span_s)
-    errors = [unseen_error(formula, x, y) for formula in tried]
-    best = mixed(tried, errors, x, y)
-    alone = []
-    for sensor in sensors if len(sensors) > 1 else []:
-        own = [n for n, formula in enumerate(tried) if set(formula.terms) <= {"one", sensor}]
-        alone.append(mixed([tried[n] for n in own], [errors[n] for n in own], x, y))
-    return [best, *sorted(alone, key=lambda one: one["error"])]
+def choices(
+    sensors: list[str], span_s: int, x: Table, y: np.ndarray, alone: dict[str, tuple[Table, np.ndarray]]
+) -> list[dict]:
+    """What to estimate with, the better ones first: all `sensors` together, or each sensor of `alone` by itself.
+
+    A sensor alone is fitted to all its own steps. So it serves when others are missing, and it may be the best while it
+    has too few steps to be one of `sensors`, for instance after a long absence.
+    """
+    found = [mixed(formulas(sensors, span_s), x, y)]
+    found += [mixed(formulas([sensor], 0), own_x, own_y) for sensor, (own_x, own_y) in alone.items()]
+    return sorted(found, key=lambda one: one["error"])

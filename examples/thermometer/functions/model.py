@@ -2,8 +2,9 @@
 
 As a record of `model`: `until` is the last step it was fitted to, `at` when the newest truth it saw became known, and
 `first` and `last` say with which records of each smoothed log these data begin and end. `choices` are formulas, each
-with the weights of its terms: one of all sensors, and one of each sensor alone, the better ones first. A step is
-estimated by the first one whose sensors it has, so that a sensor that dies does not stop the estimates.
+with the weights of its terms: one of all sensors with enough data, and one of each sensor alone, the better ones first.
+A step is estimated by the first one whose sensors it has, so a sensor that dies does not stop the estimates, and one
+that returns counts at once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from millrace import Context
 
 SENSORS = os.environ["SENSORS"].split()
-SILENT_S = int(os.environ["SILENT_S"])  # a sensor without a sample for so long does not hold up the others
+SILENT_S = int(os.environ["SILENT_S"])  # a sensor without a sample for so long does not delay the others
 TRUTH = "smooth/truth"
 DAY_S = 86_400
 

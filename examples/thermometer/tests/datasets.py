@@ -1,6 +1,7 @@
-"""Ten sets of readings such as people have: hours to a year long, readings minutes to hours apart, from the data here.
+"""Twelve sets of readings such as people have: hours to a year long, readings minutes to hours apart.
 
-Each is a function of nothing but its seed. A sensor's readings are (time, value) pairs, as a file would have them.
+They are made from the data here. Each is a function of its seed alone. A sensor's readings are (time, value) pairs, as
+a file would have them.
 """
 
 from __future__ import annotations
@@ -139,6 +140,24 @@ def a_year_of_a_sensor_that_is_moved(dice: random.Random) -> dict[str, Rows]:
     return {"coast": without(jfk, moved - 5 * DAY, moved), "truth": real("ewr", *size)}
 
 
+def three_weeks_of_a_sensor_that_dies_and_returns(dice: random.Random) -> dict[str, Rows]:
+    air, size = site("ewr").at, (somewhere(dice, 20 * DAY), 20 * DAY, 20 * MINUTE)
+    good = sampled(lambda t: air(t) + 5, *size, dice, 0.2)
+    return {
+        "good": without(good, size[0] + 2 * DAY, size[0] + 12 * DAY),
+        "poor": sampled(lambda t: 1.3 * air(t) - 9, *size, dice, 1.5),
+        "truth": sampled(air, *size, dice, 0.2),
+    }
+
+
+def two_hours_of_a_resistance_that_falls(dice: random.Random) -> dict[str, Rows]:
+    air, size = site("ewr").at, (somewhere(dice, 2 * HOUR), 2 * HOUR, MINUTE)
+    return {
+        "thermistor": sampled(lambda t: 900 - 7.5 * air(t), *size, dice, 2.0),
+        "truth": sampled(air, *size, dice, 0.1),
+    }
+
+
 DATASETS = [
     four_days_of_a_scaled_sensor,
     five_hours_by_the_minute,
@@ -150,6 +169,8 @@ DATASETS = [
     three_months_of_a_good_sensor_among_bad_ones,
     a_year_four_times_a_day,
     a_year_of_a_sensor_that_is_moved,
+    three_weeks_of_a_sensor_that_dies_and_returns,
+    two_hours_of_a_resistance_that_falls,
 ]
 
 

@@ -1,9 +1,9 @@
-"""With the defaults, estimates are as good as what anybody would try first, on whatever data.
+"""With the defaults, estimates are about as good as the simplest methods, on data of many kinds.
 
 The functions run in memory, as run.py would set them up for these files. They compete with three baselines.
 For each sensor: its value as it is, the same less its mean offset, and a straight line by least squares. The last two
-are fitted anew for each step, to the truths of the training window that were known at that step's time. Of the sensors
-the one that is best in hindsight counts, which nobody knows in advance; where it has no value, the next one does.
+are fitted again at each step, to the truths of the training window that were known at that step's time. Of the sensors
+the one that is best in hindsight counts, although it is not known in advance; where it has no value, the next one does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fake import Namespace
 
 EXAMPLE = Path(run.__file__).resolve().parent
 SEED = 4
-SHORT = DATASETS[:4]
+SHORT = [*DATASETS[:4], datasets.two_hours_of_a_resistance_that_falls]
 
 
 def baselines(sensors: dict[str, Series], truth: list[dict], steps: list[int], train_s: int) -> dict[str, float]:
