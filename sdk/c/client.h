@@ -1,4 +1,4 @@
-/* client.h - what the sources of the client share. Programs include millrace_client.h. */
+/* client.h - declarations that the sources of the client share. Programs include millrace_client.h. */
 #ifndef MILLRACE_CLIENT_INTERNAL_H
 #define MILLRACE_CLIENT_INTERNAL_H
 
@@ -11,7 +11,7 @@
 
 typedef enum mrc_kind { MRC_DIRECTORY, MRC_TCP, MRC_UNIX } mrc_kind;
 
-/* A place, taken apart. */
+/* The parsed address of a namespace. */
 typedef struct mrc_place {
     mrc_kind kind;
     uint16_t port;
@@ -23,7 +23,7 @@ typedef struct mrc_place {
 typedef struct mrc_following {
     bool open;
     uint64_t request;
-    uint32_t credit, taken; /* how many records may come, how many did since credit was given */
+    uint32_t credit, taken; /* how many records the host may send; how many it has sent since */
     mrc_records batch;
     mrc_cursor cursor;
     mrc_durability durability;
@@ -42,21 +42,21 @@ struct mrc_client {
 
     int fd; /* -1: none */
     uint64_t next_request, hlc;
-    size_t frame_max; /* that the host takes */
-    /* Received: [in_begin, in_end), of which the first `held` bytes are what the last call handed out; behind them, to
-     * in_sealed, what is sealed. A frame has at most in_capacity bytes; the rest is for a record of the channel. */
+    size_t frame_max; /* the longest frame that the host accepts */
+    /* Received bytes are at [in_begin, in_end); the result of the last call points into the first `held` of them. Encrypted
+     * bytes follow, up to in_sealed. A frame has at most in_capacity bytes; the rest is for a record of the channel. */
     uint8_t *in;
     size_t in_capacity, in_bytes, in_begin, in_end, in_sealed, held;
     uint64_t skip; /* bytes to skip: they belong to an answer that is too long */
     uint8_t *out;  /* to be sent: out_size bytes, unsent_appends frames */
     size_t out_capacity, out_size;
     uint32_t unsent_appends;
-    const char *capability; /* NULL: what the environment names */
+    const char *capability; /* NULL: that of MILLRACE_CAPABILITY */
     bool secure;            /* whether a channel is open */
     mrw_channel channel;
-    uint8_t *sealing; /* a record on its way out */
+    uint8_t *sealing; /* a record that is being encrypted */
     size_t record_bytes;
-    uint64_t silent_ms, ping; /* how long was waited since something came; the request of a PING under way, or 0 */
+    uint64_t silent_ms, ping; /* the time without received bytes; the number of an unanswered PING, or 0 */
 
     /* Appends without waiting: the request in slot `request % window`, or 0. */
     uint64_t pending[MRC_WINDOW_MAX];
@@ -70,13 +70,14 @@ struct mrc_client {
 
 /* place.c */
 int mrc_place_parse(mrc_client *client, const char *text);
-/* A socket that is connected to the place, or a refusal. */
+/* Returns a socket that is connected to the address, or an error. */
 int mrc_place_connect(mrc_client *client, uint64_t deadline_ms);
-/* The capability that this client has for its place, as bytes: how many, 0 if it has none, or a refusal. */
+/* Reads the capability for the address: returns its length in bytes, 0 if there is none, or an error. */
 int mrc_place_capability(mrc_client *client, uint8_t token[MRW_TOKEN_MAX]);
-/* Random bytes of the system; 0, or a refusal. */
+/* Fills the nonce with random bytes of the system; returns 0 or an error. */
 int mrc_place_nonce(mrc_client *client, uint8_t nonce[MRW_CHANNEL_NONCE]);
-/* Refuses a port whose other end is not this user's on this machine: how far it is, and once it has greeted, whose it is. */
+/* Fails unless the other end is a process of this user on this machine. Before the handshake it checks the address only; once
+ * the host has greeted, it also checks the user. */
 int mrc_place_check(mrc_client *client, bool greeted);
 
 /* remote.c: a connection to a host. */
@@ -85,32 +86,32 @@ void mrc_remote_close(mrc_client *client);
 /* Sends a request and waits for its answer, which is of this type. */
 int mrc_remote_call(mrc_client *client, uint8_t type, const void *message, const mrc_id *cause, uint32_t wait_ms,
                     uint8_t answer_type, void *answer);
-/* Adds a message to what is to be sent. */
+/* Adds a message to the send buffer. */
 int mrc_remote_send(mrc_client *client, uint8_t type, uint64_t request, const mrc_id *cause, const void *message);
 int mrc_remote_flush(mrc_client *client);
-/* The next answer to this request: 1, 0 at the deadline, or a refusal, which may be what the host answered. */
+/* Waits for the next answer to this request: returns 1, 0 at the deadline, or an error, which may come from the host. */
 int mrc_remote_answer(mrc_client *client, uint64_t request, uint64_t deadline_ms, mrw_frame *frame);
 /* Waits for answers to appends until the slot is free; with NULL, until none is pending. An error of a single append
  * is not the result of this function. */
 int mrc_remote_settle(mrc_client *client, const uint64_t *slot);
-/* Gives up the connection: what was under way fails. */
+/* Closes the connection; all unanswered requests fail. */
 int mrc_remote_lost(mrc_client *client, int number, const char *what);
 
 bool mrc_is_name(const char *text, size_t size);
 
-/* fault.c: notes an error, and returns its number. */
+/* fault.c: stores an error in the client, and returns its number. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
 int mrc_fail(mrc_client *client, int number, const char *format, ...);
-/* The same in the words of a host; 0 if what it calls a code is none. */
+/* The same for an error that a host sent; returns 0 if its code is invalid. */
 int mrc_fail_as(mrc_client *client, mrw_bytes code, mrw_bytes detail, mrw_retry retry);
 
 /* client.c */
-/* Connects a client of files to the host that serves them. */
+/* Connects a client that uses a namespace's files to the host that serves them. */
 int mrc_ask_host(mrc_client *client);
 uint64_t mrc_now_ms(void);
-/* Whether the client may be called: 0, or MRC_C_CLIENT_BUSY. */
+/* Checks that the client may be called: returns 0 or MRC_C_CLIENT_BUSY. */
 int mrc_check_free(mrc_client *client);
 /* The name of a log, checked as far as the wire needs it. */
 int mrc_check_log(mrc_client *client, const char *log, mrw_bytes *bytes);

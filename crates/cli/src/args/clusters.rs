@@ -165,8 +165,8 @@ pub enum GroupCommand {
 Every topic is in one group, whose voters have its records on their disks. A cluster begins with the group main. Without --voters, hosts are \
 chosen: at different sites, and those with the fewest groups first. If a host leaves the cluster, another one takes its place. Any host of the \
 cluster can be asked for any topic: a host that does not vote follows the group from then on. With --site, all voters are at that site, so that \
-publishing there needs no other site. With --near, those with the label vote first, then others at their sites, then any. With --here, the host \
-that is asked votes, then others at its site, then any. A voter that leaves the cluster later is replaced by any host.
+publishing there needs no other site. With --near, those with the label vote first, then others at their sites, then any. With --here, the \
+connected host votes, then others at its site, then any. A voter that leaves the cluster later is replaced by any host.
 
 Examples:
   millrace cluster group create farm
@@ -199,7 +199,7 @@ pub struct CreateGroupArgs {
     /// Choose hosts with this label first
     #[arg(long, value_name = "KEY=VALUE", value_parser = label, conflicts_with_all = ["voters", "site"])]
     pub near: Option<(String, String)>,
-    /// Choose the host that is asked first
+    /// Choose the connected host first
     #[arg(long, conflicts_with_all = ["voters", "site", "near"])]
     pub here: bool,
 }
@@ -353,7 +353,7 @@ pub enum TopicCommand {
 A topic stays in the group in which it is created: main, the group of --group, or one that is chosen among the groups that exist. With --near \
 and --here, it is the group with the largest part of its voters there. A group belongs to a site if it prefers the site (`millrace cluster prefer`), \
 or if it prefers none and most of its voters are there. With --spread, the sites with the fewest topics come first. If several groups fit \
-equally well, one that is led there is chosen, and then the one with the fewest topics. If none fits, `millrace cluster group create` creates one.
+equally well, one whose leader is there is chosen, and then the one with the fewest topics. If none fits, `millrace cluster group create` creates one.
 
 If the command is repeated, topics that exist stay where they are.
 
@@ -503,7 +503,7 @@ pub struct TopicPlaceArgs {
     /// Choose a group in which hosts with this label vote
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub near: Option<(String, String)>,
-    /// Choose a group in which hosts at the site of the host that is asked vote
+    /// Choose a group in which hosts at the site of the connected host vote
     #[arg(long)]
     pub here: bool,
     /// Choose a group that belongs to this site
@@ -565,7 +565,7 @@ pub struct MirrorTopicArgs {
     /// How many of its newest records the log keeps readable, or `all` [default: as the topic]
     #[arg(long, value_name = "RECORDS", value_parser = history, conflicts_with = "stop")]
     pub history: Option<u64>,
-    /// End the mirror; the log stays, and takes appends again
+    /// End the mirror; the log stays, and accepts appends again
     #[arg(long)]
     pub stop: bool,
 }

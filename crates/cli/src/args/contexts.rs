@@ -30,7 +30,7 @@ In a directory with a millrace.toml or a .millrace, commands use the namespace o
 
 Examples:
   millrace context use edge
-  millrace context use --none       back to no context")]
+  millrace context use --none       select no context")]
     Use(UseContextArgs),
     /// Remove a context; its namespace stays
     #[command(after_help = "\

@@ -262,7 +262,7 @@ Examples:
     #[command(after_help = "\
 A run that failed in every attempt leaves a dead letter. Correct the function, then retry: the function runs again on the record in its \
 log, or on the copy in the dead letter. No record is appended, and no other function runs. The dead letter stays and is retried once, even \
-if the command is repeated or killed half-way. If the new run fails for good as well, it leaves a dead letter of its own. Works on the \
+if the command is repeated or killed half-way. If all attempts of the new run fail, it leaves a dead letter of its own. Works on the \
 namespace's files, with or without a host.
 
 Exits with 1 if the record has left its log's history and was longer than 64 KiB, too long to be copied into the dead letter.

@@ -296,7 +296,7 @@ output is not a terminal, each update is printed below the last; --json prints o
 Examples:
   millrace top
   millrace -n edge top --every 5s
-  millrace --json top --once        one look, for scripts")]
+  millrace --json top --once        print once, for scripts")]
     Top(TopArgs),
     /// Measure appends to a namespace under load
     #[command(after_help = "\

@@ -155,7 +155,7 @@ impl Refusals {
                     if out.json() {
                         out.object(&json!({ "event": "resumed", "namespace": dir }))?;
                     } else {
-                        out.line(format!("{}: the disk takes appends again", dir.display()))?;
+                        out.line(format!("{}: the disk accepts appends again", dir.display()))?;
                     }
                     out.flush()?;
                 }

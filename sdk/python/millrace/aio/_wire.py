@@ -42,7 +42,7 @@ class _Line:
 
     @property
     def _place(self) -> str:
-        """Where the host is that is asked."""
+        """The address of the host."""
         return self._places[self._at % len(self._places)]
 
     def _turn(self, at: int) -> None:
@@ -162,7 +162,7 @@ class Wire(_Line):
 
     @property
     def _path(self) -> str:
-        """Where the socket is that is asked."""
+        """The path of the socket."""
         return self._place
 
     def _turned(self) -> None:

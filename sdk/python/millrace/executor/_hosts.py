@@ -121,7 +121,7 @@ class _PlacedFuture(_TaskFuture):
 
 
 class _Absent:
-    """A host that is asked whether it is back."""
+    """A lost host that is checked for its return."""
 
     def __init__(self, address: str, pause: float) -> None:
         self.address, self.pause = address, pause

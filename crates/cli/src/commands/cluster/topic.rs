@@ -113,7 +113,7 @@ fn mirror(client: &Client, args: &MirrorTopicArgs, out: &mut Out) -> Outcome {
     let MirrorTopicArgs { topic, to, history, stop } = args;
     if Address::claims(to) {
         let detail = format!(
-            "'{to}': a mirror is a log of the host that is asked; `millrace relay add` forwards it to another namespace"
+            "'{to}': a mirror is a log of the connected host; `millrace relay add` forwards it to another namespace"
         );
         return Err(Code::ValueInvalid.error(detail).into());
     }

@@ -70,7 +70,7 @@ public final class Client implements AutoCloseable {
         return LOST.contains(error.code());
     }
 
-    /** Where the host is that is asked. */
+    /** The address of the host. */
     public Place place() {
         return places.get(at);
     }
