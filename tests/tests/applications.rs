@@ -95,6 +95,7 @@ fn starting_an_application_twice_leaves_the_first_one_alone() {
 fn applying_is_idempotent_and_says_what_changed() {
     let place = application();
     let planned = place.run(["--json", "up", "--dry-run"]).ok();
+    assert!(place.run(["up", "--dry-run"]).ok().text().starts_with("+ namespace "), "the plan names the namespace");
     assert!(!place.namespace().exists(), "nothing was made");
     assert_eq!(steps(&planned), ["inbox created", "outbox created", "dead/shout created", "shout created"]);
     assert_eq!(steps(&place.run(["--json", "up"]).ok()), steps(&planned));
