@@ -300,6 +300,17 @@ fn development_takes_up_code_that_was_missing_when_the_file_named_it() {
 }
 
 #[test]
+fn development_shows_no_records_of_the_runtime() {
+    let place = application();
+    let dev = Host::start(place.command(["dev"]));
+    // The key is recorded in a log of the runtime, in the same commit.
+    place.run(["log", "append", "inbox", "1", "--key", "once"]).ok();
+    place.run(["log", "append", "inbox", "2"]).ok();
+    let line = dev.line_with(&["_keys", "inbox 2"]);
+    assert!(line.contains("inbox 2"), "{line}");
+}
+
+#[test]
 fn an_import_that_takes_long_says_so() {
     let place = Place::empty();
     place.write("slow.py", "import os, time\nwhile not os.path.exists(os.environ['GO']):\n    time.sleep(0.02)\ndef run(record, ctx): pass\n");
