@@ -95,6 +95,7 @@ fn starting_an_application_twice_leaves_the_first_one_alone() {
 fn applying_is_idempotent_and_says_what_changed() {
     let place = application();
     let planned = place.run(["--json", "up", "--dry-run"]).ok();
+    assert!(place.run(["up", "--dry-run"]).ok().text().starts_with("+ namespace "), "the plan names the namespace");
     assert!(!place.namespace().exists(), "nothing was made");
     assert_eq!(steps(&planned), ["inbox created", "outbox created", "dead/shout created", "shout created"]);
     assert_eq!(steps(&place.run(["--json", "up"]).ok()), steps(&planned));
@@ -296,6 +297,17 @@ fn development_takes_up_code_that_was_missing_when_the_file_named_it() {
     dev.line_with(&["the last valid version keeps running"]);
     place.write("late.sh", &shout("late "));
     dev.line_with(&["function late created"]);
+}
+
+#[test]
+fn development_shows_no_records_of_the_runtime() {
+    let place = application();
+    let dev = Host::start(place.command(["dev"]));
+    // The key is recorded in a log of the runtime, in the same commit.
+    place.run(["log", "append", "inbox", "1", "--key", "once"]).ok();
+    place.run(["log", "append", "inbox", "2"]).ok();
+    let line = dev.line_with(&["_keys", "inbox 2"]);
+    assert!(line.contains("inbox 2"), "{line}");
 }
 
 #[test]

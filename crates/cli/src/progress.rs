@@ -35,7 +35,7 @@ impl Progress {
             (Unit::Bytes, _) => "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
             (Unit::Records, Some(_)) => "{bar:30} {human_pos}/{human_len} records {rate}/s {eta}",
             (Unit::Records, None) => "{spinner} {human_pos} records {rate}/s",
-            (Unit::Runs, _) => "{spinner} {human_pos} runs are pending",
+            (Unit::Runs, _) => "{spinner} {human_pos} pending",
             (Unit::Millis, _) => "{bar:30} {elapsed}",
         };
         let style = ProgressStyle::with_template(&format!("{verb} {shown}"));

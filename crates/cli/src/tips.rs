@@ -9,7 +9,7 @@ use clap::{
 /// A command that is in more groups than this is no tip.
 const GROUPS_MAX: usize = 3;
 /// What other programs call a command, and its names here.
-const WORDS: [(&str, &[&str]); 18] = [
+const WORDS: [(&str, &[&str]); 28] = [
     ("list", &["ls"]),
     ("ps", &["ls"]),
     ("remove", &["rm"]),
@@ -24,10 +24,31 @@ const WORDS: [(&str, &[&str]); 18] = [
     ("pub", &["publish"]),
     ("sub", &["subscribe"]),
     ("exec", &["invoke"]),
-    ("create", &["init", "add", "issue"]),
+    ("create", &["init", "add", "issue", "deploy"]),
     ("salvage", &["check"]),
     ("replay", &["run"]),
     ("kill", &["cancel"]),
+    ("stop", &["cancel"]),
+    ("call", &["invoke"]),
+    ("run", &["invoke"]),
+    ("update", &["deploy", "set"]),
+    ("logs", &["show"]),
+    ("describe", &["show", "stat"]),
+    ("push", &["append", "publish"]),
+    ("produce", &["append", "publish"]),
+    ("consume", &["tail", "subscribe"]),
+    ("new", &["create", "init", "add"]),
+];
+/// What other programs call a command that needs no group here, or has several names.
+const ROOTS: [(&str, &str); 8] = [
+    ("apply", "there is `millrace up` for millrace.toml, and `millrace repair apply`"),
+    ("deploy", "there is `millrace up` for millrace.toml, and `millrace function deploy` for one function"),
+    ("status", "there is `millrace why` and `millrace top`"),
+    ("start", "there is `millrace serve`"),
+    ("stop", "a host stops on SIGTERM or Ctrl-C, and a run with `millrace run cancel`"),
+    ("ps", "there is `millrace run ls` and `millrace top`"),
+    ("ls", "there is `millrace log ls`, `millrace function ls` and `millrace run ls`"),
+    ("list", "there is `millrace log ls`, `millrace function ls` and `millrace run ls`"),
 ];
 /// Where what was given as an argument belongs.
 const VALUES: [(&str, &str, &str); 5] = [
@@ -71,6 +92,9 @@ fn renamed(group: &Command, typed: &str) -> Option<String> {
 /// A command without its group, under its own name or that of another program.
 fn grouped(root: &Command, typed: &str) -> Option<String> {
     let lower = typed.to_lowercase();
+    if let Some((_, tip)) = ROOTS.iter().find(|(word, _)| *word == lower) {
+        return Some((*tip).into());
+    }
     let others = WORDS.iter().find(|(word, _)| *word == lower).map_or(&[] as &[&str], |(_, names)| names);
     std::iter::once(typed).chain(others.iter().copied()).find_map(|name| {
         let groups = root.get_subcommands().filter(|group| group.find_subcommand(name).is_some());
@@ -102,7 +126,17 @@ mod tests {
             ("pub env 3", Some("there is `millrace topic publish`")),
             ("XADD raw/kitchen 3", Some("there is `millrace log append`")),
             ("exec greet", Some("there is `millrace function invoke`")),
-            ("ls", None),
+            ("ls", Some("there is `millrace log ls`, `millrace function ls` and `millrace run ls`")),
+            ("apply -f millrace.toml", Some("there is `millrace up` for millrace.toml, and `millrace repair apply`")),
+            ("status", Some("there is `millrace why` and `millrace top`")),
+            ("stop", Some("a host stops on SIGTERM or Ctrl-C, and a run with `millrace run cancel`")),
+            ("function call greet", Some("there is `millrace function invoke`")),
+            ("function run greet", Some("there is `millrace function invoke`")),
+            ("function create greet", Some("there is `millrace function deploy`")),
+            ("run logs", Some("there is `millrace run show`")),
+            ("log push raw/kitchen 3", Some("there is `millrace log append`")),
+            ("consume raw/kitchen", Some("there is `millrace log tail` and `millrace topic tail`")),
+            ("ping", None),
             ("log apend x 3", None),
             ("log ls", None),
         ] {

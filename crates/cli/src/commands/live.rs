@@ -9,7 +9,7 @@ use crate::{
     show,
 };
 use millrace_journal::{Catalog, Entry, Journal, Kind, Scan};
-use millrace_node::{Ending, EventId, Hlc};
+use millrace_node::{Ending, EventId, Hlc, LogName};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -93,7 +93,10 @@ impl Live {
 
 fn fold(pending: &mut HashMap<EventId, Pending>, entry: &Entry, catalog: &Catalog) -> Option<Event> {
     match entry.kind {
-        Kind::Append if entry.cause.is_none() => Some(arrived(entry, catalog)),
+        // Records of the runtime's own logs, such as idempotency keys and the state of links, are no events of the application.
+        Kind::Append if entry.cause.is_none() => {
+            (!LogName::is_internal(&log_name(entry.subject, catalog))).then(|| arrived(entry, catalog))
+        }
         Kind::Append => {
             let record = record(entry, catalog);
             if let Some(run) = pending.get_mut(&entry.cause) {

@@ -35,6 +35,9 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
     let topics = remote.as_ref().and_then(|remote| Topics::of(&application, remote));
     let changes = Changes::of(&application).taking_over(args.take_over);
     if args.dry_run {
+        if there.is_none() && !out.json() {
+            out.line(format!("+ namespace {} would be created", dir.display()))?;
+        }
         let mut steps = topics.as_ref().map_or(Ok(Vec::new()), Topics::plan)?;
         steps.extend(changes.plan(there.as_ref())?);
         return steps.iter().try_for_each(|step| Ok(report(step, true, out)?));
