@@ -38,6 +38,14 @@ STYLE = {
 }
 
 
+def days(locator: dates.DateLocator) -> dates.ConciseDateFormatter:
+    """Each day with its month, and the year at the end of the axis."""
+    formats = ["%Y", "%b", "%-d %b", "%H:%M", "%H:%M", "%S.%f"]
+    zeros = ["", "%Y", "%-d %b", "%-d %b", "%H:%M", "%H:%M"]
+    offsets = ["", "%Y", "%Y", "%Y", "%Y-%m-%d", "%Y-%m-%d"]
+    return dates.ConciseDateFormatter(locator, formats=formats, zero_formats=zeros, offset_formats=offsets)
+
+
 def draw(
     found: dict[str, list[bytes]], times: dict[str, list[float]], kills: list[tuple[str, float, float]], path: Path
 ) -> Path:
@@ -55,19 +63,24 @@ def draw(
             weather.plot(moments, line, color=COLOURS[topic], linewidth=width, label=label)
         weather.set_title("Three hosts predict, while their leaders are killed", loc="left", fontsize=13, fontweight="bold")
         weather.set_ylabel("temperature, °F")
-        weather.xaxis.set_major_formatter(dates.ConciseDateFormatter(weather.xaxis.get_major_locator(), show_offset=False))
+        weather.xaxis.set_major_formatter(days(weather.xaxis.get_major_locator()))
         weather.legend(frameon=False, loc="upper left", ncols=3)
         origin = min(moments[0] for moments in times.values())
-        for host, begin, end in kills:
-            growth.axvspan(begin - origin, end - origin, color=AWAY, linewidth=0)
-            top = max(map(len, times.values())) * 1.06
-            growth.text(begin - origin, top, f" {host} is killed", rotation=90, ha="right", va="top", color=QUIET)
+        # Above the curves: the name of each leader that was killed.
+        top = max(map(len, times.values()))
+        growth.set_ylim(-0.04 * top, 1.3 * top)
+        for nth, (host, begin, end) in enumerate(kills):
+            label = "the leader is killed and away" if nth == 0 else None
+            growth.axvspan(begin - origin, end - origin, color=AWAY, linewidth=0, label=label)
+            growth.text(begin - origin, 1.28 * top, f"{host} ", rotation=90, ha="left", va="top", color=QUIET)
         for topic, moments in times.items():
             xs = sorted(moment - origin for moment in moments)
-            growth.step(xs, range(1, len(xs) + 1), where="post", color=COLOURS[topic], linewidth=1.6, label=topic)
+            # The two raw topics grow together: the first is drawn broader, so that both are seen.
+            width = 4.0 if topic == "cpu_raw" else 1.6
+            growth.step(xs, range(1, len(xs) + 1), where="post", color=COLOURS[topic], linewidth=width, label=topic)
         growth.set_ylabel("records in the topic")
         growth.set_xlabel("seconds since the first record")
-        growth.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=6)
+        growth.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4)
         figure.savefig(path, dpi=160)
         plt.close(figure)
     return path

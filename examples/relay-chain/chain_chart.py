@@ -45,8 +45,10 @@ def draw(times: dict[str, list[float]], outages: list[tuple[str, float, float]],
             style = {"color": COLOURS[name], "linewidth": widths[name], "solid_capstyle": "round"}
             count.step(xs, range(1, len(xs) + 1), where="post", label=name, **style)
             if name != "device":
+                # Points, not a line: during an outage nothing arrives.
                 waited = [there - here for here, there in zip(times["device"], moments)]
-                delay.plot(xs, waited, label=name, **style)
+                size = 1.5 * widths[name]
+                delay.plot(xs, waited, ".", markersize=size, markeredgewidth=0, color=COLOURS[name], label=name)
         count.set_title("Three copies through two outages", loc="left", fontsize=13, fontweight="bold")
         count.set_ylabel("readings")
         count.legend(frameon=False, loc="lower right")

@@ -32,7 +32,12 @@ def line(axes: plt.Axes, series: Series, color: str, width: float, label: str) -
 def days(axes: plt.Axes) -> None:
     locator = dates.AutoDateLocator(minticks=3, maxticks=9)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    # Each day with its month, and the year at the end of the axis.
+    formats = ["%Y", "%b", "%-d %b", "%H:%M", "%H:%M", "%S.%f"]
+    zeros = ["", "%Y", "%-d %b", "%-d %b", "%H:%M", "%H:%M"]
+    offsets = ["", "%Y", "%Y", "%Y", "%Y-%m-%d", "%Y-%m-%d"]
+    formatter = dates.ConciseDateFormatter(locator, formats=formats, zero_formats=zeros, offset_formats=offsets)
+    axes.xaxis.set_major_formatter(formatter)
 
 
 def legend(axes: plt.Axes) -> None:

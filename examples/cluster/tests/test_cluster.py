@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 EXAMPLE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(EXAMPLE))
+
+import chart
 
 
 @pytest.mark.parametrize(("engine", "kept"), [("builtin", ""), ("nats", ", with their records in NATS")])
@@ -26,3 +29,18 @@ def test_three_hosts_whose_leaders_are_killed_have_what_one_host_has(tmp_path, e
 def test_help_says_what_it_is():
     done = subprocess.run([sys.executable, EXAMPLE / "run.py", "--help"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and "leaders are killed" in done.stdout
+
+
+def test_the_names_of_killed_leaders_are_above_the_curves(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(chart.plt, "close", figures.append)
+    found = {topic: [b'{"t": 1357000000, "v": 40.0}', b'{"t": 1359000000, "v": 41.0}'] for topic in chart.COLOURS}
+    times = {topic: [10.0 + 0.01 * n for n in range(1400)] for topic in chart.COLOURS}
+    chart.draw(found, times, [("campus", 13.0, 14.0), ("lab", 14.0, 20.0)], tmp_path / "picture.png")
+    figures[0].canvas.draw()
+    weather, growth = figures[0].axes
+    assert [text.get_text().strip() for text in growth.texts] == ["campus", "lab"]
+    for text in growth.texts:
+        assert growth.transData.inverted().transform(text.get_window_extent())[0][1] > 1400
+    assert "the leader is killed and away" in growth.get_legend_handles_labels()[1]
+    assert weather.xaxis.get_major_formatter().get_offset() == "2013"

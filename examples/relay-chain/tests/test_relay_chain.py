@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 EXAMPLE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(EXAMPLE))
+
+import chain_chart
 
 
 def test_three_copies_through_two_outages_are_the_same(tmp_path):
@@ -25,3 +28,14 @@ def test_three_copies_through_two_outages_are_the_same(tmp_path):
 def test_help_says_what_it_is():
     done = subprocess.run([sys.executable, EXAMPLE / "run.py", "--help"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and "catch up" in done.stdout
+
+
+def test_the_picture_has_no_arrivals_during_an_outage(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(chain_chart.plt, "close", figures.append)
+    device = [0.01 * n for n in range(1000)]
+    edge = [moment + 0.001 for moment in device]
+    cloud = [moment + 0.002 if not 2 < moment < 5 else 5.5 + 0.0001 * n for n, moment in enumerate(device)]
+    chain_chart.draw({"device": device, "edge": edge, "cloud": cloud}, [("cloud", 2.0, 5.0)], tmp_path / "picture.png")
+    delay = figures[0].axes[1]
+    assert [(line.get_label(), line.get_linestyle()) for line in delay.get_lines()] == [("edge", "None"), ("cloud", "None")]

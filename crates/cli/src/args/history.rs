@@ -187,7 +187,7 @@ pub struct RepairRunArgs {
     /// Replay the runs of this function with other code
     #[arg(long, value_name = "NAME=SOURCE", conflicts_with_all = ["log", "at", "values", "void", "accept_unknown"])]
     pub function: Option<String>,
-    /// Replay only runs from this event on: LOG@SEQNO or an event id [default: all that are kept]
+    /// Replay only runs that started after EVENT: LOG@SEQNO or an event id [default: all that are kept]
     #[arg(long, value_name = "EVENT", requires = "function")]
     pub since: Option<String>,
     /// Append additional records to the end of their logs, instead of stopping
@@ -243,7 +243,7 @@ pub struct PlanArgs {
     /// Replay the runs of this function with other code
     #[arg(long, value_name = "NAME=SOURCE")]
     pub function: Vec<String>,
-    /// Replay only runs from this event on: LOG@SEQNO or an event id [default: all that are kept]
+    /// Replay only runs that started after EVENT: LOG@SEQNO or an event id [default: all that are kept]
     #[arg(long, value_name = "EVENT", requires = "function")]
     pub since: Option<String>,
     /// Plan even if the runs that read the oldest of these records are no longer known

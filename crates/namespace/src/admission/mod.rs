@@ -115,7 +115,7 @@ pub fn append(
     options: Stage,
 ) -> Result<Appended> {
     if options.room != Room::Mirror && bindings.is_mirror(log.id()) {
-        return Err(Code::LogIsMirror.error(format!("log '{}'", log.name())));
+        return Err(Code::LogIsMirror.error(format!("log '{}' is the mirror of a topic", log.name())));
     }
     let bound = bindings.of_log(log.id());
     let named = options.named.filter(|named| !bound.contains(named));

@@ -277,7 +277,7 @@ class Shared(Object):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        told = f"{self._about[0]} has no method {name!r} for others; fields are read by methods"
+        told = f"{self._about[0]} has no public method {name!r}; only its methods read its fields"
         raise AttributeError(told, name=name, obj=self)
 
     def _touch(self) -> None:

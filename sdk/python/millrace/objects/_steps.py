@@ -135,7 +135,7 @@ def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[s
             rollback = _classes.settings_of(cls).rollback
             function = getattr(cls, method, None)
             if method not in _classes.methods_of(cls) or function is None:
-                raise AttributeError(f"{cls.__qualname__!r} has no method {method!r} for others")
+                raise AttributeError(f"{cls.__qualname__!r} has no public method {method!r}")
             if reads and not _classes.is_readonly(function):
                 raise TypeError(f"{cls.__qualname__}.{method} is not marked read-only")
             kept = _object(cls, context, place, (changed, older, new))
@@ -149,7 +149,7 @@ def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[s
                 kind = NOT_BEGUN
                 raise _too_large(f"what {method} returned has {error}") from None
             except Exception as error:
-                told = f"what {method} returned cannot be pickled: {type(error).__name__}: {error}"
+                told = f"the result of {method} cannot be pickled: {type(error).__name__}: {error}"
                 raise TypeError(told) from error
     except MemoryError:
         _kept.pop(place, None)

@@ -104,7 +104,7 @@ def test_what_cannot_travel_is_named_and_changes_nothing(farm: millrace.Connecti
         assert "an argument of hold of 'careless'" in raised.value.__notes__[0]
     with pytest.raises(TypeError, match="field 'held' of Careless cannot be pickled"):
         careless.hold_lock()
-    with pytest.raises(TypeError, match="what give_lock returned cannot be pickled"):
+    with pytest.raises(TypeError, match="the result of give_lock cannot be pickled"):
         careless.give_lock()
     # Long values are refused where they are, and not after they were copied.
     long = bytes((16 << 20) + 1)

@@ -80,7 +80,10 @@ fn id_of(remote: &Remote, named: &str) -> Result<u64> {
     };
     id.ok_or_else(|| {
         let named: String = named.chars().take(80).flat_map(char::escape_debug).collect();
-        Code::HostNotInCluster.error(format!("{} hosts have the name '{named}'", found.len()))
+        Code::HostNotInCluster.error(match found.len() {
+            0 => format!("no host has the name or id '{named}'"),
+            hosts => format!("{hosts} hosts have the name '{named}'; give the id of one"),
+        })
     })
 }
 

@@ -33,7 +33,7 @@ pub fn read(at: Option<&str>, values: Option<&Path>) -> Result<Corrections> {
     let unnumbered = rows.iter().filter(|(seqno, _)| seqno.is_none()).count();
     if unnumbered > 0 {
         let (first, last) = range.filter(|_| unnumbered == rows.len()).ok_or_else(|| {
-            invalid(format!("{}: {unnumbered} values have no seqno; name their records with --at", path.display()))
+            invalid(format!("{}: values without a seqno: {unnumbered}; name their records with --at", path.display()))
         })?;
         let wanted = last - first + 1;
         if rows.len() as u64 != wanted {
@@ -68,7 +68,7 @@ fn range(text: &str) -> Result<(u64, u64)> {
         None => (seqno(text)?, seqno(text)?),
     };
     if first > last || last - first >= RANGE_MAX {
-        return Err(invalid(format!("--at {text}: from 1 to {RANGE_MAX} records, the first one first")));
+        return Err(invalid(format!("--at {text}: FIRST..LAST, in this order and with at most {RANGE_MAX} records")));
     }
     Ok((first, last))
 }

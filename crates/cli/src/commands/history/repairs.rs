@@ -244,6 +244,8 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
     }
     let next = match &*repair.phase {
         "open" | "stopped" => Some(format!("millrace repair run {number}   or   millrace repair abandon {number}")),
+        "running" => Some(format!("the host continues; if no host runs: millrace repair run {number}")),
+        "applying" => Some(format!("the host continues; if no host runs: millrace repair apply {number}")),
         "ready" => Some(format!("millrace repair diff {number}   then   millrace repair apply {number}")),
         "applied" if repair.undo.is_none() => Some(format!("millrace repair rollback {number} to undo it")),
         _ => None,
