@@ -1,5 +1,6 @@
 //! Runs that end around the switch of a repair: each uses a record that the repair replaces, and nothing keeps it back when it is published.
 
+mod defences;
 mod late;
 mod world;
 

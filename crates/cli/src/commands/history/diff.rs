@@ -286,6 +286,9 @@ mod tests {
         }
         tally.take(&json!({ "log": "log", "seqno": null, "new": { "data": "4" } }));
         assert_eq!((tally.changed, tally.removed, tally.new), (1, 1, 2));
-        assert_eq!((tally.equal(Some((1, 10))), tally.equal(Some((3, 3))), tally.equal(None)), (Some(7), Some(0), None));
+        assert_eq!(
+            (tally.equal(Some((1, 10))), tally.equal(Some((3, 3))), tally.equal(None)),
+            (Some(7), Some(0), None)
+        );
     }
 }
