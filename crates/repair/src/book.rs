@@ -30,6 +30,15 @@ pub struct Counts {
     pub appended: u64,
 }
 
+/// How far a replay is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The runs that were examined.
+    pub examined: u64,
+    /// The runs that have ended.
+    pub runs: u64,
+}
+
 /// Runs that depend on what a repair changes and are not replayed. Their records stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotRun {
@@ -103,6 +112,8 @@ pub(crate) enum Note {
     },
     /// All corrections are in the journal: the host is to replay.
     Run { repair: u64 },
+    /// How far the replay is.
+    Progress { repair: u64, counts: Counts, progress: Progress },
     /// All that depended on them is replayed, and on so many seeds.
     Ready {
         repair: u64,
@@ -277,6 +288,9 @@ pub struct Repair {
     pub auto: bool,
     /// The executed step.
     pub counts: Counts,
+    /// How far the replay is, if it takes long.
+    #[serde(default)]
+    pub progress: Option<Progress>,
     /// Why it stopped: the code, and what was wrong.
     pub error: Option<(String, String)>,
     /// The namespaces that take part in it.
@@ -353,6 +367,7 @@ pub fn repairs(namespace: &Namespace) -> Result<Vec<Repair>> {
     let catalog = journal.catalog()?;
     let Some(log) = catalog.log(LOG) else { return Ok(Vec::new()) };
     let mut repairs = read(namespace, log)?;
+    repairs.iter_mut().filter(|repair| !repair.phase.is_moving()).for_each(|repair| repair.progress = None);
     // Nothing can be noted on a disk that refuses appends.
     for repair in repairs.iter_mut().filter(|repair| repair.phase.is_moving()) {
         repair.waits = journal.refusal_anywhere().map(|error| (error.code().id().into(), error.detail().into()));
@@ -436,6 +451,7 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
                 undo,
                 auto,
                 counts: Counts::default(),
+                progress: None,
                 error: None,
                 across: across.into_iter().map(member).collect(),
                 part_of,
@@ -455,6 +471,9 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         }
         Note::Run { repair } => of(repairs, repair, &|repair| {
             (repair.phase, repair.error) = (Phase::Running, None);
+        }),
+        Note::Progress { repair, counts, progress } => of(repairs, repair, &|repair| {
+            (repair.counts, repair.progress) = (counts, Some(progress));
         }),
         Note::Ready { repair, counts, seeds, not_run } => of(repairs, repair, &|repair| {
             (repair.phase, repair.counts, repair.seeds) = (Phase::Ready, counts, seeds);

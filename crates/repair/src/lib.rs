@@ -35,7 +35,7 @@ mod verify;
 
 pub use across::{NoPeers, PartAsk, Peers, SentPage, Step, outcomes, part, sent_page};
 pub use amend::{Amendments, Attempts, Due, Waiting, amend, amend_policy, amendments, declare_amendable, take_due};
-pub use book::{Counts, Covered, LateOf, Member, NotRun, PartOf, Phase, Repair, news, repair, repairs};
+pub use book::{Counts, Covered, LateOf, Member, NotRun, PartOf, Phase, Progress, Repair, news, repair, repairs};
 pub use changes::{Change, changes};
 pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, too_old, undo};
 pub use session::{Session, drive};

@@ -3,7 +3,7 @@
 use crate::{
     DeadLetter, Peers, Runner,
     across::{Rounds, seeds::Seeds},
-    book::{self, Counts, NewCode, NotRun, Note, Phase, Repair, note},
+    book::{self, Counts, NewCode, NotRun, Note, Phase, Progress, Repair, note},
     calls::{Calls, newest},
     overlay::{Overlay, is_after},
     past::{At, Extra, Fired, Past, Row, Run},
@@ -22,13 +22,15 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The most records that a repair appends when it is applied: a function that feeds itself would have no end.
 const EXTRA_MAX: usize = 10_000;
 /// The longest time between two attempts at a replayed run.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// How often the progress of a replay is noted.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// The slot of a log that a repair's new entry replaces.
 pub(crate) fn replaced_by(journal: &Journal, log: &Log, seqno: u64, repair: u64, void: bool) -> Result<Replaced> {
@@ -77,6 +79,10 @@ pub struct Session<'a> {
     pub(crate) seeds: Seeds,
     /// How often a slot got something else.
     pub(crate) changes: u64,
+    /// How many notes about repairs there were when somebody could last have given it up.
+    news: u64,
+    /// When its progress was noted.
+    noted: Instant,
     runner: &'a mut dyn Runner,
     pub(crate) stop: &'a AtomicBool,
 }
@@ -123,7 +129,7 @@ impl<'a> Session<'a> {
         #[rustfmt::skip]
         let mut session = Self {
             namespace, repair, past, overlay, next: 0, first: 0, opened, counts, code, append_new, is_decided, run_external, kept,
-            is_across, seeds, changes, runner, stop,
+            is_across, seeds, changes, news: 0, noted: Instant::now(), runner, stop,
         };
         session.follow()?;
         // What relays have copied until now is found by what they have copied it from.
@@ -144,7 +150,7 @@ impl<'a> Session<'a> {
         let session = Self {
             namespace, repair: 0, past, overlay, next: 0, first: 0, opened: Position::default(), counts, code: None,
             append_new: true, is_decided: false, run_external: Vec::new(), kept: HashMap::new(), is_across: true, seeds, changes: 0,
-            runner, stop,
+            news: 0, noted: Instant::now(), runner, stop,
         };
         session
     }
@@ -271,8 +277,10 @@ impl<'a> Session<'a> {
                     return Err(Code::HostStopping.error("the host is stopping"));
                 }
                 if self.is_due(self.next)? {
+                    self.check_goes_on()?;
                     self.settle(self.next)?;
                     progress(&self.counts, self.next, self.past.runs.len());
+                    self.note_progress()?;
                 }
                 self.next += 1;
             }
@@ -280,6 +288,34 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// An error if somebody has given the repair up: the rest of its runs is not replayed.
+    fn check_goes_on(&mut self) -> Result<()> {
+        let news = book::news(self.namespace)?;
+        // Without a repair, there is nothing to give up.
+        if self.repair == 0 || std::mem::replace(&mut self.news, news) == news {
+            return Ok(());
+        }
+        match book::repair(self.namespace, self.repair)?.phase {
+            phase if phase.is_open() => Ok(()),
+            phase => {
+                let (number, phase) = (self.repair, phase.as_str());
+                Err(Code::RepairPhase.error(format!("repair {number} has changed meanwhile: it is {phase}")))
+            }
+        }
+    }
+
+    /// Notes now and then how far a long replay is.
+    fn note_progress(&mut self) -> Result<()> {
+        if self.noted.elapsed() < PROGRESS_EVERY {
+            return Ok(());
+        }
+        let (repair, counts) = (self.repair, self.count());
+        let progress = Progress { examined: self.next as u64 + 1, runs: self.past.runs.len() as u64 };
+        self.namespace.journal().commit(|tx| note(tx, &Note::Progress { repair, counts, progress }))?;
+        self.noted = Instant::now();
+        Ok(())
     }
 
     /// Whether an input of a run differs and its new effects are not known.
@@ -480,6 +516,7 @@ impl<'a> Session<'a> {
                 Outcome::NotStarted => Code::HostInternal.error("its worker ended"),
             };
             if tried < spec.retries && !self.stop.load(Ordering::Acquire) {
+                self.check_goes_on()?;
                 thread::sleep(spec.backoff.min(BACKOFF_MAX));
                 continue;
             }

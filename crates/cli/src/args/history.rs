@@ -64,6 +64,12 @@ pub struct GraphArgs {
     /// Show the logs of the runtime too
     #[arg(long)]
     pub internal: bool,
+    /// Show it again every so often, until the command is interrupted
+    #[arg(short, long)]
+    pub follow: bool,
+    /// The time between two pictures of --follow
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = units::parse_duration, requires = "follow")]
+    pub every: Duration,
     /// Show the history as it was before any repair
     #[arg(long)]
     pub original: bool,
@@ -88,6 +94,7 @@ they read, in this process, and discards what they append. It needs the namespac
 Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
   millrace repair plan raw/kitchen --at 289..576
+  millrace repair plan raw/kitchen --at 2026-11-03T00:00:00Z..2026-11-03T23:59:59Z
   echo '{\"seqno\": 7, \"value\": \"21.5\"}' | millrace repair plan raw/kitchen --values -
   millrace repair plan --function smooth=functions/smooth.py --since raw/kitchen@289
   millrace repair plan raw/kitchen --values stale-day.csv -o plan.svg    and a picture of what it reaches")]
@@ -123,8 +130,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace repair show 7
+  millrace repair show 7 --follow
   millrace repair show 7 --json")]
-    Show(RepairArgs),
+    Show(RepairShowArgs),
     /// List the repairs of a namespace
     #[command(after_help = "\
 Examples:
@@ -172,8 +180,8 @@ pub struct RepairRunArgs {
     /// The log whose records are corrected, or the number of a repair that was stopped
     #[arg(value_name = "LOG | REPAIR", add = ArgValueCompleter::new(complete::logs), required_unless_present = "function")]
     pub log: Option<String>,
-    /// The records: SEQNO, or FIRST..LAST with both ends
-    #[arg(long, value_name = "SEQNO[..SEQNO]")]
+    /// The records: SEQNO, FIRST..LAST with both ends, or two moments, as in 2026-11-03T00:00:00Z..2026-11-03T23:59:59Z
+    #[arg(long, value_name = "SEQNO[..SEQNO] | TIME..TIME")]
     pub at: Option<String>,
     /// Their new values
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "void")]
@@ -212,6 +220,15 @@ pub struct RepairArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct RepairShowArgs {
+    /// The repair's number
+    pub repair: u64,
+    /// Show it again whenever it changes, until the host has nothing more to do for it
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct RollbackArgs {
     /// The repair's number
     pub repair: u64,
@@ -234,8 +251,8 @@ pub struct PlanArgs {
     /// The log whose records are corrected
     #[arg(add = ArgValueCompleter::new(complete::logs), required_unless_present = "function")]
     pub log: Option<String>,
-    /// The records: SEQNO, or FIRST..LAST with both ends
-    #[arg(long, value_name = "SEQNO[..SEQNO]", requires = "log")]
+    /// The records: SEQNO, FIRST..LAST with both ends, or two moments, as in 2026-11-03T00:00:00Z..2026-11-03T23:59:59Z
+    #[arg(long, value_name = "SEQNO[..SEQNO] | TIME..TIME", requires = "log")]
     pub at: Option<String>,
     /// Their new values
     #[arg(long, value_name = "FILE", requires = "log", value_hint = ValueHint::FilePath)]

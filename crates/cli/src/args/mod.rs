@@ -28,7 +28,7 @@ pub use functions::{
     RmFunctionArgs, RunCancelArgs, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
 };
 pub use history::{
-    GraphArgs, GraphFormat, PlanArgs, RepairCommand, RepairDiffArgs, RepairRunArgs, TraceArgs, WithArgs,
+    GraphArgs, GraphFormat, PlanArgs, RepairCommand, RepairDiffArgs, RepairRunArgs, RepairShowArgs, TraceArgs, WithArgs,
 };
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, SetArgs, TailArgs, TrimArgs};

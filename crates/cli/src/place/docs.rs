@@ -181,6 +181,8 @@ pub struct RepairDoc {
     /// Whether the host applies it by itself.
     pub auto: bool,
     pub counts: RepairCounts,
+    /// How far the replay is, if it takes long.
+    pub progress: Option<ProgressDoc>,
     /// Why it stopped: a code, and what was wrong.
     pub error: Option<(String, String)>,
     /// Functions that are replayed although they may have effects outside.
@@ -193,6 +195,14 @@ pub struct RepairDoc {
     pub across: Vec<MemberDoc>,
     /// The repair of another namespace that it is a part of.
     pub part_of: Option<PartOfDoc>,
+}
+
+/// How far a replay is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProgressDoc {
+    pub examined: u64,
+    pub runs: u64,
 }
 
 /// Runs of a function that a repair does not replay.

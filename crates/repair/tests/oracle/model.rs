@@ -140,12 +140,23 @@ impl Model<'_> {
         let mut recorded: HashMap<(u32, u64), String> = HashMap::new();
         let mut dead_letters: HashMap<EventId, (u32, u64)> = HashMap::new();
         let (mut ended, mut rest) = (HashSet::new(), Rest::default());
+        // What a repair appends, in the batch of its GENERATION.
+        let added = |rest: &mut Rest, entries: &[Entry], log: u32| {
+            let repair = entries.iter().find_map(Entry::generation);
+            if repair == self.repair { rest.take(log) } else { None }
+        };
         for (at, entry) in entries.iter().enumerate() {
             match entry.kind {
                 Kind::Append if self.outbox == Some(entry.subject) => {
                     let message = message::decode(&entry.payload).unwrap();
                     let log: u32 = message.log.rsplit('/').next().unwrap().parse().unwrap();
                     messages.insert((ELSEWHERE + log, entry.seqno), entry.id);
+                    if ended.contains(&entry.cause) {
+                        let value = added(&mut rest, &entries[at..], ELSEWHERE + log);
+                        let slot = Slot { value, sequence: entry.id.sequence(), claim: None };
+                        slots.entry(ELSEWHERE + log).or_default().insert(entry.seqno, slot);
+                        continue;
+                    }
                     let data = String::from_utf8(message.data.to_vec()).unwrap();
                     recorded.insert((ELSEWHERE + log, entry.seqno), data);
                     let append = (ELSEWHERE + log, entry.seqno, entry.id.sequence());
@@ -161,9 +172,7 @@ impl Model<'_> {
                     slots.entry(entry.subject).or_default().insert(entry.seqno, slot);
                 }
                 Kind::Append if ended.contains(&entry.cause) => {
-                    // A repair appends it, in the batch of its GENERATION.
-                    let repair = entries[at..].iter().find_map(Entry::generation);
-                    let value = if repair == self.repair { rest.take(entry.subject) } else { None };
+                    let value = added(&mut rest, &entries[at..], entry.subject);
                     let slot = Slot { value, sequence: entry.id.sequence(), claim: None };
                     slots.entry(entry.subject).or_default().insert(entry.seqno, slot);
                 }

@@ -1,5 +1,6 @@
 //! Runs that end around the switch of a repair: each uses a record that the repair replaces, and nothing keeps it back when it is published.
 
+mod defences;
 mod late;
 mod world;
 
@@ -8,16 +9,16 @@ use millrace_namespace::{
     admission::{Publish, Room, Stage},
     fence::Verdict,
 };
-use millrace_repair::{Phase, ask_apply, repair};
+use millrace_repair::{NoPeers, Phase, Progress, abandon, ask_apply, repair};
 use millrace_runtime::HostCalls;
-use millrace_wire::Result;
+use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
-    sync::mpsc,
+    sync::{atomic::AtomicBool, mpsc},
     thread,
     time::{Duration, Instant},
 };
-use world::World;
+use world::{Replays, World};
 
 /// Appends its record to `out`.
 fn echo(_: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
@@ -123,4 +124,57 @@ fn a_replayed_run_has_the_logs_that_had_these_names_when_it_ran() {
     world.work(&mut echo, &mut || ());
     assert_eq!(repair(namespace, number).unwrap().phase, Phase::Applied);
     assert_eq!((world.get("raw", 1), world.get("out", 1)), ("new".to_owned(), "other".to_owned()));
+}
+
+/// A namespace whose function has run for so many records.
+fn echoed(records: u64) -> World {
+    let world = World::new(&["raw", "out"]);
+    let function = world.function("f", "raw", &[]);
+    for _ in 0..records {
+        world.append("raw", "old");
+        world.echo(&function, "out");
+    }
+    world
+}
+
+#[test]
+fn a_repair_that_is_given_up_while_it_is_replayed_replays_no_further_run() {
+    let world = echoed(5);
+    let corrections: Vec<(u64, &str)> = (1..=5).map(|seqno| (seqno, "new")).collect();
+    let number = world.repair("raw", &corrections, &[]);
+    let (runs, never) = (Cell::new(0), AtomicBool::new(false));
+    let mut does = |name: &str, record: &[u8], calls: &mut dyn HostCalls| {
+        runs.set(runs.get() + 1);
+        if runs.get() == 2 {
+            abandon(&world.namespace, number).unwrap();
+        }
+        echo(name, record, calls)
+    };
+    let done = world.drive(&mut Replays(&mut does), &mut NoPeers, &never, &mut || ());
+    assert_eq!(done.unwrap_err().code(), Code::RepairPhase);
+    assert_eq!((runs.get(), repair(&world.namespace, number).unwrap().phase), (2, Phase::Abandoned));
+    // The next one need not wait for it.
+    let next = world.repair("raw", &[(1, "newer")], &[]);
+    world.work(&mut echo, &mut || ());
+    assert_eq!(repair(&world.namespace, next).unwrap().phase, Phase::Ready);
+}
+
+#[test]
+fn a_replay_that_takes_long_says_how_far_it_is() {
+    let world = echoed(3);
+    let number = world.repair("raw", &[(1, "new"), (2, "new"), (3, "new")], &[]);
+    let (runs, seen) = (Cell::new(0), Cell::new(None));
+    let mut does = |name: &str, record: &[u8], calls: &mut dyn HostCalls| {
+        runs.set(runs.get() + 1);
+        match runs.get() {
+            1 => thread::sleep(Duration::from_millis(2500)),
+            2 => seen.set(repair(&world.namespace, number).unwrap().progress),
+            _ => {}
+        }
+        echo(name, record, calls)
+    };
+    world.work(&mut does, &mut || ());
+    assert_eq!(seen.get(), Some(Progress { examined: 1, runs: 3 }));
+    let found = repair(&world.namespace, number).unwrap();
+    assert_eq!((found.phase, found.progress, found.counts.replayed), (Phase::Ready, None, 3));
 }

@@ -119,6 +119,12 @@ class Repair:
         return dict(self._told["counts"])
 
     @property
+    def progress(self) -> Optional[tuple[int, int]]:
+        """How far a replay is that takes long: how many runs were examined, and how many have ended."""
+        told = self._told.get("progress")
+        return (told["examined"], told["runs"]) if told else None
+
+    @property
     def error(self) -> Optional[tuple[str, str]]:
         """Why it stopped, if it did: a code, and what was wrong."""
         told = self._told.get("error")

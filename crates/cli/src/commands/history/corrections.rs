@@ -1,6 +1,7 @@
 //! New values for records of the past, from CSV or JSON.
 
-use millrace_node::{Code, Error, Result};
+use crate::show;
+use millrace_node::{Code, Error, Hlc, Result};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -21,9 +22,27 @@ fn invalid(detail: impl Into<String>) -> Error {
     Code::CorrectionInvalid.error(detail)
 }
 
-/// The corrections from `--at` and `--values`.
-pub fn read(at: Option<&str>, values: Option<&Path>) -> Result<Corrections> {
-    let range = at.map(range).transpose()?;
+/// A range of a log, with both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Range {
+    Seqnos(u64, u64),
+    Times(Hlc, Hlc),
+}
+
+/// The first and the last record of a log within a range of time.
+pub type Within<'a> = &'a mut dyn FnMut(Hlc, Hlc) -> Result<(u64, u64)>;
+
+/// The corrections from `--at` and `--values`. `within` finds the records of a range of time.
+pub fn read(at: Option<&str>, values: Option<&Path>, within: Within<'_>) -> Result<Corrections> {
+    let range = match (at, at.map(range).transpose()?) {
+        (Some(at), Some(Range::Times(from, to))) => {
+            let (first, last) = within(from, to)?;
+            check_length(at, first, last)?;
+            Some((first, last))
+        }
+        (_, Some(Range::Seqnos(first, last))) => Some((first, last)),
+        (_, None) | (None, _) => None,
+    };
     let Some(path) = values else {
         let (first, last) = range.ok_or_else(|| invalid("give --at or --values"))?;
         return Ok((first..=last).map(|seqno| (seqno, None)).collect());
@@ -57,20 +76,41 @@ pub fn read(at: Option<&str>, values: Option<&Path>) -> Result<Corrections> {
     Ok(corrections)
 }
 
-/// `7`, or `7..9` with both ends.
-fn range(text: &str) -> Result<(u64, u64)> {
+/// `7`, `7..9`, or two moments, each with both ends.
+fn range(text: &str) -> Result<Range> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let last = last.trim_start_matches('=');
+    if first.contains(':') || last.contains(':') {
+        let moment = |part: &str| show::moment(part).ok_or_else(|| not_a_moment(part, text));
+        let from = if first.is_empty() { Hlc::ZERO } else { moment(first)? };
+        // A moment has microseconds; records of the same microsecond are told apart by the rest of their clock.
+        let end = |moment: Hlc| Hlc::from_bits(moment.get() | 0xFFF);
+        let to = if last.is_empty() { Hlc::from_bits(u64::MAX) } else { end(moment(last)?) };
+        return if from <= to {
+            Ok(Range::Times(from, to))
+        } else {
+            Err(invalid(format!("--at {text}: the first moment is later than the last one")))
+        };
+    }
     let seqno = |part: &str| match part.parse::<u64>() {
         Ok(seqno) if seqno > 0 => Ok(seqno),
         _ => Err(Code::SeqnoInvalid.error(format!("'{}' in --at {}", part.escape_debug(), text.escape_debug()))),
     };
-    let (first, last) = match text.split_once("..") {
-        Some((first, last)) => (seqno(first)?, seqno(last.trim_start_matches('='))?),
-        None => (seqno(text)?, seqno(text)?),
-    };
+    let (first, last) = (seqno(first)?, seqno(last)?);
+    check_length(text, first, last)?;
+    Ok(Range::Seqnos(first, last))
+}
+
+fn check_length(text: &str, first: u64, last: u64) -> Result<()> {
     if first > last || last - first >= RANGE_MAX {
         return Err(invalid(format!("--at {text}: FIRST..LAST, in this order and with at most {RANGE_MAX} records")));
     }
-    Ok((first, last))
+    Ok(())
+}
+
+fn not_a_moment(part: &str, text: &str) -> Error {
+    let (part, text) = (part.escape_debug(), text.escape_debug());
+    invalid(format!("'{part}' in --at {text} is not a moment such as 2026-11-03T00:00:00Z"))
 }
 
 fn text(path: &Path) -> Result<String> {
@@ -165,7 +205,11 @@ mod tests {
     fn values(at: Option<&str>, text: &str) -> Result<Corrections> {
         let file = tempfile::NamedTempFile::new().expect("the directory for temporary files is writable");
         fs::write(file.path(), text).expect("it is writable");
-        read(at, Some(file.path()))
+        read(at, Some(file.path()), &mut no_times)
+    }
+
+    fn no_times(_: Hlc, _: Hlc) -> Result<(u64, u64)> {
+        panic!("seqnos are given")
     }
 
     fn of(pairs: &[(u64, &str)]) -> Corrections {
@@ -184,7 +228,7 @@ mod tests {
     #[test]
     fn values_without_seqnos_go_with_a_range() {
         assert_eq!(values(Some("3..4"), "value\na\nb\n").unwrap(), of(&[(3, "a"), (4, "b")]));
-        assert_eq!(read(Some("3"), None).unwrap(), Corrections::from([(3, None)]));
+        assert_eq!(read(Some("3"), None, &mut no_times).unwrap(), Corrections::from([(3, None)]));
     }
 
     #[test]
@@ -204,8 +248,31 @@ mod tests {
             assert_eq!(values(at, text).unwrap_err().code(), Code::CorrectionInvalid, "{at:?} {text}");
         }
         for at in ["0", "x", "3..", "..3"] {
-            assert_eq!(read(Some(at), None).unwrap_err().code(), Code::SeqnoInvalid, "{at}");
+            assert_eq!(read(Some(at), None, &mut no_times).unwrap_err().code(), Code::SeqnoInvalid, "{at}");
         }
-        assert_eq!(read(Some("4..3"), None).unwrap_err().code(), Code::CorrectionInvalid);
+        assert_eq!(read(Some("4..3"), None, &mut no_times).unwrap_err().code(), Code::CorrectionInvalid);
+    }
+
+    #[test]
+    fn a_range_of_time_has_both_ends() {
+        let at = |text: &str| show::moment(text).expect("it is a moment");
+        let mut seen = Vec::new();
+        let mut within = |from: Hlc, to: Hlc| {
+            seen.push((from, to));
+            Ok((4, 5))
+        };
+        let (noon, one) = ("2026-11-03T12:00:00Z", "2026-11-03T13:00:00Z");
+        let found = read(Some(&format!("{noon}..{one}")), None, &mut within).unwrap();
+        assert_eq!(found, Corrections::from([(4, None), (5, None)]));
+        read(Some(&format!("{noon}..")), None, &mut within).unwrap();
+        read(Some(&format!("..{one}")), None, &mut within).unwrap();
+        assert_eq!((seen[0].0, seen[0].1.wall_us()), (at(noon), at(one).wall_us()));
+        assert!(seen[0].1 > at(one), "records within the last microsecond belong to it");
+        assert_eq!((seen[1].0, seen[2].0), (at(noon), Hlc::ZERO));
+        assert!(seen[1].1 > seen[0].1 && seen[2].1 == seen[0].1);
+        for wrong in [format!("{one}..{noon}"), "12:00..13:00".into(), format!("{noon}..3")] {
+            let refused = read(Some(&wrong), None, &mut no_times).unwrap_err();
+            assert_eq!(refused.code(), Code::CorrectionInvalid, "{wrong}");
+        }
     }
 }

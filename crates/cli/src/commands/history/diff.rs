@@ -22,27 +22,26 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 pub fn diff(place: &Place, args: &RepairDiffArgs, out: &mut Out) -> Outcome {
     let (mut after, mut shown) = (0, 0);
     let mut table = Table::new(&["log", "seqno>", "old", "new"]);
-    let mut columns = Columns::default();
+    let (mut columns, mut logs) = (Columns::default(), BTreeMap::<String, Tally>::new());
     loop {
         let page = place.repair_changes(args.repair, args.log.as_deref(), after)?;
         for change in &page.changes {
-            shown += 1;
             if out.json() {
                 out.object(change)?;
-            } else if shown <= SHOWN_MAX {
-                let log = change["log"].as_str().unwrap_or_default().to_owned();
+                continue;
+            }
+            let log = change["log"].as_str().unwrap_or_default().to_owned();
+            columns.take(&log, change);
+            logs.entry(log.clone()).or_default().take(change);
+            shown += 1;
+            if shown <= SHOWN_MAX {
                 let seqno = change["seqno"].as_u64().map_or("at end".into(), |seqno| seqno.to_string());
-                columns.take(&log, change);
                 let (old, new) = (value(&log, &change["old"]), value(&log, &change["new"]));
                 table.row(vec![log, seqno, old, new]);
             }
         }
         match page.next {
-            Some(next) if out.json() || shown < SHOWN_MAX => after = next,
-            Some(_) => {
-                out.table(&table)?;
-                return Ok(out.line(format!("… more than {SHOWN_MAX} records; --json shows all"))?);
-            }
+            Some(next) => after = next,
             None => break,
         }
     }
@@ -53,13 +52,48 @@ pub fn diff(place: &Place, args: &RepairDiffArgs, out: &mut Out) -> Outcome {
         return Ok(out.line("no record differs")?);
     }
     out.table(&table)?;
+    if shown > SHOWN_MAX {
+        out.line(format!("… and {} more; --json shows all", show::count((shown - SHOWN_MAX) as u64, "record")))?;
+    }
     for line in columns.plots() {
         out.line(line)?;
     }
-    if shown > SHOWN_MAX {
-        out.line(format!("… and {} more; --json shows all", shown - SHOWN_MAX))?;
+    out.line("")?;
+    let mut table = Table::new(&["log", "changed>", "removed>", "new>", "equal>"]);
+    for (log, tally) in logs {
+        let equal = tally.equal(place.bounds(&log).ok()).map_or_else(String::new, show::grouped);
+        let [changed, removed, new] = [tally.changed, tally.removed, tally.new].map(show::grouped);
+        table.row(vec![log, changed, removed, new, equal]);
     }
-    Ok(())
+    Ok(out.table(&table)?)
+}
+
+/// How many records of a log a repair changes, and how.
+#[derive(Default)]
+struct Tally {
+    changed: u64,
+    removed: u64,
+    new: u64,
+    seqnos: Vec<u64>,
+}
+
+impl Tally {
+    fn take(&mut self, change: &Value) {
+        match (change["old"].is_object(), change["new"].is_object()) {
+            (true, true) => self.changed += 1,
+            (true, false) => self.removed += 1,
+            (false, _) => self.new += 1,
+        }
+        self.seqnos.extend(change["seqno"].as_u64());
+    }
+
+    /// How many records of the log are not among them, if its bounds are known.
+    fn equal(&self, bounds: Option<(u64, u64)>) -> Option<u64> {
+        let (oldest, newest) = bounds?;
+        let all = if newest == 0 { 0 } else { newest - oldest + 1 };
+        let within = self.seqnos.iter().filter(|seqno| (oldest..=newest).contains(seqno)).count() as u64;
+        Some(all.saturating_sub(within))
+    }
 }
 
 /// A value of a change, in few characters. Of a dead letter, the error.
@@ -75,14 +109,87 @@ fn value(log: &str, side: &Value) -> String {
     }
 }
 
-/// A number of a log's records: the record itself, or a field of the JSON object that it is.
-#[derive(Default)]
-struct Column {
-    rows: Vec<Row>,
+/// The mean of the values that one bar stands for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: f64,
+    count: u32,
 }
 
-/// A seqno with the old number and the new one.
-type Row = (u64, Option<f64>, Option<f64>);
+impl Mean {
+    fn take(&mut self, value: Option<f64>) {
+        if let Some(value) = value {
+            (self.sum, self.count) = (self.sum + value, self.count + 1);
+        }
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self { sum: self.sum + other.sum, count: self.count + other.count }
+    }
+}
+
+/// A number of a log's records: the record itself, or a field of the JSON object that it is. At most [`PLOT_CHARS`] bars, whatever the
+/// number of records: each stands for so many that all have one.
+struct Column {
+    /// The first and the last seqno.
+    range: (u64, u64),
+    rows: usize,
+    rows_per_bar: usize,
+    /// The old values and the new ones.
+    bars: Vec<[Mean; 2]>,
+    low: f64,
+    high: f64,
+    differs: bool,
+}
+
+impl Default for Column {
+    fn default() -> Self {
+        let (low, high) = (f64::INFINITY, f64::NEG_INFINITY);
+        Self { range: (0, 0), rows: 0, rows_per_bar: 1, bars: Vec::new(), low, high, differs: false }
+    }
+}
+
+impl Column {
+    fn take(&mut self, seqno: u64, old: Option<f64>, new: Option<f64>) {
+        if self.rows == PLOT_CHARS * self.rows_per_bar {
+            self.bars = self.bars.chunks(2).map(|two| [0, 1].map(|at| two[0][at].with(two[1][at]))).collect();
+            self.rows_per_bar *= 2;
+        }
+        if self.rows.is_multiple_of(self.rows_per_bar) {
+            self.bars.push([Mean::default(); 2]);
+        }
+        if let Some(bar) = self.bars.last_mut() {
+            bar[0].take(old);
+            bar[1].take(new);
+        }
+        self.range = (if self.rows == 0 { seqno } else { self.range.0 }, seqno);
+        self.rows += 1;
+        for value in [old, new].into_iter().flatten() {
+            (self.low, self.high) = (self.low.min(value), self.high.max(value));
+        }
+        self.differs |= old != new;
+    }
+
+    /// Whether there is something to compare.
+    fn compares(&self) -> bool {
+        let has = |at: usize| self.bars.iter().any(|bar| bar[at].count > 0);
+        self.rows > 1 && self.low < self.high && self.differs && has(0) && has(1)
+    }
+
+    /// The old values or the new ones within their range; a gap where there is none.
+    fn drawn(&self, at: usize) -> String {
+        let bar = |bar: &[Mean; 2]| {
+            let Mean { sum, count } = bar[at];
+            if count == 0 {
+                return ' ';
+            }
+            let mean = sum / f64::from(count);
+            let step = (mean - self.low) / (self.high - self.low) * (BARS.len() - 1) as f64;
+            BARS[(step.round() as usize).min(BARS.len() - 1)]
+        };
+        self.bars.iter().map(bar).collect()
+    }
+}
 
 /// Numeric columns by log and field; the field is empty for records that are numbers.
 #[derive(Default)]
@@ -95,30 +202,20 @@ impl Columns {
         let fields: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         for field in fields {
             let column = self.0.entry((log.to_owned(), field.clone())).or_default();
-            column.rows.push((seqno, old.get(field).copied(), new.get(field).copied()));
+            column.take(seqno, old.get(field).copied(), new.get(field).copied());
         }
     }
 
     /// For each column that has something to compare: its name and range, the old values, the new ones.
     fn plots(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for ((log, field), column) in &self.0 {
-            let values = || column.rows.iter().flat_map(|(_, old, new)| [old, new]).copied().flatten();
-            let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
-            let (old, new) = (|row: &Row| row.1, |row: &Row| row.2);
-            let compares =
-                column.rows.iter().any(|row| old(row).is_some()) && column.rows.iter().any(|row| new(row).is_some());
-            let changes = column.rows.iter().any(|row| old(row) != new(row));
-            if column.rows.len() < 2 || low == high || !compares || !changes {
-                continue;
-            }
+        for ((log, field), column) in self.0.iter().filter(|(_, column)| column.compares()) {
             let name = if field.is_empty() { log.clone() } else { format!("{log} {field}") };
-            let (first, last) = (column.rows[0].0, column.rows[column.rows.len() - 1].0);
-            let bars = |of: fn(&Row) -> Option<f64>| bars(&column.rows.iter().map(of).collect::<Vec<_>>(), (low, high));
+            let Column { range: (first, last), low, high, .. } = column;
             lines.push(String::new());
             lines.push(format!("{name}  @{first}..{last}  {low} to {high}"));
-            lines.push(format!("  old  {}", bars(old)));
-            lines.push(format!("  new  {}", bars(new)));
+            lines.push(format!("  old  {}", column.drawn(0)));
+            lines.push(format!("  new  {}", column.drawn(1)));
         }
         lines
     }
@@ -133,21 +230,6 @@ fn numbers(side: &Value) -> BTreeMap<String, f64> {
     }
     let Ok(Value::Object(object)) = serde_json::from_str(text) else { return BTreeMap::new() };
     object.into_iter().filter_map(|(field, value)| Some((field, value.as_f64().and_then(finite)?))).collect()
-}
-
-/// Values as bars within a range, each the mean of its neighbours if there are too many; a gap where there is none.
-fn bars(values: &[Option<f64>], (low, high): (f64, f64)) -> String {
-    let per_bar = values.len().div_ceil(PLOT_CHARS).max(1);
-    let bar = |part: &[Option<f64>]| {
-        let known: Vec<f64> = part.iter().copied().flatten().collect();
-        if known.is_empty() {
-            return ' ';
-        }
-        let mean = known.iter().sum::<f64>() / known.len() as f64;
-        let step = (mean - low) / (high - low) * (BARS.len() - 1) as f64;
-        BARS[(step.round() as usize).min(BARS.len() - 1)]
-    };
-    values.chunks(per_bar).map(bar).collect()
 }
 
 #[cfg(test)]
@@ -185,8 +267,28 @@ mod tests {
 
     #[test]
     fn many_values_share_a_bar() {
-        let values: Vec<_> = (0..1000).map(|n| Some(f64::from(n))).collect();
-        let found: Vec<char> = bars(&values, (0.0, 999.0)).chars().collect();
-        assert!(found.len() <= PLOT_CHARS && found[0] == '▁' && found[found.len() - 1] == '█');
+        let (old, new) = (|n: u64| n.to_string(), |n: u64| (999 - n).to_string());
+        let changes: Vec<_> = (0..1000).map(|n| change(n + 1, Some(&old(n)), Some(&new(n)))).collect();
+        let found = plots(&changes);
+        assert_eq!(found[1], "log  @1..1000  0 to 999");
+        let bars = |line: &str| line[7..].chars().collect::<Vec<_>>();
+        let (old, new) = (bars(&found[2]), bars(&found[3]));
+        assert!(old.len() <= PLOT_CHARS && old.len() == new.len() && old.len() * 2 > PLOT_CHARS, "{}", old.len());
+        assert_eq!((old[0], old[old.len() - 1], new[0], new[new.len() - 1]), ('▁', '█', '█', '▁'));
+        assert!(old.is_sorted(), "{found:?}");
+    }
+
+    #[test]
+    fn a_tally_counts_what_differs_and_what_does_not() {
+        let mut tally = Tally::default();
+        for change in [change(2, Some("1"), Some("2")), change(3, Some("1"), None), change(9, None, Some("3"))] {
+            tally.take(&change);
+        }
+        tally.take(&json!({ "log": "log", "seqno": null, "new": { "data": "4" } }));
+        assert_eq!((tally.changed, tally.removed, tally.new), (1, 1, 2));
+        assert_eq!(
+            (tally.equal(Some((1, 10))), tally.equal(Some((3, 3))), tally.equal(None)),
+            (Some(7), Some(0), None)
+        );
     }
 }

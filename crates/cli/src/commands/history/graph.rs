@@ -13,13 +13,39 @@ use millrace_causality::{
 };
 use millrace_node::{Code, Hlc, Result};
 use serde_json::{Value, json};
-use std::{fs, path::Path};
+use std::{fs, io::IsTerminal, path::Path, thread, time::Duration};
 
 /// Names in one cell of a table.
 const CELL_NAMES_MAX: usize = 4;
+/// The shortest time between two pictures.
+const EVERY_MIN: Duration = Duration::from_millis(100);
+
+/// Clears a terminal, and puts what follows at its top.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub fn run(args: &GraphArgs, global: &Global, out: &mut Out) -> Outcome {
     let format = format(args, out.json())?;
+    if args.follow && args.out.is_none() && matches!(format, GraphFormat::Svg | GraphFormat::Dot) {
+        return Err(Code::ValueInvalid.error("--follow needs --out with the formats svg and dot").into());
+    }
+    let clears = args.follow && format == GraphFormat::Text && std::io::stdout().is_terminal();
+    loop {
+        if clears {
+            out.bytes(CLEAR.as_bytes())?;
+        }
+        show_once(args, format, global, out)?;
+        if !args.follow {
+            return Ok(());
+        }
+        if !clears && format == GraphFormat::Text {
+            out.line("")?;
+        }
+        out.flush()?;
+        thread::sleep(args.every.max(EVERY_MIN));
+    }
+}
+
+fn show_once(args: &GraphArgs, format: GraphFormat, global: &Global, out: &mut Out) -> Outcome {
     let version = if args.original { Version::Original } else { Version::Repaired };
     let sources = Sources::load(global, &args.with, version)?;
     let since = args.since.map_or(Hlc::ZERO, |since| {

@@ -33,16 +33,14 @@ const ENTRIES_PER_RUN: u64 = 2;
 
 pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
     let format = args.out.as_deref().map(picture::format).transpose()?;
-    let corrections = match &args.log {
-        Some(_) if args.at.is_some() || args.values.is_some() => {
-            corrections::read(args.at.as_deref(), args.values.as_deref())?
-        }
-        Some(_) => return Err(Code::CorrectionInvalid.error("give --at or --values with a log").into()),
-        None => Corrections::new(),
-    };
+    if args.log.is_some() && args.at.is_none() && args.values.is_none() {
+        return Err(Code::CorrectionInvalid.error("give --at or --values with a log").into());
+    }
     let (sources, log) = Sources::load_for(global, &args.with, Version::Repaired, args.log.as_deref().unwrap_or(""))?;
     let mut plan = Plan::new(&sources, &args.run_external)?;
     if args.log.is_some() {
+        let mut within = |from, to| sources.within(&log, from, to);
+        let corrections = corrections::read(args.at.as_deref(), args.values.as_deref(), &mut within)?;
         plan.correct(&log, &corrections, args.accept_unknown)?;
     }
     for function in &args.function {

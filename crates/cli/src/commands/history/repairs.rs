@@ -6,11 +6,11 @@ use super::{
     sources::{Sources, Version},
 };
 use crate::{
-    args::{Global, RepairCommand, RepairRunArgs, WithArgs},
+    args::{Global, RepairCommand, RepairRunArgs, RepairShowArgs, WithArgs},
     out::{Out, Style, Table},
     place::{
         Place, Target,
-        docs::{AmendmentsDoc, MemberDoc, NotRunDoc, PartOfDoc, RepairDoc},
+        docs::{AmendmentsDoc, MemberDoc, NotRunDoc, PartOfDoc, ProgressDoc, RepairDoc},
         tidy,
     },
     report::Outcome,
@@ -18,7 +18,7 @@ use crate::{
 };
 use millrace_gateway::{SOCKET, reach};
 use millrace_node::{
-    Code, Error, Hlc, Name, Result,
+    Code, Error, Hlc, Name, Namespace, Result,
     repairs::{self, Ask, Correction, NewCode, Request},
 };
 use std::{
@@ -32,6 +32,8 @@ use std::{
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// How long a command waits for namespaces that take part, once the repair is decided.
 const OUTCOME: Duration = Duration::from_secs(10);
+/// How often it is looked whether there is a host.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often progress is printed.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
@@ -43,7 +45,7 @@ pub fn run(command: &RepairCommand, global: &Global, out: &mut Out) -> Outcome {
             let ask = of_run(args, global)?;
             begin(&place, ask, global, out)
         }
-        RepairCommand::Show(args) => tell(&place.repair(args.repair)?, out),
+        RepairCommand::Show(args) => show_one(&place, args, out),
         RepairCommand::Ls => list(&place, out),
         RepairCommand::Diff(args) => super::diff::diff(&place, args, out),
         RepairCommand::Apply(args) => begin(&place, Ask::Apply(args.repair), global, out),
@@ -69,7 +71,11 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
     if args.values.is_none() && !args.void {
         return Err(Code::CorrectionInvalid.error("--at goes with --values or --void"));
     }
-    let read = corrections::read(args.at.as_deref(), args.values.as_deref())?;
+    let mut within = |from, to| {
+        let sources = Sources::load(global, &WithArgs { with: Vec::new() }, Version::Original)?;
+        sources.within(log, from, to)
+    };
+    let read = corrections::read(args.at.as_deref(), args.values.as_deref(), &mut within)?;
     let corrections = read.into_iter().map(|(seqno, value)| Correction { seqno, value }).collect();
     let (log, reason) = (log.parse()?, args.reason.clone());
     let (accept_unknown, append_new) = (args.accept_unknown, args.append_new);
@@ -135,29 +141,39 @@ fn stopped(code: &str, detail: &str) -> Error {
     }
 }
 
+/// Does what repairs of a namespace without a host wait for.
+fn in_place_of_host(namespace: &Namespace, global: &Global) -> Result<()> {
+    let mut reported = Instant::now();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut peers = reach(global.ca.clone())(&stop);
+    let done = repairs::here(namespace, &mut *peers, &mut |number, counts, at, of| {
+        if reported.elapsed() >= TELL_EVERY {
+            reported = Instant::now();
+            eprintln!("repair {number}: {} replayed, {at} of {of} examined", show::count(counts.replayed, "run"));
+        }
+    });
+    match done {
+        // A host was faster: then that one does it.
+        Err(error) if error.code() == Code::HostHeld => Ok(()),
+        done => done,
+    }
+}
+
 fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> {
     let number = asked.repair;
-    if let Place::Local(namespace) = place
-        && namespace.host()?.is_none()
-    {
-        let mut reported = Instant::now();
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut peers = reach(global.ca.clone())(&stop);
-        let done = repairs::here(namespace, &mut *peers, &mut |_, counts, at, of| {
-            if reported.elapsed() >= TELL_EVERY {
-                reported = Instant::now();
-                eprintln!("repair {number}: {} replayed, {at} of {of} examined", show::count(counts.replayed, "run"));
-            }
-        });
-        match done {
-            // A host was faster: then that one does it.
-            Err(error) if error.code() == Code::HostHeld => {}
-            done => done?,
-        }
-    }
+    let (mut looked, mut now) = (None::<Instant>, asked.clone());
     let (mut reported, mut said, mut decided) = (Instant::now(), String::new(), None);
     loop {
-        let now = place.repair(number)?;
+        // A host may end at any time, and leave the rest to whoever waits for it.
+        if let Place::Local(namespace) = place
+            && looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY)
+        {
+            looked = Some(Instant::now());
+            if namespace.host()?.is_none() && (now.is_moving() || now.has_news_for_others()) {
+                in_place_of_host(namespace, global)?;
+            }
+        }
+        now = place.repair(number)?;
         // It is decided, and a namespace that does not answer learns it when it is back.
         let waits_on = |decided: Instant| now.has_news_for_others() && decided.elapsed() < OUTCOME;
         if !now.is_moving() && !waits_on(*decided.get_or_insert_with(Instant::now)) {
@@ -173,7 +189,8 @@ fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> 
                 Some(_) if now.is_moving() => format!("; `millrace repair abandon {number}` gives it up"),
                 _ => String::new(),
             };
-            let news = format!("repair {number} is {}{}{way_out}", now.phase, waits.unwrap_or_default());
+            let far = progress(&now).map(|far| format!(": {far}")).unwrap_or_default();
+            let news = format!("repair {number} is {}{far}{}{way_out}", now.phase, waits.unwrap_or_default());
             if said != news {
                 eprintln!("{news}");
                 said = news;
@@ -181,6 +198,29 @@ fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> 
         }
         thread::sleep(ASK_EVERY);
     }
+}
+
+/// Shows a repair, again whenever it has changed if somebody follows it.
+fn show_one(place: &Place, args: &RepairShowArgs, out: &mut Out) -> Outcome {
+    let mut shown = place.repair(args.repair)?;
+    tell(&shown, out)?;
+    while args.follow && (shown.is_moving() || shown.has_news_for_others()) {
+        out.flush()?;
+        thread::sleep(ASK_EVERY);
+        let now = place.repair(args.repair)?;
+        if now != shown {
+            tell(&now, out)?;
+            shown = now;
+        }
+    }
+    Ok(())
+}
+
+/// How far a replay is.
+fn progress(repair: &RepairDoc) -> Option<String> {
+    let ProgressDoc { examined, runs } = repair.progress?;
+    let (examined, runs) = (show::grouped(examined), show::count(runs, "run"));
+    Some(format!("{examined} of {runs} examined, {} replayed", show::grouped(repair.counts.replayed)))
 }
 
 fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
@@ -198,6 +238,9 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
     out.line(format!("repair {}: {phase}; {of}", repair.repair))?;
     if !repair.reason.is_empty() {
         out.line(format!("  because    {}", repair.reason))?;
+    }
+    if let Some(far) = progress(repair) {
+        out.line(format!("  progress   {far}"))?;
     }
     let counts = &repair.counts;
     if counts.replayed + counts.cancelled + counts.replaced + counts.void + counts.appended > 0 {

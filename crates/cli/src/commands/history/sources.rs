@@ -171,6 +171,24 @@ impl Sources {
         })
     }
 
+    /// The first and the last record of a log of the first namespace in a range of time, with both ends.
+    pub fn within(&self, log: &str, from: Hlc, to: Hlc) -> Result<(u64, u64)> {
+        let table = &self.history.tables()[0];
+        let id = table.log(log).ok_or_else(|| Code::LogNotFound.error(format!("no log '{log}'")))?;
+        let (oldest, newest) = table
+            .bounds(id)
+            .ok_or_else(|| Code::EventNotKept.error(format!("the journal has no record of log '{log}'")))?;
+        let time = |seqno: u64| table.record(id, seqno).map(|row| table.row(row).hlc());
+        let is_within = |seqno: &u64| time(*seqno).is_some_and(|time| from <= time && time <= to);
+        let first = (oldest..=newest).find(is_within);
+        first.zip((oldest..=newest).rev().find(is_within)).ok_or_else(|| {
+            let shown = |seqno: u64| time(seqno).map_or_else(|| "?".into(), show::rfc3339);
+            let (oldest, newest) = (shown(oldest), shown(newest));
+            let error = format!("log '{log}' has no record of that time; its records are of {oldest} to {newest}");
+            Code::CorrectionInvalid.error(error)
+        })
+    }
+
     /// Since when the journals are complete, for messages.
     fn reach(&self) -> String {
         let horizons = self.history.tables().iter().filter_map(Table::horizon).max();
