@@ -37,7 +37,7 @@ pub const HEADER_BYTES: u64 = 64;
 /// Entries start at multiples of this.
 pub const ALIGN_BYTES: u64 = 16;
 /// Bytes of a compact entry and of what it covers of its head that are put together to be checked.
-const BEHIND_BYTES: usize = 160;
+const BEHIND_BYTES: usize = 168;
 /// Kinds from this number on are ignored by versions that do not support them; the others are critical.
 const KIND_IGNORABLE: u8 = 128;
 
@@ -432,16 +432,22 @@ impl Salt {
 
     /// The same of a compact entry, given also what it covers of its head.
     #[inline]
-    pub(crate) fn checksum_behind(self, head: &[u8], position: u64, bytes_after_crc: &[u8]) -> u32 {
-        let mut both = [0; BEHIND_BYTES];
-        let length = head.len() + bytes_after_crc.len();
-        if length <= both.len() {
-            // In one go, which is much faster for few bytes.
-            both[..head.len()].copy_from_slice(head);
-            both[head.len()..length].copy_from_slice(bytes_after_crc);
-            return self.checksum(position, &both[..length]);
+    pub(crate) fn checksum_behind(self, head: &compact::Covered, position: u64, bytes_after_crc: &[u8]) -> u32 {
+        /// Words are read as they were written: a processor waits for a word that was written in parts.
+        #[repr(align(8))]
+        struct Both([u8; BEHIND_BYTES]);
+        let Both(mut both) = Both([0; BEHIND_BYTES]);
+        let (begin, own) = (compact::UNCOVERED_BYTES, size_of_val(head));
+        for (to, word) in both.chunks_exact_mut(8).zip(head) {
+            to.copy_from_slice(&word.to_le_bytes());
         }
-        let begun = u64::from(!crc_fast::crc32_iscsi(head));
+        let end = own + bytes_after_crc.len();
+        if end <= both.len() {
+            // In one go, which is much faster for few bytes.
+            both[own..end].copy_from_slice(bytes_after_crc);
+            return self.checksum(position, &both[begin..end]);
+        }
+        let begun = u64::from(!crc_fast::crc32_iscsi(&both[begin..own]));
         let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, begun);
         digest.update(bytes_after_crc);
         digest.finalize() as u32 ^ self.mask(position)
@@ -523,25 +529,37 @@ pub struct Entry {
 impl Entry {
     /// The fields of the entry at a position that its header determines, without its id, cause and bytes.
     pub(crate) fn of(position: Position, header: &Header, kind: Kind) -> Self {
-        Self {
+        let mut entry = Self {
             position,
-            end: Position(position.0 + header.span()),
+            end: position,
             written: position,
             kind,
             id: EventId::NONE,
-            hlc: Hlc::from_bits(header.hlc),
+            hlc: Hlc::default(),
             cause: EventId::NONE,
-            subject: header.subject,
-            seqno: header.seqno,
-            ordinal: header.ordinal,
-            last: header.is_last(),
-            carried: header.is_carried(),
-            claimed: header.flags & FLAG_CLAIMED != 0,
-            shadow: header.is_shadow(),
-            flags: header.flags,
+            subject: 0,
+            seqno: 0,
+            ordinal: 0,
+            last: false,
+            carried: false,
+            claimed: false,
+            shadow: false,
+            flags: 0,
             extension: Vec::new(),
             payload: Vec::new(),
-        }
+        };
+        entry.set(position, header, kind);
+        entry
+    }
+
+    /// Makes it the entry at a position; its id, cause and bytes stay those of another.
+    #[inline]
+    pub(crate) fn set(&mut self, position: Position, header: &Header, kind: Kind) {
+        (self.position, self.end, self.written) = (position, Position(position.0 + header.span()), position);
+        (self.kind, self.hlc) = (kind, Hlc::from_bits(header.hlc));
+        (self.subject, self.seqno, self.ordinal) = (header.subject, header.seqno, header.ordinal);
+        (self.last, self.carried, self.shadow) = (header.is_last(), header.is_carried(), header.is_shadow());
+        (self.claimed, self.flags) = (header.flags & FLAG_CLAIMED != 0, header.flags);
     }
 
     /// The record that a TRIGGER names: log id and seqno.
@@ -631,10 +649,11 @@ mod tests {
 
     #[test]
     fn a_checksum_behind_a_head_is_one_of_both() {
-        let (salt, bytes) = (Salt([1, 2]), [7; 300]);
-        for (head, own) in [(52, 10), (52, 108), (52, 109), (52, 248), (1, 299)] {
-            let both = salt.checksum(160, &bytes[..head + own]);
-            assert_eq!(salt.checksum_behind(&bytes[..head], 160, &bytes[head..head + own]), both);
+        let (salt, bytes): (_, [u8; 300]) = (Salt([1, 2]), std::array::from_fn(|n| n as u8));
+        let head = compact::covered_bytes(&bytes[..64]);
+        for own in [10, 111, 112, 113, 114, 236] {
+            let both = salt.checksum(160, &bytes[12..64 + own]);
+            assert_eq!(salt.checksum_behind(&head, 160, &bytes[64..64 + own]), both, "{own}");
         }
     }
 

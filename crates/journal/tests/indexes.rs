@@ -161,6 +161,11 @@ impl Runs {
             next = f.next_pending(number + 1);
         }
         assert!(found.iter().eq(self.pending.keys()), "{context}: {} of {}", found.len(), self.pending.len());
+        let back = std::iter::successors(f.previous_pending(u64::MAX), |number| f.previous_pending(number - 1));
+        assert!(back.eq(self.pending.keys().rev().copied()), "{context}");
+        for end in [1, 2, 1024, 1025, f.triggered() / 2, f.triggered(), u64::MAX] {
+            assert_eq!(f.count_pending(1, end), self.pending.range(..end).count() as u64, "{context}: before {end}");
+        }
         assert_eq!(f.pending(), found.len() as u64, "{context}");
         for (number, reported) in &self.reported {
             let is_kept =
@@ -307,6 +312,43 @@ fn a_log_without_a_history_keeps_its_records_until_they_are_trimmed() {
         assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
     }
     assert!(journal.first() > Position::from_bytes(4 << 20), "retention went on");
+}
+
+#[test]
+fn a_block_that_is_wrongly_said_to_have_no_pending_run_is_told_by_a_check_and_corrected() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = CreateOptions { segment_bytes: 1 << 20, durability: Durability::Memory, ..Default::default() };
+    let journal = Journal::create(dir.path(), &options).unwrap();
+    let (a, f) = (log(&journal, "a", 10), function(&journal));
+    // Three blocks of 1024 numbers; run 1500 alone is pending.
+    for n in 1..=3000_u64 {
+        journal
+            .commit(|batch| {
+                let record = batch.append(&a, b"x", EventId::NONE, 0)?;
+                let run = batch.trigger(f.id(), record.id, &a, record.seqno, Origin::Bound)?;
+                if n == 1500 { Ok(()) } else { batch.done(f.id(), run, &End::default()).map(drop) }
+            })
+            .unwrap();
+    }
+    let path = dir.path().join("index/arena");
+    let word = |at: u64| {
+        let bytes = std::fs::read(&path).unwrap();
+        u64::from_le_bytes(bytes[at as usize..at as usize + 8].try_into().unwrap())
+    };
+    let directory = word(word(64) + u64::from(f.id()) * 64) & ((1 << 40) - 64);
+    let marks = || [0, 1, 2].map(|block| word(directory + block * 8) & 1);
+    assert_eq!((marks(), f.count_pending(1, u64::MAX)), ([0, 1, 0], 1));
+    for (block, is_hidden) in [(1, true), (0, false)] {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        let at = directory + block * 8;
+        file.write_all_at(&(word(at) ^ 1).to_le_bytes(), at).unwrap();
+        assert_eq!(f.next_pending(1), (!is_hidden).then_some(1500));
+        let report = journal.check(&mut |_, _| {}).unwrap();
+        assert_eq!(report.fault_count > 0, is_hidden, "a mark too many hides nothing");
+        assert_eq!((marks(), f.next_pending(1), f.previous_pending(3000)), ([0, 1, 0], Some(1500), Some(1500)));
+        assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+    }
 }
 
 #[test]

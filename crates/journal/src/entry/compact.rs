@@ -24,8 +24,10 @@ use std::ops::Range;
 
 /// The part of its head's header that the checksum of a compact entry covers: kind, flags and everything after them.
 const COVERED: Range<usize> = 12..HEADER_BYTES as usize;
-/// Its bytes.
-pub(crate) const COVERED_BYTES: usize = COVERED.end - COVERED.start;
+/// Its words. The first is covered in part.
+pub(crate) type Covered = [u64; (HEADER_BYTES as usize - COVERED.start).div_ceil(8)];
+/// Bytes of the first word that are not covered.
+pub(crate) const UNCOVERED_BYTES: usize = COVERED.start % 8;
 /// Bytes before the first field of variable length.
 const FIXED_BYTES: usize = 14;
 /// Bytes of the longest short header: an ordinal, a subject, a seqno and a cause.
@@ -85,8 +87,16 @@ pub(crate) fn length(entry: &[u8]) -> usize {
 }
 
 /// The part of a head's header that the checksums of the compact entries after it cover.
-pub(crate) fn covered(head: &[u8]) -> &[u8] {
-    &head[COVERED]
+#[inline]
+pub(crate) fn covered(head: &[u64; HEADER_BYTES as usize / 8]) -> Covered {
+    std::array::from_fn(|n| head[COVERED.start / 8 + n])
+}
+
+/// The same of its bytes.
+#[inline]
+pub(crate) fn covered_bytes(head: &[u8]) -> Covered {
+    let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
+    std::array::from_fn(|n| word(8 * (COVERED.start / 8 + n)))
 }
 
 /// A short header in the making.
@@ -172,9 +182,15 @@ pub(crate) fn is_plain(header: &Header) -> bool {
     !is_sealed(header.kind) && header.kind != Kind::Define as u8 && header.flags & FLAG_CARRIED == 0
 }
 
-/// The full header of a compact entry that begins with `bytes`, after its head; `None` if no header is encoded like this.
+/// Puts the full header of a compact entry that begins with `bytes`, after its head, into `header`; false if no header is encoded like
+/// this.
 #[inline]
-pub(crate) fn expand(form: Form, bytes: &[u8; HEADER_BYTES as usize], head: &Header) -> Option<Header> {
+pub(crate) fn expand(form: Form, bytes: &[u8; HEADER_BYTES as usize], head: &Header, header: &mut Header) -> bool {
+    expand_into(form, bytes, head, header).is_some()
+}
+
+#[inline]
+fn expand_into(form: Form, bytes: &[u8; HEADER_BYTES as usize], head: &Header, header: &mut Header) -> Option<()> {
     let end = (form.length() as usize).min(bytes.len());
     let mut rest = bytes.get(FIXED_BYTES..end)?;
     let mut next = |most: usize| {
@@ -199,7 +215,7 @@ pub(crate) fn expand(form: Form, bytes: &[u8; HEADER_BYTES as usize], head: &Hea
         }
     };
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
-    let header = Header {
+    *header = Header {
         crc: word(0),
         length: form.length(),
         prev: word(8),
@@ -215,7 +231,7 @@ pub(crate) fn expand(form: Form, bytes: &[u8; HEADER_BYTES as usize], head: &Hea
         begins: (end - rest.len()) as u16,
         own_cause,
     };
-    (form.count() > 0 && is_plain(&header) && is_plain(head)).then_some(header)
+    (form.count() > 0 && is_plain(header) && is_plain(head)).then_some(())
 }
 
 /// The id of an event of one's own, as a header has it.
@@ -283,9 +299,11 @@ mod tests {
                 prop_assert_eq!(length(&bytes) as u64, short.length as u64 + payload);
                 // What the payload holds is of no concern.
                 bytes[short.length..].fill(0xFF);
-                let found = expand(form, &bytes, &head);
-                prop_assert_eq!(found.is_some(), count > 0);
-                let Some(found) = found else { return Ok(()) };
+                let mut found = Header::default();
+                prop_assert_eq!(expand(form, &bytes, &head, &mut found), count > 0);
+                if count == 0 {
+                    return Ok(());
+                }
                 prop_assert_eq!(found.cause(own()), cause);
                 prop_assert_eq!((found.ordinal, found.subject, found.seqno), (made.ordinal, made.subject, made.seqno));
                 prop_assert_eq!((found.sequence, found.hlc, found.epoch), (made.sequence, made.hlc, made.epoch));
@@ -302,8 +320,9 @@ mod tests {
             let mut bytes: [u8; 64] = bytes.try_into().unwrap();
             bytes[13] |= FLAG_COMPACT;
             let form = Form::of(&bytes).unwrap();
-            let found = expand(form, &bytes, &header(cause, of_head));
-            prop_assert!(found.is_none_or(|found| found.begins() <= u64::from(found.length)));
+            let mut found = Header::default();
+            let is_one = expand(form, &bytes, &header(cause, of_head), &mut found);
+            prop_assert!(!is_one || found.begins() <= u64::from(found.length));
         }
     }
 

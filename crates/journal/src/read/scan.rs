@@ -13,14 +13,17 @@ pub struct Scan {
     session: Arc<Session>,
     position: u64,
     entry: Entry,
+    /// Of the entry that was read last.
+    header: Header,
     gap: bool,
     shadows: bool,
 }
 
 impl Scan {
     pub(crate) fn new(session: Arc<Session>, from: Position) -> Self {
-        let entry = Entry::of(from, &Header::default(), Kind::Open);
-        Self { session, position: from.0, entry, gap: false, shadows: false }
+        let header = Header::default();
+        let entry = Entry::of(from, &header, Kind::Open);
+        Self { session, position: from.0, entry, header, gap: false, shadows: false }
     }
 
     /// Gives out shadow entries as well.
@@ -49,19 +52,17 @@ impl Scan {
             let tail = self.session.control.published.tail.load(Ordering::Acquire);
             self.skip_to_kept();
             let before = self.position;
-            let found = self.session.entry_from(&mut self.position, tail);
+            let found = self.session.read_from(&mut self.position, tail, &mut self.header);
             if self.session.check_kept(before).is_err() {
                 self.position = before; // Retention overtook the scan: what stood from here on was passed over.
                 continue;
             }
-            let Some((position, header)) = found? else { return Ok(None) };
+            let (Some(position), header) = (found?, &self.header) else { return Ok(None) };
             let kind = Kind::from_u8(header.kind).filter(|_| self.shadows || !header.is_shadow());
             let mut filled = Ok(());
             if let Some(kind) = kind {
-                let (payload, extension) =
-                    (std::mem::take(&mut self.entry.payload), std::mem::take(&mut self.entry.extension));
-                self.entry = Entry { payload, extension, ..Entry::of(Position(position), &header, kind) };
-                filled = self.session.fill(&mut self.entry, &header);
+                self.entry.set(Position(position), header, kind);
+                filled = self.session.fill(&mut self.entry, header);
             }
             if self.session.check_kept(position).is_ok() {
                 filled?;
@@ -86,12 +87,18 @@ impl Inner {
     /// The next valid entry at or behind `position` and before `tail`. `position` follows; behind damage, it is where the
     /// next valid entry stands. `None` as well where retention has passed the position meanwhile, as the reader will notice.
     pub(crate) fn entry_from(&self, position: &mut u64, tail: u64) -> Result<Option<(u64, Header)>> {
+        let mut header = Header::default();
+        Ok(self.read_from(position, tail, &mut header)?.map(|at| (at, header)))
+    }
+
+    /// The same; the header is put into `header`.
+    pub(crate) fn read_from(&self, position: &mut u64, tail: u64, header: &mut Header) -> Result<Option<u64>> {
         let from = *position;
-        let found = self.entry_behind(position, tail);
+        let found = self.entry_behind(position, tail, header);
         Ok(self.unless_passed(from, found)?.flatten())
     }
 
-    fn entry_behind(&self, position: &mut u64, tail: u64) -> Result<Option<(u64, Header)>> {
+    fn entry_behind(&self, position: &mut u64, tail: u64, header: &mut Header) -> Result<Option<u64>> {
         let segments = &self.segments;
         loop {
             if *position >= tail {
@@ -103,8 +110,8 @@ impl Inner {
             }
             if segments.room(*position) >= HEADER_BYTES {
                 super::note_visit();
-                if let Some(header) = segments.valid_entry(*position)? {
-                    return Ok(Some((*position, header)));
+                if segments.read_entry(*position, header)? {
+                    return Ok(Some(*position));
                 }
                 if segments.header(*position)?.length != 0 {
                     let bad = *position;

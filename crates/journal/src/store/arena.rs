@@ -29,7 +29,7 @@ use std::{
 
 /// The file.
 pub(crate) const NAME: &str = "index/arena";
-const MAGIC: u64 = 0x0001_4e45_5241_524d; // "MRAREN" and a version
+const MAGIC: u64 = 0x0002_4e45_5241_524d; // "MRAREN" and a version
 const HEADER_BYTES: u64 = 4096;
 /// Reserved addresses; fewer if the process may not reserve this number.
 const RESERVED_BYTES: u64 = 256 << 30;

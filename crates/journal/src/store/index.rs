@@ -14,7 +14,8 @@
 //! | journal | where the entry with sequence `256 × (n − 1)` stands | the newest item | – |
 //!
 //! Items before `low` are not kept. A block has a bit for each open item of a function, and a bit for each 64 of these bits, in words of
-//! the items that are otherwise unused.
+//! the items that are otherwise unused. A block with an open item is marked in the directory of the ring, so a search for open items
+//! reads no block that has none.
 //!
 //! Counters are absolute, and an item is written before the counter that makes it visible. So applying an entry twice is the same as
 //! applying it once, and a process may die in between.
@@ -423,8 +424,16 @@ impl<A: Deref<Target = Arena>> Index<A> {
     }
 
     fn set_open(&self, n: u64, is_open: bool) {
-        if let (_, Some(block)) = self.ring_of(self.words(), Role::Function).block(n) {
+        let ring = self.ring_of(self.words(), Role::Function);
+        if let (_, Some(block)) = ring.block(n) {
+            // As with the bits: what leads here is set before and cleared after.
+            if is_open {
+                ring.set_mark(n, true);
+            }
             set_bit(block.words, (n - block.first) as usize, is_open);
+            if !is_open && !has_open(block.words) {
+                ring.set_mark(n, false);
+            }
         }
     }
 
@@ -461,7 +470,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
             if n > latest {
                 return None;
             }
-            let (word, block) = ring.block(n);
+            let (word, block) = ring.marked_block(n);
             let found = block.as_ref().and_then(|block| next_bit(block.words, (n - block.first) as usize));
             let next = match (&block, found) {
                 (Some(block), Some(bit)) => block.first + bit as u64,
@@ -528,7 +537,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
                 return None;
             }
             let first = ring.first_of_block(n);
-            let (word, block) = ring.block(n);
+            let (word, block) = ring.marked_block(n);
             let found = block.as_ref().and_then(|block| previous_bit(block.words, (n - block.first) as usize));
             fence(Ordering::Acquire);
             if words[RING].load(Ordering::Relaxed) != word {
@@ -546,7 +555,8 @@ impl<A: Deref<Target = Arena>> Index<A> {
         }
     }
 
-    /// How many items are open among those from `from` on and before `to`. It reads bits alone: 1024 items cost 16 words.
+    /// How many items are open among those from `from` on and before `to`. It reads bits alone: 1024 items cost 16 words, and one word
+    /// if none of them is open.
     pub fn count_open(&self, from: u64, to: u64) -> u64 {
         let words = self.words();
         if self.role() != Some(Role::Function) {
@@ -557,7 +567,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         let mut count = 0;
         while n < end {
             let behind = ring.behind(n).min(end);
-            if let (_, Some(block)) = ring.block(n) {
+            if let (_, Some(block)) = ring.marked_block(n) {
                 count += count_bits(block.words, (n - block.first) as usize, (behind - block.first) as usize);
             }
             n = behind;
@@ -621,6 +631,11 @@ impl<A: Deref<Target = Arena>> Index<A> {
                 was_wrong = true;
             }
             n += 1;
+            if n == ring.behind(n - 1) || n > latest {
+                let has_open = has_open(block.words);
+                // A mark too many costs a look and hides nothing.
+                was_wrong |= ring.set_mark(n - 1, has_open) && has_open;
+            }
         }
         was_wrong
     }
@@ -667,7 +682,7 @@ fn raise(word: &AtomicU64, to: u64) {
     }
 }
 
-fn after_copy(role: Role) -> fn(&[AtomicU64]) {
+fn after_copy(role: Role) -> fn(&[AtomicU64]) -> bool {
     match role {
         Role::Function => |block| {
             let items = block.len() / ITEM_WORDS;
@@ -680,9 +695,15 @@ fn after_copy(role: Role) -> fn(&[AtomicU64]) {
                 // Not unpacked, for the block does not know whose it is: the position is in the low bits.
                 raise(&block[LAST_CLOSED * ITEM_WORDS + OF_BLOCK], Slot::position_of(word(CLOSED)));
             }
+            has_open(block)
         },
-        _ => |_| {},
+        _ => |_| false,
     }
+}
+
+/// Whether a block has an open item.
+fn has_open(block: &[AtomicU64]) -> bool {
+    block[GROUPS * ITEM_WORDS + OF_BLOCK].load(Ordering::Relaxed) != 0
 }
 
 /// Says of an item of a block whether it is open.

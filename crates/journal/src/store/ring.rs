@@ -7,6 +7,9 @@
 //!                                             \ nothing held there: no block
 //! ```
 //!
+//! The lowest bit of a directory's word is the block's mark: what it means, and when it is set, the index decides. So a search for
+//! marked blocks reads the directory alone.
+//!
 //! Item `n` has place `n` modulo the number of places, a power of two that grows when what is held would not fit. Blocks move to the larger
 //! directory unchanged, except the one with both ends of the ring, so growing copies at most 32 KiB.
 //!
@@ -25,6 +28,9 @@ const BLOCK_LOG2: u32 = 15;
 const DIRECTORY: u64 = 1 << 5;
 const VERSION_SHIFT: u32 = 40;
 const PLACE_MASK: u64 = (1 << VERSION_SHIFT) - 64;
+
+/// In the word of a directory: the mark of the block. Extents begin at multiples of 64, so the bit is free.
+const MARKED: u64 = 1;
 
 /// A ring word, taken apart.
 #[derive(Clone, Copy)]
@@ -48,7 +54,8 @@ impl Shape {
     }
 }
 
-/// Items of a power of two of words. `after_copy` completes a block whose items were copied into it one by one.
+/// Items of a power of two of words. `after_copy` completes a block whose items were copied into it one by one; it returns whether the
+/// block is to be marked.
 #[derive(Clone, Copy)]
 pub(crate) struct Ring<'a> {
     pub arena: &'a Arena,
@@ -60,7 +67,7 @@ pub(crate) struct Ring<'a> {
     pub own_words: usize,
     /// The fewest items of a block, as a power of two.
     pub least_log2: u32,
-    pub after_copy: fn(&[AtomicU64]),
+    pub after_copy: fn(&[AtomicU64]) -> bool,
 }
 
 /// A block and the numbers of its items.
@@ -101,7 +108,7 @@ impl<'a> Ring<'a> {
         if !shape.is_directory {
             return Some((shape.at, 1 << shape.log2));
         }
-        let at = self.directory_word(shape, n)?.load(Ordering::Acquire);
+        let at = self.directory_word(shape, n)?.load(Ordering::Acquire) & PLACE_MASK;
         (at != 0).then_some((at, 1 << self.block_log2()))
     }
 
@@ -143,6 +150,28 @@ impl<'a> Ring<'a> {
         let first = n & !(items - 1);
         let words = self.block_at(shape, n).and_then(|(at, _)| self.arena.words(at, items << self.item_log2));
         (word, words.map(|words| Block { words, first }))
+    }
+
+    /// The same; no block if it is not marked. Of a ring without a directory, the only block counts as marked.
+    pub fn marked_block(&self, n: u64) -> (u64, Option<Block<'a>>) {
+        let word = self.word.load(Ordering::Acquire);
+        match Shape::of(word).filter(|shape| shape.is_directory).map(|shape| self.directory_word(shape, n)) {
+            Some(Some(leads)) if leads.load(Ordering::Acquire) & MARKED == 0 => (word, None),
+            _ => self.block(n),
+        }
+    }
+
+    /// Marks the block of an item, or removes its mark; whether that changed anything. The caller has the lock.
+    pub fn set_mark(&self, n: u64, is_marked: bool) -> bool {
+        let shape = Shape::of(self.word.load(Ordering::Relaxed)).filter(|shape| shape.is_directory);
+        let Some(word) = shape.and_then(|shape| self.directory_word(shape, n)) else { return false };
+        let before = word.load(Ordering::Relaxed);
+        let after = if is_marked { before | MARKED } else { before & !MARKED };
+        let changes = before != after && before & PLACE_MASK != 0;
+        if changes {
+            word.store(after, Ordering::Release);
+        }
+        changes
     }
 
     /// Where the next block begins behind an item, whether or not there is a block.
@@ -209,9 +238,10 @@ impl<'a> Ring<'a> {
         items_log2 + self.item_log2 + 3
     }
 
-    /// Copies items into the block at `at`, as it is in a ring of blocks of `items` items.
-    fn copy(&self, first: u64, last: u64, at: u64, items: u64) {
-        let Some(block) = self.arena.words(at, items << self.item_log2) else { return };
+    /// Copies items into the block at `at`, as it is in a ring of blocks of `items` items. Returns the word that leads there from a
+    /// directory.
+    fn copy(&self, first: u64, last: u64, at: u64, items: u64) -> u64 {
+        let Some(block) = self.arena.words(at, items << self.item_log2) else { return at };
         for n in first..=last {
             let to = ((n & (items - 1)) << self.item_log2) as usize;
             if let Some(from) = self.item(n) {
@@ -220,7 +250,7 @@ impl<'a> Ring<'a> {
                 }
             }
         }
-        (self.after_copy)(block);
+        if (self.after_copy)(block) { at | MARKED } else { at }
     }
 
     fn grow_block(
@@ -265,28 +295,31 @@ impl<'a> Ring<'a> {
                     let to = self.take(BLOCK_LOG2, taken)?;
                     let (from, end) =
                         (first.max(block << block_log2), last.min((block << block_log2) | ((1 << block_log2) - 1)));
-                    self.copy(from, end, to, 1 << block_log2);
-                    lead(block, to);
+                    lead(block, self.copy(from, end, to, 1 << block_log2));
                 }
                 dropped.push((before.at, self.bytes_log2(before.log2)));
             }
             Some(before) => {
                 let blocks = 1_u64 << before.log2;
                 for index in 0..blocks {
-                    let Some((old, _)) = self.block_at(before, index << block_log2) else { continue };
+                    let word = self.directory_word(before, index << block_log2);
+                    let Some(word) = word.map(|word| word.load(Ordering::Relaxed)) else { continue };
+                    let old = word & PLACE_MASK;
+                    if old == 0 {
+                        continue;
+                    }
                     let block = first_block + (index.wrapping_sub(first_block) & (blocks - 1));
                     if first > last || block > last_block {
                         dropped.push((old, BLOCK_LOG2));
                     } else if block + blocks <= last_block {
                         // Both ends of the ring.
                         let (low, high) = (self.take(BLOCK_LOG2, taken)?, self.take(BLOCK_LOG2, taken)?);
-                        self.copy(first, (block << block_log2) | ((1 << block_log2) - 1), low, 1 << block_log2);
-                        self.copy((block + blocks) << block_log2, last, high, 1 << block_log2);
-                        lead(block, low);
-                        lead(block + blocks, high);
+                        let end = (block << block_log2) | ((1 << block_log2) - 1);
+                        lead(block, self.copy(first, end, low, 1 << block_log2));
+                        lead(block + blocks, self.copy((block + blocks) << block_log2, last, high, 1 << block_log2));
                         dropped.push((old, BLOCK_LOG2));
                     } else {
-                        lead(block, old);
+                        lead(block, word);
                     }
                 }
                 dropped.push((before.at, before.log2 + 3));
@@ -304,7 +337,7 @@ impl<'a> Ring<'a> {
         let (first_block, last_block, blocks) = (first >> block_log2, last >> block_log2, 1_u64 << shape.log2);
         for index in 0..blocks {
             let Some(word) = self.directory_word(shape, index << block_log2) else { continue };
-            let at = word.load(Ordering::Relaxed);
+            let at = word.load(Ordering::Relaxed) & PLACE_MASK;
             let block = first_block + (index.wrapping_sub(first_block) & (blocks - 1));
             let is_last = block == last_block || block + blocks == last_block;
             let words = || self.arena.words(at, 1 << (BLOCK_LOG2 - 3));
@@ -350,7 +383,7 @@ mod tests {
     use std::sync::Arc;
 
     fn ring<'a>(arena: &'a Arena, word: &'a AtomicU64) -> Ring<'a> {
-        Ring { arena, word, item_log2: 0, own_words: 1, least_log2: 3, after_copy: |_| {} }
+        Ring { arena, word, item_log2: 0, own_words: 1, least_log2: 3, after_copy: |_| false }
     }
 
     /// Pushes items behind and drops them in front by a fixed pattern, and looks at all of them after each step of growth.

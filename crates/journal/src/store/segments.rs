@@ -396,44 +396,47 @@ impl Segments {
     /// The header of the entry at a position, unchecked.
     #[inline]
     pub fn header(&self, position: u64) -> Result<Header> {
-        Ok(self.find_header(position)?.0)
+        let mut header = NO_HEADER;
+        self.find_header(position, &mut header, &mut [0; HEADER_WORDS])?;
+        Ok(header)
     }
 
-    /// The same, and the first 64 bytes of the head if the entry is compact.
+    /// Puts it into `header`; if the entry is compact, the first 64 bytes of its head into `of_head`. Whether it is compact.
     #[inline]
-    fn find_header(&self, position: u64) -> Result<(Header, Option<[u8; HEADER_BYTES as usize]>)> {
-        let words = self.header_words(position)?;
-        let header = Header::decode(words);
-        if header.is_compact() { self.find_compact(position, words) } else { Ok((header, None)) }
-    }
-
-    fn find_compact(
-        &self,
-        position: u64,
-        words: [u64; HEADER_WORDS],
-    ) -> Result<(Header, Option<[u8; HEADER_BYTES as usize]>)> {
+    fn find_header(&self, position: u64, header: &mut Header, of_head: &mut [u64; HEADER_WORDS]) -> Result<bool> {
+        let mut words = NO_ENTRY;
+        self.header_words(position, &mut words)?;
+        *header = Header::decode(words);
+        if !header.is_compact() {
+            return Ok(false);
+        }
         let bytes = bytes_of(words);
         let form = Form::of(&bytes).expect("it is compact");
         if form.back() > self.offset(position).saturating_sub(SEGMENT_HEADER_BYTES) || form.back() == 0 {
-            return Ok((NO_HEADER, None));
+            *header = NO_HEADER;
+            return Ok(true);
         }
-        let of_head = self.header_words(position - form.back())?;
-        let head = Header::decode(of_head);
-        let header = if head.is_compact() { None } else { compact::expand(form, &bytes, &head) };
-        Ok((header.unwrap_or(NO_HEADER), Some(bytes_of(of_head))))
+        self.header_words(position - form.back(), of_head)?;
+        let head = Header::decode(*of_head);
+        if head.is_compact() || !compact::expand(form, &bytes, &head, header) {
+            *header = NO_HEADER;
+        }
+        Ok(true)
     }
 
     /// The first 64 bytes of the entry at a position; of a compact one that the disk can read only by itself, no more.
-    #[inline]
-    fn header_words(&self, position: u64) -> Result<[u64; HEADER_WORDS]> {
+    #[inline(always)]
+    fn header_words(&self, position: u64, words: &mut [u64; HEADER_WORDS]) -> Result<()> {
         assert!(position.is_multiple_of(ALIGN_BYTES) && self.room(position) >= HEADER_BYTES);
         if self.is_unreadable(position, HEADER_BYTES) {
-            return self.readable_words(position);
+            *words = self.readable_words(position)?;
+            return Ok(());
         }
         let address = self.address(position)?;
         // SAFETY: 64 bytes from an aligned position lie within the segment. Another process may be writing there; any
         // bits make a Header, and nobody trusts one before its checksum has passed.
-        Ok(unsafe { address.cast::<[u64; HEADER_WORDS]>().read_volatile() })
+        *words = unsafe { address.cast::<[u64; HEADER_WORDS]>().read_volatile() };
+        Ok(())
     }
 
     /// The same where the disk cannot read all of it: a compact entry may be shorter.
@@ -475,26 +478,36 @@ impl Segments {
     }
 
     /// The header of the entry at a position, if there is an intact entry; an error if it has critical additions of a later version.
+    #[inline]
     pub fn valid_entry(&self, position: u64) -> Result<Option<Header>> {
+        let mut header = NO_HEADER;
+        Ok(self.read_entry(position, &mut header)?.then_some(header))
+    }
+
+    /// Puts the header of the entry at a position into `header`; whether it is that of an intact entry. A header is long, and who reads
+    /// many entries would wait for its copies.
+    pub fn read_entry(&self, position: u64, header: &mut Header) -> Result<bool> {
         let room = self.room(position);
         // An index may hold any number after a bit flip.
         if room < HEADER_BYTES || !position.is_multiple_of(ALIGN_BYTES) || self.offset(position) < SEGMENT_HEADER_BYTES
         {
-            return Ok(None);
+            return Ok(false);
         }
-        let (header, head) = self.find_header(position)?;
+        let mut of_head = [0; HEADER_WORDS];
+        let is_compact = self.find_header(position, header, &mut of_head)?;
         if !header.is_plausible(room) || self.is_unreadable(position, u64::from(header.length)) {
-            return Ok(None);
+            return Ok(false);
         }
         let bytes = self.entry_bytes(position, u64::from(header.length))?;
-        let crc = match &head {
-            Some(head) => self.salt.checksum_behind(compact::covered(head), position, bytes),
-            None => self.salt.checksum(position, bytes),
+        let crc = if is_compact {
+            self.salt.checksum_behind(&compact::covered(&of_head), position, bytes)
+        } else {
+            self.salt.checksum(position, bytes)
         };
         let is_whole = crc == header.crc;
         let is_own = || !is_sealed(header.kind) || header.cause == [self.salt.seal(position, header.seqno), 0];
         // A program that knows the salt wrote it, so unknown parts are not damage.
-        Ok((is_whole && is_own() && header.admits(position, &bytes[header.begins() as usize - 4..])?).then_some(header))
+        Ok(is_whole && is_own() && header.admits(position, &bytes[header.begins() as usize - 4..])?)
     }
 
     /// The position of the next valid entry after damage, or `limit`.

@@ -607,11 +607,11 @@ impl<'j> Transaction<'j> {
     #[inline]
     fn seal_entry(&mut self, position: u64, flags: u8) -> Result<()> {
         let (prev, salt) = (self.prev, self.inner.segments.salt);
-        let mut head = [0; compact::COVERED_BYTES];
+        let mut head = compact::Covered::default();
         let mut bytes = self.staged(position)?;
         let form = Form::of(bytes);
         if let Some(form) = form {
-            head.copy_from_slice(compact::covered(self.staged(position - form.back())?));
+            head = compact::covered_bytes(self.staged(position - form.back())?);
             bytes = self.staged(position)?;
         }
         bytes[8..12].copy_from_slice(&prev.to_le_bytes());

@@ -9,7 +9,7 @@ use crate::{Context, Outcome, measure::Repeated};
 use millrace_causality::{Builder, Changes, Event, History, Table, discover};
 use millrace_journal::{Attempt, Durability, End, HISTORY_ALL, Journal, Kind, Origin, Position, Reads, What};
 use millrace_wire::{EventId, Hlc, NamespaceId};
-use std::{collections::HashSet, path::Path, time::Instant};
+use std::{collections::HashSet, path::Path, thread, time::Instant};
 
 /// Events of the run that the paper on repair measures.
 const PAPER_EVENTS: u64 = 79_316;
@@ -158,21 +158,35 @@ pub fn two(context: &Context) -> Outcome<Measured> {
     let dir = context.fresh()?;
     let journals =
         [chained(&dir.path().join("a"), PAPER_EVENTS / 2)?, chained(&dir.path().join("b"), PAPER_EVENTS / 2)?];
-    let (mut all, mut merge) = (Repeated::default(), Repeated::default());
+    let (mut all, mut merge, mut alone) = (Repeated::default(), Repeated::default(), Repeated::default());
     for _ in 0..context.repetitions(15) {
         let start = Instant::now();
-        let history = History::new(journals.iter().map(table).collect::<Outcome<_>>()?);
+        let history = History::new(side_by_side(&journals)?);
         merge.push(merged(&history)? * 1e3);
         all.push(start.elapsed().as_secs_f64() * 1e3);
+        let start = Instant::now();
+        merged(&History::new(journals.iter().map(table).collect::<Outcome<_>>()?))?;
+        alone.push(start.elapsed().as_secs_f64() * 1e3);
     }
     Ok(Measured::new(all.median(), context.repetitions(15) as u64)
         .target("≤ 6 ms", all.median() <= 6.0)
         .peer("Sans-Souci, as published", 1426.0)
         .also("of which merging", merge.median(), "ms")
+        .also("by one thread", alone.median(), "ms")
         .note(format!(
-            "Two journals with {PAPER_EVENTS} entries together are read, every checksum verified, and merged. {}",
+            "Two journals with {PAPER_EVENTS} entries together are read, every checksum verified, and merged. A thread reads each of \
+             them, as in `millrace history`. {}",
             all.spread()
         )))
+}
+
+/// The tables of journals, each read by a thread of its own.
+fn side_by_side(journals: &[Journal]) -> Outcome<Vec<Table>> {
+    thread::scope(|scope| {
+        let read = |journal| scope.spawn(move || table(journal).map_err(|error| error.to_string()));
+        let readers: Vec<_> = journals.iter().map(read).collect();
+        readers.into_iter().map(|reader| Ok(reader.join().expect("reading does not panic")?)).collect()
+    })
 }
 
 pub fn eight(context: &Context) -> Outcome<Measured> {

@@ -52,9 +52,8 @@ pub fn list(context: &Context) -> Outcome<Measured> {
     Ok(measured.note(format!(
         "{count} runs that have ended, each APPEND, TRIGGER, FIRED, DONE, and ten that are pending. Each figure is a whole process \
          from its start to its end, the median, {}; resident memory is the maximum that \
-         the kernel reports, pages of files included. `why` counts the pending runs by one word of each block of 32 KiB of \
-             their index, to detect lost runs; for each access the kernel maps \
-         64 KiB of its cache, so the whole index counts.",
+         the kernel reports, pages of files included. `why` counts the pending runs, to detect lost ones: \
+         it reads the directory of their index, and the blocks that have a pending run.",
         list.ms.spread()
     )))
 }
