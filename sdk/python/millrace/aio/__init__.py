@@ -504,7 +504,13 @@ class Executor:
         if isinstance(sync, (SpreadExecutor, Labelled)):
             return await self._spread(sync, fn, args, kwargs)
         body = await self._body(sync, fn)
-        id, task, future = sync._task(body, args, kwargs)
+        try:
+            id, task, future = sync._task(body, args, kwargs, large=False)
+        except Error as error:
+            if error.code != sync._limit_code or not sync._keeps_large:
+                raise
+            # Sending what is longer than a record takes a thread.
+            id, task, future = await asyncio.to_thread(sync._task, body, args, kwargs)
         done = _end_of(future)
         invoking = asyncio.ensure_future(self._invoke(sync, [task], False))
         try:
@@ -515,7 +521,7 @@ class Executor:
             with sync._lock:
                 sync._futures.pop(id, None)
                 sync._idle.notify_all()
-            self._later(self._revoke(sync, invoking))
+            self._later(self._revoke(sync, invoking, future))
             raise
         return future.result()
 
@@ -558,14 +564,21 @@ class Executor:
         _, answer = await self._connection._wire.insist(_wire.INVOKE, message)
         return int(answer["first"])
 
-    async def _revoke(self, sync: _executor.Executor, invoking: asyncio.Future[int]) -> None:
+    async def _revoke(self, sync: _executor.Executor, invoking: asyncio.Future[int], future: _executor._TaskFuture) -> None:
         with contextlib.suppress(Error):
             number = await invoking
             await self._connection._wire.insist(_wire.REVOKE, {"pool": sync._pool, "task": number})
+        if future._parts is not None:
+            await asyncio.to_thread(future._free)
 
     async def _body(self, sync: _executor.Executor, fn: Callable[..., Any]) -> int:
         """The number of a function's body, which is shipped once however many calls need it."""
-        digest, body = sync._body(fn)
+        try:
+            digest, body = sync._body(fn)
+        except Error as error:
+            if error.code != sync._limit_code or not sync._keeps_large:
+                raise
+            return await asyncio.to_thread(sync._prepare, fn)
         shipped = self._bodies.get(digest)
         if shipped is None:
             shipped = self._bodies[digest] = asyncio.ensure_future(self._invoke(sync, [body], True))

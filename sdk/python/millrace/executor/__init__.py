@@ -9,9 +9,7 @@ not lose it. Functions travel pickled, each version once; only workers and the p
 
 from __future__ import annotations
 
-import atexit
 import concurrent.futures
-import contextlib
 import hashlib
 import inspect
 import itertools
@@ -19,9 +17,6 @@ import json
 import logging
 import os
 import pickle
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -36,7 +31,7 @@ from millrace import _open, objects
 from millrace._namespace import LocalNamespace, RemoteNamespace
 from millrace._records import _native
 from millrace._worker import Error, error_of
-from millrace.executor import _pools, _task, _threads
+from millrace.executor import _large, _pools, _private, _task, _threads
 from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread, parallel_for
 from millrace.objects import _classes, _raised, _spaces, _values
@@ -61,10 +56,9 @@ _BATCH_MAX = 1024
 _BATCH_BYTES = 4 << 20
 #: How often a submission is tried again while too many tasks are pending.
 _PAUSE_S = 0.05
-#: The longest task, with all that it is given: one record.
+#: The longest task, with all that it is given: one record. The pickles of longer ones are in blobs, and have this many bytes at most.
 _TASK_BYTES_MAX = (16 << 20) - 4096
-#: How long a private host has to start.
-_START_S = 60.0
+_LARGE_BYTES_MAX = 1 << 30
 
 #: The default limits of a pool's workers.
 _MEMORY_BYTES = 512 << 20
@@ -92,56 +86,6 @@ def register_module(module: Any) -> None:
     _cloudpickle().register_pickle_by_value(module)
 
 
-class _PrivateHost:
-    """A host that ends with this program, and its namespace in a directory that goes with it."""
-
-    def __init__(self) -> None:
-        program = os.environ.get("MILLRACE_BIN") or shutil.which("millrace")
-        if program is None:
-            raise _native.error("MR6105", "the program `millrace` is not in PATH, and MILLRACE_BIN does not name it")
-        self._folder = tempfile.TemporaryDirectory(prefix="millrace-")
-        self.directory = os.path.join(self._folder.name, "local")
-        _open.create(self.directory, durability="memory").close()
-        command = [program, "--json", "serve", "--listen", "none", "-n", self.directory, "--drain", "1s"]
-        said = os.path.join(self._folder.name, "host.log")
-        with open(said, "wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=_die_with_parent
-            )
-        assert self._process.stdout is not None
-        started = threading.Timer(_START_S, self._process.kill)
-        started.start()
-        line = self._process.stdout.readline()
-        started.cancel()
-        if not line:
-            detail = Path(said).read_text(errors="replace").strip()
-            self.close()
-            raise _native.error("MR5001", f"the private host did not start: {detail[-1000:]}")
-        self.address = f"unix:{json.loads(line)['socket']}"
-        atexit.register(self.close)
-
-    def close(self) -> None:
-        """Ends it."""
-        atexit.unregister(self.close)
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._folder.cleanup()
-
-
-def _die_with_parent() -> None:
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
-
-
 def _persistence(persistent: bool, rf: int) -> int:
     """The parts of a call of an object."""
     if rf == 1:
@@ -162,7 +106,7 @@ class Connection:
         lease: float,
         ca: Optional[_open.PathOrAddress] = None,
     ) -> None:
-        self._host: Optional[_PrivateHost] = None
+        self._host: Optional[_private.PrivateHost] = None
         self._executors: weakref.WeakSet[Executor] = weakref.WeakSet()
         #: The pool of the executor that was created last, and the classes that pools have, by their bodies.
         self._pool: Optional[str] = None
@@ -174,7 +118,7 @@ class Connection:
             named = os.environ.get("MILLRACE_NAMESPACE")
             places = [] if named is None else [named]
             if named is None:
-                self._host = _PrivateHost()
+                self._host = _private.PrivateHost()
                 places = [self._host.address]
         else:
             places = [place] if isinstance(place, (str, os.PathLike)) else list(place)
@@ -361,6 +305,13 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
     _executor: Executor
     _id = b""
     _number = 0
+    #: Where its arguments are, if they are long.
+    _parts: Optional[_large.Parts] = None
+
+    def _free(self, _: object = None) -> None:
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.delete(self._executor._connection.space)
 
     def cancel(self) -> bool:
         if self.done():
@@ -379,24 +330,6 @@ def _check(tasks: list[bytes], bodies: bool) -> None:
     if longest > _TASK_BYTES_MAX:
         detail = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
         raise _native.error("MR7115", detail)
-
-
-class _Bounded:
-    """Where a task is pickled to: refuses what is too long before all of it is there."""
-
-    def __init__(self, limit: int, code: str) -> None:
-        self.parts: list[bytes] = []
-        self._bytes = 0
-        self._limit, self._code = limit, code
-
-    def write(self, part: Any) -> int:
-        # Long arrays come as buffers, which have no length of their own.
-        part_bytes = memoryview(part).nbytes
-        self._bytes += part_bytes
-        if self._bytes > self._limit:
-            raise _native.error(self._code, f"a task of more than {self._limit} bytes, with its function or its arguments")
-        self.parts.append(bytes(part))
-        return part_bytes
 
 
 class Executor(concurrent.futures.Executor):
@@ -473,6 +406,8 @@ class Executor(concurrent.futures.Executor):
             self._client = os.urandom(16)
             self._ids = itertools.count(1)
             self._bodies: dict[bytes, int] = {}
+            #: Where long functions are.
+            self._large: list[_large.Parts] = []
             self._futures: dict[bytes, _TaskFuture] = {}
             self._lock = threading.Lock()
             self._idle = threading.Condition(self._lock)
@@ -545,7 +480,7 @@ class Executor(concurrent.futures.Executor):
         if future is None or future.done():
             return
         try:
-            result = _outcome(kind, payload)
+            result = _outcome(kind, payload, self._connection.space if self._keeps_large else None)
         except BaseException as error:
             future.set_exception(error)
         else:
@@ -553,17 +488,32 @@ class Executor(concurrent.futures.Executor):
 
     def _prepare(self, fn: Callable[..., Any]) -> int:
         """The number of a function's body, which is shipped once."""
-        digest, body = self._body(fn)
+        digest, body = self._body(fn, _LARGE_BYTES_MAX if self._keeps_large else self._limit)
         number = self._bodies.get(digest)
         if number is None:
+            if len(body) > _TASK_BYTES_MAX:
+                parts = _large.send(f"{self._client.hex()}-{digest.hex()}", [body[2:]], self._connection.space)
+                self._large.append(parts)
+                body = body[:2] + pickle.dumps(parts)
             number = self._bodies[digest] = self._invoke([body], bodies=True)
         return number
 
-    def _pickle(self, what: str, value: object) -> bytes:
-        into = _Bounded(self._limit, self._limit_code)
+    @property
+    def _keeps_large(self) -> bool:
+        """Whether what is longer than a record can be in blobs: tasks have to reach those."""
+        return self._shares and not self._is_spread
+
+    def _pickle(self, what: str, value: object, limit: Optional[int] = None, writer: Optional[_large.Writer] = None) -> bytes:
+        most = self._limit if limit is None else limit
+
+        def refuse() -> Exception:
+            told = f"a task of more than {most} bytes, with its function or its arguments"
+            return _native.error(self._limit_code, told)  # type: ignore[no-any-return]
+
+        into = _large.Pickle(most, refuse, writer)
         try:
             _cloudpickle().Pickler(into).dump(value)
-            return b"".join(into.parts)
+            return pickle.dumps(writer.close()) if writer is not None and into.is_large else into.value()
         except Error:
             raise
         except Exception as error:
@@ -571,17 +521,37 @@ class Executor(concurrent.futures.Executor):
                 error.add_note(f"{what} of a task cannot be pickled, or something that it refers to; create that in the task instead")
             raise
 
-    def _body(self, fn: Callable[..., Any]) -> tuple[bytes, bytes]:
+    def _body(self, fn: Callable[..., Any], limit: Optional[int] = None) -> tuple[bytes, bytes]:
         """The serialized function, and its digest."""
         initializer, initargs = self._initializer
-        pickled = self._pickle(f"the function {getattr(fn, '__qualname__', fn)!r}", (fn, self._client, initializer, initargs))
+        named = f"the function {getattr(fn, '__qualname__', fn)!r}"
+        pickled = self._pickle(named, (fn, self._client, initializer, initargs), limit)
         return hashlib.sha256(pickled).digest(), _task.body(sys.version_info[:2], pickled)
 
-    def _task(self, body: int, args: Any, kwargs: Any) -> tuple[bytes, bytes, _TaskFuture]:
-        """The id of a new task, the serialized task, and the future of its result."""
-        arguments = self._pickle("the arguments", (args, kwargs))
+    def _task(self, body: int, args: Any, kwargs: Any, large: Optional[bool] = None) -> tuple[bytes, bytes, _TaskFuture]:
+        """The id of a new task, the serialized task, and the future of its result. If `large` is false, long arguments are refused."""
         future = self._expect()
+        may_be_large = self._keeps_large if large is None else large
+        writer = _large.Writer(future._id.hex(), self._connection.space) if may_be_large else None
+        try:
+            arguments = self._pickle("the arguments", (args, kwargs), writer=writer)
+        except BaseException:
+            if writer is not None:
+                writer.discard()
+            self._drop(future)
+            raise
+        if writer is not None and writer.is_used:
+            future._parts = writer.close()
+            future.add_done_callback(future._free)
         return future._id, _task.task(future._id, body, self._connection.application, arguments), future
+
+    def _drop(self, future: _TaskFuture) -> None:
+        """Expects no result any more."""
+        with self._lock:
+            self._futures.pop(future._id, None)
+            if not self._futures:
+                self._idle.notify_all()
+        future._free()
 
     def _expect(self) -> _TaskFuture:
         """A future of the result of a new task, by its id."""
@@ -616,9 +586,8 @@ class Executor(concurrent.futures.Executor):
             try:
                 first = self._invoke(batch)
             except BaseException:
-                with self._lock:
-                    for future in waiting:
-                        self._futures.pop(future._id, None)
+                for future in waiting:
+                    self._drop(future)
                 raise
             for number, future in enumerate(waiting, first):
                 future._number = number
@@ -711,6 +680,8 @@ class Executor(concurrent.futures.Executor):
 
     def _end(self) -> None:
         self._detach()
+        for parts in self._large:
+            parts.delete(self._connection.space)
         self._connection._executors.discard(self)
         if self._own:
             self._connection.close()
@@ -723,11 +694,20 @@ class Executor(concurrent.futures.Executor):
 _Executor = Executor
 
 
-def _outcome(kind: int, payload: bytes) -> Any:
+def _outcome(kind: int, payload: bytes, space: Optional[_spaces.Space] = None) -> Any:
     """What a task returned; raises what it raised."""
     if kind == _task.RETURNED:
         try:
-            return pickle.loads(payload)
+            found = pickle.loads(payload)
+            if isinstance(found, _large.Parts):
+                if space is None:
+                    detail = f"a result of more than {_TASK_BYTES_MAX} bytes, which tasks that run on several hosts cannot return"
+                    raise _native.error("MR7115", detail)
+                parts, found = found, found.load(space)
+                parts.delete(space)
+            return found
+        except Error:
+            raise
         except BaseException as error:
             raise TaskError(type(error).__name__, f"its result cannot be opened here: {error}") from error
     if kind == _task.FAILED:

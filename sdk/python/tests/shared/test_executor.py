@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
+import hashlib
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +16,10 @@ from typing import Any
 import pytest
 
 import millrace
+import millrace.aio
+from conftest import eventually
+from millrace import objects
+from millrace._worker import error_of
 from millrace.executor import RemoteTraceback, _task
 
 pytest.importorskip("cloudpickle")
@@ -130,16 +137,66 @@ def test_what_cannot_travel_is_refused_before_it_is_sent(executor: millrace.Exec
         assert "the function" in unpicklable.value.__notes__[0] and "<lambda>" in unpicklable.value.__notes__[0]
     with pytest.raises(TypeError):
         executor.submit(len, lock)
-    with pytest.raises(millrace.Invalid) as long:
-        executor.submit(len, bytes(17 << 20))
-    assert long.value.code == "MR7115"
+
+
+def test_what_is_longer_than_a_record_travels_in_blobs(
+    farm: millrace.Connection, executor: millrace.Executor, binary: Path
+) -> None:
+    def blobs() -> int:
+        listed = subprocess.run([str(binary), "-n", str(farm.directory), "entity", "ls"], capture_output=True, text=True, check=True)
+        return listed.stdout.count("large-")
+
+    # Nothing about these bytes repeats: parts in another order would be noticed.
+    long = b"".join(hashlib.sha256(at.to_bytes(4, "little")).digest() for at in range(1 << 19)) + bytes(5 << 20)
+    assert len(long) > 20 << 20
+    digest = hashlib.sha256(long).hexdigest()
+    assert executor.submit(lambda data: hashlib.sha256(data).hexdigest(), long).result(120) == digest
+    assert executor.submit(lambda data: data[::-1], long).result(120) == long[::-1]
+    assert list(executor.map(lambda data, by: len(data[::by]), [long, long], [1, 2])) == [len(long), -(-len(long) // 2)]
+    assert asyncio.run(_awaited(str(farm.directory), long)) == (digest, long[::-1], len(long))
+    eventually("arguments and results are freed", lambda: blobs() == 0)
+
+    with farm.Executor(workers=1) as own:
+        # The function refers to them.
+        assert [own.submit(lambda at: long[at], at).result(120) for at in (0, 1, len(long) - 1)] == [long[0], long[1], 0]
+        assert len(own._bodies) == 1 and blobs() > 4
+    assert blobs() == 0
+
+    class Unpicklable:
+        def __reduce__(self) -> tuple[Any, ...]:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        executor.submit(len, [long, Unpicklable()])
+    assert blobs() == 0
+
+
+async def _awaited(place: str, long: bytes) -> tuple[str, bytes, int]:
+    async with millrace.aio.connect(place) as farm, farm.Executor(workers=1) as executor:
+        digest = await executor.submit(lambda data: hashlib.sha256(data).hexdigest(), long)
+        back = await executor.submit(lambda data: data[::-1], long)
+        return digest, back, await executor.submit(lambda: len(long))
+
+
+def test_what_is_too_long_for_the_host_is_refused_while_it_is_pickled(farm: millrace.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(blob: objects.Blob, data: bytes) -> int:
+        if blob.key.endswith("-3"):
+            raise error_of("MR7108", "all objects would take too many bytes")
+        return append(blob, data)
+
+    append = objects.Blob.append
+    monkeypatch.setattr(objects.Blob, "append", full)
 
     class Endless:
         def __reduce__(self) -> tuple[Any, ...]:
             raise AssertionError("it was pickled although what is in front of it is too long")
 
-    with pytest.raises(millrace.Invalid, match="MR7115"):
-        executor.submit(len, [bytes(17 << 20), Endless()])
+    with farm.Executor(workers=1) as executor:
+        with pytest.raises(millrace.Error, match="MR7108"):
+            executor.submit(len, [bytes(17 << 20), Endless()])
+        assert executor.submit(len, b"abc").result(120) == 3
+        with pytest.raises(millrace.Error, match="MR7108"):
+            executor.submit(bytes(17 << 20).__len__)
 
 
 def test_another_version_of_python_is_refused_before_anything_is_opened(
@@ -159,8 +216,15 @@ def test_results_that_cannot_travel_are_named_and_not_tried_again(farm: millrace
         executor.submit(lambda: begun.add() and threading.Lock()).result(120)
     if sys.version_info >= (3, 11):
         assert "The task's result, a lock, cannot be pickled" in unpicklable.value.__notes__[0]
-    with pytest.raises(millrace.Invalid, match="MR7115: a result of 1782"):
-        executor.submit(lambda: begun.add() and bytes(17 << 20)).result(120)
+
+    def too_long() -> None:
+        begun.add()
+        error = ValueError("long")
+        error.data = bytes(17 << 20)  # type: ignore[attr-defined]
+        raise error
+
+    with pytest.raises(millrace.Invalid, match="MR7115: a raised exception of "):
+        executor.submit(too_long).result(120)
     assert begun.get() == 2
 
 
