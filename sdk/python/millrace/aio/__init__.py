@@ -515,7 +515,7 @@ class Executor:
         invoking = asyncio.ensure_future(self._invoke(sync, [task], False))
         try:
             # The host may have the task already when the caller is cancelled: its number is needed to revoke it.
-            await asyncio.shield(invoking)
+            future._number = await asyncio.shield(invoking)
             await done
         except BaseException:
             with sync._lock:
@@ -588,15 +588,15 @@ class Executor:
             self._bodies.pop(digest, None)
             raise
 
-    async def shutdown(self, wait: bool = True) -> None:
-        """Takes no more tasks; with `wait`, returns when all have ended."""
+    async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more tasks; with `wait`, returns when all have ended. With `cancel_futures`, those that have not begun are cancelled."""
         sync, self._sync = self._sync, None
         if self._placing is not None:
             await asyncio.wait([self._placing])
         if self._revoking:
             await asyncio.wait(self._revoking)
         if sync is not None:
-            await asyncio.to_thread(sync.shutdown, wait)
+            await asyncio.to_thread(lambda: sync.shutdown(wait, cancel_futures=cancel_futures))
 
 
 def _end_of(future: concurrent.futures.Future[Any]) -> asyncio.Future[None]:
@@ -626,7 +626,7 @@ class _Labelled(Executor):
             raise RuntimeError("cannot schedule new futures after shutdown")
         return asyncio.get_running_loop().create_task(self._of._run(self._sync, fn, args, kwargs))
 
-    async def shutdown(self, wait: bool = True) -> None:
+    async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Nothing: the executor goes on, and has these tasks."""
 
 

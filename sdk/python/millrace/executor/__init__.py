@@ -59,6 +59,8 @@ _PAUSE_S = 0.05
 #: The longest task, with all that it is given: one record. The pickles of longer ones are in blobs, and have this many bytes at most.
 _TASK_BYTES_MAX = (16 << 20) - 4096
 _LARGE_BYTES_MAX = 1 << 30
+#: A run was cancelled, had ended, and a task was cancelled before it began.
+_RUN_CANCELLED, _RUN_OVER, _TASK_CANCELLED = "MR3140", "MR3141", "MR7116"
 
 #: The default limits of a pool's workers.
 _MEMORY_BYTES = 512 << 20
@@ -307,6 +309,8 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
     _number = 0
     #: Where its arguments are, if they are long.
     _parts: Optional[_large.Parts] = None
+    #: Whether the program has asked for its end, and whether those who wait have been told that it is cancelled.
+    _stops = _told = False
 
     def _free(self, _: object = None) -> None:
         parts, self._parts = self._parts, None
@@ -318,10 +322,39 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
             return self.cancelled()
         if not self._executor._cancel_of(self):
             return False
+        return self._cancelled()
+
+    def _cancelled(self) -> bool:
         cancelled = super().cancel()
         if cancelled:
-            self.set_running_or_notify_cancel()
+            # The caller and the thread of the results may both come here.
+            with self._condition:
+                first, self._told = not self._told, True
+            if first:
+                self.set_running_or_notify_cancel()
         return cancelled
+
+    def running(self) -> bool:
+        """Whether a worker runs the task. This asks the host."""
+        return not self.done() and self._executor._run_of(self) is not None
+
+    def stop(self) -> bool:
+        """Cancels the task even if it runs: its worker is ended, and the future is cancelled. Returns whether the task had not ended."""
+        if self.cancel():
+            return True
+        self._stops = True
+        run = None if self.done() else self._executor._run_of(self)
+        if run is None:
+            return False
+        remote, id = run
+        try:
+            remote.cancel_run(id)
+        except Error as error:
+            # It ends with a result just now.
+            if error.code != _RUN_OVER:
+                raise
+            return False
+        return True
 
 
 def _check(tasks: list[bytes], bodies: bool) -> None:
@@ -482,7 +515,12 @@ class Executor(concurrent.futures.Executor):
         try:
             result = _outcome(kind, payload, self._connection.space if self._keeps_large else None)
         except BaseException as error:
-            future.set_exception(error)
+            code = getattr(error, "code", "")
+            # The result of a task that is revoked may come before the answer to that.
+            if code == _TASK_CANCELLED or code == _RUN_CANCELLED and future._stops:
+                future._cancelled()
+            else:
+                future.set_exception(error)
         else:
             future.set_result(result)
 
@@ -508,7 +546,7 @@ class Executor(concurrent.futures.Executor):
 
         def refuse() -> Exception:
             told = f"a task of more than {most} bytes, with its function or its arguments"
-            return _native.error(self._limit_code, told)  # type: ignore[no-any-return]
+            return _native.error(self._limit_code, told)
 
         into = _large.Pickle(most, refuse, writer)
         try:
@@ -568,6 +606,26 @@ class Executor(concurrent.futures.Executor):
 
     def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
         return self._connection._invoke(self._pool, tasks, bodies)
+
+    def _place_of(self, future: Any) -> Optional[tuple[Any, int]]:
+        """The host of a task, and the task's number there."""
+        return (self._connection.remote, future._number) if future._number else None
+
+    def _run_of(self, future: _TaskFuture) -> Optional[tuple[Any, str]]:
+        """The run of a task in progress, and its host."""
+        place = self._place_of(future)
+        if place is None:
+            return None
+        remote, number = place
+        options = {"log": f"_tasks/{self._pool}", "state": "started"}
+        while True:
+            listed = json.loads(remote.show("runs", **options))
+            for run in listed["runs"]:
+                if run["seqno"] == number:
+                    return remote, run["id"]
+            if listed["next"] is None:
+                return None
+            options["before"] = listed["next"]
 
     def _cancel_of(self, future: _TaskFuture) -> bool:
         return future._number != 0 and self._connection.remote.revoke(self._pool, future._number)
@@ -685,6 +743,9 @@ class Executor(concurrent.futures.Executor):
         self._connection._executors.discard(self)
         if self._own:
             self._connection.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an executor does not travel: a task cannot start other tasks; it returns what the program submits next")
 
     def __repr__(self) -> str:
         return f"<millrace.Executor of pool {self._pool!r} at {self._connection.address!r}>"

@@ -91,9 +91,9 @@ class Process(_threads.Thread):
         return self.ident
 
     def terminate(self) -> None:
-        """Cancels a process that has not begun; one that runs cannot be ended."""
-        if self._future is not None and not self._future.done() and not self._future.cancel():
-            raise NotImplementedError("terminate: a task that runs goes on; give the executor a timeout, or share an Event")
+        """Ends the process, also if it runs; `exitcode` is then -15."""
+        if self._future is not None:
+            self.stop()
 
     kill = terminate
 
@@ -266,8 +266,12 @@ class Pool:
         self._closed = True
 
     def terminate(self) -> None:
-        """Takes no more calls, and cancels those that have not begun."""
+        """Takes no more calls, and ends those that have not ended, also if they run."""
         self._closed = True
+        with self._executor._lock:
+            left = list(self._executor._futures.values())
+        for future in left:
+            future.stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:

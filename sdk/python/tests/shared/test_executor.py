@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,89 @@ def test_a_task_that_has_not_begun_can_be_cancelled(farm: millrace.Connection) -
             with pytest.raises(concurrent.futures.CancelledError):
                 waiting[-1].result(120)
         assert waiting[0].result(120) == 1
+
+
+def test_a_task_that_runs_can_be_stopped(farm: millrace.Connection) -> None:
+    with farm.Executor(workers=1) as one:
+        begun = farm.Event("begun to be stopped")
+        runs = one.submit(lambda: begun.set() or time.sleep(3600))
+        assert begun.wait(120)
+        waits = [one.submit(abs, -number) for number in range(2)]
+        assert runs.running() and not runs.cancel() and not any(future.running() for future in waits)
+        assert runs.stop()
+        with pytest.raises(concurrent.futures.CancelledError):
+            runs.result(120)
+        assert runs.cancelled() and not runs.running() and runs.stop()
+        # Its worker is replaced.
+        assert [future.result(120) for future in waits] == [0, 1]
+        assert not waits[0].stop() and waits[0].result(0) == 0
+        begun.clear()
+        thread = millrace.CloudThread(target=lambda: begun.set() or time.sleep(3600), executor=one)
+        thread.start()
+        assert begun.wait(120) and thread.stop()
+        thread.join(120)
+        assert not thread.is_alive()
+
+    from millrace import multiprocessing
+
+    begun.clear()
+    process = multiprocessing.Process(target=lambda: begun.set() or time.sleep(3600))
+    process.start()
+    assert begun.wait(120)
+    process.terminate()
+    process.join(120)
+    assert process.exitcode == -15
+    begun.clear()
+    with multiprocessing.Pool(1) as pool:
+        result = pool.apply_async(lambda: begun.set() or time.sleep(3600))
+        assert begun.wait(120)
+    with pytest.raises(concurrent.futures.CancelledError):
+        result.get(120)
+
+
+def test_a_cancelled_task_is_cancelled_even_if_its_result_comes_first(farm: millrace.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    with farm.Executor(workers=1) as one:
+        begun, go = farm.Event("begun first"), farm.Event("go first")
+        one.submit(lambda: begun.set() or go.wait())
+        assert begun.wait(120)
+        waits = one.submit(abs, -1)
+        revoke = one._cancel_of
+
+        def slow(future: Any) -> bool:
+            revoked = revoke(future)
+            concurrent.futures.wait([future], 120)
+            return revoked
+
+        monkeypatch.setattr(one, "_cancel_of", slow)
+        assert waits.cancel() and waits.cancelled()
+        go.set()
+        with pytest.raises(concurrent.futures.CancelledError):
+            waits.result(120)
+
+
+def test_asyncio_cancels_what_has_not_begun_at_the_end(farm: millrace.Connection) -> None:
+    async def main() -> list[Any]:
+        async with millrace.aio.connect(str(farm.directory)) as near:
+            async with near.Executor(workers=1) as executor:
+                begun, go = farm.Event("begun at the end"), farm.Event("go at the end")
+                first = executor.submit(lambda: begun.set() or go.wait())
+                assert await asyncio.to_thread(begun.wait, 120)
+                rest = [executor.submit(abs, number) for number in range(3)]
+                while len(executor._sync._futures) < 4 or not all(one._number for one in executor._sync._futures.values()):  # type: ignore[union-attr]
+                    await asyncio.sleep(0.01)
+                ending = asyncio.create_task(executor.shutdown(cancel_futures=True))
+                await asyncio.wait(rest)
+                go.set()
+                await ending
+                return [await first, *(type(one.exception()) for one in rest)]
+
+    found = asyncio.run(main())
+    assert found == [True, *[concurrent.futures.CancelledError] * 3]
+
+
+def test_an_executor_does_not_travel(executor: millrace.Executor) -> None:
+    with pytest.raises(TypeError, match="a task cannot start other tasks"):
+        executor.submit(lambda: executor.submit(abs, 1))
 
 
 def test_what_cannot_travel_is_refused_before_it_is_sent(executor: millrace.Executor) -> None:

@@ -98,7 +98,11 @@ CLASSES: list[tuple[Any, Any, str]] = [
 ]
 
 #: `multiprocessing.pool.Pool` has a context besides, which `multiprocessing.Pool` hides.
-_OWN = {(millrace.multiprocessing.Connection, multiprocessing.connection.Connection), (millrace.multiprocessing.Pool, multiprocessing.pool.Pool), (millrace.multiprocessing.AsyncResult, multiprocessing.pool.ApplyResult)}
+_OWN = {
+    (millrace.multiprocessing.Connection, multiprocessing.connection.Connection),
+    (millrace.multiprocessing.Pool, multiprocessing.pool.Pool),
+    (millrace.multiprocessing.AsyncResult, multiprocessing.pool.ApplyResult),
+}
 
 
 @pytest.mark.parametrize(("ours", "theirs", "methods"), CLASSES, ids=lambda one: getattr(one, "__qualname__", ""))
