@@ -504,18 +504,24 @@ class Executor:
         if isinstance(sync, (SpreadExecutor, Labelled)):
             return await self._spread(sync, fn, args, kwargs)
         body = await self._body(sync, fn)
-        id, task, future = sync._task(body, args, kwargs)
+        try:
+            id, task, future = sync._task(body, args, kwargs, large=False)
+        except Error as error:
+            if error.code != sync._limit_code or not sync._keeps_large:
+                raise
+            # Sending what is longer than a record takes a thread.
+            id, task, future = await asyncio.to_thread(sync._task, body, args, kwargs)
         done = _end_of(future)
         invoking = asyncio.ensure_future(self._invoke(sync, [task], False))
         try:
             # The host may have the task already when the caller is cancelled: its number is needed to revoke it.
-            await asyncio.shield(invoking)
+            future._number = await asyncio.shield(invoking)
             await done
         except BaseException:
             with sync._lock:
                 sync._futures.pop(id, None)
                 sync._idle.notify_all()
-            self._later(self._revoke(sync, invoking))
+            self._later(self._revoke(sync, invoking, future))
             raise
         return future.result()
 
@@ -558,14 +564,21 @@ class Executor:
         _, answer = await self._connection._wire.insist(_wire.INVOKE, message)
         return int(answer["first"])
 
-    async def _revoke(self, sync: _executor.Executor, invoking: asyncio.Future[int]) -> None:
+    async def _revoke(self, sync: _executor.Executor, invoking: asyncio.Future[int], future: _executor._TaskFuture) -> None:
         with contextlib.suppress(Error):
             number = await invoking
             await self._connection._wire.insist(_wire.REVOKE, {"pool": sync._pool, "task": number})
+        if future._parts is not None:
+            await asyncio.to_thread(future._free)
 
     async def _body(self, sync: _executor.Executor, fn: Callable[..., Any]) -> int:
         """The number of a function's body, which is shipped once however many calls need it."""
-        digest, body = sync._body(fn)
+        try:
+            digest, body = sync._body(fn)
+        except Error as error:
+            if error.code != sync._limit_code or not sync._keeps_large:
+                raise
+            return await asyncio.to_thread(sync._prepare, fn)
         shipped = self._bodies.get(digest)
         if shipped is None:
             shipped = self._bodies[digest] = asyncio.ensure_future(self._invoke(sync, [body], True))
@@ -575,15 +588,15 @@ class Executor:
             self._bodies.pop(digest, None)
             raise
 
-    async def shutdown(self, wait: bool = True) -> None:
-        """Takes no more tasks; with `wait`, returns when all have ended."""
+    async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more tasks; with `wait`, returns when all have ended. With `cancel_futures`, those that have not begun are cancelled."""
         sync, self._sync = self._sync, None
         if self._placing is not None:
             await asyncio.wait([self._placing])
         if self._revoking:
             await asyncio.wait(self._revoking)
         if sync is not None:
-            await asyncio.to_thread(sync.shutdown, wait)
+            await asyncio.to_thread(lambda: sync.shutdown(wait, cancel_futures=cancel_futures))
 
 
 def _end_of(future: concurrent.futures.Future[Any]) -> asyncio.Future[None]:
@@ -613,7 +626,7 @@ class _Labelled(Executor):
             raise RuntimeError("cannot schedule new futures after shutdown")
         return asyncio.get_running_loop().create_task(self._of._run(self._sync, fn, args, kwargs))
 
-    async def shutdown(self, wait: bool = True) -> None:
+    async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Nothing: the executor goes on, and has these tasks."""
 
 

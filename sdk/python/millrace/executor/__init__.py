@@ -9,9 +9,7 @@ not lose it. Functions travel pickled, each version once; only workers and the p
 
 from __future__ import annotations
 
-import atexit
 import concurrent.futures
-import contextlib
 import hashlib
 import inspect
 import itertools
@@ -19,9 +17,6 @@ import json
 import logging
 import os
 import pickle
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -36,7 +31,7 @@ from millrace import _open, objects
 from millrace._namespace import LocalNamespace, RemoteNamespace
 from millrace._records import _native
 from millrace._worker import Error, error_of
-from millrace.executor import _pools, _task, _threads
+from millrace.executor import _large, _pools, _private, _task, _threads
 from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread, parallel_for
 from millrace.objects import _classes, _raised, _spaces, _values
@@ -61,10 +56,11 @@ _BATCH_MAX = 1024
 _BATCH_BYTES = 4 << 20
 #: How often a submission is tried again while too many tasks are pending.
 _PAUSE_S = 0.05
-#: The longest task, with all that it is given: one record.
+#: The longest task, with all that it is given: one record. The pickles of longer ones are in blobs, and have this many bytes at most.
 _TASK_BYTES_MAX = (16 << 20) - 4096
-#: How long a private host has to start.
-_START_S = 60.0
+_LARGE_BYTES_MAX = 1 << 30
+#: A run was cancelled, had ended, and a task was cancelled before it began.
+_RUN_CANCELLED, _RUN_OVER, _TASK_CANCELLED = "MR3140", "MR3141", "MR7116"
 
 #: The default limits of a pool's workers.
 _MEMORY_BYTES = 512 << 20
@@ -92,56 +88,6 @@ def register_module(module: Any) -> None:
     _cloudpickle().register_pickle_by_value(module)
 
 
-class _PrivateHost:
-    """A host that ends with this program, and its namespace in a directory that goes with it."""
-
-    def __init__(self) -> None:
-        program = os.environ.get("MILLRACE_BIN") or shutil.which("millrace")
-        if program is None:
-            raise _native.error("MR6105", "the program `millrace` is not in PATH, and MILLRACE_BIN does not name it")
-        self._folder = tempfile.TemporaryDirectory(prefix="millrace-")
-        self.directory = os.path.join(self._folder.name, "local")
-        _open.create(self.directory, durability="memory").close()
-        command = [program, "--json", "serve", "--listen", "none", "-n", self.directory, "--drain", "1s"]
-        said = os.path.join(self._folder.name, "host.log")
-        with open(said, "wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=_die_with_parent
-            )
-        assert self._process.stdout is not None
-        started = threading.Timer(_START_S, self._process.kill)
-        started.start()
-        line = self._process.stdout.readline()
-        started.cancel()
-        if not line:
-            detail = Path(said).read_text(errors="replace").strip()
-            self.close()
-            raise _native.error("MR5001", f"the private host did not start: {detail[-1000:]}")
-        self.address = f"unix:{json.loads(line)['socket']}"
-        atexit.register(self.close)
-
-    def close(self) -> None:
-        """Ends it."""
-        atexit.unregister(self.close)
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._folder.cleanup()
-
-
-def _die_with_parent() -> None:
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
-
-
 def _persistence(persistent: bool, rf: int) -> int:
     """The parts of a call of an object."""
     if rf == 1:
@@ -162,7 +108,7 @@ class Connection:
         lease: float,
         ca: Optional[_open.PathOrAddress] = None,
     ) -> None:
-        self._host: Optional[_PrivateHost] = None
+        self._host: Optional[_private.PrivateHost] = None
         self._executors: weakref.WeakSet[Executor] = weakref.WeakSet()
         #: The pool of the executor that was created last, and the classes that pools have, by their bodies.
         self._pool: Optional[str] = None
@@ -174,7 +120,7 @@ class Connection:
             named = os.environ.get("MILLRACE_NAMESPACE")
             places = [] if named is None else [named]
             if named is None:
-                self._host = _PrivateHost()
+                self._host = _private.PrivateHost()
                 places = [self._host.address]
         else:
             places = [place] if isinstance(place, (str, os.PathLike)) else list(place)
@@ -361,16 +307,54 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
     _executor: Executor
     _id = b""
     _number = 0
+    #: Where its arguments are, if they are long.
+    _parts: Optional[_large.Parts] = None
+    #: Whether the program has asked for its end, and whether those who wait have been told that it is cancelled.
+    _stops = _told = False
+
+    def _free(self, _: object = None) -> None:
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.delete(self._executor._connection.space)
 
     def cancel(self) -> bool:
         if self.done():
             return self.cancelled()
         if not self._executor._cancel_of(self):
             return False
+        return self._cancelled()
+
+    def _cancelled(self) -> bool:
         cancelled = super().cancel()
         if cancelled:
-            self.set_running_or_notify_cancel()
+            # The caller and the thread of the results may both come here.
+            with self._condition:
+                first, self._told = not self._told, True
+            if first:
+                self.set_running_or_notify_cancel()
         return cancelled
+
+    def running(self) -> bool:
+        """Whether a worker runs the task. This asks the host."""
+        return not self.done() and self._executor._run_of(self) is not None
+
+    def stop(self) -> bool:
+        """Cancels the task even if it runs: its worker is ended, and the future is cancelled. Returns whether the task had not ended."""
+        if self.cancel():
+            return True
+        self._stops = True
+        run = None if self.done() else self._executor._run_of(self)
+        if run is None:
+            return False
+        remote, id = run
+        try:
+            remote.cancel_run(id)
+        except Error as error:
+            # It ends with a result just now.
+            if error.code != _RUN_OVER:
+                raise
+            return False
+        return True
 
 
 def _check(tasks: list[bytes], bodies: bool) -> None:
@@ -379,24 +363,6 @@ def _check(tasks: list[bytes], bodies: bool) -> None:
     if longest > _TASK_BYTES_MAX:
         detail = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
         raise _native.error("MR7115", detail)
-
-
-class _Bounded:
-    """Where a task is pickled to: refuses what is too long before all of it is there."""
-
-    def __init__(self, limit: int, code: str) -> None:
-        self.parts: list[bytes] = []
-        self._bytes = 0
-        self._limit, self._code = limit, code
-
-    def write(self, part: Any) -> int:
-        # Long arrays come as buffers, which have no length of their own.
-        part_bytes = memoryview(part).nbytes
-        self._bytes += part_bytes
-        if self._bytes > self._limit:
-            raise _native.error(self._code, f"a task of more than {self._limit} bytes, with its function or its arguments")
-        self.parts.append(bytes(part))
-        return part_bytes
 
 
 class Executor(concurrent.futures.Executor):
@@ -473,6 +439,8 @@ class Executor(concurrent.futures.Executor):
             self._client = os.urandom(16)
             self._ids = itertools.count(1)
             self._bodies: dict[bytes, int] = {}
+            #: Where long functions are.
+            self._large: list[_large.Parts] = []
             self._futures: dict[bytes, _TaskFuture] = {}
             self._lock = threading.Lock()
             self._idle = threading.Condition(self._lock)
@@ -545,25 +513,45 @@ class Executor(concurrent.futures.Executor):
         if future is None or future.done():
             return
         try:
-            result = _outcome(kind, payload)
+            result = _outcome(kind, payload, self._connection.space if self._keeps_large else None)
         except BaseException as error:
-            future.set_exception(error)
+            code = getattr(error, "code", "")
+            # The result of a task that is revoked may come before the answer to that.
+            if code == _TASK_CANCELLED or code == _RUN_CANCELLED and future._stops:
+                future._cancelled()
+            else:
+                future.set_exception(error)
         else:
             future.set_result(result)
 
     def _prepare(self, fn: Callable[..., Any]) -> int:
         """The number of a function's body, which is shipped once."""
-        digest, body = self._body(fn)
+        digest, body = self._body(fn, _LARGE_BYTES_MAX if self._keeps_large else self._limit)
         number = self._bodies.get(digest)
         if number is None:
+            if len(body) > _TASK_BYTES_MAX:
+                parts = _large.send(f"{self._client.hex()}-{digest.hex()}", [body[2:]], self._connection.space)
+                self._large.append(parts)
+                body = body[:2] + pickle.dumps(parts)
             number = self._bodies[digest] = self._invoke([body], bodies=True)
         return number
 
-    def _pickle(self, what: str, value: object) -> bytes:
-        into = _Bounded(self._limit, self._limit_code)
+    @property
+    def _keeps_large(self) -> bool:
+        """Whether what is longer than a record can be in blobs: tasks have to reach those."""
+        return self._shares and not self._is_spread
+
+    def _pickle(self, what: str, value: object, limit: Optional[int] = None, writer: Optional[_large.Writer] = None) -> bytes:
+        most = self._limit if limit is None else limit
+
+        def refuse() -> Exception:
+            told = f"a task of more than {most} bytes, with its function or its arguments"
+            return _native.error(self._limit_code, told)
+
+        into = _large.Pickle(most, refuse, writer)
         try:
             _cloudpickle().Pickler(into).dump(value)
-            return b"".join(into.parts)
+            return pickle.dumps(writer.close()) if writer is not None and into.is_large else into.value()
         except Error:
             raise
         except Exception as error:
@@ -571,17 +559,37 @@ class Executor(concurrent.futures.Executor):
                 error.add_note(f"{what} of a task cannot be pickled, or something that it refers to; create that in the task instead")
             raise
 
-    def _body(self, fn: Callable[..., Any]) -> tuple[bytes, bytes]:
+    def _body(self, fn: Callable[..., Any], limit: Optional[int] = None) -> tuple[bytes, bytes]:
         """The serialized function, and its digest."""
         initializer, initargs = self._initializer
-        pickled = self._pickle(f"the function {getattr(fn, '__qualname__', fn)!r}", (fn, self._client, initializer, initargs))
+        named = f"the function {getattr(fn, '__qualname__', fn)!r}"
+        pickled = self._pickle(named, (fn, self._client, initializer, initargs), limit)
         return hashlib.sha256(pickled).digest(), _task.body(sys.version_info[:2], pickled)
 
-    def _task(self, body: int, args: Any, kwargs: Any) -> tuple[bytes, bytes, _TaskFuture]:
-        """The id of a new task, the serialized task, and the future of its result."""
-        arguments = self._pickle("the arguments", (args, kwargs))
+    def _task(self, body: int, args: Any, kwargs: Any, large: Optional[bool] = None) -> tuple[bytes, bytes, _TaskFuture]:
+        """The id of a new task, the serialized task, and the future of its result. If `large` is false, long arguments are refused."""
         future = self._expect()
+        may_be_large = self._keeps_large if large is None else large
+        writer = _large.Writer(future._id.hex(), self._connection.space) if may_be_large else None
+        try:
+            arguments = self._pickle("the arguments", (args, kwargs), writer=writer)
+        except BaseException:
+            if writer is not None:
+                writer.discard()
+            self._drop(future)
+            raise
+        if writer is not None and writer.is_used:
+            future._parts = writer.close()
+            future.add_done_callback(future._free)
         return future._id, _task.task(future._id, body, self._connection.application, arguments), future
+
+    def _drop(self, future: _TaskFuture) -> None:
+        """Expects no result any more."""
+        with self._lock:
+            self._futures.pop(future._id, None)
+            if not self._futures:
+                self._idle.notify_all()
+        future._free()
 
     def _expect(self) -> _TaskFuture:
         """A future of the result of a new task, by its id."""
@@ -598,6 +606,26 @@ class Executor(concurrent.futures.Executor):
 
     def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
         return self._connection._invoke(self._pool, tasks, bodies)
+
+    def _place_of(self, future: Any) -> Optional[tuple[Any, int]]:
+        """The host of a task, and the task's number there."""
+        return (self._connection.remote, future._number) if future._number else None
+
+    def _run_of(self, future: _TaskFuture) -> Optional[tuple[Any, str]]:
+        """The run of a task in progress, and its host."""
+        place = self._place_of(future)
+        if place is None:
+            return None
+        remote, number = place
+        options = {"log": f"_tasks/{self._pool}", "state": "started"}
+        while True:
+            listed = json.loads(remote.show("runs", **options))
+            for run in listed["runs"]:
+                if run["seqno"] == number:
+                    return remote, run["id"]
+            if listed["next"] is None:
+                return None
+            options["before"] = listed["next"]
 
     def _cancel_of(self, future: _TaskFuture) -> bool:
         return future._number != 0 and self._connection.remote.revoke(self._pool, future._number)
@@ -616,9 +644,8 @@ class Executor(concurrent.futures.Executor):
             try:
                 first = self._invoke(batch)
             except BaseException:
-                with self._lock:
-                    for future in waiting:
-                        self._futures.pop(future._id, None)
+                for future in waiting:
+                    self._drop(future)
                 raise
             for number, future in enumerate(waiting, first):
                 future._number = number
@@ -711,9 +738,14 @@ class Executor(concurrent.futures.Executor):
 
     def _end(self) -> None:
         self._detach()
+        for parts in self._large:
+            parts.delete(self._connection.space)
         self._connection._executors.discard(self)
         if self._own:
             self._connection.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an executor does not travel: a task cannot start other tasks; it returns what the program submits next")
 
     def __repr__(self) -> str:
         return f"<millrace.Executor of pool {self._pool!r} at {self._connection.address!r}>"
@@ -723,11 +755,20 @@ class Executor(concurrent.futures.Executor):
 _Executor = Executor
 
 
-def _outcome(kind: int, payload: bytes) -> Any:
+def _outcome(kind: int, payload: bytes, space: Optional[_spaces.Space] = None) -> Any:
     """What a task returned; raises what it raised."""
     if kind == _task.RETURNED:
         try:
-            return pickle.loads(payload)
+            found = pickle.loads(payload)
+            if isinstance(found, _large.Parts):
+                if space is None:
+                    detail = f"a result of more than {_TASK_BYTES_MAX} bytes, which tasks that run on several hosts cannot return"
+                    raise _native.error("MR7115", detail)
+                parts, found = found, found.load(space)
+                parts.delete(space)
+            return found
+        except Error:
+            raise
         except BaseException as error:
             raise TaskError(type(error).__name__, f"its result cannot be opened here: {error}") from error
     if kind == _task.FAILED:

@@ -409,6 +409,10 @@ class SpreadExecutor(Executor):
                     self._futures.pop(future._id, None)
             self._idle.notify_all()
 
+    def _place_of(self, future: Any) -> Optional[tuple[Any, int]]:
+        place = future._place
+        return None if place is None else (place[0].remote, place[1])
+
     def _cancel_of(self, future: Any) -> bool:
         place = future._place
         return place is not None and bool(place[0].remote.revoke(self._pool, place[1]))

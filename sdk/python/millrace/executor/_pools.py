@@ -38,7 +38,7 @@ def worker_code(folder: Path, cloudpickle: Any) -> None:
     (folder / "task.py").write_text("from millrace.executor._task import run\n")
     (ours / "__init__.py").write_text(_WORKER_INIT)
     (ours / "executor" / "__init__.py").write_text("")
-    names = ["executor/_task.py", "executor/_threads.py"]
+    names = ["executor/_large.py", "executor/_task.py", "executor/_threads.py"]
     names += [f"{package}/{file.name}" for package in _SHIPPED for file in sorted((here.parent / package).glob("*.py"))]
     for name in names:
         shutil.copyfile(here.parent / name, ours / name)

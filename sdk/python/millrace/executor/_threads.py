@@ -74,6 +74,13 @@ class CloudThread:
         """Whether it was started and has not ended."""
         return self._future is not None and not self._future.done()
 
+    def stop(self) -> bool:
+        """Ends it, also if it runs: its worker is ended. Returns whether it had not ended. `result` then raises `CancelledError`."""
+        if self._future is None:
+            raise RuntimeError("it was not started")
+        stopped: bool = self._future.stop()  # type: ignore[attr-defined]
+        return stopped
+
     def result(self, timeout: Optional[float] = None) -> Any:
         """Waits for what it returned, or raises what it raised."""
         if self._future is None:

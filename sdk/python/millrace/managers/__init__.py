@@ -16,7 +16,7 @@ import struct as _struct
 from millrace import objects as _objects
 from millrace import queue as _queue
 from millrace import threading as _threads
-from millrace.objects import _spaces
+from millrace.objects import _classes, _spaces
 from millrace.threading import _runtime
 
 TYPE_CHECKING = False
@@ -258,9 +258,35 @@ class BaseManager:
         exposed: Any = None,
         method_to_typeid: Any = None,
         create_method: bool = True,
-    ) -> NoReturn:
-        """Refused: the host runs no code of the program."""
-        raise NotImplementedError(f"register({typeid!r}): objects live in the host, which runs no code of the program")
+    ) -> None:
+        """Has managers make objects of a class, by a method with this name.
+
+        Methods run on workers of the host, one at a time for each object, which keeps its fields: see `millrace.shared`. `exposed` names
+        the methods that can be called, by default all public ones. A function that returns an object of this program is refused.
+        """
+        if not isinstance(callable, type):
+            raise NotImplementedError(f"register({typeid!r}): a class is needed; objects live in the host, which has none of this program's")
+        if proxytype is not None or method_to_typeid is not None or not create_method:
+            raise NotImplementedError(f"register({typeid!r}): references have the methods of the class; there are no other proxies")
+        kind: Any = callable
+        if "__millrace_shared__" not in vars(kind):
+            # As in the standard library, a method may take as long as it wants.
+            kind = _classes.shared(timeout=_classes._TIMEOUT_MAX_S)(kind)
+        names = set(_classes.methods_of(kind) if exposed is None else exposed)
+
+        def make(self: BaseManager, /, *args: Any, **kwds: Any) -> Any:
+            if self._connection is None:
+                raise RuntimeError("the manager has not been started")
+            shared = self._connection.shared(kind)
+            shared._methods = {name: about for name, about in shared._methods.items() if name in names}
+            made = shared(_runtime.new_key(typeid), *args, **kwds)
+            # The constructor runs now, as in the standard library.
+            made._touch()
+            return made
+
+        make.__name__ = make.__qualname__ = typeid
+        make.__doc__ = kind.__doc__
+        setattr(cls, typeid, make)
 
     def __enter__(self) -> BaseManager:
         if self._connection is None:

@@ -3,7 +3,7 @@
     import millrace.multiprocessing as multiprocessing
 
 What is said of `millrace.threading` holds: the host is that of the newest connection, and what processes share is created here or with
-`millrace.objects`. Pipes, shared memory and start methods belong to one machine and raise `NotImplementedError`.
+`millrace.objects`. Shared memory and start methods belong to one machine and raise `NotImplementedError`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import multiprocessing as _multiprocessing
 import os as _os
 
 from millrace import managers as _managers
+from millrace import objects as _objects
 from millrace import queue as _queue
 from millrace import threading as _threads
 from millrace.threading import _runtime
@@ -90,9 +91,9 @@ class Process(_threads.Thread):
         return self.ident
 
     def terminate(self) -> None:
-        """Cancels a process that has not begun; one that runs cannot be ended."""
-        if self._future is not None and not self._future.done() and not self._future.cancel():
-            raise NotImplementedError("terminate: a task that runs goes on; give the executor a timeout, or share an Event")
+        """Ends the process, also if it runs; `exitcode` is then -15."""
+        if self._future is not None:
+            self.stop()
 
     kill = terminate
 
@@ -265,8 +266,12 @@ class Pool:
         self._closed = True
 
     def terminate(self) -> None:
-        """Takes no more calls, and cancels those that have not begun."""
+        """Takes no more calls, and ends those that have not ended, also if they run."""
         self._closed = True
+        with self._executor._lock:
+            left = list(self._executor._futures.values())
+        for future in left:
+            future.stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:
@@ -413,8 +418,103 @@ def set_start_method(method: Optional[str], force: bool = False) -> NoReturn:
     raise NotImplementedError(f"the start method {method!r}: the host starts workers")
 
 
-def Pipe(duplex: bool = True) -> NoReturn:
-    """Refused: a pipe belongs to one machine."""
-    raise NotImplementedError("Pipe: a pipe belongs to one machine; use two queues")
+class Connection:
+    """One end of a pipe: a `multiprocessing.connection.Connection` over two queues of the host.
+
+    A copy of an end travels to a process. `close` of a copy that has sent or received something ends the pipe for the other end, which then
+    gets `EOFError`; a copy that was not used is closed alone.
+    """
+
+    def __init__(self, incoming: Optional[_objects.Queue], outgoing: Optional[_objects.Queue]) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
+        self._closed = self._used = False
+        #: The item that `poll` has seen.
+        self._next: list[Any] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._check(None)
+        return Connection, (self._incoming, self._outgoing)
+
+    def _check(self, way: Optional[str]) -> Any:
+        if self._closed:
+            raise OSError("handle is closed")
+        if way is None:
+            return None
+        found = self._incoming if way == "read" else self._outgoing
+        if found is None:
+            raise OSError(f"connection is {'write' if way == 'read' else 'read'}-only")
+        self._used = True
+        return found
+
+    def send(self, obj: Any) -> None:
+        """Sends an object to the other end."""
+        self._check("write").put((obj,))
+
+    def recv(self) -> Any:
+        """Waits for the next object; raises `EOFError` if the other end is closed."""
+        incoming = self._check("read")
+        item = self._next.pop() if self._next else incoming.get()
+        if not item:
+            self._next.append(item)
+            raise EOFError
+        return item[0]
+
+    def send_bytes(self, buf: Any, offset: int = 0, size: Optional[int] = None) -> None:
+        """Sends bytes to the other end."""
+        view = memoryview(buf).cast("B")[offset:]
+        self.send(bytes(view if size is None else view[:size]))
+
+    def recv_bytes(self, maxlength: Optional[int] = None) -> bytes:
+        """Waits for the next bytes."""
+        found = bytes(self.recv())
+        if maxlength is not None and len(found) > maxlength:
+            raise OSError("bad message length")
+        return found
+
+    def poll(self, timeout: Optional[float] = 0.0) -> bool:
+        """Whether there is something to receive, at most `timeout` seconds from now."""
+        incoming = self._check("read")
+        if not self._next:
+            try:
+                self._next.append(incoming.get(timeout is None or timeout > 0, timeout))
+            except _queue.Empty:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Closes this copy of the end."""
+        if not self._closed and self._used and self._outgoing is not None:
+            self._outgoing.put(())
+        self._closed = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether this copy is closed."""
+        return self._closed
+
+    @property
+    def readable(self) -> bool:
+        """Whether it receives."""
+        return self._incoming is not None
+
+    @property
+    def writable(self) -> bool:
+        """Whether it sends."""
+        return self._outgoing is not None
+
+    def fileno(self) -> NoReturn:
+        """Refused: the host has the items."""
+        raise NotImplementedError("fileno: a pipe of millrace.multiprocessing has no file; use poll")
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
+def Pipe(duplex: bool = True) -> tuple[Connection, Connection]:
+    """The two ends of a pipe. Without `duplex`, the first one receives and the second one sends."""
+    _runtime.ready()
+    there, back = _objects.Queue(_runtime.new_key("pipe")), _objects.Queue(_runtime.new_key("pipe"))
+    return (Connection(back, there), Connection(there, back)) if duplex else (Connection(back, None), Connection(None, back))

@@ -303,12 +303,12 @@ def _reference(about: tuple[Any, ...], methods: dict[str, tuple[bool, int]], whi
     return found
 
 
-#: By class: the class of the references to its objects.
+#: By class, and the methods that can be called: the class of the references to its objects.
 _kinds: dict[tuple[Any, ...], type[Shared]] = {}
 
 
 def _class(about: tuple[Any, ...], methods: dict[str, tuple[bool, int]]) -> type[Shared]:
-    found = _kinds.get(about)
+    found = _kinds.get((about, *methods))
     if found is None:
 
         def forward(name: str) -> Callable[..., Any]:
@@ -319,5 +319,5 @@ def _class(about: tuple[Any, ...], methods: dict[str, tuple[bool, int]]) -> type
             return call
 
         members: dict[str, Any] = {name: forward(name) for name in methods}
-        found = _kinds[about] = type(about[0].rpartition(".")[2], (Shared,), {**members, "_methods": methods})
+        found = _kinds[(about, *methods)] = type(about[0].rpartition(".")[2], (Shared,), {**members, "_methods": methods})
     return found

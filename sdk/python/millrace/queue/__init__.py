@@ -12,6 +12,7 @@ from millrace.threading import _runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Optional
 
 __all__ = ["Empty", "Full", "LifoQueue", "PriorityQueue", "Queue", "SimpleQueue"]
@@ -81,15 +82,96 @@ class SimpleQueue(Queue):
         super().__init__()
 
 
-class LifoQueue(Queue):
-    """Refused: the host keeps items in the order in which they were added."""
+class _Ordered(Queue):
+    """A queue whose order is not that of the host's: a list and its condition. Each method is a few calls of the host."""
 
     def __init__(self, maxsize: int = 0) -> None:
-        raise NotImplementedError("millrace.queue.LifoQueue: the host keeps items in the order in which they were added; use Queue")
+        _runtime.ready()
+        self._changed = _objects.Condition(_runtime.new_key("queue"))
+        self._items = _objects.List(_runtime.new_key("items"))
+        self._unfinished = _objects.AtomicInt(_runtime.new_key("unfinished"))
+        self.maxsize = maxsize
+
+    def _add(self, item: Any) -> None:
+        raise NotImplementedError
+
+    def put(self, item: Any, block: bool = True, timeout: Optional[float] = None) -> None:
+        """Adds an item, once there is room; raises `Full` after the timeout."""
+        _check(timeout)
+        with self._changed:
+            if self.maxsize > 0 and not self._until(lambda: len(self._items) < self.maxsize, block, timeout):
+                raise Full
+            self._add(item)
+            self._unfinished.add()
+            self._changed.notify_all()
+
+    def get(self, block: bool = True, timeout: Optional[float] = None) -> Any:
+        """Takes the next item, once there is one; raises `Empty` after the timeout."""
+        _check(timeout)
+        with self._changed:
+            if not self._until(lambda: len(self._items) > 0, block, timeout):
+                raise Empty
+            item = self._items.pop()
+            self._changed.notify_all()
+            return item
+
+    def _until(self, predicate: Callable[[], bool], block: bool, timeout: Optional[float]) -> bool:
+        return bool(self._changed.wait_for(predicate, timeout) if block else predicate())
+
+    def put_nowait(self, item: Any) -> None:
+        """Adds an item, or raises `Full`."""
+        self.put(item, block=False)
+
+    def get_nowait(self) -> Any:
+        """Takes the next item, or raises `Empty`."""
+        return self.get(block=False)
+
+    def task_done(self) -> None:
+        """Marks an item that was taken as done."""
+        with self._changed:
+            if self._unfinished.get() <= 0:
+                raise ValueError("task_done() called too many times")
+            if self._unfinished.decrement() == 0:
+                self._changed.notify_all()
+
+    def join(self) -> None:
+        """Waits until every item that was added is done."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._unfinished.get() == 0)
+
+    def qsize(self) -> int:
+        """How many items it has."""
+        return len(self._items)
+
+    def empty(self) -> bool:
+        """Whether it has no items."""
+        return self.qsize() == 0
+
+    def full(self) -> bool:
+        """Whether it has no room."""
+        return 0 < self.maxsize <= self.qsize()
+
+    def __repr__(self) -> str:
+        return f"<millrace.queue.{type(self).__name__} {self._items.key!r}>"
 
 
-class PriorityQueue(Queue):
-    """Refused: the host does not compare items."""
+class LifoQueue(_Ordered):
+    """A `queue.LifoQueue`: the item that was added last is taken first."""
 
-    def __init__(self, maxsize: int = 0) -> None:
-        raise NotImplementedError("millrace.queue.PriorityQueue: the host does not compare items; use millrace.objects.SortedDict")
+    def _add(self, item: Any) -> None:
+        self._items.append(item)
+
+
+class PriorityQueue(_Ordered):
+    """A `queue.PriorityQueue`: the lowest item is taken first. The program that adds an item compares it with a few others."""
+
+    def _add(self, item: Any) -> None:
+        # The lowest is the last.
+        low, high = 0, len(self._items)
+        while low < high:
+            middle = (low + high) // 2
+            if self._items[middle] < item:
+                high = middle
+            else:
+                low = middle + 1
+        self._items.insert(low, item)

@@ -21,6 +21,7 @@ from millrace import objects as _objects
 from millrace.executor._threads import CloudThread as _CloudThread
 from millrace.objects import _spaces
 from millrace.threading import _runtime
+from millrace.threading._local import local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -489,16 +490,6 @@ def enumerate() -> list[Any]:
 def active_count() -> int:
     """How many threads `enumerate` returns."""
     return len(enumerate())
-
-
-class local:
-    """Refused: threads on workers have globals of their own."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        raise NotImplementedError(
-            "millrace.threading.local: each thread on a worker has globals of its own already; use a variable of its function, or "
-            "threading.local of the standard library for local threads"
-        )
 
 
 def _refused(name: str, instead: str) -> Callable[..., NoReturn]:

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ from conftest import Host
 import millrace
 import millrace.aio
 from millrace.aio import _wire
+from millrace.executor import _TaskFuture
 from millrace.objects import _values
 
 pytest.importorskip("cloudpickle")
@@ -200,7 +200,7 @@ def test_a_call_that_is_cancelled_while_it_is_sent_is_revoked() -> None:
             _futures={},
             _check=lambda *_: None,
             _body=lambda fn: (b"digest", b"body"),
-            _task=lambda *_: (b"id", b"task", Future()),
+            _task=lambda *_, **__: (b"id", b"task", _TaskFuture()),
         )
         body = asyncio.get_running_loop().create_future()
         body.set_result(1)

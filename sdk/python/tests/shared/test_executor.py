@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
+import hashlib
 import os
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,10 @@ from typing import Any
 import pytest
 
 import millrace
+import millrace.aio
+from conftest import eventually
+from millrace import objects
+from millrace._worker import error_of
 from millrace.executor import RemoteTraceback, _task
 
 pytest.importorskip("cloudpickle")
@@ -122,6 +130,89 @@ def test_a_task_that_has_not_begun_can_be_cancelled(farm: millrace.Connection) -
         assert waiting[0].result(120) == 1
 
 
+def test_a_task_that_runs_can_be_stopped(farm: millrace.Connection) -> None:
+    with farm.Executor(workers=1) as one:
+        begun = farm.Event("begun to be stopped")
+        runs = one.submit(lambda: begun.set() or time.sleep(3600))
+        assert begun.wait(120)
+        waits = [one.submit(abs, -number) for number in range(2)]
+        assert runs.running() and not runs.cancel() and not any(future.running() for future in waits)
+        assert runs.stop()
+        with pytest.raises(concurrent.futures.CancelledError):
+            runs.result(120)
+        assert runs.cancelled() and not runs.running() and runs.stop()
+        # Its worker is replaced.
+        assert [future.result(120) for future in waits] == [0, 1]
+        assert not waits[0].stop() and waits[0].result(0) == 0
+        begun.clear()
+        thread = millrace.CloudThread(target=lambda: begun.set() or time.sleep(3600), executor=one)
+        thread.start()
+        assert begun.wait(120) and thread.stop()
+        thread.join(120)
+        assert not thread.is_alive()
+
+    from millrace import multiprocessing
+
+    begun.clear()
+    process = multiprocessing.Process(target=lambda: begun.set() or time.sleep(3600))
+    process.start()
+    assert begun.wait(120)
+    process.terminate()
+    process.join(120)
+    assert process.exitcode == -15
+    begun.clear()
+    with multiprocessing.Pool(1) as pool:
+        result = pool.apply_async(lambda: begun.set() or time.sleep(3600))
+        assert begun.wait(120)
+    with pytest.raises(concurrent.futures.CancelledError):
+        result.get(120)
+
+
+def test_a_cancelled_task_is_cancelled_even_if_its_result_comes_first(farm: millrace.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    with farm.Executor(workers=1) as one:
+        begun, go = farm.Event("begun first"), farm.Event("go first")
+        one.submit(lambda: begun.set() or go.wait())
+        assert begun.wait(120)
+        waits = one.submit(abs, -1)
+        revoke = one._cancel_of
+
+        def slow(future: Any) -> bool:
+            revoked = revoke(future)
+            concurrent.futures.wait([future], 120)
+            return revoked
+
+        monkeypatch.setattr(one, "_cancel_of", slow)
+        assert waits.cancel() and waits.cancelled()
+        go.set()
+        with pytest.raises(concurrent.futures.CancelledError):
+            waits.result(120)
+
+
+def test_asyncio_cancels_what_has_not_begun_at_the_end(farm: millrace.Connection) -> None:
+    async def main() -> list[Any]:
+        async with millrace.aio.connect(str(farm.directory)) as near:
+            async with near.Executor(workers=1) as executor:
+                begun, go = farm.Event("begun at the end"), farm.Event("go at the end")
+                first = executor.submit(lambda: begun.set() or go.wait())
+                assert await asyncio.to_thread(begun.wait, 120)
+                rest = [executor.submit(abs, number) for number in range(3)]
+                while len(executor._sync._futures) < 4 or not all(one._number for one in executor._sync._futures.values()):  # type: ignore[union-attr]
+                    await asyncio.sleep(0.01)
+                ending = asyncio.create_task(executor.shutdown(cancel_futures=True))
+                await asyncio.wait(rest)
+                go.set()
+                await ending
+                return [await first, *(type(one.exception()) for one in rest)]
+
+    found = asyncio.run(main())
+    assert found == [True, *[concurrent.futures.CancelledError] * 3]
+
+
+def test_an_executor_does_not_travel(executor: millrace.Executor) -> None:
+    with pytest.raises(TypeError, match="a task cannot start other tasks"):
+        executor.submit(lambda: executor.submit(abs, 1))
+
+
 def test_what_cannot_travel_is_refused_before_it_is_sent(executor: millrace.Executor) -> None:
     lock = threading.Lock()
     with pytest.raises(TypeError) as unpicklable:
@@ -130,16 +221,66 @@ def test_what_cannot_travel_is_refused_before_it_is_sent(executor: millrace.Exec
         assert "the function" in unpicklable.value.__notes__[0] and "<lambda>" in unpicklable.value.__notes__[0]
     with pytest.raises(TypeError):
         executor.submit(len, lock)
-    with pytest.raises(millrace.Invalid) as long:
-        executor.submit(len, bytes(17 << 20))
-    assert long.value.code == "MR7115"
+
+
+def test_what_is_longer_than_a_record_travels_in_blobs(
+    farm: millrace.Connection, executor: millrace.Executor, binary: Path
+) -> None:
+    def blobs() -> int:
+        listed = subprocess.run([str(binary), "-n", str(farm.directory), "entity", "ls"], capture_output=True, text=True, check=True)
+        return listed.stdout.count("large-")
+
+    # Nothing about these bytes repeats: parts in another order would be noticed.
+    long = b"".join(hashlib.sha256(at.to_bytes(4, "little")).digest() for at in range(1 << 19)) + bytes(5 << 20)
+    assert len(long) > 20 << 20
+    digest = hashlib.sha256(long).hexdigest()
+    assert executor.submit(lambda data: hashlib.sha256(data).hexdigest(), long).result(120) == digest
+    assert executor.submit(lambda data: data[::-1], long).result(120) == long[::-1]
+    assert list(executor.map(lambda data, by: len(data[::by]), [long, long], [1, 2])) == [len(long), -(-len(long) // 2)]
+    assert asyncio.run(_awaited(str(farm.directory), long)) == (digest, long[::-1], len(long))
+    eventually("arguments and results are freed", lambda: blobs() == 0)
+
+    with farm.Executor(workers=1) as own:
+        # The function refers to them.
+        assert [own.submit(lambda at: long[at], at).result(120) for at in (0, 1, len(long) - 1)] == [long[0], long[1], 0]
+        assert len(own._bodies) == 1 and blobs() > 4
+    assert blobs() == 0
+
+    class Unpicklable:
+        def __reduce__(self) -> tuple[Any, ...]:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        executor.submit(len, [long, Unpicklable()])
+    assert blobs() == 0
+
+
+async def _awaited(place: str, long: bytes) -> tuple[str, bytes, int]:
+    async with millrace.aio.connect(place) as farm, farm.Executor(workers=1) as executor:
+        digest = await executor.submit(lambda data: hashlib.sha256(data).hexdigest(), long)
+        back = await executor.submit(lambda data: data[::-1], long)
+        return digest, back, await executor.submit(lambda: len(long))
+
+
+def test_what_is_too_long_for_the_host_is_refused_while_it_is_pickled(farm: millrace.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(blob: objects.Blob, data: bytes) -> int:
+        if blob.key.endswith("-3"):
+            raise error_of("MR7108", "all objects would take too many bytes")
+        return append(blob, data)
+
+    append = objects.Blob.append
+    monkeypatch.setattr(objects.Blob, "append", full)
 
     class Endless:
         def __reduce__(self) -> tuple[Any, ...]:
             raise AssertionError("it was pickled although what is in front of it is too long")
 
-    with pytest.raises(millrace.Invalid, match="MR7115"):
-        executor.submit(len, [bytes(17 << 20), Endless()])
+    with farm.Executor(workers=1) as executor:
+        with pytest.raises(millrace.Error, match="MR7108"):
+            executor.submit(len, [bytes(17 << 20), Endless()])
+        assert executor.submit(len, b"abc").result(120) == 3
+        with pytest.raises(millrace.Error, match="MR7108"):
+            executor.submit(bytes(17 << 20).__len__)
 
 
 def test_another_version_of_python_is_refused_before_anything_is_opened(
@@ -159,8 +300,15 @@ def test_results_that_cannot_travel_are_named_and_not_tried_again(farm: millrace
         executor.submit(lambda: begun.add() and threading.Lock()).result(120)
     if sys.version_info >= (3, 11):
         assert "The task's result, a lock, cannot be pickled" in unpicklable.value.__notes__[0]
-    with pytest.raises(millrace.Invalid, match="MR7115: a result of 1782"):
-        executor.submit(lambda: begun.add() and bytes(17 << 20)).result(120)
+
+    def too_long() -> None:
+        begun.add()
+        error = ValueError("long")
+        error.data = bytes(17 << 20)  # type: ignore[attr-defined]
+        raise error
+
+    with pytest.raises(millrace.Invalid, match="MR7115: a raised exception of "):
+        executor.submit(too_long).result(120)
     assert begun.get() == 2
 
 

@@ -6,6 +6,7 @@ import concurrent.futures
 import inspect
 import json
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.managers
 import multiprocessing.pool
 import os
@@ -87,10 +88,21 @@ CLASSES: list[tuple[Any, Any, str]] = [
     (millrace.multiprocessing.Array, multiprocessing.Array, ""),
     (millrace.multiprocessing.Manager, multiprocessing.Manager, ""),
     (millrace.multiprocessing.Pipe, multiprocessing.Pipe, ""),
+    (
+        millrace.multiprocessing.Connection,
+        multiprocessing.connection.Connection,
+        "send recv send_bytes recv_bytes poll close fileno __enter__",
+    ),
+    (millrace.queue.LifoQueue, queue.LifoQueue, "put get put_nowait get_nowait task_done join qsize empty full"),
+    (millrace.queue.PriorityQueue, queue.PriorityQueue, "put get put_nowait get_nowait task_done join qsize empty full"),
 ]
 
 #: `multiprocessing.pool.Pool` has a context besides, which `multiprocessing.Pool` hides.
-_OWN = {(millrace.multiprocessing.Pool, multiprocessing.pool.Pool), (millrace.multiprocessing.AsyncResult, multiprocessing.pool.ApplyResult)}
+_OWN = {
+    (millrace.multiprocessing.Connection, multiprocessing.connection.Connection),
+    (millrace.multiprocessing.Pool, multiprocessing.pool.Pool),
+    (millrace.multiprocessing.AsyncResult, multiprocessing.pool.ApplyResult),
+}
 
 
 @pytest.mark.parametrize(("ours", "theirs", "methods"), CLASSES, ids=lambda one: getattr(one, "__qualname__", ""))
@@ -187,6 +199,171 @@ def test_a_program_is_ported_by_its_imports(tmp_path: Path, binary: Path) -> Non
         assert ran.returncode == 0 and not ran.stderr, ran.stderr
         told.append(ran.stdout)
     assert told[0] == told[1] and "notified: True" in told[0]
+
+
+#: What they print is the same with both libraries.
+PORTED = {
+    "local": """
+        import queue
+        import threading
+
+        class Named(threading.local):
+            kind = "thread"
+
+            def __init__(self, first):
+                self.values = [first]
+
+            @property
+            def sum(self):
+                return sum(self.values)
+
+        mine, plain, told = Named(1), threading.local(), queue.Queue()
+        plain.value = "of the program"
+
+        def work(number):
+            before = mine.sum, hasattr(plain, "value"), mine.kind
+            mine.values.append(number)
+            mine.kind, plain.value = "own", number
+            del mine.kind
+            told.put((before, mine.sum, mine.kind, sorted(mine.__dict__), plain.value))
+
+        for number in range(3):
+            threads = [threading.Thread(target=work, args=(number,))]
+            threads[0].start()
+            threads[0].join()
+            print(told.get())
+        try:
+            print(mine.sum, plain.value, plain.other)
+        except AttributeError as error:
+            print("other" in str(error))
+        try:
+            threading.local(1)
+        except TypeError as error:
+            print(error)
+        """,
+    "queues": """
+        import queue
+        import threading
+
+        last, lowest, results = queue.LifoQueue(3), queue.PriorityQueue(), queue.Queue()
+        for item in (3, 1, 2):
+            last.put(item)
+        try:
+            last.put(4, timeout=0.01)
+        except queue.Full:
+            print("full", last.full(), last.qsize())
+        print([last.get() for _ in range(3)], last.empty())
+        try:
+            last.get_nowait()
+        except queue.Empty:
+            print("empty")
+        for item in ((5, "e"), (1, "a"), (3, "c"), (1, "b"), (9, "z")):
+            lowest.put(item)
+
+        def work():
+            while (item := lowest.get())[0] < 100:
+                results.put(item)
+                lowest.task_done()
+            lowest.task_done()
+            last.put("from the thread")
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        lowest.join()
+        print([results.get() for _ in range(5)])
+        lowest.put((100, None))
+        print(last.get(timeout=120))
+        thread.join()
+        lowest.join()
+        try:
+            lowest.task_done()
+        except ValueError as error:
+            print(error)
+        """,
+    "pipes": """
+        import multiprocessing
+
+        def child(end, receiving):
+            end.send(["child", end.recv(), receiving.recv_bytes()])
+            end.send(["from", {"the": "child"}])
+            end.close()
+
+        if __name__ == "__main__":
+            here, there = multiprocessing.Pipe()
+            receiving, sending = multiprocessing.Pipe(duplex=False)
+            process = multiprocessing.Process(target=child, args=(there, receiving))
+            process.start()
+            there.close()
+            print(there.closed, receiving.readable, receiving.writable, sending.readable, here.poll())
+            here.send((1, "two"))
+            sending.send_bytes(b"bytes", 1, 3)
+            print(here.poll(120), here.recv(), here.recv())
+            try:
+                here.recv()
+            except EOFError:
+                print("ended")
+            process.join()
+            for refused in (sending.recv, lambda: receiving.send(1), there.poll):
+                try:
+                    refused()
+                except OSError as error:
+                    print(error)
+        """,
+    "managers": """
+        from multiprocessing.managers import BaseManager
+
+        class Sums:
+            def __init__(self, start=0):
+                self.total = start
+
+            def add(self, number):
+                if number < 0:
+                    raise ValueError("below 0")
+                self.total += number
+                return self.total
+
+            def hidden(self):
+                return "secret"
+
+        class Manager(BaseManager):
+            pass
+
+        Manager.register("Sums", Sums)
+        Manager.register("Few", Sums, exposed=["add"])
+
+        if __name__ == "__main__":
+            with Manager() as manager:
+                sums, few = manager.Sums(5), manager.Few(start=1)
+                print(sums.add(3), sums.add(number=4), few.add(1), manager.Sums().add(0), sums.hidden())
+                try:
+                    sums.add(-1)
+                except ValueError as error:
+                    print(error)
+                try:
+                    few.hidden()
+                except AttributeError:
+                    print("hidden")
+        """,
+}
+
+
+@pytest.mark.parametrize("name", PORTED)
+def test_programs_print_the_same_with_both_libraries(name: str, tmp_path: Path, binary: Path) -> None:
+    told = []
+    for prefix in ("", "millrace."):
+        program = textwrap.dedent(PORTED[name])
+        for module in ("queue", "threading", "multiprocessing"):
+            program = program.replace(f"import {module}\n", f"import {prefix}{module} as {module}\n")
+        if prefix:
+            program = program.replace("from multiprocessing.managers", "from millrace.managers")
+        file = tmp_path / f"{prefix}program.py"
+        file.write_text(program)
+        env = {**os.environ, "MILLRACE_BIN": str(binary)}
+        env.pop("MILLRACE_NAMESPACE", None)
+        ran = subprocess.run([sys.executable, str(file)], env=env, capture_output=True, text=True, timeout=300, check=False)
+        assert ran.returncode == 0, ran.stderr
+        told.append(ran.stdout)
+    assert told[0] == told[1]
 
 
 def test_locks_know_their_owner_in_every_thread(farm: millrace.Connection) -> None:
@@ -396,15 +573,14 @@ def test_threads_tell_who_they_are_and_what_they_raised(farm: millrace.Connectio
 def test_what_cannot_be_is_refused_with_its_reason(farm: millrace.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = millrace.multiprocessing.Manager()
     for refused in (
-        millrace.threading.local,
         lambda: millrace.threading.stack_size(1),
-        lambda: millrace.queue.LifoQueue(),
-        lambda: millrace.queue.PriorityQueue(),
         lambda: manager.dict().fromkeys("ab"),
         lambda: manager.get_server(),
         lambda: type(manager).register("Own"),
+        lambda: type(manager).register("Own", lambda: manager),
+        lambda: type(manager).register("Own", dict, proxytype=dict),
+        lambda: millrace.multiprocessing.Pipe()[0].fileno(),
         lambda: millrace.managers.SyncManager(authkey=b"x"),
-        lambda: millrace.multiprocessing.Pipe(),
         lambda: millrace.multiprocessing.Pool(1, maxtasksperchild=1),
         lambda: millrace.multiprocessing.set_start_method("fork"),
         lambda: manager.Array("Z", [1]),

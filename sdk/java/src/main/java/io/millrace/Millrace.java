@@ -2,16 +2,21 @@ package io.millrace;
 
 import io.millrace.concurrent.BlockingQueue;
 import io.millrace.concurrent.ConcurrentMap;
+import io.millrace.concurrent.ConcurrentSkipListMap;
 import io.millrace.concurrent.Counter;
 import io.millrace.concurrent.CountDownLatch;
 import io.millrace.concurrent.CyclicBarrier;
-import io.millrace.concurrent.Matrix;
 import io.millrace.concurrent.Semaphore;
 import io.millrace.concurrent.atomic.AtomicBoolean;
 import io.millrace.concurrent.atomic.AtomicInteger;
 import io.millrace.concurrent.atomic.AtomicLong;
 import io.millrace.concurrent.atomic.AtomicReference;
 import io.millrace.concurrent.locks.Lock;
+import io.millrace.concurrent.locks.ReentrantLock;
+import io.millrace.data.Blob;
+import io.millrace.data.Event;
+import io.millrace.data.Matrix;
+import io.millrace.data.SharedLog;
 import io.millrace.executor.ServerlessExecutorService;
 import io.millrace.internal.Client;
 import io.millrace.internal.EventId;
@@ -340,6 +345,26 @@ public final class Millrace implements AutoCloseable {
 
     public Lock lock(String key) {
         return bind(new Lock(key));
+    }
+
+    public ReentrantLock reentrantLock(String key) {
+        return bind(new ReentrantLock(key));
+    }
+
+    public <K, V> ConcurrentSkipListMap<K, V> sortedMap(String key) {
+        return bind(new ConcurrentSkipListMap<K, V>(key));
+    }
+
+    public Blob blob(String key) {
+        return bind(new Blob(key));
+    }
+
+    public Event event(String key) {
+        return bind(new Event(key));
+    }
+
+    public <E> SharedLog<E> sharedLog(String key) {
+        return bind(new SharedLog<E>(key));
     }
 
     public CyclicBarrier barrier(String key, int parties) {

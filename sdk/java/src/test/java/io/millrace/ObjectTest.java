@@ -14,7 +14,7 @@ import io.millrace.concurrent.CountDownLatch;
 import io.millrace.concurrent.CyclicBarrier;
 import io.millrace.concurrent.Future;
 import io.millrace.concurrent.List;
-import io.millrace.concurrent.Matrix;
+import io.millrace.data.Matrix;
 import io.millrace.concurrent.Semaphore;
 import io.millrace.concurrent.Set;
 import io.millrace.concurrent.atomic.AtomicBoolean;

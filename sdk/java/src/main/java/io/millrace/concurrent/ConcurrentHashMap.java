@@ -1,6 +1,7 @@
 package io.millrace.concurrent;
 
 import io.millrace.space.Reference;
+import java.util.Map;
 
 /** A {@link ConcurrentMap} under the name that it has in {@code java.util.concurrent}; without a key, it is this program's alone. */
 public final class ConcurrentHashMap<K, V> extends ConcurrentMap<K, V> {
@@ -9,6 +10,27 @@ public final class ConcurrentHashMap<K, V> extends ConcurrentMap<K, V> {
     /** A map without a name; integers in it are read as {@link Long}. */
     public ConcurrentHashMap() {
         super(Reference.unnamed());
+    }
+
+    /** A map without a name; the host needs no capacity. */
+    public ConcurrentHashMap(int capacity) {
+        this();
+    }
+
+    /** A map without a name that has these entries. */
+    public ConcurrentHashMap(Map<? extends K, ? extends V> entries) {
+        this();
+        putAll(entries);
+    }
+
+    /** A set without a name. */
+    public static <T> Set<T> newKeySet() {
+        return new Set<>(Reference.unnamed());
+    }
+
+    /** How many entries it has. */
+    public long mappingCount() {
+        return size();
     }
 
     /** The map with this key; integers in it are read as {@link Long}. */

@@ -20,7 +20,7 @@ import java.util.Set;
 public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.concurrent.ConcurrentMap<K, V>, SharedObject {
     private static final long serialVersionUID = 1L;
 
-    private final Reference self;
+    final Reference self;
     private final Class<?> keys;
     private final Class<?> values;
 
@@ -31,7 +31,12 @@ public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.
 
     /** The same; numbers in it are read as these classes. */
     public ConcurrentMap(String key, Class<K> keys, Class<V> values) {
-        self = new Reference("Dict", "len", key);
+        this("Dict", key, keys, values);
+    }
+
+    /** The same, of a type of the host that has the methods of {@code Dict}. */
+    ConcurrentMap(String type, String key, Class<?> keys, Class<?> values) {
+        self = new Reference(type, "len", key);
         this.keys = keys;
         this.values = values;
     }
@@ -156,9 +161,13 @@ public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.
     }
 
     /** A copy of the map, in the order of insertion. */
-    @SuppressWarnings("unchecked")
     public Map<K, V> copy() {
-        List<?> flat = (List<?>) self.call("items");
+        return pairs((List<?>) self.call("items"));
+    }
+
+    /** Keys and values that come by turns. */
+    @SuppressWarnings("unchecked")
+    Map<K, V> pairs(List<?> flat) {
         Map<K, V> found = new LinkedHashMap<>();
         for (int at = 0; at + 1 < flat.size(); at += 2) {
             found.put((K) Values.as(keys, flat.get(at)), value(flat.get(at + 1)));

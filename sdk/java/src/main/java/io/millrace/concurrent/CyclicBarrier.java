@@ -25,6 +25,11 @@ public final class CyclicBarrier implements SharedObject {
         this(Reference.unnamed(), parties);
     }
 
+    /** The same; the last party to arrive runs the action before any of them goes on. An action that travels is serializable. */
+    public CyclicBarrier(int parties, Runnable action) {
+        this(Reference.unnamed(), parties, action);
+    }
+
     /** The barrier with this key, for so many parties. */
     public CyclicBarrier(String key, int parties) {
         this(key, parties, null);

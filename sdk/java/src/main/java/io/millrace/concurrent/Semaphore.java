@@ -19,6 +19,11 @@ public final class Semaphore implements SharedObject {
         this(Reference.unnamed(), permits);
     }
 
+    /** A semaphore without a name; it is fair in any case. */
+    public Semaphore(int permits, boolean fair) {
+        this(permits);
+    }
+
     /** The semaphore with this key; it has so many permits when it is created. */
     public Semaphore(String key, int permits) {
         self = new Reference("Semaphore", "value", key, permits);
@@ -74,6 +79,11 @@ public final class Semaphore implements SharedObject {
             drained++;
         }
         return drained;
+    }
+
+    /** True: the caller that has waited longest gets a permit. */
+    public boolean isFair() {
+        return true;
     }
 
     /** How many permits are free. */

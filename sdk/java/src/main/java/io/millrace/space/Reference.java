@@ -7,6 +7,7 @@ import java.io.Serializable;
 import java.security.SecureRandom;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 
 /** Which object a shared object is, and how it is called. Each call is atomic and counts once, even if a connection is lost. */
 public final class Reference implements Serializable {
@@ -65,6 +66,19 @@ public final class Reference implements Serializable {
     /** Its key. */
     public String key() {
         return key;
+    }
+
+    /** An object that belongs to this one: its key begins with this one's, and it is kept as this one is. */
+    public Reference beside(String otherType, String otherProbe, String name) {
+        Reference made = new Reference(otherType, otherProbe, key + "/" + name);
+        made.space = space;
+        made.flags = flags;
+        return made;
+    }
+
+    /** What this program or task knows of the object, made once for all references to it. */
+    public Object local(Supplier<Object> make) {
+        return space().known.computeIfAbsent(type + "/" + key, any -> make.get());
     }
 
     private Space space() {

@@ -1,5 +1,8 @@
 package io.millrace.space;
 
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
 /** Where calls of shared objects go: from a program over its connection, or from a task to the host that runs it. */
 public abstract class Space {
     /** A call that may not wait. */
@@ -13,6 +16,9 @@ public abstract class Space {
     static final int COPIES_MAX = 3;
 
     private static volatile Space current;
+
+    /** What the program or task knows of its objects: by type and key. */
+    final Map<String, Object> known = new ConcurrentHashMap<>();
 
     /**
      * What is called.

@@ -1,7 +1,7 @@
 package io.millrace.examples;
 
 import io.millrace.concurrent.CyclicBarrier;
-import io.millrace.concurrent.Matrix;
+import io.millrace.data.Matrix;
 import io.millrace.executor.Executors;
 import java.io.Serializable;
 import java.util.ArrayList;

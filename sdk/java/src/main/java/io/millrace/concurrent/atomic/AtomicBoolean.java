@@ -14,6 +14,11 @@ public final class AtomicBoolean implements SharedObject {
         this(Reference.unnamed(), false);
     }
 
+    /** A value without a name, initially this. */
+    public AtomicBoolean(boolean value) {
+        this(Reference.unnamed(), value);
+    }
+
     /** The value with this key, initially false. */
     public AtomicBoolean(String key) {
         self = new Reference("AtomicBool", "get", key);

@@ -16,6 +16,12 @@ public final class AtomicReference<V> implements SharedObject {
     private final Reference self;
     private final Class<?> type;
 
+    /** A value without a name, initially null; integers are read as {@link Long}. One with a value has a key. */
+    public AtomicReference() {
+        self = new Reference("AtomicBytes", "get", Reference.unnamed(), (Object) null);
+        type = null;
+    }
+
     /** The value with this key; integers are read as {@link Long}. */
     public AtomicReference(String key) {
         this(key, null, null);

@@ -8,7 +8,7 @@ import java.util.concurrent.locks.Condition;
 
 /**
  * A lock among programs and tasks, shaped like {@link java.util.concurrent.locks.Lock}. It is not reentrant, and its owner is a program
- * or task, not a thread. A program that is gone loses it when its lease expires.
+ * or task, not a thread; {@link ReentrantLock} is a thread's. A program that is gone loses it when its lease expires.
  *
  * <p>{@link #acquire} returns a fencing token, which is higher with each owner. A resource that gets the token with each request can
  * refuse requests of an earlier owner that does not know yet that it has lost the lock.
@@ -17,6 +17,7 @@ public final class Lock implements java.util.concurrent.locks.Lock, SharedObject
     private static final long serialVersionUID = 1L;
 
     private final Reference self;
+    private int conditions;
 
     /** The lock with this key. */
     public Lock(String key) {
@@ -81,10 +82,35 @@ public final class Lock implements java.util.concurrent.locks.Lock, SharedObject
         return (Long) self.call("token");
     }
 
-    /** Not supported. */
+    /** A condition of this lock. The first one is the same for all programs that name the lock's key, and so on. */
     @Override
     public Condition newCondition() {
-        throw new UnsupportedOperationException("a shared lock has no conditions; use a CountDownLatch, CyclicBarrier or BlockingQueue");
+        return new SharedCondition(new Owned(this), waiters());
+    }
+
+    /** Where the waiters of the next condition are. */
+    synchronized Reference waiters() {
+        return self.beside("Condition", "locked", "condition-" + conditions++);
+    }
+
+    /** The lock for its conditions. */
+    private record Owned(Lock lock) implements SharedCondition.Conditional {
+        @Override
+        public boolean isOwned() {
+            // Whose it is, the host knows: it refuses the release of another owner's.
+            return lock.isLocked();
+        }
+
+        @Override
+        public int releaseAll() {
+            lock.unlock();
+            return 1;
+        }
+
+        @Override
+        public void acquireAgain(int holds) {
+            lock.lock();
+        }
     }
 
     @Override

@@ -1,4 +1,4 @@
-package io.millrace.concurrent;
+package io.millrace.data;
 
 import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;

@@ -1,0 +1,191 @@
+package io.millrace.concurrent.locks;
+
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+
+/**
+ * A lock among the threads of programs and tasks, shaped like {@link java.util.concurrent.locks.ReentrantLock}: its owner is a thread,
+ * which may acquire it again. A program that is gone loses it when its lease expires. It is the {@link Lock} of the same key, so programs
+ * in Python see it as a {@code Lock}. The caller that has waited longest gets it: it is fair.
+ */
+public final class ReentrantLock implements java.util.concurrent.locks.Lock, SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Lock lock;
+
+    /** Which thread of this program or task has the lock, and how often. */
+    private static final class Hold {
+        private volatile Thread owner;
+        private int count;
+    }
+
+    /** A lock without a name. */
+    public ReentrantLock() {
+        this(Reference.unnamed());
+    }
+
+    /** A lock without a name; it is fair in any case. */
+    public ReentrantLock(boolean fair) {
+        this();
+    }
+
+    /** The lock with this key. */
+    public ReentrantLock(String key) {
+        lock = new Lock(key);
+    }
+
+    @Override
+    public Reference reference() {
+        return lock.reference();
+    }
+
+    private Hold hold() {
+        return (Hold) reference().local(Hold::new);
+    }
+
+    /** Whether the thread has it already; then it has it once more. */
+    private boolean again(Hold hold) {
+        if (hold.owner != Thread.currentThread()) {
+            return false;
+        }
+        hold.count = Math.addExact(hold.count, 1);
+        return true;
+    }
+
+    private void own(Hold hold, int count) {
+        hold.count = count;
+        hold.owner = Thread.currentThread();
+    }
+
+    @Override
+    public void lock() {
+        Hold hold = hold();
+        if (!again(hold)) {
+            lock.lock();
+            own(hold, 1);
+        }
+    }
+
+    @Override
+    public void lockInterruptibly() throws InterruptedException {
+        Hold hold = hold();
+        if (!again(hold)) {
+            lock.lockInterruptibly();
+            own(hold, 1);
+        }
+    }
+
+    @Override
+    public boolean tryLock() {
+        Hold hold = hold();
+        if (again(hold)) {
+            return true;
+        } else if (!lock.tryLock()) {
+            return false;
+        }
+        own(hold, 1);
+        return true;
+    }
+
+    @Override
+    public boolean tryLock(long timeout, TimeUnit unit) throws InterruptedException {
+        Hold hold = hold();
+        if (again(hold)) {
+            return true;
+        } else if (!lock.tryLock(timeout, unit)) {
+            return false;
+        }
+        own(hold, 1);
+        return true;
+    }
+
+    private Hold held() {
+        Hold hold = hold();
+        if (hold.owner != Thread.currentThread()) {
+            throw new IllegalMonitorStateException("this thread does not have the lock");
+        }
+        return hold;
+    }
+
+    /**
+     * Releases the lock once; after as many releases as acquisitions another thread may have it. {@link IllegalMonitorStateException} if
+     * this thread does not have it, also because the program's lease has ended.
+     */
+    @Override
+    public void unlock() {
+        Hold hold = held();
+        if (hold.count > 1) {
+            hold.count--;
+        } else {
+            releaseAll();
+        }
+    }
+
+    private int releaseAll() {
+        Hold hold = held();
+        int count = hold.count;
+        // First, because another thread of the program may have the lock as soon as the host has released it.
+        hold.count = 0;
+        hold.owner = null;
+        lock.unlock();
+        return count;
+    }
+
+    /** The lock for its conditions. */
+    private record Owned(ReentrantLock lock) implements SharedCondition.Conditional {
+        @Override
+        public boolean isOwned() {
+            return lock.isHeldByCurrentThread();
+        }
+
+        @Override
+        public int releaseAll() {
+            return lock.releaseAll();
+        }
+
+        @Override
+        public void acquireAgain(int holds) {
+            lock.lock.lock();
+            lock.own(lock.hold(), holds);
+        }
+    }
+
+    /** A condition of this lock. The first one is the same for all programs that name the lock's key, and so on. */
+    @Override
+    public Condition newCondition() {
+        return new SharedCondition(new Owned(this), lock.waiters());
+    }
+
+    /** Whether this thread has the lock. */
+    public boolean isHeldByCurrentThread() {
+        return hold().owner == Thread.currentThread();
+    }
+
+    /** How often this thread has it. */
+    public int getHoldCount() {
+        Hold hold = hold();
+        return hold.owner == Thread.currentThread() ? hold.count : 0;
+    }
+
+    /** Whether any thread of a program or task has the lock. */
+    public boolean isLocked() {
+        return lock.isLocked();
+    }
+
+    /** True. */
+    public boolean isFair() {
+        return true;
+    }
+
+    /** The fencing token of the newest owner; 0 if there was none. */
+    public long token() {
+        return lock.token();
+    }
+
+    @Override
+    public String toString() {
+        return lock.toString();
+    }
+}

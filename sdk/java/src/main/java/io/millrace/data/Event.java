@@ -1,0 +1,66 @@
+package io.millrace.data;
+
+import io.millrace.space.Raised;
+import io.millrace.space.Reference;
+import io.millrace.space.SharedObject;
+import java.util.concurrent.TimeUnit;
+
+/** A flag that programs wait for. Unlike a latch, it can be reset. Python's {@code Event} of the same key is the same object. */
+public final class Event implements SharedObject {
+    private static final long serialVersionUID = 1L;
+
+    private final Reference self;
+
+    /** An event without a name. */
+    public Event() {
+        this(Reference.unnamed());
+    }
+
+    /** The event with this key, which is not set when it is created. */
+    public Event(String key) {
+        self = new Reference("Event", "is_set", key);
+    }
+
+    @Override
+    public Reference reference() {
+        return self;
+    }
+
+    /** Sets the event: all waiting threads go on. */
+    public void set() {
+        self.call("set");
+    }
+
+    /** Resets the event. */
+    public void clear() {
+        self.call("clear");
+    }
+
+    /** Whether it is set. */
+    public boolean isSet() {
+        return (Boolean) self.call("is_set");
+    }
+
+    /** Waits until it is set. */
+    public void await() throws InterruptedException {
+        await(Reference.FOREVER);
+    }
+
+    /** Waits so long until it is set; returns whether it is. */
+    public boolean await(long timeout, TimeUnit unit) throws InterruptedException {
+        return await(Reference.nanos(timeout, unit));
+    }
+
+    private boolean await(long timeoutNs) throws InterruptedException {
+        try {
+            return (Boolean) self.waitFor(timeoutNs, "wait");
+        } catch (Raised raised) {
+            throw raised.toRuntime();
+        }
+    }
+
+    @Override
+    public String toString() {
+        return self.toString();
+    }
+}
