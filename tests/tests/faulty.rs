@@ -86,7 +86,7 @@ fn failing_python_functions_leave_a_dead_letter_each_and_do_not_disturb_others()
         let id = run["id"].as_str().unwrap();
         let shown = place.run(["run", "show", id]).ok();
         assert!(shown.text().contains("state      dead") && shown.text().contains("error      MR"), "{}", shown.text());
-        assert!(place.run(["why", id]).ok().text().contains("failed for good"), "{name}");
+        assert!(place.run(["why", id]).ok().text().contains("failed for good: MR"), "{name}");
         assert_eq!(place.run(["run", "wait", id]).code, 1, "{name}");
     }
     let raised = place.run(["run", "ls", "--function", "raises"]).ok();

@@ -172,8 +172,8 @@ impl fmt::Display for Reason {
                 write!(f, "functions are not fully isolated: sandbox {summary}")?;
                 remedies.iter().try_for_each(|remedy| write!(f, "; {remedy}"))
             }
-            Self::Done { run, at } => write!(f, "run {run} succeeded at {at}"),
-            Self::Dead { run, at, code, error } => write!(f, "run {run} failed for good at {at}: {code}: {error}"),
+            Self::Done { run, .. } => write!(f, "run {run} succeeded"),
+            Self::Dead { run, code, error, .. } => write!(f, "run {run} failed for good: {code}: {error}"),
             Self::Link(LinkReason { kind, link, to, state, lag_records, error, remedy }) => {
                 write!(f, "{kind} '{link}' to {to} is {state}; records that wait: {lag_records}")?;
                 error.as_ref().map_or(Ok(()), |error| write!(f, "; {error}"))?;
@@ -509,7 +509,12 @@ impl Asked<'_> {
                 ..RunFilter::default()
             };
             for run in self.namespace.runs_page(&filter)?.runs.into_iter().rev() {
-                reasons.extend(self.of_run(&run));
+                // The reasons of its functions name some of these runs already.
+                for reason in self.of_run(&run) {
+                    if !reasons.contains(&reason) {
+                        reasons.push(reason);
+                    }
+                }
             }
         }
         Ok(reasons)

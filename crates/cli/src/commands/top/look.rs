@@ -88,7 +88,7 @@ pub struct FunctionRates {
     pub running: usize,
     /// Runs whose last attempt failed, and that will be tried again.
     pub failing: usize,
-    /// Runs that were given up: the records of its dead-letter log, which other functions may share.
+    /// Runs that were given up and not retried since: the records of its dead-letter log, which other functions may share.
     pub dead: u64,
     pub dead_per_second: f64,
     /// Why it is not running as it should.
@@ -121,7 +121,7 @@ impl Rates {
             FunctionRates {
                 triggers_per_second: rate(was.triggered, doc.triggered),
                 runs_per_second: rate(was.done, doc.done),
-                dead: dead_letters.map_or(0, |log| log.latest),
+                dead: dead_letters.map_or(0, |log| log.latest.saturating_sub(doc.dead_retried)),
                 dead_per_second: dead_letters.map_or(0.0, |log| log.appends_per_second),
                 ..state(doc, after.host.as_ref())
             }
@@ -223,6 +223,14 @@ mod tests {
         assert_eq!((rates.logs[0].name.as_str(), rates.logs[0].appends_per_second), ("raw", 100.0));
         let f = &rates.functions[0];
         assert_eq!((f.state, f.triggers_per_second, f.dead, f.dead_per_second), ("no host", 100.0, 3, 1.0));
+    }
+
+    #[test]
+    fn dead_runs_that_were_retried_do_not_count() {
+        let at = Instant::now();
+        let (before, mut after) = (look(at, 9, 9, 3), look(at + Duration::from_secs(1), 9, 9, 3));
+        after.functions[0].dead_retried = 2;
+        assert_eq!(Rates::between(&before, &after).functions[0].dead, 1);
     }
 
     #[test]
