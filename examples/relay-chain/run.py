@@ -86,10 +86,13 @@ class Station:
     def start(self) -> None:
         """Serves; returns when it listens."""
         listen = ("serve", "--listen", self.listen(), "--name", self.name)
-        self.process = subprocess.Popen(self.command("--json", *listen), stdout=subprocess.PIPE, text=True)
+        messages = self.directory.with_suffix(".txt")
+        with messages.open("a") as said:
+            command = self.command("--json", *listen)
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)
         announced = json.loads(self.process.stdout.readline() or "{}")
         if "listening" not in announced:
-            raise Failed(f"{self.name}: the host did not start")
+            raise Failed(f"{self.name}: the host did not start:\n{messages.read_text()}")
 
     def kill(self) -> None:
         """Kills the host, like a power failure."""

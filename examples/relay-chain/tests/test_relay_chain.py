@@ -18,6 +18,7 @@ def test_three_copies_through_two_outages_are_the_same(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "2000 readings, 3 copies of each, none lost, none twice, all in order" in done.stdout
+    assert done.stderr == ""  # What the hosts say is in files.
     figures = json.loads((tmp_path / "relay-chain.json").read_text())
     assert figures["readings"] == 2000 and 0 < figures["mean_ms"] <= figures["longest_s"] * 1000
     # A reading that was taken just after the cloud went had to wait for it.
