@@ -13,7 +13,7 @@ import matplotlib.dates as dates
 import matplotlib.pyplot as plt
 import numpy as np
 
-from .score import Errors, Series
+from .score import Errors, Series, decimals
 from .units import in_words, utc
 
 INK, QUIET, GRID = "#1b2733", "#66727e", "#e3e7eb"
@@ -75,12 +75,16 @@ class Picture:
                 begin,
                 end,
                 truth=(self.truth, 4),
-                nearest_sensor=(self.errors[1].estimate, 0.9),
+                **({"nearest_sensor": (self.errors[1].estimate, 0.9)} if self.is_comparable(self.errors[1]) else {}),
                 prediction=(self.prediction, 1.6),
             )
             caption(close, f"{span(begin, end)}: {in_words(length_s)} with an error close to the mean")
             self.error_over_time(error)
             return save(figure, path)
+
+    def is_comparable(self, one: Errors) -> bool:
+        """Whether an estimate fits on the truth's scale; that of a sensor of another unit does not."""
+        return one.mae <= 2 * (max(self.truth.values()) - min(self.truth.values())) or one is self.errors[0]
 
     def temperature(self, axes: plt.Axes, begin: int, end: int, **lines: tuple[Series, float]) -> None:
         """Draws each series with its line's width; the later on top."""
@@ -104,14 +108,16 @@ class Picture:
         times = self.errors[0].times
         span_s = max((s for s in SPANS_S if s <= min((times[-1] - times[0]) / 10, 7 * DAY_S)), default=SPANS_S[0])
         span_s = max(span_s, self.step_s)
+        places = decimals(self.errors)
         for one, colour, width in zip(self.errors, (PREDICTION, NEAREST, LAST), (1.9, 1.3, 1.3)):
             ends, means = rolling(one, span_s)
+            shown = self.is_comparable(one)
             axes.plot(
-                [utc(t) for t in ends],
-                means,
+                [utc(t) for t in ends] if shown else [],
+                means if shown else [],
                 color=colour,
                 linewidth=width,
-                label=f"{one.name}: {one.mae:.2f} {self.unit}".strip(),
+                label=f"{one.name}: {one.mae:.{places}f} {self.unit}".strip() + ("" if shown else ", not shown"),
             )
         axes.set_ylim(bottom=0)
         axes.set_ylabel(f"mean error in {self.unit}" if self.unit else "mean error, in that unit")

@@ -6,6 +6,7 @@ reading of that step. The baselines are smoothed for the first comparison and ba
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -102,15 +103,23 @@ def assert_unseen(predictions: list[dict]) -> None:
         )
 
 
+def decimals(errors: Iterable[Errors]) -> int:
+    """How many decimals show two digits of the smallest mean error: 2 to 4, as records have no more than 4."""
+    least = min((one.mae for one in errors if one.mae > 0), default=1.0)
+    return min(max(1 - math.floor(math.log10(least)), 2), 4)
+
+
 def table(groups: dict[str, list[Errors]], unit: str) -> str:
     """The figures as text."""
+    places = decimals(one for group in groups.values() for one in group)
     width = max(28, *(len(row.name) for group in groups.values() for row in group))
     head = f"{'':<{width}}" + "".join(f"{title:^28}" for title in groups)
     error = f"error in {unit}" if unit else "error"
     units = f"{error:<{width}}" + f"{'mean':>9}{'RMSE':>8}{'95 %':>8}   " * len(groups)
     rows = zip(*groups.values())
     lines = [
-        "".join([f"{row[0].name:<{width}}"] + [f"{e.mae:>9.2f}{e.rmse:>8.2f}{e.p95:>8.2f}   " for e in row])
+        f"{row[0].name:<{width}}"
+        + "".join(f"{e.mae:>9.{places}f}{e.rmse:>8.{places}f}{e.p95:>8.{places}f}   " for e in row)
         for row in rows
     ]
     return "\n".join(line.rstrip() for line in [head, units, *lines])

@@ -8,6 +8,7 @@ import statistics
 import pytest
 
 from driver import score
+from driver.chart import Picture
 from driver.report import newest_of_step
 
 
@@ -65,3 +66,21 @@ def test_bare_readings_count_for_the_step_that_they_are_in():
 
 def test_nothing_in_common_is_no_figure():
     assert score.compare({1: 1.0}, {"a": {2: 1.0}}, [{"t": 3, "v": 1.0}], "0s") == []
+
+
+def errors(error: float) -> score.Errors:
+    return score.errors_of("one", [1, 2], {1: 5.0, 2: 5.0 + 2 * error}, {1: 5.0, 2: 5.0})
+
+
+def test_small_errors_are_shown_with_two_digits():
+    assert score.decimals([errors(1.5), errors(300.0)]) == 2
+    assert score.decimals([errors(0.0027), errors(990.0)]) == 4
+    assert score.decimals([errors(0.0)]) == 2
+    text = score.table({"of": [errors(0.0027)]}, "inHg")
+    assert "0.0027" in text and "0.00 " not in text
+
+
+def test_a_sensor_of_another_unit_is_not_drawn_on_the_scale_of_the_truth():
+    truth = {1: 69.0, 2: 72.0}
+    picture = Picture("", "°F", 1, 3, truth, truth, [errors(0.3), errors(300.0), errors(1.0)])
+    assert [picture.is_comparable(one) for one in picture.errors] == [True, False, True]
