@@ -510,3 +510,57 @@ fn a_repair_lists_the_runs_that_it_leaves_out_because_of_their_effects() {
     assert_eq!((&run["phase"], &run["not_run"]), (&json!("ready"), &json!([])), "{run}");
     assert_eq!(run["run_external"], json!(["notify"]));
 }
+
+#[test]
+fn records_are_named_by_their_times() {
+    let place = measured("");
+    place.run(["log", "append", "raw", "50"]).ok();
+    let records = place.run(["--json", "log", "get", "raw", "--all"]).ok().objects();
+    let time = |seqno: usize| records[seqno - 1]["time"].as_str().unwrap();
+    // The first four have the time of their batch.
+    let of_four = format!("{}..{}", time(1), time(4));
+    let plan = json(&place, &["repair", "plan", "raw", "--at", &of_four]);
+    assert_eq!((&plan["corrects"]["records"], &plan["corrects"]["range"]), (&json!(4), &json!([1, 4])));
+    let plan = json(&place, &["repair", "plan", "raw", "--at", &format!("{}..", time(5))]);
+    assert_eq!(plan["corrects"]["range"], json!([5, 5]));
+    place.run(["repair", "plan", "raw", "--at", "..2020-01-01T00:00:00Z"]).fails("MR7003", 2);
+    place.run(["repair", "plan", "raw", "--at", "12:00..13:00"]).fails("MR7003", 2);
+    let run = ["repair", "run", "raw", "--at", &of_four, "--values", "-"];
+    place.feed(run, b"value\n20\n39\n30\n10\n").ok();
+    let diff = place.run(["--json", "repair", "diff", "1", "raw"]).ok().objects();
+    assert_eq!(diff.len(), 1);
+    assert_eq!((&diff[0]["seqno"], &diff[0]["new"]["data"]), (&json!(2), &json!("39")));
+}
+
+#[test]
+fn a_diff_of_many_records_plots_and_counts_all_of_them() {
+    let place = measured("");
+    place.run(["log", "create", "many"]).ok();
+    let lines = |first: u32| (first..first + 1500).map(|n| format!("{n}\n")).collect::<String>();
+    place.feed(["log", "append", "many", "--lines"], lines(1).as_bytes()).ok();
+    let values = format!("value\n{}", lines(2));
+    place.feed(["repair", "run", "many", "--at", "1..1500", "--values", "-"], values.as_bytes()).ok();
+    let said = place.run(["repair", "diff", "1"]).ok();
+    for expected in ["… and 1300 records more", "many  @1..1500  1 to 1501", "many     1500        0    0      0"] {
+        assert!(said.text().contains(expected), "{expected} is not in\n{}", said.text());
+    }
+}
+
+#[test]
+fn a_graph_that_is_followed_is_written_again() {
+    let place = measured("");
+    place.run(["graph", "--follow", "--format", "dot"]).fails("MR1006", 2);
+    let file = place.path().join("graph.json");
+    let follow = ["graph", "--follow", "--every", "100ms", "--out", "graph.json"];
+    let mut followed = place.command(follow).spawn().unwrap();
+    let events = || {
+        let graph: Option<Value> = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        graph.and_then(|graph| graph["events"].as_u64()).unwrap_or(0)
+    };
+    eventually("it is written", || events() > 0);
+    let before = events();
+    place.run(["log", "append", "other", "2"]).ok();
+    eventually("it is written again", || events() > before);
+    followed.kill().unwrap();
+    followed.wait().unwrap();
+}

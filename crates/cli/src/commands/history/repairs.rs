@@ -34,6 +34,8 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 const OUTCOME: Duration = Duration::from_secs(10);
 /// How often it is looked whether there is a host.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a host has to be gone, so that one which is started again can do the rest itself.
+const HOST_GONE: Duration = Duration::from_secs(5);
 /// How often progress is printed.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
@@ -161,15 +163,18 @@ fn in_place_of_host(namespace: &Namespace, global: &Global) -> Result<()> {
 
 fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> {
     let number = asked.repair;
-    let (mut looked, mut now) = (None::<Instant>, asked.clone());
+    let (mut looked, mut gone, mut now) = (None::<Instant>, None::<Instant>, asked.clone());
     let (mut reported, mut said, mut decided) = (Instant::now(), String::new(), None);
     loop {
         // A host may end at any time, and leave the rest to whoever waits for it.
         if let Place::Local(namespace) = place
             && looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY)
         {
+            let is_first = looked.is_none();
             looked = Some(Instant::now());
-            if namespace.host()?.is_none() && (now.is_moving() || now.has_news_for_others()) {
+            gone = if namespace.host()?.is_none() { gone.or_else(|| Some(Instant::now())) } else { None };
+            let is_gone = gone.is_some_and(|gone| is_first || gone.elapsed() >= HOST_GONE);
+            if is_gone && (now.is_moving() || now.has_news_for_others()) {
                 in_place_of_host(namespace, global)?;
             }
         }
