@@ -285,6 +285,35 @@ pub enum Action {
 }
 
 impl Action {
+    /// The host in whose name it is, if it is about one.
+    pub(crate) fn host(&self) -> Option<u64> {
+        match self {
+            Action::Subscribe { host, .. }
+            | Action::Unsubscribe { host, .. }
+            | Action::Feed { host, .. }
+            | Action::Unfeed { host, .. }
+            | Action::Fed { host, .. }
+            | Action::SubscribeOutside { host, .. }
+            | Action::Follow { host, .. }
+            | Action::Labels { host, .. } => Some(*host),
+            Action::Member(member) => Some(member.id),
+            Action::Create { .. }
+            | Action::CreateOutside { .. }
+            | Action::Publish { .. }
+            | Action::Prefer { .. }
+            | Action::Voters { .. }
+            | Action::Machine
+            | Action::Group { .. }
+            | Action::Ungroup { .. }
+            | Action::Resize { .. }
+            | Action::Place { .. }
+            | Action::CreateAt { .. }
+            | Action::Remove { .. }
+            | Action::Displace { .. }
+            | Action::Displaced { .. } => None,
+        }
+    }
+
     /// Whether a replica that does not know it may ignore it.
     fn is_ignorable(&self) -> bool {
         matches!(self, Action::Labels { .. })

@@ -5,6 +5,7 @@ mod bad_luck;
 mod clocks;
 mod edge;
 mod groups;
+mod leaving;
 mod objects;
 mod removed;
 mod starts;

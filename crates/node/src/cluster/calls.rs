@@ -5,7 +5,7 @@ use super::{
     deliver,
     driver::{Goal, Input},
     groups::Group,
-    is_gone, locked,
+    is_gone, locked, mirror,
     store::AROUND_MAX_BYTES,
 };
 use crate::Record;
@@ -203,7 +203,15 @@ impl Cluster {
     /// Has the records of a log of this host's namespace published to a topic from now on.
     pub fn feed(&self, topic: &str, log: &str, reply: Reply<()>) {
         let checked = check_topic(topic).and_then(|()| check_public(log));
-        let found = checked.and_then(|()| self.shared.namespace.log(log));
+        let found = checked.and_then(|()| {
+            let (namespace, found) = (&self.shared.namespace, self.shared.namespace.log(log)?);
+            if mirror::topic_of(namespace, log)?.is_some_and(|of| of == topic) {
+                let detail =
+                    format!("log '{log}' is a mirror of topic '{topic}', so each record would be published again");
+                return Err(Code::ValueInvalid.error(detail));
+            }
+            Ok(found)
+        });
         let action = found.map(|found| {
             let (topic, log, host) = (topic.to_owned(), log.to_owned(), self.host());
             Action::Feed { topic, host, log, after: found.latest() }

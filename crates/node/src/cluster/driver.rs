@@ -30,6 +30,8 @@ const GATHER_MAX_BYTES: usize = 4 << 20;
 const ROOM_PAUSE: Duration = Duration::from_millis(200);
 /// Ticks between two attempts at what a group may have dropped.
 const AGAIN_TICKS: u32 = 10;
+/// Most subscriptions and feeds of hosts that have left which are ended at once.
+const SWEEP_MAX: usize = 64;
 /// Ticks between two messages about groups that rest, and the group that they are sent to: the host itself.
 const BEAT_TICKS: u32 = 2;
 pub(super) const HOST: u32 = 0;
@@ -124,8 +126,7 @@ impl Goal {
     }
 
     fn has(&self, replica: &Replica, host: u64) -> bool {
-        let (voters, learners) = replica.replicas();
-        voters.contains(&host) || learners.contains(&host)
+        keeps(replica, host)
     }
 
     /// Takes the next step towards it. Refused and lost requests are repeated.
@@ -182,6 +183,11 @@ impl Input {
         }
     }
 
+    /// Whether somebody waits for the outcome.
+    fn is_asked_here(&self) -> bool {
+        matches!(self, Input::Submit { .. } | Input::Read { .. } | Input::Pursue { .. })
+    }
+
     pub(super) fn refuse(self, error: Error) {
         match self {
             Input::Submit { reply, .. } => reply(Err(error)),
@@ -213,6 +219,8 @@ struct Running {
     announced: Option<u64>,
     /// The leader of the group at the last check, to detect a change.
     leader: u64,
+    /// How many hosts had left the cluster, and the revision of the topics, when no host that had left had anything in them.
+    swept: (usize, u64),
 }
 
 pub(super) struct Driver {
@@ -226,6 +234,12 @@ pub(super) struct Driver {
     ticks: u32,
     /// The hosts that are not where the group knows them to be.
     moved: Moved,
+}
+
+/// Whether a host is a replica of a group.
+fn keeps(replica: &Replica, host: u64) -> bool {
+    let (voters, learners) = replica.replicas();
+    voters.contains(&host) || learners.contains(&host)
 }
 
 /// A message that says where this host is.
@@ -244,7 +258,7 @@ fn stopping() -> Error {
 impl Running {
     fn new(group: Arc<Group>) -> Self {
         let (submitted, reads, goals) = (HashMap::new(), HashMap::new(), Vec::new());
-        Self { group, submitted, reads, goals, announced: None, leader: 0 }
+        Self { group, submitted, reads, goals, announced: None, leader: 0, swept: (0, 0) }
     }
 
     fn submit(&mut self, action: Action, data: &[u8], durability: Durability, reply: Reply<u64>) {
@@ -314,6 +328,9 @@ impl Running {
         for command in self.group.objects.upkeep(leads) {
             self.submit(Action::Machine, &command, Durability::Quorum, Box::new(drop));
         }
+        if leads {
+            self.sweep(shared);
+        }
         let mut replica = locked(&self.group.replica);
         let (leader, term) = (replica.leader(), replica.term());
         if leader != self.leader {
@@ -339,6 +356,27 @@ impl Running {
         {
             self.announced = replica.submit(action, &[], Durability::Quorum).ok();
         }
+    }
+
+    /// Ends the subscriptions and feeds of hosts that have left the cluster: they cannot do it themselves any more.
+    fn sweep(&mut self, shared: &Shared) {
+        let gone = locked(&shared.main.replica).topics().left().clone();
+        let ends: Vec<Action> = {
+            let replica = locked(&self.group.replica);
+            let as_of = (gone.len(), replica.topics().revision());
+            if gone.is_empty() || self.swept == as_of {
+                return;
+            }
+            let ends: Vec<Action> = replica.topics().left_behind(&gone).take(SWEEP_MAX).collect();
+            // A host may be a replica of this group for a moment longer.
+            let has_left = |host: &u64| replica.topics().left().contains(host) || !keeps(&replica, *host);
+            if ends.is_empty() && gone.iter().all(has_left) {
+                self.swept = as_of;
+            }
+            ends
+        };
+        // What is refused or lost is submitted again.
+        ends.into_iter().for_each(|end| self.submit(end, &[], Durability::Quorum, Box::new(drop)));
     }
 
     fn settle(&mut self, shared: &Shared, turn: &Turn) {
@@ -436,6 +474,11 @@ impl Driver {
     fn take(&mut self, input: Input) {
         let absent = || Code::GroupNotFound.error("the group was removed");
         let shared = self.shared.clone();
+        if input.is_asked_here()
+            && let Some(error) = shared.removed()
+        {
+            return input.refuse(error);
+        }
         match input {
             Input::Messages { group: HOST, messages } => messages.iter().for_each(|message| self.hear(message)),
             Input::Messages { group, messages } => {
@@ -638,8 +681,9 @@ impl Driver {
             self.groups.entry(group.id).or_insert_with(|| Running::new(group));
         }
         let removed = || Code::GroupNotFound.error("the group was removed");
-        for (_, mut running) in self.groups.extract_if(.., |id, _| self.shared.group(*id).is_none()) {
+        for (id, mut running) in self.groups.extract_if(.., |id, _| self.shared.group(*id).is_none()) {
             running.end(removed);
+            self.shared.forget_waiters(id);
         }
     }
 

@@ -5,6 +5,7 @@
 //! ([`buffer`]) are a feed of their topic, too.
 
 pub(super) mod buffer;
+mod sources;
 
 use super::{
     Shared,
@@ -21,6 +22,7 @@ use millrace_group::{Action, Durability, Engine};
 use millrace_journal::Log;
 use millrace_namespace::{names::check_public, outbox::topics};
 use millrace_wire::{Code, RETRY_AFTER_MS, Result};
+use sources::Sources;
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
     time::Duration,
@@ -40,6 +42,8 @@ struct Work {
     topic: String,
     log: String,
     since: u64,
+    /// Which topic of this name.
+    born: u64,
     last: u64,
     engine: Engine,
 }
@@ -48,13 +52,15 @@ struct Work {
 pub(super) fn run(shared: &Arc<Shared>) {
     let journal = shared.namespace.journal();
     let (mut known, mut buffers) = ((0, Vec::new()), buffer::Known::default());
+    let mut sources = Sources::default();
     while !shared.is_stopping() {
         let seen = journal.tail();
         look(shared, &mut known);
         let (mut more, mut refused) = (false, buffer::attach(shared, &known.1, &mut buffers));
         for (group, topic, log) in &known.1 {
             let key = (topic.clone(), log.clone());
-            let fed = work(shared, group, topic, log).map(|work| is_led(group).and_then(|()| feed(shared, &work)));
+            let fed = work(shared, group, topic, log)
+                .map(|work| is_led(group).and_then(|()| feed(shared, &work, &mut sources)));
             match fed.unwrap_or(Ok(false)) {
                 Ok(some) => {
                     more |= some;
@@ -98,6 +104,7 @@ fn look(shared: &Shared, known: &mut Known) {
         }
     }
     locked(&shared.feeding).clear();
+    locked(&shared.unfed).retain(|(topic, log), _| known.1.iter().any(|(_, of, fed)| (of, fed) == (topic, log)));
     locked(&shared.fed_outside)
         .retain(|(topic, log, _), _| known.1.iter().any(|(_, of, fed)| (of, fed) == (topic, log)));
 }
@@ -109,11 +116,11 @@ fn work(shared: &Shared, group: &Group, topic: &str, log: &str) -> Option<Work> 
     let (mut feeds, engine) = (found.feeds.iter(), found.engine);
     let feed = feeds.find(|feed| feed.host == shared.facts.host && feed.log == log)?;
     let (topic, log) = (topic.to_owned(), log.to_owned());
-    Some(Work { group: group.id, topic, log, since: feed.since, last: feed.last, engine })
+    Some(Work { group: group.id, topic, log, since: feed.since, born: found.born, last: feed.last, engine })
 }
 
 /// Publishes what is next; whether there was anything.
-fn feed(shared: &Arc<Shared>, work: &Work) -> Result<bool> {
+fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources) -> Result<bool> {
     let is_buffer = work.log == buffer::FEED;
     let name = if is_buffer {
         topics::log_of(&work.topic)?.to_string()
@@ -127,16 +134,19 @@ fn feed(shared: &Arc<Shared>, work: &Work) -> Result<bool> {
         let detail = format!("log '{name}' has {} records, and {} were published", log.latest(), work.last);
         return Err(Code::FeedStopped.error(detail));
     }
+    if !is_buffer {
+        sources.check(&shared.namespace, work, &log)?;
+    }
     if is_buffer && log.earliest() <= work.last {
         // The topic has them.
         shared.namespace.journal().commit(|tx| tx.trim(&log, work.last + 1))?;
     }
     if !work.engine.is_builtin() {
-        return feed_outside(shared, work, &log, is_buffer);
+        return feed_outside(shared, work, &log);
     }
     let mut behind = work.last;
     let (sender, receiver) = mpsc::channel();
-    for FedRecord { seqno, key, data } in load(shared, &log, is_buffer, work.last)? {
+    for FedRecord { seqno, key, data } in load(shared, work, &log, work.last)? {
         let action = work.fed(shared.facts.host, behind, seqno, key);
         behind = seqno;
         let sender = sender.clone();
@@ -153,9 +163,25 @@ fn feed(shared: &Arc<Shared>, work: &Work) -> Result<bool> {
     outcomes.map(|outcomes| !outcomes.is_empty())
 }
 
+/// Counts records that left the log before they could be published.
+fn pass_over(shared: &Shared, work: &Work, behind: u64, from: u64) {
+    let mut unfed = locked(&shared.unfed);
+    let (missed, upto) = unfed.entry((work.topic.clone(), work.log.clone())).or_insert((0, 0));
+    let lost = from.saturating_sub((*upto).max(behind + 1));
+    if lost > 0 {
+        let (topic, log) = (&*work.topic, &*work.log);
+        tracing::warn!(target: "topics", topic, log, lost, "records had left the log before they could be published");
+        (*missed, *upto) = (*missed + lost, from);
+    }
+}
+
 /// The records of a log behind one of them.
-fn load(shared: &Shared, log: &Log, is_buffer: bool, behind: u64) -> Result<Vec<FedRecord>> {
-    let from = log.earliest().max(behind + 1);
+fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<FedRecord>> {
+    let (from, is_buffer) = (log.earliest().max(behind + 1), work.log == buffer::FEED);
+    // Of records that wait here, only those leave the log that are discarded.
+    if from > behind + 1 && !is_buffer {
+        pass_over(shared, work, behind, from);
+    }
     if from > log.latest() {
         return Ok(Vec::new());
     }
@@ -171,10 +197,10 @@ fn load(shared: &Shared, log: &Log, is_buffer: bool, behind: u64) -> Result<Vec<
 }
 
 /// Publishes what is next to a topic that the group does not keep, and tells the group how far the log is.
-fn feed_outside(shared: &Arc<Shared>, work: &Work, log: &Log, is_buffer: bool) -> Result<bool> {
+fn feed_outside(shared: &Arc<Shared>, work: &Work, log: &Log) -> Result<bool> {
     let feeding = Feeding::of(shared, &work.topic, &work.log, work.since)?;
     let Turn::Behind(last) = feeding.turn(work.last)? else { return Ok(false) };
-    let records = load(shared, log, is_buffer, last)?;
+    let records = load(shared, work, log, last)?;
     if !records.is_empty() {
         feeding.publish(records);
     }

@@ -91,6 +91,12 @@ impl Shared {
         (!is_said).then(|| Action::Labels { host: own.id, labels: labels.clone() })
     }
 
+    /// Why nobody can use the groups here any more: this host has heard that it was removed from the cluster.
+    pub fn removed(&self) -> Option<Error> {
+        let has_left = locked(&self.main.replica).topics().left().contains(&self.member.id);
+        has_left.then(|| Code::HostNotInCluster.error("this host was removed from the cluster"))
+    }
+
     /// Whether this host hears of a leader, and the group knows where it is.
     pub fn is_known(&self) -> bool {
         let replica = locked(&self.main.replica);

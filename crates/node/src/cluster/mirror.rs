@@ -4,7 +4,7 @@
 //! copied was decided by the group, and is on this disk in the log of the group.
 
 use super::{Cluster, PATIENCE, Shared, groups::Group, is_gone, is_led, locked, recreated};
-use crate::Gated;
+use crate::{Gated, Namespace};
 use millrace_group::Place;
 use millrace_journal::Log;
 use millrace_namespace::admission::mirrors;
@@ -112,6 +112,13 @@ fn attended(shared: &Arc<Shared>, topic: &str, asked: &mut Option<Instant>) -> R
         shared.find(topic, Box::new(|_| ()));
     }
     found
+}
+
+/// The topic that a log of this host is a mirror of.
+pub(super) fn topic_of(namespace: &Namespace, log: &str) -> Result<Option<String>> {
+    let catalog = namespace.journal().catalog()?;
+    let found = mirrors::all(&catalog).find(|(known, _)| **known.name() == *log);
+    found.map(|(_, state)| mirrors::read(namespace, state).map(|mirror| mirror.topic)).transpose()
 }
 
 /// Copies what is next; whether there is more.

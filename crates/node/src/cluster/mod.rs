@@ -156,6 +156,9 @@ struct Shared {
     troubles: Mutex<HashMap<(String, String), String>>,
     /// Why a feed is stopped.
     feeding: Mutex<HashMap<(String, String), String>>,
+    /// How many records had left a log that feeds a topic before they could be published, since this host was started; and the first one behind
+    /// those.
+    unfed: Mutex<HashMap<(String, String), (u64, u64)>>,
     /// Why a mirror does not go on: of its log and its topic.
     mirroring: Mutex<HashMap<(String, String), String>>,
     /// What keeps the records of topics that no group keeps, and how far logs of this host that feed such topics are.
@@ -246,6 +249,7 @@ impl Cluster {
             unkept: Mutex::default(),
             troubles: Mutex::default(),
             feeding: Mutex::default(),
+            unfed: Mutex::default(),
             mirroring: Mutex::default(),
             streams: streams.clone(),
             fed_outside: Mutex::default(),
@@ -370,6 +374,14 @@ impl Shared {
                 Ok(latest) if latest <= waiter.above && now < waiter.until => at += 1,
                 found => (waiters.swap_remove(at).reply)(found),
             }
+        }
+    }
+
+    /// Nobody learns any more that topics of this group have grown: the group was removed, and this host had not heard that its topics were.
+    fn forget_waiters(&self, group: u32) {
+        let mut waiters = locked(&self.waiters);
+        for waiter in waiters.extract_if(.., |waiter| waiter.group == group) {
+            (waiter.reply)(Err(Code::TopicNotFound.error(format!("topic '{}' was removed", waiter.topic))));
         }
     }
 

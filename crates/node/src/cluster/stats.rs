@@ -65,6 +65,9 @@ pub struct FeedStat {
     pub host: String,
     /// Its last record that was published.
     pub published: u64,
+    /// Records that had left the log before they could be published, since the host was started; reported by the host itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed: Option<u64>,
     /// Why it is stopped, reported by the host itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -400,6 +403,10 @@ impl Cluster {
         for ((topic, log), trouble) in locked(&self.shared.feeding).iter().filter(|((_, log), _)| log != FEED) {
             why.push(format!("log {log} here does not feed topic {topic}: {trouble}"));
         }
+        for ((topic, log), (missed, _)) in locked(&self.shared.unfed).iter().filter(|(_, (missed, _))| *missed > 0) {
+            let records = counted(*missed, "record");
+            why.push(format!("{records} had left log {log} here before they could be published to topic {topic}"));
+        }
         for ((log, topic), trouble) in &*locked(&self.shared.mirroring) {
             why.push(format!("log {log} here does not follow topic {topic}: {trouble}"));
         }
@@ -522,8 +529,11 @@ impl Shared {
         };
         let feed = |known: &millrace_group::Feed| {
             let key = (name.to_owned(), known.log.clone());
-            let trouble = (known.host == self.facts.host).then(|| locked(&self.feeding).get(&key).cloned()).flatten();
-            FeedStat { log: known.log.clone(), host: shown(known.host), published: known.last, trouble }
+            let here = known.host == self.facts.host;
+            let missed = here.then(|| locked(&self.unfed).get(&key).map(|(missed, _)| *missed)).flatten();
+            let trouble = here.then(|| locked(&self.feeding).get(&key).cloned()).flatten();
+            let (log, host, missed) = (known.log.clone(), shown(known.host), missed.filter(|missed| *missed > 0));
+            FeedStat { log, host, published: known.last, missed, trouble }
         };
         TopicHere {
             history: topic.history,

@@ -19,6 +19,10 @@ impl Post for Nowhere {
 fn alone(dir: &std::path::Path) -> Cluster {
     let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
     Facts::begin(&namespace, "lab", None).unwrap();
+    restarted(&namespace)
+}
+
+fn restarted(namespace: &Namespace) -> Cluster {
     let options = ClusterOptions {
         address: "127.0.0.1:9".into(),
         name: "n".into(),
@@ -26,7 +30,7 @@ fn alone(dir: &std::path::Path) -> Cluster {
         election: ELECTION,
         streams: None,
     };
-    Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap()
+    Cluster::start(namespace, &options, Arc::new(Nowhere)).unwrap().unwrap()
 }
 
 fn called<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> std::result::Result<T, Code> {
@@ -168,14 +172,7 @@ fn topics_are_found_in_whichever_group_they_are() {
     // All of it is there after a start.
     let namespace = cluster.shared.namespace.clone();
     drop(cluster);
-    let options = ClusterOptions {
-        address: "127.0.0.1:9".into(),
-        name: "n".into(),
-        labels: Labels::new(),
-        election: ELECTION,
-        streams: None,
-    };
-    let cluster = Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap();
+    let cluster = restarted(&namespace);
     called(|reply| cluster.fresh("t", reply)).unwrap();
     assert_eq!(cluster.get("t", 3).unwrap().payload, b"late");
     let start = Instant::now();
@@ -263,4 +260,160 @@ fn a_removal_that_was_interrupted_is_completed_by_the_next_one() {
     called(|reply| cluster.create("u", &kept(10), reply)).unwrap();
     called(|reply| cluster.remove_topic("u", reply)).unwrap();
     called(|reply| cluster.create("u", &kept(20), reply)).unwrap();
+}
+
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(120), "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn append(cluster: &Cluster, log: &str, records: std::ops::Range<u32>) {
+    for record in records {
+        let record = record.to_string().into_bytes();
+        cluster.shared.namespace.append(log, &record, crate::AppendOptions::default()).unwrap();
+    }
+}
+
+fn why(cluster: &Cluster) -> String {
+    cluster.stat().why.join("\n")
+}
+
+#[test]
+fn a_log_that_was_deleted_and_created_again_feeds_no_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = alone(dir.path());
+    called(|reply| cluster.create("t", &kept(100), reply)).unwrap();
+    let (namespace, log) = (cluster.shared.namespace.clone(), "l".parse().unwrap());
+    let again = |cluster: Cluster| {
+        namespace.remove_log(&log).unwrap();
+        namespace.create_log(&log, 100).unwrap();
+        // More than the topic has of the old one: their numbers do not show that they are others.
+        append(&cluster, "l", 0..20);
+        eventually("it is refused", || why(&cluster).contains("log 'l' was deleted and created again"));
+        cluster
+    };
+    namespace.create_log(&log, 100).unwrap();
+    called(|reply| cluster.feed("t", "l", reply)).unwrap();
+    append(&cluster, "l", 0..5);
+    eventually("it is fed", || cluster.latest("t") == Ok(5));
+    let cluster = again(cluster);
+    assert_eq!(cluster.latest("t"), Ok(5));
+    // The next feed begins behind what is in the log then.
+    called(|reply| cluster.unfeed("t", "l", reply)).unwrap();
+    called(|reply| cluster.feed("t", "l", reply)).unwrap();
+    append(&cluster, "l", 20..22);
+    eventually("it is fed again", || cluster.latest("t") == Ok(7));
+    assert!(!why(&cluster).contains("log l"), "{}", why(&cluster));
+    // While the host is not there, nobody sees that the log has fewer records for a moment.
+    drop(cluster);
+    namespace.remove_log(&log).unwrap();
+    namespace.create_log(&log, 100).unwrap();
+    for record in 0..30_u8 {
+        namespace.append("l", &[record], crate::AppendOptions::default()).unwrap();
+    }
+    let cluster = restarted(&namespace);
+    eventually("it is refused after a start", || why(&cluster).contains("was deleted and created again"));
+    assert_eq!(cluster.latest("t"), Ok(7));
+}
+
+#[test]
+fn records_that_left_a_log_before_they_were_published_are_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = alone(dir.path());
+    called(|reply| cluster.create("t", &kept(100), reply)).unwrap();
+    cluster.shared.namespace.create_log(&"l".parse().unwrap(), 10).unwrap();
+    called(|reply| cluster.feed("t", "l", reply)).unwrap();
+    append(&cluster, "l", 0..1);
+    eventually("it is fed", || cluster.latest("t") == Ok(1));
+    assert!(!why(&cluster).contains("log l"), "{}", why(&cluster));
+    {
+        // As long as this is held, the group decides nothing.
+        let _held = locked(&cluster.shared.main.replica);
+        append(&cluster, "l", 1..31);
+    }
+    let newest = || cluster.get("t", 0).unwrap();
+    eventually("what is left is fed", || newest().payload == b"30");
+    let feeds = cluster.topics("", 10).remove(0).here.unwrap().feeds;
+    assert_eq!(feeds[0].published, 31);
+    // Some of them may have been on their way when it was held.
+    let missed = feeds[0].missed.expect("most of them had left the log");
+    assert_eq!(newest().seqno + missed, 31);
+    let told = format!("{missed} records had left log l here before they could be published to topic t");
+    assert!(why(&cluster).contains(&told), "{}", why(&cluster));
+}
+
+#[test]
+fn a_mirror_does_not_feed_its_own_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = alone(dir.path());
+    for topic in ["t", "u"] {
+        called(|reply| cluster.create(topic, &kept(100), reply)).unwrap();
+    }
+    cluster.begin_mirror("t", "copy", None).and_then(crate::Gated::wait).unwrap();
+    assert_eq!(called(|reply| cluster.feed("t", "copy", reply)), Err(Code::ValueInvalid));
+    called(|reply| cluster.feed("u", "copy", reply)).unwrap();
+    called(|reply| cluster.publish("t", b"x", None, None, reply)).unwrap();
+    eventually("another topic has the record", || cluster.latest("u") == Ok(1));
+    assert_eq!(cluster.latest("t"), Ok(1));
+}
+
+#[test]
+fn a_reader_that_waits_for_a_topic_hears_that_its_group_was_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = alone(dir.path());
+    eventually("a group can be made", || called(|reply| cluster.create_group("farm", Vec::new(), 1, reply)).is_ok());
+    let of = TopicOptions { group: Some("farm".into()), ..kept(10) };
+    called(|reply| cluster.create("t", &of, reply)).unwrap();
+    called(|reply| cluster.fresh("t", reply)).unwrap();
+    let (sender, receiver) = channel();
+    cluster.growth("t", 0, GROWTH_MAX, Box::new(move |grown| drop(sender.send(grown))));
+    // This host hears of the group's end before it hears of the topic's.
+    let group = cluster.shared.locate("t").unwrap();
+    let displace = Action::Displace { topic: "t".into(), group };
+    let since = called(|reply| cluster.of_directory(displace, reply)).unwrap();
+    called(|reply| cluster.of_directory(Action::Displaced { topic: "t".into(), since }, reply)).unwrap();
+    called(|reply| cluster.remove_group("farm", reply)).unwrap();
+    let heard = receiver.recv_timeout(Duration::from_secs(60)).expect("it hears something");
+    assert_eq!(heard.unwrap_err().code(), Code::TopicNotFound);
+    assert!(locked(&cluster.shared.waiters).is_empty());
+}
+
+#[test]
+fn a_group_has_a_hundred_thousand_topics_and_no_more() {
+    const COUNT: usize = 100_000;
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = alone(dir.path());
+    let (sender, receiver) = channel();
+    for at in 0..COUNT {
+        // No more than the group takes at once.
+        if at >= 2048 {
+            assert_eq!(receiver.recv().unwrap(), Ok(()));
+        }
+        let sender = sender.clone();
+        cluster.create(&format!("of/{at}"), &kept(10), Box::new(move |made| drop(sender.send(made))));
+    }
+    drop(sender);
+    assert!(receiver.iter().all(|made| made == Ok(())));
+    assert_eq!(called(|reply| cluster.create("more", &kept(10), reply)), Err(Code::TopicsFull));
+    for topic in ["of/0", "of/99999"] {
+        called(|reply| cluster.publish(topic, topic.as_bytes(), None, None, reply)).unwrap();
+    }
+    // A snapshot has all of them.
+    let before = cluster.stat().first;
+    let record = vec![b'x'; 512 << 10];
+    for _ in 0..120 {
+        called(|reply| cluster.publish("of/7", &record, None, None, reply)).unwrap();
+    }
+    eventually("the log was trimmed", || cluster.stat().first > before);
+    let namespace = cluster.shared.namespace.clone();
+    drop(cluster);
+    let cluster = restarted(&namespace);
+    for topic in ["of/0", "of/99999"] {
+        called(|reply| cluster.fresh(topic, reply)).unwrap();
+        assert_eq!(cluster.get(topic, 0).unwrap().payload, topic.as_bytes());
+    }
+    assert_eq!(cluster.topics("of/99998", 10).len(), 1);
 }

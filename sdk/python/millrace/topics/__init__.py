@@ -63,6 +63,8 @@ class Feed:
     published: int = 0
     #: Why it does not proceed, if it does not; only on its own host.
     trouble: Optional[str] = None
+    #: Records that left the log before they could be published, since the host was started; known only on its own host.
+    missed: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,10 @@ def _stat(told: dict[str, Any]) -> TopicStat:
         Subscription(one["function"], one["host"], one.get("missed") or 0, one.get("trouble"))
         for one in told["subscriptions"]
     )
-    feeds = (Feed(one["log"], one["host"], one["published"], one.get("trouble")) for one in told["feeds"])
+    feeds = (
+        Feed(one["log"], one["host"], one["published"], one.get("trouble"), one.get("missed") or 0)
+        for one in told["feeds"]
+    )
     return TopicStat(
         name=told["topic"],
         group=told["group"],

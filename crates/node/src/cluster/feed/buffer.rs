@@ -115,6 +115,8 @@ impl Cluster {
     pub fn publish_later(&self, record: NewPublish<'_>, clock: Hlc) -> Result<Gated<()>> {
         let (shared, topic) = (&self.shared, record.topic);
         check_topic(topic)?;
+        // It would wait forever.
+        shared.removed().map_or(Ok(()), Err)?;
         let most = shared.namespace.journal().record_max_bytes().saturating_sub(AROUND_MAX_BYTES);
         let bytes = record.data.len();
         if bytes > most {
