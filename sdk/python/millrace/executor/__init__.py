@@ -265,6 +265,9 @@ class Connection:
         if self._host is not None:
             self._host.close()
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a connection does not travel: pass references to its objects, as in `hits = farm.AtomicInt('hits')`")
+
     def __enter__(self) -> Connection:
         return self
 

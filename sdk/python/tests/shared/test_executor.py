@@ -208,7 +208,9 @@ def test_asyncio_cancels_what_has_not_begun_at_the_end(farm: millrace.Connection
     assert found == [True, *[concurrent.futures.CancelledError] * 3]
 
 
-def test_an_executor_does_not_travel(executor: millrace.Executor) -> None:
+def test_executors_and_connections_do_not_travel(farm: millrace.Connection, executor: millrace.Executor) -> None:
+    with pytest.raises(TypeError, match="pass references to its objects"):
+        executor.submit(lambda: farm.AtomicInt("hits").add())
     with pytest.raises(TypeError, match="a task cannot start other tasks"):
         executor.submit(lambda: executor.submit(abs, 1))
 
