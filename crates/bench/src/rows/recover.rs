@@ -132,7 +132,7 @@ pub fn triggers(context: &Context) -> Outcome<Measured> {
             "{COUNT} records of 16 bytes, each with the trigger of a function that has not run; the last process is killed \
              (SIGKILL), another opens the namespace, files in the page cache, {}. A host opens it too and takes up the runs, {}; \
              to the end of its first run, {}. An entry is read twice, by the thread that verifies ahead and by the one that follows the \
-             chain; with the headers of compact entries that is a third of the time, making room for the index another sixth (`perf`).",
+             chain.",
             open.spread(),
             started.spread(),
             first.spread()
