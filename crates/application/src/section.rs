@@ -145,12 +145,16 @@ impl<'a> Section<'a> {
         self.read(key, problems, read).map(|placed| placed.value)
     }
 
-    /// A log's history: a whole number, or `"all"`.
+    /// A log's history: a whole number, a text such as `"10k"`, or `"all"`.
     pub(super) fn history(&self, key: &str, problems: &mut Collector<'_>) -> Option<u64> {
         let read = |item: &Item| match (item.as_str(), item.as_integer()) {
             (Some("all"), _) => Ok(HISTORY_ALL),
             (_, Some(number)) => {
                 within(u64::try_from(number).map_err(|_| number.to_string()), 1, HISTORY_MAX, u64::to_string)
+            }
+            (Some(count), _) => {
+                let count = units::parse_count(count).map_err(|reported| format!("{reported}, nor 'all'"))?;
+                within(Ok(count), 1, HISTORY_MAX, u64::to_string)
             }
             _ => Err(format!("a whole number or \"all\" was expected, not {}", kind(item))),
         };

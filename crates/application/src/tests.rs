@@ -180,8 +180,13 @@ fn a_typo_is_told_with_its_place_and_what_was_meant() {
     assert_eq!(amendable("[logs.a]\namendable = true"), AmendPolicy::default());
     assert_eq!(
         problem("[logs.a]\nhistory = \"every\""),
-        "2:11: history in [logs.\"a\"]: a whole number or \"all\" was expected, not a text"
+        "2:11: history in [logs.\"a\"]: 'every' is not a whole number such as '10000' or '10k', nor 'all'"
     );
+    assert_eq!(
+        problem("[logs.a]\nhistory = true"),
+        "2:11: history in [logs.\"a\"]: a whole number or \"all\" was expected, not true or false"
+    );
+    assert_eq!(Application::parse("[logs.a]\nhistory = \"10k\"", Path::new("x")).unwrap().logs[0].history, 10_000);
     assert_eq!(problem("[namespace]\ndurability = \"disc\"").split("; ").nth(1), Some("did you mean 'disk'?"));
 }
 
