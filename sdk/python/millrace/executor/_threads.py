@@ -78,8 +78,9 @@ class CloudThread:
         """Ends it, also if it runs: its worker is ended. Returns whether it had not ended. `result` then raises `CancelledError`."""
         if self._future is None:
             raise RuntimeError("it was not started")
-        stopped: bool = self._future.stop()  # type: ignore[attr-defined]
-        return stopped
+        # An invocation of Lambda that runs goes on to its time limit.
+        stop: Any = getattr(self._future, "stop", self._future.cancel)
+        return bool(stop())
 
     def result(self, timeout: Optional[float] = None) -> Any:
         """Waits for what it returned, or raises what it raised."""

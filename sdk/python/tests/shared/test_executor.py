@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +131,15 @@ def test_a_task_that_has_not_begun_can_be_cancelled(farm: millrace.Connection) -
 
 
 def test_a_task_that_runs_can_be_stopped(farm: millrace.Connection) -> None:
+    def begin_and_sleep() -> None:
+        begun.set()
+        time.sleep(3600)
+
+    begun = farm.Event("begun to be stopped")
     with farm.Executor(workers=1) as one:
-        begun = farm.Event("begun to be stopped")
-        runs = one.submit(lambda: begun.set() or time.sleep(3600))
+        runs: Any = one.submit(begin_and_sleep)
         assert begun.wait(120)
-        waits = [one.submit(abs, -number) for number in range(2)]
+        waits: list[Any] = [one.submit(abs, -number) for number in range(2)]
         assert runs.running() and not runs.cancel() and not any(future.running() for future in waits)
         assert runs.stop()
         with pytest.raises(concurrent.futures.CancelledError):
@@ -145,7 +149,7 @@ def test_a_task_that_runs_can_be_stopped(farm: millrace.Connection) -> None:
         assert [future.result(120) for future in waits] == [0, 1]
         assert not waits[0].stop() and waits[0].result(0) == 0
         begun.clear()
-        thread = millrace.CloudThread(target=lambda: begun.set() or time.sleep(3600), executor=one)
+        thread = millrace.CloudThread(target=begin_and_sleep, executor=one)
         thread.start()
         assert begun.wait(120) and thread.stop()
         thread.join(120)
@@ -154,7 +158,7 @@ def test_a_task_that_runs_can_be_stopped(farm: millrace.Connection) -> None:
     from millrace import multiprocessing
 
     begun.clear()
-    process = multiprocessing.Process(target=lambda: begun.set() or time.sleep(3600))
+    process = multiprocessing.Process(target=begin_and_sleep)
     process.start()
     assert begun.wait(120)
     process.terminate()
@@ -162,7 +166,7 @@ def test_a_task_that_runs_can_be_stopped(farm: millrace.Connection) -> None:
     assert process.exitcode == -15
     begun.clear()
     with multiprocessing.Pool(1) as pool:
-        result = pool.apply_async(lambda: begun.set() or time.sleep(3600))
+        result = pool.apply_async(begin_and_sleep)
         assert begun.wait(120)
     with pytest.raises(concurrent.futures.CancelledError):
         result.get(120)
