@@ -176,7 +176,15 @@ def span(begin: int, end: int) -> str:
 
 
 def legend(axes: plt.Axes) -> None:
-    box = axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, borderaxespad=0.1)
+    box = axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=3,
+        frameon=False,
+        borderaxespad=0.1,
+        columnspacing=1.2,
+        handlelength=1.4,
+    )
     for line in box.get_lines():
         line.set_linewidth(2.2)
 
