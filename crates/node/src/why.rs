@@ -15,7 +15,7 @@ use millrace_namespace::{
 };
 use millrace_wire::{Code, EventId, LogName, Name, Result};
 use serde::Serialize;
-use std::{fmt, time::Duration};
+use std::{collections::HashSet, fmt, time::Duration};
 
 /// Most pending runs that the answer about a log lists.
 const LISTED_MAX: usize = 20;
@@ -508,7 +508,12 @@ impl Asked<'_> {
                 limit: LISTED_MAX,
                 ..RunFilter::default()
             };
+            let mut explained = HashSet::new();
             for run in self.namespace.runs_page(&filter)?.runs.into_iter().rev() {
+                // Of the runs that have not started, the others of a function wait for the oldest one.
+                if state == RunState::Pending && !explained.insert(run.function.clone()) {
+                    continue;
+                }
                 // The reasons of its functions name some of these runs already.
                 for reason in self.of_run(&run) {
                     if !reasons.contains(&reason) {

@@ -127,11 +127,17 @@ fn of_code(args: &RepairRunArgs, function: &str, global: &Global) -> Result<Ask>
 
 /// Makes a request, waits until it is done, and prints the result.
 fn begin(place: &Place, ask: Ask, global: &Global, out: &mut Out) -> Outcome {
+    let applies = matches!(ask, Ask::Apply(_));
     let asked = place.ask_repair(ask)?;
     let done = if asked.is_moving() || asked.has_news_for_others() { wait(place, &asked, global)? } else { asked };
     tell(&done, out)?;
     match &done.error {
         Some((code, detail)) if done.phase == "stopped" => Err(stopped(code, detail).into()),
+        // Somebody else gave it up while this command waited.
+        _ if applies && done.phase == "abandoned" => {
+            let detail = format!("repair {} was abandoned before it was applied; no record was replaced", done.repair);
+            Err(Code::RepairPhase.error(detail).into())
+        }
         _ => Ok(()),
     }
 }
@@ -277,6 +283,9 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
     }
     if let Some((code, error)) = &repair.waits {
         out.line(format!("  waits      {error} [{code}]"))?;
+    }
+    if let Some((code, error)) = repair.error.as_ref().filter(|_| repair.phase == "stopped") {
+        out.line(format!("  stopped    {error} [{code}]"))?;
     }
     let number = repair.repair;
     for MemberDoc { address, error, done } in &repair.across {
