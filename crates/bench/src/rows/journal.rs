@@ -110,7 +110,8 @@ pub fn append(context: &Context) -> Outcome<Measured> {
              not pinned, without waiters; a batch of one record each, \
              indexed, with checksum, under the crash-safe lock; each append timed separately. Mean, {}; longest of {STEADY}, {}. \
              All include {} µs for the clock. In a separate run (`getrusage` around each append), those that took longer than 1 ms \
-             were nearly always preempted, and neither slept nor faulted: three threads are busy, the one that appends, the one that prepares space, and retention. \
+             were nearly always preempted, and neither slept nor faulted: three threads are busy, the one that appends, the one that \
+             prepares space, and retention. \
              In bursts: {BURST} appends back to back (11 MB), then 60 ms in which the journal's own thread prepares space; mean of \
              {BURSTS} bursts, {}. Two processes: bursts of half as many each, to one log, both spinning \
              until the same moment to start, from the first to start to the last to end, {}.",
