@@ -264,6 +264,22 @@ def test_lists_come_in_parts_and_say_where_to_go_on(host: Host) -> None:
     assert len(first["runs"]) == 2 and len(set(ids)) == len(ids) and ids == sorted(ids, reverse=True)
 
 
+def test_repairs_come_in_parts(own_host: Host) -> None:
+    host = own_host
+    host.append("out", b"wrong")
+    url = f"{host.ns}/repairs"
+    numbers = []
+    for _ in range(3):
+        correction = {"do": "open", "log": "out", "corrections": [{"seqno": 1, "data": "corrected"}]}
+        numbers.append(requests.post(url, json=correction, timeout=PATIENCE_S).json()["repair"])
+        requests.post(url, json={"do": "abandon", "repair": numbers[-1]}, timeout=PATIENCE_S).raise_for_status()
+    first = get(f"{url}?limit=2").json()
+    rest = get(f"{url}?limit=2&after={first['next']}").json()
+    assert [[repair["repair"] for repair in part["repairs"]] for part in (first, rest)] == [numbers[:2], numbers[2:]]
+    assert first["next"] == numbers[1] and rest["next"] is None
+    assert get(f"{url}?limit=0").status_code == 400
+
+
 def test_the_journal_shows_clocks_as_text_long_payloads_in_part_and_no_keys(host: Host) -> None:
     url = f"{host.ns}/logs/out/records"
     requests.post(url, data="é".encode() * 40_000, headers={"Idempotency-Key": "a-secret"}, timeout=PATIENCE_S)

@@ -442,7 +442,7 @@ class Namespace(ABC):
         document = self._ask(what)
         items: list[Any] = list(document[what])
         while document.get("next"):
-            document = self._ask(what, {"after": document["next"]})
+            document = self._ask(what, {"after": str(document["next"])})
             items += document[what]
         return items
 

@@ -70,6 +70,8 @@ struct Repairs {
     repairs: Vec<RepairDoc>,
     #[serde(default)]
     amendments: Vec<AmendmentsDoc>,
+    #[serde(default)]
+    next: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -137,7 +139,7 @@ impl Remote {
     }
 
     pub fn repairs(&self) -> Result<Vec<RepairDoc>> {
-        Ok(self.document::<Repairs>("repairs")?.repairs)
+        self.list("repairs", |list: Repairs| (list.repairs, list.next.map(|next| next.to_string())))
     }
 
     pub fn amendments(&self) -> Result<Vec<AmendmentsDoc>> {

@@ -124,7 +124,7 @@ enum Asked {
     Groups,
     Topics(Page),
     Mirrors,
-    Repairs,
+    Repairs { after: u64, limit: usize },
     Repair(u64),
     Diff { repair: u64, log: Option<String>, after: u64 },
     Sent { repair: u64, after: u64 },
@@ -158,7 +158,10 @@ impl Asked {
             ["cluster", "groups"] => Asked::Groups,
             ["mirrors"] => Asked::Mirrors,
             ["topics"] => Asked::Topics(Page::of(&mut query)?),
-            ["repairs"] => Asked::Repairs,
+            ["repairs"] => Asked::Repairs {
+                after: query.number("after", 0, u64::MAX)?.unwrap_or(0),
+                limit: query.number("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT) as usize, // at most 10000
+            },
             ["repairs", number] => Asked::Repair(repair_number(number)?),
             ["repairs", number, "diff"] => Asked::Diff {
                 repair: repair_number(number)?,
@@ -248,9 +251,17 @@ impl Asked {
             Asked::Groups => text(&access.of_cluster()?.groups()),
             Asked::Topics(page) => text(&status::Topics::of(access.of_cluster()?, &page)?),
             Asked::Mirrors => text(&access.of_cluster()?.mirrors()?),
-            Asked::Repairs => {
-                let (repairs, amendments) = (repairs::repairs(namespace)?, repairs::amendments(namespace)?);
-                text(&serde_json::json!({ "repairs": repairs, "amendments": amendments }))
+            Asked::Repairs { after, limit } => {
+                let (mut list, mut bounded, mut next) = (Vec::new(), Bounded::new(), None);
+                for repair in repairs::repairs(namespace)?.into_iter().filter(|repair| repair.repair > after) {
+                    if list.len() == limit || !bounded.admits(&repair) {
+                        next = list.last().map(|last: &repairs::Repair| last.repair);
+                        break;
+                    }
+                    list.push(repair);
+                }
+                let amendments = repairs::amendments(namespace)?;
+                text(&serde_json::json!({ "repairs": list, "amendments": amendments, "next": next }))
             }
             Asked::Repair(number) => text(&repairs::repair(namespace, number)?),
             Asked::Sent { repair, after } => text(&repairs::sent_page(namespace, repair, after)?),

@@ -295,7 +295,7 @@ def amend(namespace: Namespace, log: str, values: Any) -> int:
 
 def repairs(namespace: Namespace) -> list[Repair]:
     """What `Namespace.repairs` answers."""
-    return [Repair(namespace, told) for told in namespace._ask("repairs")["repairs"]]
+    return [Repair(namespace, told) for told in namespace._list("repairs")]
 
 
 def _pairs(values: Any) -> list[tuple[int, Any]]:
