@@ -82,7 +82,7 @@ def send_class(directory: str, address: str) -> None:
     """Has the workers of a host run `Number`, prints what its calls name, and waits until it is ended."""
     # The host has other namespaces, too, so it is reached by an address that names this one.
     here: Any = SimpleNamespace(directory=directory, _directories=[directory], address=address)
-    pool = executor._make_pool(here, executor._settings(workers=2))
+    pool = executor._pools.make_pool(here, executor._cloudpickle(), executor._pools.settings(workers=2))
     with millrace.connect(address) as farm:
         name, pool, version, body, code = farm.shared(Number, pool=pool)._about
         print(json.dumps([name, pool, version, body, code.hex()]), flush=True)

@@ -18,7 +18,6 @@ import logging
 import os
 import pickle
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any, Optional, TypeVar, Union
 
 from millrace import _open, objects
-from millrace._namespace import LocalNamespace, RemoteNamespace
+from millrace._namespace import RemoteNamespace
 from millrace._records import _native
 from millrace._worker import Error, error_of
 from millrace.executor import _large, _pools, _private, _task, _threads
@@ -62,10 +61,6 @@ _LARGE_BYTES_MAX = 1 << 30
 #: A run was cancelled, had ended, and a task was cancelled before it began.
 _RUN_CANCELLED, _RUN_OVER, _TASK_CANCELLED = "MR3140", "MR3141", "MR7116"
 
-#: The default limits of a pool's workers.
-_MEMORY_BYTES = 512 << 20
-_TIMEOUT_S = 3600.0
-_RETRIES = 3
 #: The memory of a method of a class in WebAssembly.
 _MODULE_MEMORY_BYTES = 64 << 20
 #: The most copies of an object: a cluster has at most five hosts that vote.
@@ -170,7 +165,7 @@ class Connection:
             pool = executor._pool
         _values.pickle_with(_cloudpickle().dumps)
         if pool is None:
-            pool = self._pool = self._pool or _make_pool(self, _settings())
+            pool = self._pool = self._pool or _pools.make_pool(self, _cloudpickle(), _pools.settings())
 
         def about(number: int) -> tuple[str, str, int, int, bytes]:
             return f"{cls.__module__}.{cls.__qualname__}", pool, settings.version, number, _classes.code_of(cls)
@@ -212,7 +207,7 @@ class Connection:
         module = file.read_bytes()
         settings = _classes.Settings(version, _classes._seconds(timeout), False)
         if pool is None:
-            pool = _make_module_pool(self, file, module, workers or min(os.cpu_count() or 1, 64), memory)
+            pool = _pools.make_module_pool(self, file, module, workers or min(os.cpu_count() or 1, 64), memory)
         limit = max(1, int(settings.timeout * 1000))
         known = {name: (reads, limit) for names, reads in ((methods, False), (readonly, True)) for name in names}
         about = _classes.module_about(module, name or file.stem, pool, version)
@@ -398,9 +393,9 @@ class Executor(concurrent.futures.Executor):
         place: Union[Connection, _open.PathOrAddress, None] = None,
         *,
         workers: Optional[int] = None,
-        memory: int = _MEMORY_BYTES,
-        timeout: float = _TIMEOUT_S,
-        retries: int = _RETRIES,
+        memory: int = _pools.MEMORY_BYTES,
+        timeout: float = _pools.TIMEOUT_S,
+        retries: int = _pools.RETRIES,
         network: bool = False,
         env: Optional[dict[str, str]] = None,
         python: Optional[str] = None,
@@ -436,7 +431,9 @@ class Executor(concurrent.futures.Executor):
         self._connection = place if isinstance(place, Connection) else connect(place)
         try:
             if pool is None:
-                pool = _make_pool(self._connection, _settings(workers, memory, timeout, retries, network, env, python))
+                pool = _pools.make_pool(
+                    self._connection, _cloudpickle(), _pools.settings(workers, memory, timeout, retries, network, env, python)
+                )
             self._pool = self._connection._pool = pool
             self._initializer = (initializer, initargs)
             self._client = os.urandom(16)
@@ -780,54 +777,3 @@ def _outcome(kind: int, payload: bytes, space: Optional[_spaces.Space] = None) -
     if isinstance(raised, _task.InitializerFailed):
         raise BrokenExecutor(str(raised)) from raised.__cause__
     raise raised
-
-
-def _settings(
-    workers: Optional[int] = None,
-    memory: int = _MEMORY_BYTES,
-    timeout: float = _TIMEOUT_S,
-    retries: int = _RETRIES,
-    network: bool = False,
-    env: Optional[dict[str, str]] = None,
-    python: Optional[str] = None,
-) -> dict[str, Any]:
-    """The settings of a pool."""
-    return {
-        "concurrency": workers or min(os.cpu_count() or 1, 64),
-        "ordered": False,
-        "memory": memory,
-        "timeout": timeout,
-        "retries": retries,
-        "network": network,
-        "env": env or {},
-        "python": python or sys.executable or "python3",
-    }
-
-
-def _make_pool(connection: Connection, settings: dict[str, Any]) -> str:
-    """A pool with these settings, made unless it is there."""
-    if not connection._directories or connection.directory is None:
-        detail = f"'{connection.address}' is another machine's: name a pool that it has, as in Executor(..., pool='NAME')"
-        raise _native.error("MR7114", detail)
-    with tempfile.TemporaryDirectory(prefix="millrace-pool-") as folder:
-        _pools.worker_code(Path(folder), _cloudpickle())
-        spec = {"name": "pool", "handler": "task:run", **settings}
-        name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:12]
-        # Any host of a cluster may come to lead the objects, and then runs their methods.
-        for directory in connection._directories:
-            with LocalNamespace(directory) as namespace:
-                namespace.make_pool(name, json.dumps(spec), folder)
-    return name
-
-
-def _make_module_pool(connection: Connection, file: Path, module: bytes, workers: int, memory: int) -> str:
-    """A pool that has a module in WebAssembly, made unless it is there."""
-    if not connection._directories or connection.directory is None:
-        detail = f"'{connection.address}' is another machine's: name a pool that has the module, as in shared_module(..., pool='NAME')"
-        raise _native.error("MR7114", detail)
-    spec = {"name": "pool", "runtime": "wasm", "handler": "handle", "concurrency": workers, "ordered": False, "memory": memory}
-    name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode() + module).hexdigest()[:12]
-    for directory in connection._directories:
-        with LocalNamespace(directory) as namespace:
-            namespace.make_pool(name, json.dumps(spec), str(file))
-    return name

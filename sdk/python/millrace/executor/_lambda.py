@@ -19,7 +19,7 @@ from typing import Any, Optional, Union
 
 from millrace import _open
 from millrace._records import _native
-from millrace.executor import _RETRIES, Connection, Executor, _cloudpickle, _outcome, _task, connect
+from millrace.executor import Connection, Executor, _cloudpickle, _outcome, _pools, _task, connect
 from millrace.lambda_handler import FORM, PAYLOAD_BYTES_MAX
 from millrace.objects import _values
 
@@ -91,7 +91,7 @@ class LambdaExecutor(Executor):
         region: Optional[str] = None,
         workers: int = _WORKERS,
         timeout: float = _TIMEOUT_S,
-        retries: int = _RETRIES,
+        retries: int = _pools.RETRIES,
         throttle_timeout: float = _THROTTLE_TIMEOUT_S,
         storage: Optional[str] = None,
         client: Any = None,

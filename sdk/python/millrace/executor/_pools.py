@@ -1,10 +1,26 @@
-"""The code that workers of a pool have."""
+"""Pools: their settings, and the code of their workers."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import shutil
+import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
+
+from millrace._namespace import LocalNamespace
+from millrace._records import _native
+
+if TYPE_CHECKING:
+    from millrace.executor import Connection
+
+#: The default limits of a pool's workers.
+MEMORY_BYTES = 512 << 20
+TIMEOUT_S = 3600.0
+RETRIES = 3
 
 _WORKER_INIT = '''"""The functions of Millrace that a task can use."""
 
@@ -44,3 +60,54 @@ def worker_code(folder: Path, cloudpickle: Any) -> None:
         shutil.copyfile(here.parent / name, ours / name)
     theirs = Path(cloudpickle.__file__).parent
     shutil.copytree(theirs, folder / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def settings(
+    workers: Optional[int] = None,
+    memory: int = MEMORY_BYTES,
+    timeout: float = TIMEOUT_S,
+    retries: int = RETRIES,
+    network: bool = False,
+    env: Optional[dict[str, str]] = None,
+    python: Optional[str] = None,
+) -> dict[str, Any]:
+    """The settings of a pool."""
+    return {
+        "concurrency": workers or min(os.cpu_count() or 1, 64),
+        "ordered": False,
+        "memory": memory,
+        "timeout": timeout,
+        "retries": retries,
+        "network": network,
+        "env": env or {},
+        "python": python or sys.executable or "python3",
+    }
+
+
+def make_pool(connection: Connection, cloudpickle: Any, given: dict[str, Any]) -> str:
+    """A pool with these settings, made unless it is there."""
+    if not connection._directories or connection.directory is None:
+        detail = f"'{connection.address}' is another machine's: name a pool that it has, as in Executor(..., pool='NAME')"
+        raise _native.error("MR7114", detail)
+    with tempfile.TemporaryDirectory(prefix="millrace-pool-") as folder:
+        worker_code(Path(folder), cloudpickle)
+        spec = {"name": "pool", "handler": "task:run", **given}
+        name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:12]
+        # Any host of a cluster may come to lead the objects, and then runs their methods.
+        for directory in connection._directories:
+            with LocalNamespace(directory) as namespace:
+                namespace.make_pool(name, json.dumps(spec), folder)
+    return name
+
+
+def make_module_pool(connection: Connection, file: Path, module: bytes, workers: int, memory: int) -> str:
+    """A pool that has a module in WebAssembly, made unless it is there."""
+    if not connection._directories or connection.directory is None:
+        detail = f"'{connection.address}' is another machine's: name a pool that has the module, as in shared_module(..., pool='NAME')"
+        raise _native.error("MR7114", detail)
+    spec = {"name": "pool", "runtime": "wasm", "handler": "handle", "concurrency": workers, "ordered": False, "memory": memory}
+    name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode() + module).hexdigest()[:12]
+    for directory in connection._directories:
+        with LocalNamespace(directory) as namespace:
+            namespace.make_pool(name, json.dumps(spec), str(file))
+    return name
