@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -174,6 +175,18 @@ def test_tasks_go_to_hosts_with_their_label(sites: list[Site]) -> None:
                 executor.on("gpu=h100")
 
 
+def waiting(host: Any) -> int:
+    """How many tasks of the pool wait or run on a host."""
+    host.look()
+    return int(host.waiting)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Waits until something is so; the timeout of the test bounds it."""
+    while not await asyncio.to_thread(holds):
+        await asyncio.sleep(0.05)
+
+
 def test_asyncio_spreads_tasks_and_knows_labels(sites: list[Site]) -> None:
     async def work() -> None:
         async with millrace.aio.connect([site.directory for site in sites]) as farm:
@@ -192,13 +205,23 @@ def test_asyncio_spreads_tasks_and_knows_labels(sites: list[Site]) -> None:
                 with pytest.raises(TypeError):
                     await executor.submit(lambda lock: lock, __import__("threading").Lock())
                 # A call that has not begun is revoked when its task is cancelled.
-                blocked = [executor.submit(time.sleep, 2) for _ in range(6)]
-                behind = [executor.submit(time.sleep, 3600) for _ in range(3)]
-                await asyncio.sleep(0.5)
-                for task in behind:
-                    task.cancel()
-                await asyncio.gather(*blocked)
-                assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*behind, return_exceptions=True))
+                with contextlib.ExitStack() as stack:
+                    blocked, gates = [], []
+                    for site in sites:
+                        one = stack.enter_context(millrace.connect(site.directory))
+                        others = stack.enter_context(one.Executor(pool=executor._sync._pool))
+                        gates.append(one.Event("go"))
+                        blocked += [others.submit(gates[-1].wait, PATIENCE_S) for _ in range(2)]
+                    await until(lambda: all(one.running() for one in blocked))
+                    behind = [executor.submit(time.sleep, 3600) for _ in range(3)]
+                    await until(lambda: sum(waiting(host) for host in executor._sync._hosts) == 9)
+                    for task in behind:
+                        task.cancel()
+                    ended = await asyncio.gather(*behind, return_exceptions=True)
+                    assert all(isinstance(one, asyncio.CancelledError) for one in ended)
+                    for gate in gates:
+                        gate.set()
+                    assert all(one.result(PATIENCE_S) for one in blocked)
             async with farm.Executor(workers=2, label="gpu=a100") as executor:
                 assert await executor.submit(pow, 2, 6) == 64
 

@@ -75,6 +75,7 @@ pub fn call(context: &Context) -> Outcome<Measured> {
     let pace = figure(PACE.as_micros() as f64);
     Ok(measured.note(format!(
         "One blocking client over TCP, the next call {pace} µs after the answer, {COUNT} of each in turn; not pinned. rf 2 and 3: three and \
-         five hosts in processes on this machine; the group flushes its log before an answer, whatever the durability. {missing}"
+         five hosts in processes on this machine; the group flushes its log before an answer, whatever the durability. For a call, the host \
+         makes three system calls (`strace`): it waits, receives, answers. {missing}"
     )))
 }
