@@ -57,7 +57,7 @@ pub const NAMESPACE: &[Key] = &[
 pub const LOG: &[Key] = &[
     key(
         "history",
-        "1 to 268435456, or `\"all\"`",
+        "1 to 268435456, a text such as `\"10k\"` or `\"2M\"`, or `\"all\"`",
         "`10000`",
         "How many of its newest records the log keeps; `\"all\"` keeps records until they are trimmed.",
     ),
@@ -86,7 +86,7 @@ pub const LOG: &[Key] = &[
 pub const TOPIC: &[Key] = &[
     key(
         "history",
-        "1 to 268435456, or `\"all\"`",
+        "1 to 268435456, a text such as `\"10k\"` or `\"2M\"`, or `\"all\"`",
         "`10000`",
         "How many of its newest records can be read. Fixed at creation.",
     ),

@@ -174,8 +174,8 @@ pub fn two(context: &Context) -> Outcome<Measured> {
         .also("of which merging", merge.median(), "ms")
         .also("by one thread", alone.median(), "ms")
         .note(format!(
-            "Two journals with {PAPER_EVENTS} entries together are read, every checksum verified, and merged. A thread reads each of \
-             them, as in `millrace history`. {}",
+            "Two journals with {PAPER_EVENTS} entries together are read, every checksum verified, and merged. A thread reads each of them, \
+             as `millrace trace` and `graph` do. {}",
             all.spread()
         )))
 }
