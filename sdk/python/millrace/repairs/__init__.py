@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: The interval at which a repair's progress is requested, in seconds.
 _LOOK_S = 0.05
+#: A host that replays notes its progress more often than this.
+_HOST_GONE_S = 10.0
 #: In these phases there is something that a host does.
 _MOVING = ("open", "running", "applying", "preparing", "committing")
 
@@ -203,7 +205,14 @@ class Repair:
         until = None if timeout is None else time.monotonic() + timeout
         if self.phase in _MOVING:
             self._namespace.repair_here()
+        told, changed = self._told, time.monotonic()
         while self.refresh().phase in _MOVING:
+            if self._told != told:
+                told, changed = self._told, time.monotonic()
+            elif time.monotonic() - changed >= _HOST_GONE_S:
+                # The host may have ended. If one runs, this does nothing.
+                self._namespace.repair_here()
+                changed = time.monotonic()
             if progress is not None:
                 progress(self)
             if until is not None and time.monotonic() > until:

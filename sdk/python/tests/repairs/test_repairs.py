@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +105,23 @@ def test_without_a_host_the_program_repairs(measured: millrace.Namespace, host: 
     assert list(frame.columns) == ["log", "seqno", "old", "new"] and frame["new"][1] == 47.5
     repair.rollback()
     assert means(measured) == ["20.0", "57.5", "58.5", "21.5", "20.5"]
+
+
+def test_a_program_repairs_if_its_host_ends(
+    measured: millrace.Namespace, host: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(millrace.repairs, "_HOST_GONE_S", 0.5)
+    process = host(measured).process
+    measured.wait_idle(120)
+    process.send_signal(signal.SIGSTOP)  # It holds the namespace, and does nothing.
+
+    def end(repair: millrace.repairs.Repair) -> None:
+        if process.poll() is None:
+            process.kill()
+            process.wait(60)
+
+    repair = measured.repair({"raw": {2: "21"}}).run(progress=end, timeout=120)
+    assert (repair.phase, repair.counts["replayed"]) == ("ready", 2)
 
 
 def test_a_data_frame_and_none_are_values(ns: millrace.Namespace) -> None:
