@@ -234,7 +234,7 @@ impl Topics {
         &self.left
     }
 
-    /// The commands that end the subscriptions and feeds of these hosts, as far as they are no replicas.
+    /// The commands that end the subscriptions and feeds of those of these hosts that are no replicas.
     pub fn left_behind(&self, gone: &BTreeSet<u64>) -> impl Iterator<Item = Action> {
         let is_gone = move |host: u64| gone.contains(&host) && self.left.contains(&host);
         self.topics.iter().flat_map(move |(name, topic)| {

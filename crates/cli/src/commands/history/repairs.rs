@@ -172,7 +172,7 @@ fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> 
     let (mut looked, mut gone, mut now) = (None::<Instant>, None::<Instant>, asked.clone());
     let (mut reported, mut said, mut decided) = (Instant::now(), String::new(), None);
     loop {
-        // A host may end at any time, and leave the rest to whoever waits for it.
+        // A host may end at any time; then this command carries the repair out.
         if let Place::Local(namespace) = place
             && looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY)
         {
