@@ -51,7 +51,7 @@ def main(millrace: str, place: Path) -> None:
     files = [path for path in sorted(code.rglob("*")) if path.is_file()]
     description = {
         **lies,
-        "logs": {one["name"]: log(one) for one in ask("log", "ls")},
+        "logs": {one["name"]: log(one) for one in ask("log", "ls", "--internal")},
         "functions": {one["name"]: some(one, FUNCTION) for one in ask("function", "ls")},
         "runs": sorted((run(one) for one in ask("run", "ls")), key=lambda run: run["triggered"] + run["id"]),
         "code": {str(path.relative_to(code)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files},

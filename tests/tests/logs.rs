@@ -276,6 +276,14 @@ fn programs_read_json_and_people_read_tables() {
     assert_eq!(logs.iter().map(|log| log["name"].clone()).collect::<Vec<_>>(), [json!("other"), json!("raw/a")]);
     assert_eq!((&logs[1]["records"], &logs[1]["latest"], &logs[1]["history"]), (&json!(1), &json!(1), &json!(100)));
     assert_eq!(place.run(["log", "ls", "raw/", "--json"]).ok().objects().len(), 1);
+    place.run(["log", "append", "mr://127.0.0.1:1/farm/raw", "x"]).ok();
+    let names = |args: &[&str]| {
+        let listed = place.run([&["--json", "log", "ls"], args].concat()).ok().objects();
+        listed.iter().map(|log| log["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[]), ["other", "raw/a"]);
+    assert_eq!(names(&["--internal"]), ["_links", "_outbox/127.0.0.1_1_farm", "other", "raw/a"]);
+    assert_eq!(names(&["_l"]), ["_links"]);
     let table = place.run(["log", "ls"]).ok();
     assert!(table.text().starts_with("LOG ") && !table.text().contains('\x1b'), "{}", table.text());
     let record = place.run(["--json", "log", "get", "raw/a"]).ok().object();

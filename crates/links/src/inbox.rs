@@ -181,7 +181,8 @@ impl Inbox {
     ///
     /// # Errors
     ///
-    /// Only errors of the namespace as a whole; the answer has those that the sender can act on.
+    /// Only errors of the namespace as a whole, and `JournalBlocked` if the caller waits no longer for the journal's lock: another thread
+    /// may wait for it, so this is no answer for the sender. The answer has the errors that the sender can act on.
     pub fn accept(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Result<Accepted<Delivered>> {
         let (mut most, mut refused) = (deliver.items.len(), None);
         loop {
@@ -336,7 +337,6 @@ fn is_for_sender(error: &Error) -> bool {
             Code::LogNotFound
                 | Code::FunctionNotFound
                 | Code::Busy
-                | Code::JournalBlocked
                 | Code::RoomExhausted
                 | Code::DiskFull
                 | Code::ReadOnly

@@ -82,6 +82,8 @@ Examples:
     Import(ImportArgs),
     /// List the logs
     #[command(after_help = "\
+Logs of the runtime, whose names begin with `_`, are listed with --internal, or if PREFIX begins with `_`.
+
 Examples:
   millrace log ls
   millrace log ls raw/              only logs whose name starts with raw/
@@ -180,6 +182,9 @@ pub struct LsArgs {
     /// List only logs whose name starts with PREFIX
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub prefix: Option<String>,
+    /// List the logs of the runtime too
+    #[arg(long)]
+    pub internal: bool,
 }
 
 #[derive(Debug, Args)]

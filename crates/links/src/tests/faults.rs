@@ -376,6 +376,38 @@ fn deliveries_that_do_not_follow_are_refused_and_lies_change_nothing() {
     assert_eq!(b.namespace().latest("in").unwrap(), 2);
 }
 
+/// A host first tries without waiting for the journal's lock, and then waits for it on another thread. A refusal would make the sender pause.
+#[test]
+fn a_delivery_that_finds_the_journal_locked_is_tried_again_and_not_refused() {
+    use millrace_journal::lock_within;
+    use millrace_wire::protocol::{Deliver, Item, Link};
+    let b = Side::new();
+    b.create_log("in", 100);
+    let inbox = b.links().inbox();
+    let (inbound, _) = inbox.link(&Link { stream: "x", namespace: 7, ..Link::default() }).unwrap();
+    let item = Item { log: "in", data: b"x", id: EventId::from_bits(9), ..Item::default() };
+    let deliver = Deliver { link: 1, first: 1, gap: false, items: vec![item] };
+    let (taken, is_taken) = std::sync::mpsc::channel();
+    let (release, is_released) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let journal = b.namespace().journal().clone();
+        scope.spawn(move || {
+            let holds = |_: &mut millrace_journal::Transaction<'_>| {
+                taken.send(()).unwrap();
+                let _ = is_released.recv();
+                Ok(())
+            };
+            journal.commit(holds).unwrap();
+        });
+        is_taken.recv().unwrap();
+        let tried = lock_within(Duration::ZERO, || inbox.accept(&inbound, 1, &deliver));
+        drop(release);
+        assert_eq!(tried.unwrap_err().code(), Code::JournalBlocked);
+    });
+    let accepted = inbox.accept(&inbound, 1, &deliver).unwrap().value;
+    assert_eq!((accepted.number, accepted.refused), (1, None));
+}
+
 /// The disk may have room for a record, none for the run that it triggers, and some again a moment later.
 #[test]
 fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {

@@ -8,7 +8,7 @@ mod transfer;
 pub use append::{RECORD_MAX_BYTES, durability};
 
 use crate::{
-    args::{GetArgs, Global, LogCommand, SetArgs, TailArgs, TrimArgs},
+    args::{GetArgs, Global, LogCommand, LsArgs, SetArgs, TailArgs, TrimArgs},
     out::{Out, Table},
     place::{
         Place,
@@ -35,7 +35,7 @@ pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
         }
         LogCommand::Export(args) => transfer::export::run(&here()?, args, out),
         LogCommand::Import(args) => transfer::import::run(&here()?, args, out),
-        LogCommand::Ls(args) => ls(&here()?, args.prefix.as_deref().unwrap_or(""), out),
+        LogCommand::Ls(args) => ls(&here()?, args, out),
         LogCommand::Stat(args) => {
             let (place, log) = Place::of_log(global, &args.name)?;
             stat(&place, &log, out)
@@ -116,10 +116,13 @@ fn kept(history: u64) -> String {
     if history == HISTORY_ALL { "all records until they are trimmed".into() } else { show::count(history, "record") }
 }
 
-fn ls(place: &Place, prefix: &str, out: &mut Out) -> Outcome {
+fn ls(place: &Place, args: &LsArgs, out: &mut Out) -> Outcome {
+    let prefix = args.prefix.as_deref().unwrap_or("");
+    let internal = args.internal || LogName::is_internal(prefix);
+    let listed = |log: &&LogDoc| log.name.starts_with(prefix) && (internal || !LogName::is_internal(&log.name));
     let now_us = show::now_us();
     let mut table = Table::new(&["log", "records>", "latest>", "history>", "last append", "runs"]);
-    for log in place.logs()?.iter().filter(|log| log.name.starts_with(prefix)) {
+    for log in place.logs()?.iter().filter(listed) {
         if out.json() {
             out.object(&json!(log))?;
             continue;
