@@ -5,6 +5,7 @@ use crate::{Code, Error, Result, child};
 use std::{
     collections::BTreeMap,
     env,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, PoisonError},
@@ -63,7 +64,8 @@ fn interpreter(program: &Path) -> Result<Found> {
         return Ok(found.clone());
     }
     let unusable = |why: &str| Code::PythonUnusable.error(format!("'{}' {why}", program.display()));
-    let output = Command::new(program).args(["-I", "-c", ASK]).output();
+    // In a process group of its own: Ctrl-C is meant for the host, which lets runs in progress end.
+    let output = Command::new(program).args(["-I", "-c", ASK]).process_group(0).output();
     let output = output.map_err(|error| unusable(&format!("does not start: {error}")))?;
     let lines = String::from_utf8(output.stdout).map_err(|_| unusable("does not say where it is"))?;
     let mut lines = lines.lines().map(PathBuf::from).filter(|path| path.is_absolute());
