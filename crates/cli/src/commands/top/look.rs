@@ -4,7 +4,7 @@ use crate::place::{
     Place,
     docs::{FunctionDoc, LinkDoc, LogDoc},
 };
-use millrace_node::{FunctionState, HostStatus, Result};
+use millrace_node::{FunctionState, HostStatus, LogName, Result};
 use serde::Serialize;
 use std::{collections::HashMap, time::Instant};
 
@@ -19,7 +19,8 @@ pub struct Look {
 
 impl Look {
     pub fn at(place: &Place) -> Result<Look> {
-        let (logs, functions, host, links) = (place.logs()?, place.functions()?, place.host()?, place.links()?);
+        let (mut logs, functions, host, links) = (place.logs()?, place.functions()?, place.host()?, place.links()?);
+        logs.retain(|log| !LogName::is_internal(&log.name));
         Ok(Look { at: Instant::now(), logs, functions, host, links })
     }
 }
