@@ -127,8 +127,8 @@ pub fn elements(value: &[u8]) -> Result<Vec<&[u8]>> {
     if rest.is_empty() { Ok(found) } else { Err(malformed()) }
 }
 
-/// The same bytes for all values that are equal in Python: a number with a fraction of 0 and a truth value are whole numbers, also in arrays
-/// and tuples. Everything else is as it is.
+/// The same bytes for all values that are equal in Python: a boolean, and a floating-point number without a fraction, become integers, also
+/// in arrays and tuples. Everything else is unchanged.
 pub(crate) fn canonical(value: &[u8]) -> Cow<'_, [u8]> {
     canonical_within(value, DEPTH_MAX)
 }
@@ -181,7 +181,7 @@ fn canonical_within(value: &[u8], depth: usize) -> Cow<'_, [u8]> {
     }
 }
 
-/// Whether two values are equal, as [`canonical`] has it.
+/// Whether two values have the same [`canonical`] form.
 pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
     one == other || canonical(one) == canonical(other)
 }
@@ -189,7 +189,7 @@ pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
 /// The extension type of a tuple, whose data are an array.
 const TUPLE: i8 = 2;
 
-/// Whether a value has nothing that runs code where it is opened: numbers, truth values, text, bytes, and arrays, maps and tuples of these.
+/// Whether decoding a value runs no code: it consists of nil, numbers, booleans, text, bytes, and arrays, maps and tuples of these.
 pub fn is_plain(value: &[u8]) -> bool {
     is_plain_within(value, DEPTH_MAX)
 }
