@@ -1,4 +1,4 @@
-//! Values, on the wire and in memory: MessagePack. The host reads only numbers, truth values, text and bytes; a pickled value is an
+//! Values, on the wire and in memory: MessagePack. The host reads only numbers, booleans, text and bytes; a pickled value is an
 //! extension type that the host never decodes.
 
 use millrace_wire::{Code, Error, Result};
@@ -14,7 +14,7 @@ pub fn nil() -> Vec<u8> {
     vec![Marker::Null.to_u8()]
 }
 
-/// A truth value.
+/// A boolean.
 pub fn boolean(value: bool) -> Vec<u8> {
     vec![if value { Marker::True } else { Marker::False }.to_u8()]
 }
@@ -76,7 +76,7 @@ pub fn as_float(value: &[u8]) -> Option<f64> {
     }
 }
 
-/// The truth value that this is.
+/// The boolean that this is.
 pub fn as_bool(value: &[u8]) -> Option<bool> {
     match value {
         [marker] if *marker == Marker::True.to_u8() => Some(true),

@@ -1,4 +1,4 @@
-"""Exceptions on their way from a worker to the program that called it."""
+"""Encodes the exceptions of workers, and decodes them in the calling program."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ import java.lang.annotation.Target;
 @Retention(RetentionPolicy.RUNTIME)
 @Target(ElementType.TYPE)
 public @interface Shared {
-    /** Raise it when the fields or the code change; a {@link Migration} then makes the new fields of those of an older version. */
+    /** Raise it when the fields or the code change; a {@link Migration} then converts the fields of an older version. */
     int version() default 1;
 
     /** How many milliseconds a method may take, unless it has a {@link TimeLimit} of its own. */
     int timeLimitMs() default 10_000;
 
-    /** After a method that throws, fields keep what it has changed; with {@code rollback}, they are as before. */
+    /** Whether the changes of a method that throws are undone; by default they are kept. */
     boolean rollback() default false;
 }
