@@ -12,7 +12,7 @@ use std::{
 
 /// How long the journal may go unwatched while a leader runs functions.
 const TAKE_OVER: Duration = Duration::from_millis(2);
-/// How long after the last batch a thread still stands by; until then, waking it costs more than its polling.
+/// How long a thread keeps polling after the last batch; for that time, polling costs less than waking it.
 const STAND_BY: Duration = Duration::from_millis(100);
 /// The longest sleep. Every wait also has a waker; this only limits the effect of a missed wake-up.
 const SLEEP_MAX: Duration = Duration::from_secs(5);

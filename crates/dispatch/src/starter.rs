@@ -30,7 +30,7 @@ pub trait SecretStore: Send + Sync {
 
 /// Shared objects, as tasks call them.
 pub trait Objects: Send + Sync {
-    /// Has a run of this pool's function call one.
+    /// Calls an object for a run of this pool's function.
     fn call(&self, run: EventId, pool: &str, call: &[u8]) -> Asked;
     /// An attempt of the run is over, and whether it ended well.
     fn left(&self, run: EventId, well: bool);

@@ -228,7 +228,7 @@ pub enum Action {
         topic: String,
         /// How many records it keeps.
         history: u64,
-        /// What keeps them.
+        /// The engine that keeps them.
         engine: Engine,
     },
     /// Runs a function of a host for the records of such a topic.
@@ -250,7 +250,7 @@ pub enum Action {
         history: u64,
         /// The hosts that must have a record on disk before its publish is acknowledged, by default.
         durability: Durability,
-        /// What keeps its records.
+        /// The engine that keeps its records.
         engine: Engine,
         /// The entry of the first group that reserved the name; 0 if this group is the first.
         born: u64,

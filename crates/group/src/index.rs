@@ -211,7 +211,7 @@ impl Index {
         self.slot(index).or_else(|| self.kept.get(&index)).copied()
     }
 
-    /// Where an entry is.
+    /// The position of an entry.
     pub fn place(&self, index: u64) -> Option<Place> {
         self.held(index).map(|slot| slot.place)
     }

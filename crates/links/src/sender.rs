@@ -476,7 +476,7 @@ impl Sender {
         Err(self.links.stop_at_gap(id, Code::LinkGap.error(detail), (next, first - 1)))
     }
 
-    /// Takes up an answer to the oldest delivery in flight.
+    /// Processes an answer to the oldest delivery in flight.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ pub struct View<'j> {
 }
 
 impl<'j> View<'j> {
-    /// What is before `upto`, where the definitions are those of `catalog`.
+    /// A view of the entries before `upto`, with the definitions of `catalog`.
     pub fn new(journal: &'j Journal, catalog: Arc<Catalog>, upto: Position) -> Self {
         Self { journal, catalog, upto, newest: HashMap::new(), passed: HashMap::new() }
     }

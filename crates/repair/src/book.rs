@@ -270,7 +270,7 @@ pub struct Covered {
 pub struct Repair {
     /// Its number.
     pub repair: u64,
-    /// How far it is.
+    /// Its state.
     pub phase: Phase,
     /// The reason that was given when it was opened.
     pub reason: String,

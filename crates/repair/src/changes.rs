@@ -1,4 +1,4 @@
-//! What a repair changes, record by record.
+//! The changes of a repair, record by record.
 
 use crate::{book, overlay::Overlay, past::Past};
 use millrace_journal::Position;

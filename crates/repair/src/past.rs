@@ -151,7 +151,7 @@ pub struct Written {
     pub failed: HashSet<EventId>,
     /// The records that it appends when it is applied, in order.
     pub extra: Vec<Extra>,
-    /// What its replays read.
+    /// The reads of its replays.
     pub reads: HashMap<EventId, Vec<Row>>,
 }
 

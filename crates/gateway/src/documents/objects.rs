@@ -36,7 +36,7 @@ pub(super) struct Object {
     bytes: usize,
     /// How many calls wait.
     waiting: usize,
-    /// Whose calls, the one that came first in front; at most a hundred.
+    /// The sessions of the waiting calls, in the order in which they came; at most a hundred.
     waiters: Vec<Waiter>,
     /// The owner, if it is a lock and is taken.
     owner: Option<String>,

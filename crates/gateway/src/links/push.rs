@@ -148,7 +148,7 @@ fn ends_link(error: &Error) -> bool {
     )
 }
 
-/// Shows what ended a link to those who look at it while it still runs.
+/// Reports why a link ended to readers of its state, while its thread still runs.
 fn ended(link: &Link, error: Error) -> Error {
     link.live().error = Some(Stop::of(&error));
     error

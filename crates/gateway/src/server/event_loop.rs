@@ -57,7 +57,7 @@ const REFUSING_MAX: usize = 256;
 const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
 /// A handshake of TLS or of the channel takes no longer.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// So many are under way at once; of more, the one that has taken longest ends.
+/// The maximum number at once; beyond it, the one that has taken longest is ended.
 pub(super) const HANDSHAKES_MAX: usize = 256;
 /// An idle TCP connection is probed after this; one whose other end is gone is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -88,7 +88,7 @@ pub(super) struct Shared {
     connections_max: AtomicUsize,
     connections_wanted: usize,
     refusing: Arc<Semaphore>,
-    /// Connections of those who are not known, and how many there may be.
+    /// Unauthenticated connections, and their maximum number.
     pub unknown: Arc<Unknowns>,
     /// The second, since the host started, in which a refusal was logged last.
     told_s: AtomicU64,
@@ -519,7 +519,7 @@ async fn tell(incoming: Incoming, error: &Error, shared: &Shared) -> io::Result<
     if first[0] == tls::FIRST_BYTE
         && let Some(config) = &shared.tls
     {
-        // A TLS client understands nothing else.
+        // A TLS client cannot read anything else.
         let shaking = tls::accept(config, Rewound::new(first, stream), identity);
         let Some(shaken) = shared.shaking.until_among(HANDSHAKES_MAX, shared.refused.until(shaking)).await.flatten()
         else {

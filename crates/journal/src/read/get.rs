@@ -25,7 +25,7 @@ pub struct RecordMeta {
     pub cause: EventId,
     /// The position at which it was first written.
     pub position: Position,
-    /// How far the journal must be durable before the record may be sent.
+    /// The position up to which the journal must be durable before the record may be sent.
     pub safe: Position,
     /// The record that it replaces, if a repair wrote it.
     pub replaced: Option<Replaced>,

@@ -136,7 +136,7 @@ impl Inner {
         }
     }
 
-    /// Wakes those who wait for a log that the entries between two positions of a segment append to.
+    /// Wakes the waiters for logs that the entries between two positions of a segment append to.
     #[cold]
     fn wake_log_sleepers(&self, start: u64, end: u64) {
         let catalog = self.cached_catalog();

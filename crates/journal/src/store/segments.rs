@@ -382,7 +382,7 @@ impl Segments {
         }
     }
 
-    /// Lets go of segments before `first`, but for those whose files may come back under a new number.
+    /// Unmaps the segments before `first`, except those whose files may be reused under a new number.
     pub fn retire_before(&self, first: u64, is_spare: &dyn Fn(u64) -> bool) {
         let mut maps = self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for number in maps.range(..first).map(|(number, _)| *number).collect::<Vec<_>>() {

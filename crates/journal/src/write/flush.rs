@@ -76,7 +76,7 @@ impl Inner {
         }
     }
 
-    /// How far `durable` runs ahead of what the journal says of it.
+    /// How far `durable` is ahead of the last MARK.
     fn mark_bytes(&self) -> u64 {
         MARK_BYTES.min(self.segments.bytes() / 8)
     }

@@ -32,7 +32,7 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const AHEAD_BYTES: u64 = 16 << 20;
 /// Where they are written through the mapping, this number of segments is prepared ahead.
 const SEGMENTS_AHEAD: u64 = 2;
-/// So many if they are recycled: those take no more of the disk than they do already.
+/// The number if they are recycled: recycled segments use no additional disk space.
 const RECYCLED_AHEAD: u64 = 4;
 /// Pages are populated in steps of this many bytes.
 const TOUCH_BYTES: u64 = 256 << 10;

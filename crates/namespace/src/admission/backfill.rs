@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Records in one commit, so that others append between two of them.
 const BATCH_MAX: u64 = 256;
 
-/// What a backfill did, or has done so far.
+/// The result of a backfill, or its progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backfilled {
     /// Runs that were started.

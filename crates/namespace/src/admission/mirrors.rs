@@ -21,7 +21,7 @@ const NOTES: &str = "_mirrors";
 const NOTES_HISTORY: u64 = 64;
 const STATE_HISTORY: u64 = 4;
 
-/// What is known of a mirror besides its records.
+/// The state of a mirror, without its records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mirror {
     /// The topic.
@@ -55,7 +55,7 @@ pub fn all(catalog: &Catalog) -> impl Iterator<Item = (&Log, &Log)> {
     states.filter_map(move |state| Some((catalog.log(state.name().strip_prefix(PREFIX)?)?, state)))
 }
 
-/// What is known of a mirror.
+/// The state of a mirror.
 pub fn read(namespace: &Namespace, state: &Log) -> Result<Mirror> {
     let mut payload = Vec::new();
     namespace.journal().get(state, state.latest(), &mut payload)?;

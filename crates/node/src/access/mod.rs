@@ -138,7 +138,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What it leads to.
+    /// Its effects.
     pub fn served(&self) -> &Served {
         &self.served
     }

@@ -25,7 +25,7 @@ const HOLDER_LEASE_MAX_MS: u32 = 60_000;
 /// An object, and how copies of it are kept, if several hosts have one.
 pub type ShownObject = (Shown, Option<Copies>);
 
-/// What a call that waits is allowed by.
+/// The rights by which a waiting call is permitted.
 pub struct CallRight {
     right: Right,
     object: String,
@@ -85,7 +85,7 @@ impl Access {
         may("") || names.into_iter().any(may)
     }
 
-    /// What the caller has to be allowed for a call that waits; nothing for the owner.
+    /// The rights that the caller needs for a waiting call; `None` for the owner.
     pub fn call_right(&self, asked: &protocol::Call<'_>) -> Result<Option<CallRight>> {
         if self.caller.chain().is_none() {
             return Ok(None);

@@ -183,7 +183,7 @@ pub struct GroupStat {
     pub resting: bool,
 }
 
-/// Which records wait here, and why. Those that are on their way are nothing to be told of.
+/// The records that wait here, and why. Records that are just being sent are not reported.
 fn why_buffers(buffers: &[BufferStat], why: &mut Vec<String>) {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64); // until the year 584 million
     for BufferStat { topic, records, bytes, since_ms, trouble } in buffers {
@@ -261,7 +261,7 @@ impl Cluster {
         }
     }
 
-    /// The groups, by name; the first group stands first.
+    /// The groups, by name; the first group comes first.
     pub fn groups(&self) -> Vec<GroupStat> {
         let shared = &self.shared;
         let (directory, topics): (Directory, u64) = {
@@ -302,7 +302,7 @@ impl Cluster {
             let known = replica.topics().member(id).cloned();
             let reported = self.shared.facts.members.iter().find(|known| known.id == id).cloned().map(Member::from);
             let own = (id == own).then_some(&self.shared);
-            // What it said of itself when it started, whether or not the others know it by now.
+            // The labels of its start, whether or not the others know them yet.
             let labels =
                 own.map(|own| &own.labels).or_else(|| replica.topics().labels(id)).cloned().unwrap_or_default();
             let own = own.map(|own| own.member.clone());

@@ -138,7 +138,7 @@ impl ClassPools {
         }
     }
 
-    /// So many steps of a pool may run at once.
+    /// The maximum number of steps of a pool that run at once.
     pub fn allow(&mut self, pool: &str, concurrency: u32) {
         self.of.entry(pool.into()).or_default().concurrency = concurrency as usize;
     }

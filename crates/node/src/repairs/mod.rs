@@ -95,7 +95,7 @@ fn look(namespace: &Namespace, environment: &Environment, peers: &mut dyn Peers,
         // A request wakes all waiters.
         let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
         match noted {
-            // The next repair may need those who do not know yet how the last one ended.
+            // The next repair may need participants that do not know yet how the last one ended.
             Ok(_) if has_news && told.is_none_or(|told| told.elapsed() >= PAUSE) => {
                 (has_news, told) = (outcomes(namespace, peers, stop).unwrap_or(true), Some(Instant::now()));
             }

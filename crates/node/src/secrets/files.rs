@@ -25,7 +25,7 @@ const MODE_BITS: u32 = 0o7777;
 /// No file with secrets is longer.
 const FILE_MAX_BYTES: usize = 64 << 10;
 
-/// The folder of a namespace's secrets, open and locked: of those who open it, one at a time.
+/// The folder of a namespace's secrets, open and locked: only one process can open it at a time.
 pub struct Folder {
     path: PathBuf,
     dir: File,

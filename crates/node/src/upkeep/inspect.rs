@@ -18,7 +18,7 @@ pub struct Inspection {
     pub journal: CheckReport,
     /// The damaged parts of a backup.
     pub files: Vec<Error>,
-    /// What replaces the lost parts of its manifest and its definitions.
+    /// The replacement of the lost parts of its manifest and its definitions.
     pub rebuilt: Option<Rebuilt>,
     /// Ranges that were durable once and are lost.
     pub holes: usize,

@@ -318,7 +318,7 @@ impl<'a> Rounds<'a> {
                 let Some(to) = to else { continue };
                 let seed = doc.seed.clone().seed()?;
                 match to {
-                    // What it sends to itself, it sees by itself.
+                    // A participant sees the records that it sends to itself.
                     To::Member(to) if to == at => {}
                     To::Member(to) if is_news_to(&mut self.members[to].given, &seed) => batches[to].push(seed),
                     To::Here if is_news_to(&mut self.given, &seed) => own.push(seed),
@@ -327,7 +327,7 @@ impl<'a> Rounds<'a> {
             }
             self.members[at].sent = Some(docs);
         }
-        // What is on its way would come with its old bytes after the switch.
+        // A record in transit would arrive with its old bytes after the switch.
         if let Some(address) = underway.filter(|_| prepare) {
             return Err(Code::RepairPeer.error(format!("records that change are on their way to '{address}'")));
         }
@@ -358,7 +358,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// What a participant changes of records that it sent on.
+    /// The changes of a participant to records that it sent.
     fn sent_of(&mut self, at: usize) -> Result<Vec<SentDoc>> {
         let (address, number) = (self.members[at].address.clone(), self.members[at].number);
         let sent = read_sent(self.peers, &address, number);
@@ -420,7 +420,7 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| Code::DocumentUnknown.error(format!("an answer about repairs: {error}")))
 }
 
-/// What a part changes of records that its namespace sent on.
+/// The changes of a part to records that its namespace sent.
 fn read_sent(peers: &mut dyn Peers, address: &str, part: u64) -> Result<Vec<SentDoc>> {
     let (mut all, mut after, mut bytes) = (Vec::new(), 0, 0);
     loop {

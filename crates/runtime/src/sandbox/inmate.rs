@@ -170,7 +170,7 @@ impl Room {
         }
     }
 
-    /// Where the code is.
+    /// The location of the code.
     pub(crate) fn code(&self, dir: &Path) -> PathBuf {
         match self {
             Self::Host => dir.to_owned(),

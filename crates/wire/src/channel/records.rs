@@ -71,9 +71,9 @@ impl Direction {
 
 /// Both directions of an open channel.
 pub struct Channel {
-    /// What is sent.
+    /// Encrypts the records to send.
     pub sealer: Sealer,
-    /// What is received.
+    /// Decrypts the received records.
     pub opener: Opener,
 }
 

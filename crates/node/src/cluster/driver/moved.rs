@@ -20,7 +20,7 @@ const ANSWER_UNREACHED: (u32, Duration) = (4, Duration::from_secs(2));
 const OFTEN: u32 = 100;
 const SELDOM: u32 = 10;
 
-/// What is to be done about a host that says where it is.
+/// The reaction to a host that announces its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     /// Nothing: this is known.
