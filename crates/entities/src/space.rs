@@ -104,7 +104,7 @@ struct Entity {
     incarnation: u64,
     application: Application,
     state: State,
-    /// Whether it is there after a restart of its host.
+    /// Whether it exists after a restart of its host.
     persistent: bool,
     /// The number of records that were made up to and including the last one of this entity.
     recorded: u64,
@@ -129,7 +129,7 @@ pub struct Shown {
     pub owner: Option<Session>,
     /// Its class, if it is a user class.
     pub class: Option<Box<str>>,
-    /// Whether it is there after a restart of its host.
+    /// Whether it exists after a restart of its host.
     pub persistent: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The current catalog: the definitions of the manifest, and the DEFINE entries since. Each of these names the one before.
+//! The current catalog: the definitions of the manifest, and the DEFINE entries since. Each of these names the previous one.
 
 use crate::{
     catalog::{Catalog, Definition, Indexes},

@@ -69,7 +69,7 @@ impl<'j> View<'j> {
             .ok_or(error)
     }
 
-    /// The record, if it is there.
+    /// The record, if it exists.
     fn entry(&self, log: &Log, seqno: u64, position: Position) -> Option<Vec<u8>> {
         let entry = self.journal.entry_at(position).ok()?;
         let found = (entry.kind, entry.subject, entry.seqno) == (Kind::Append, log.id(), seqno);

@@ -58,7 +58,7 @@ pub enum Asked {
 
 /// A future answer. If it is dropped, the answer is discarded.
 pub trait Later {
-    /// Becomes readable when the answer is there.
+    /// Becomes readable when there is an answer.
     fn fd(&self) -> BorrowedFd<'_>;
     /// The deadline, at which [`Later::take`] is to be called.
     fn until(&self) -> Option<Instant>;

@@ -252,7 +252,7 @@ impl World {
         self.digest = (self.digest ^ what).wrapping_mul(0x0100_0000_01B3).rotate_left(23);
     }
 
-    /// Something goes wrong, now and then.
+    /// Something goes wrong, from time to time.
     fn disturb(&mut self) {
         if self.chance.permille(3) {
             let at = self.chance.below(self.hosts.len() as u64) as usize;

@@ -40,8 +40,8 @@ pub struct Histogram {
 /// A histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
-    /// How many took at most as long as the bound of this number, and longer than the one before; the last, how many took longer
-    /// than all bounds.
+    /// How many took at most as long as the bound of this number, and longer than the previous one; the last, how many took longer than all
+    /// bounds.
     pub counts: [u64; BOUNDS_US.len() + 1],
     /// The sum of all durations, in microseconds.
     pub sum_us: u64,

@@ -54,7 +54,7 @@ pub struct ObjectDoc {
     pub incarnation: String,
     /// With whose sessions it ends; empty if it stays.
     pub application: String,
-    /// Whether it is there after a restart of the host.
+    /// Whether it exists after a restart of the host.
     pub persistent: bool,
     /// How many hosts have a copy at least: 1 for the namespace's host alone.
     pub rf: u64,

@@ -26,7 +26,7 @@ pub(super) struct Object {
     key: String,
     incarnation: String,
     application: String,
-    /// Whether it is there after a restart of the host.
+    /// Whether it exists after a restart of the host.
     persistent: bool,
     /// How many hosts have a copy at least: 1 for this host alone.
     rf: usize,

@@ -409,7 +409,7 @@ fn keep_alive(stream: &std::net::TcpStream) {
 async fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
     let counters = &shared.hosted.counters;
     counters.accepted.fetch_add(1, Ordering::Relaxed);
-    // Logs come and go; now and then is often enough.
+    // Logs come and go; from time to time is often enough.
     if counters.accepted.load(Ordering::Relaxed) % LOOK_EVERY == 1 {
         let most = shared.hosted.connections_max().min(shared.connections_wanted);
         shared.connections_max.store(most, Ordering::Relaxed);

@@ -48,7 +48,7 @@ const SMALLEST_LOG2: u32 = 6;
 /// The largest.
 pub(crate) const LARGEST_LOG2: u32 = 38;
 
-/// Ids in the first block of entries; each block after it has twice as many as the one before.
+/// Ids in the first block of entries; each block after it has twice as many as the previous one.
 const FIRST_IDS: u64 = 64;
 const BLOCKS: usize = 27;
 /// Words of an entry.

@@ -603,7 +603,7 @@ impl<'j> Transaction<'j> {
         Ok(&mut rest[..length])
     }
 
-    /// Completes a staged entry: its link to the one before, its flags, its checksum.
+    /// Completes a staged entry: its link to the previous one, its flags, its checksum.
     #[inline]
     fn seal_entry(&mut self, position: u64, flags: u8) -> Result<()> {
         let (prev, salt) = (self.prev, self.inner.segments.salt);

@@ -49,7 +49,7 @@ impl fmt::Display for Blocked {
     }
 }
 
-/// Looks at a journal now and then.
+/// Checks a journal from time to time.
 pub(crate) struct Monitor {
     journal: Journal,
     gate: Arc<Gate>,

@@ -167,7 +167,7 @@ impl Access {
         Ok((all, sessions))
     }
 
-    /// One object, if it is there; one of this host before one that the cluster keeps.
+    /// One object, if it exists; one of this host before one that the cluster keeps.
     pub fn show_object(&self, key: &str) -> Result<Option<ShownObject>> {
         self.check(Right::Observe, Resource::NAMESPACE)?;
         let own = self.objects()?.show_one(key).map(|shown| (shown, None));
@@ -205,8 +205,8 @@ impl Access {
         self.check_pool(millrace_entities::pool_of(asked.arguments).unwrap_or_default(), 0).map(|()| false)
     }
 
-    /// Checks that the caller may have workers of this pool open and run what it sends: tasks of at most so many bytes, which are records,
-    /// or a call of a user class.
+    /// Checks that the caller may have workers of this pool open and run what it sends: tasks of at most this many bytes, which are
+    /// records, or a call of a user class.
     fn check_pool(&self, pool: &str, bytes: usize) -> Result<()> {
         let function = tasks::function(pool)?;
         self.check_action(&Action { bytes, ..Action::new(Right::Run, Resource::function(&function)) })?;

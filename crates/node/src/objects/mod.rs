@@ -119,7 +119,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// The answer, if it is there.
+    /// The answer, if it exists.
     pub fn take(&self) -> Option<Result<(Called, Position)>> {
         self.slot.found().answer.take()
     }

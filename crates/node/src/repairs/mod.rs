@@ -143,8 +143,8 @@ fn tracing_of(error: &millrace_wire::Error) {
     tracing::info!(target: "repairs", code = error.code().id(), error = error.detail(), "a repair waits");
 }
 
-/// Replays the newest runs of each function in this process, at most so many, and says by name whether they leave the same again.
-/// Nothing is written.
+/// Replays the newest runs of each function in this process, at most this many, and says by name whether they leave the same again. Nothing
+/// is written.
 pub fn verify(namespace: &Namespace, most: usize) -> Result<BTreeMap<String, Verified>> {
     let secrets: Arc<dyn millrace_dispatch::SecretStore> =
         Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));

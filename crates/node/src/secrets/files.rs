@@ -78,7 +78,7 @@ fn check_folder(path: &Path, stat: &Stat, uid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes a folder in another one, unless it is there.
+/// Makes a folder in another one, unless it exists.
 fn make(path: &Path, above: &Path) -> Result<()> {
     match fs::mkdir(path, Mode::from_raw_mode(FOLDER_MODE)) {
         Ok(()) => {

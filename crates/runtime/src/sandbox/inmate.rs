@@ -270,7 +270,7 @@ impl Fault {
 }
 
 impl Running {
-    /// Makes a sandbox, and waits until it is there.
+    /// Makes a sandbox, and waits until it exists.
     pub(super) fn start(supervisor: &Path, plan: &Plan, bounds: Bounds, secrets: &Secrets) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut plan = plan.clone();

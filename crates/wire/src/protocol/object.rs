@@ -70,7 +70,7 @@ messages! {
         /// It is not made if it is not there.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         must_exist: bool,
-        /// It is refused if it is there.
+        /// It is refused if it exists.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         must_create: bool,
         /// It is one that is there after a restart of its host, and made so.

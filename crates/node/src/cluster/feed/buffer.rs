@@ -111,7 +111,7 @@ pub(super) fn answered<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(Resul
 }
 
 impl Cluster {
-    /// Keeps a record on this disk until it is published. It leaves the gate once it is there.
+    /// Keeps a record on this disk until it is published. The answer waits at the gate until the record is on disk.
     pub fn publish_later(&self, record: NewPublish<'_>, clock: Hlc) -> Result<Gated<()>> {
         let (shared, topic) = (&self.shared, record.topic);
         check_topic(topic)?;

@@ -33,7 +33,7 @@ impl Ring {
         self.due.notify_one();
     }
 
-    /// Waits until it is rung, or for so long.
+    /// Waits until it is rung, or for this long.
     pub fn wait(&self, most: Duration) {
         let waited = self.due.wait_timeout_while(locked(&self.rung), most, |rung| !*rung);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;

@@ -64,7 +64,7 @@ pub struct Fed {
 
 /// Keeps the records of topics. Calls return at once, and failures have the codes of what keeps them.
 pub trait Streams: Send + Sync {
-    /// Has room for a topic; one that is there with the same history is left as it is.
+    /// Has room for a topic; an existing one with the same history is left as it is.
     fn create(&self, topic: &str, history: u64, reply: Reply<()>);
     /// Keeps a record; one with a key that is remembered is there already. The reply has its index.
     fn publish(&self, topic: &str, data: Vec<u8>, key: Option<&str>, reply: Reply<u64>);
