@@ -16,10 +16,10 @@ use std::{
     time::Instant,
 };
 
-/// Records of one batch, and their bytes unless the first alone has more.
+/// The maximum number of records in one batch, and of their bytes unless the first alone has more.
 const RECORDS_MAX: u64 = 64;
 const BYTES_MAX: usize = 256 << 10;
-/// Records of one batch that the topic had lost before the mirror had any.
+/// The maximum number of records in one batch that the topic had lost before the mirror began.
 const PASSED_OVER_MAX: u64 = 1024;
 
 /// The report about a mirror.

@@ -54,7 +54,7 @@ final class Loopback {
             }
             for (String line : lines) {
                 String[] columns = line.strip().split(" +");
-                // A socket without an inode has lost its holder, and its user means nothing.
+                // A socket without an inode has no owner, so the user in the table is meaningless.
                 if (columns.length > INODE && same(columns[LOCAL], theirs) && same(columns[REMOTE], ours) && !columns[INODE].equals("0")) {
                     return Integer.valueOf(columns[USER]);
                 }
