@@ -7,8 +7,8 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * Marks a class whose objects are shared. Its methods run in workers of a pool, next to the fields and one at a time for each object, and
- * the host keeps the fields. The class stays an ordinary class, and implements the interface that references to its objects have.
+ * Marks a class whose objects are shared. Its methods run in workers of a pool, one at a time for each object, and the host keeps the
+ * fields. The class stays an ordinary class, and implements the interface that references to its objects have.
  *
  * <pre>{@code
  * @Shared
