@@ -1,9 +1,9 @@
 //! Tasks: runs of a pool's function. Each appends its result to a log of the pool, in the batch that ends it, whether it succeeded or not.
 //!
 //! ```text
-//!  _bodies/POOL   what tasks name: functions that clients have pickled
+//!  _bodies/POOL   functions that clients have pickled and tasks name
 //!  _tasks/POOL    [ id: 24 bytes ][ what to run ]            one record, one run
-//! _results/POOL  [ kind ][ id: 24 bytes ][ the outcome ]
+//!  _results/POOL  [ kind ][ id: 24 bytes ][ the outcome ]
 //! ```
 //!
 //! The client chooses the id; by it, the clients of a pool recognize their own results.

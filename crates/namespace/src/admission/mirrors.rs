@@ -1,7 +1,7 @@
 //! Mirrors: a log with the records of a topic, each under its index in the topic. No other records are appended to it.
 //!
 //! ```text
-//! _mirror/LOG   LOG is a mirror: of which topic, and how many records the topic had lost before
+//!  _mirror/LOG   LOG is a mirror: of which topic, and how many records the topic had lost before
 //!  _mirrors      notes for people: which mirrors were begun and ended
 //! ```
 
@@ -115,7 +115,7 @@ pub fn end(namespace: &Namespace, log: &LogName, topic: &str) -> Result<Gated<()
     Ok(namespace.gate().hold(Site::RemoveLog, (), committed.end, None))
 }
 
-/// The log of a mirror in a batch that appends record `next`; nothing if the mirror has ended, or has that record.
+/// The log of a mirror in a batch that appends record `next`; `None` if the mirror has ended, or has that record.
 fn open(tx: &mut Transaction<'_>, log: &LogName, next: u64) -> Result<Option<Log>> {
     let catalog = tx.catalog();
     let is_mirror = catalog.log(&state_of(log)?).is_some();
