@@ -44,7 +44,7 @@ SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE."""
 
 
 def libraries() -> list[dict[str, Any]]:
-    """The packages of others that ROOTS depend on, by name and version."""
+    """The third-party packages that ROOTS depend on, by name and version."""
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", f"{platform.machine()}-unknown-linux-gnu"]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
     packages = {package["id"]: package for package in found["packages"]}
@@ -57,7 +57,7 @@ def libraries() -> list[dict[str, Any]]:
         id = waiting.pop()
         if id not in seen:
             seen.add(id)
-            # Without what is needed for builds and tests only.
+            # Without packages that only builds and tests need.
             waiting += [link["pkg"] for link in nodes[id]["deps"] if any(kind["kind"] is None for kind in link["dep_kinds"])]
     others = [packages[id] for id in seen if packages[id]["source"]]
     return sorted(others, key=lambda package: (package["name"], package["version"]))

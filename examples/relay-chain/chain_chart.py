@@ -29,7 +29,7 @@ STYLE = {
 
 
 def draw(times: dict[str, list[float]], outages: list[tuple[str, float, float]], path: Path) -> Path:
-    """`times` tells for each copy when it got its 1st, 2nd, … reading."""
+    """`times` has, for each copy, the times of its 1st, 2nd, … reading."""
     origin = times["device"][0]
     with plt.rc_context(STYLE):
         figure, (count, delay) = plt.subplots(2, 1, figsize=(10, 7.5), sharex=True, layout="constrained")

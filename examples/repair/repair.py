@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Four histories with something wrong in them, each repaired and compared with a run that had it right from the start.
+"""Four histories with an error, each repaired and compared with a run without the error.
 
   stale     a thermometer repeats one reading for a day
   celsius   a thermometer reports three weeks in °C instead of °F
@@ -46,7 +46,7 @@ RECORDED = {"stale": "as recorded: one reading, repeated", "celsius": "as record
 
 @dataclass(frozen=True)
 class Repaired:
-    """What came of a repair: how much was replayed, and whether every log is what a clean run leaves."""
+    """The result of a repair: how much was replayed, and whether every log equals that of a clean run."""
 
     name: str
     runs: int
@@ -88,13 +88,13 @@ def served(directory: Path, write: Callable[[Path], Path], records: list[tuple[s
 
 
 def repair(host: Host, *args: str) -> dict:
-    """Runs a repair and applies it; how far it is then."""
+    """Runs a repair and applies it; returns its state."""
     ready = json.loads(host.call("--json", "repair", "run", *args))
     return json.loads(host.call("--json", "repair", "apply", str(ready["repair"])))
 
 
 def amend(host: Host, log: str, values: list[str]) -> dict:
-    """Amends the records of a log from the first on, and waits until the host has repaired it; the repair."""
+    """Amends the records of a log from the first on, and waits until the host has repaired it; returns the repair."""
     command = host.command("log", "append", log, "--amends", "1", "--lines")
     subprocess.run(command, input="".join(f"{value}\n" for value in values), text=True, check=True, stdout=subprocess.DEVNULL)
     until = time.monotonic() + REPAIR_TIMEOUT_S
@@ -116,7 +116,7 @@ def report(name: str, host: Host, done: dict, equal: bool, **figures: object) ->
     return Repaired(name, runs, counts["replayed"], counts["replaced"] + counts["void"], equal, figures)
 
 
-# The thermometer, with one sensor that is wrong for some time.
+# The thermometer, with a sensor that is wrong for some time.
 
 
 def thermometer(days: int, wrong: range, spoil: Callable[[list[float], int], float], name: str, out: Path) -> Repaired:
@@ -205,7 +205,7 @@ def error(predictions: list[str], actual: dict[int, float]) -> float:
 
 
 def late(out: Path) -> Repaired:
-    """Of six hourly readings one is there in time; the others are interpolated until they arrive."""
+    """Of six hourly readings one arrives in time; the others are interpolated until they arrive."""
     right = cut(read("reading", THERMOMETER / "data" / "ewr.csv"), 10)
     guessed = list(right.values)
     for k in range(len(guessed)):

@@ -20,7 +20,7 @@ def reindeer(number: int, home: threading.Barrier, wake: queue.Queue, harness: t
     """Comes back from holidays, delivers toys, and goes on holidays again."""
     for _ in range(DELIVERIES):
         if home.wait() == 0:
-            # One of them wakes Santa for all.
+            # One of them wakes Santa for all of them.
             wake.put("reindeer")
         harness.wait()
         diary.put(f"ride {number}")
@@ -34,7 +34,7 @@ def elf(problems: threading.Semaphore, waiting: queue.Queue, answers: queue.Queu
 
 
 def help_elves(waiting: queue.Queue, answers: queue.Queue, diary: queue.Queue) -> int:
-    """Helps three elves, if three wait; how many groups that were."""
+    """Helps three elves, if three wait; returns the number of groups."""
     if waiting.qsize() < GROUP:
         return 0
     for _ in range(GROUP):
@@ -64,7 +64,7 @@ def santa(
 
 
 def main() -> dict[str, int]:
-    """What happened."""
+    """Returns the events."""
     home, harness = threading.Barrier(REINDEER), threading.Barrier(REINDEER + 1)
     wake, waiting, answers, diary = queue.Queue(), queue.Queue(), queue.Queue(), queue.Queue()
     problems = threading.Semaphore(MEETINGS * GROUP)

@@ -24,7 +24,7 @@
  *
  * An object is one struct without pointers. It is zero before `make`, which gets the arguments of the constructor and may be 0.
  * A method runs alone with its object. One that raises changes nothing, and neither does one that reads an argument that is missing or of
- * another type: that raises TypeError. Arguments and answers are nil, truth values, integers, numbers, text and bytes.
+ * another type: that raises TypeError. Arguments and answers are nil, booleans, integers, numbers, text and bytes.
  *
  * Give the class a higher version when its struct or its code changes. The migration of the newer class,
  * void migrate(mr_call *call, int64_t older, const void *object, size_t size), gets the struct of the older version and fills
@@ -187,7 +187,7 @@ static inline int64_t mr_int(mr_call *call, size_t which) {
 
 static inline int mr_bool(mr_call *call, size_t which) {
     const unsigned char *at = mr_argument_(call, which);
-    if (at != 0 && *at != 0xC2 && *at != 0xC3) mr_raise(call, "TypeError", "an argument is no truth value");
+    if (at != 0 && *at != 0xC2 && *at != 0xC3) mr_raise(call, "TypeError", "an argument is not a boolean");
     return at != 0 && *at == 0xC3;
 }
 

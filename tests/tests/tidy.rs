@@ -1,4 +1,4 @@
-//! The house rules, held: the arrows between crates, sizes, where `unsafe` may stand, what may not be committed.
+//! Enforces the rules of the repository: the imports between crates, sizes, the files with `unsafe`, and texts that must not be committed.
 
 use millrace_wire::{ErrorKind, catalogue};
 use std::{
@@ -8,8 +8,8 @@ use std::{
     process::Command,
 };
 
-/// What each crate may import of ours. A crate that is not listed is rejected, so that adding one is a decision. `features`,
-/// which holds no code, is everybody's.
+/// The crates of ours that each crate may import. A crate that is not listed is rejected, so that adding one is a decision. Every crate may
+/// import `features`, which has no code.
 const ARROWS: &[(&str, &[&str])] = &[
     ("features", &[]),
     ("wire", &[]),
@@ -50,7 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("bench", &["wire", "journal", "causality", "group", "runtime", "node", "client"]),
 ];
 
-/// Files in which `unsafe` blocks may stand, by the end of their path.
+/// The files that may have `unsafe` blocks, by the end of their path.
 const UNSAFE_FILES: &[&str] = &[
     "gateway/src/server/allocator.rs",
     "journal/src/medium/bus.rs",
@@ -72,26 +72,26 @@ const UNSAFE_FILES: &[&str] = &[
     "threads/src/system.rs",
 ];
 
-/// Where threads and tasks may be started, each place with what is there: whoever else wants one asks these, and so it
-/// is missed when it ends as it should not.
+/// The places that may start threads and tasks, each with the call. All other code uses these places, so that the unexpected end of a
+/// thread or task is detected.
 const STARTS: [(&str, &str); 14] = [
-    ("crates/threads/src/lib.rs", ".spawn("), // in a table that two watchers look at
-    ("crates/gateway/src/server/tasks.rs", ".spawn("), // carries a fuse
+    ("crates/threads/src/lib.rs", ".spawn("), // in a table that two watchers check
+    ("crates/gateway/src/server/tasks.rs", ".spawn("), // its panic ends the host
     ("crates/gateway/src/server/tasks.rs", "tokio::spawn("), // of one connection
-    ("crates/nats/src/lib.rs", ".spawn("),    // on its one thread; whoever waits for one is told when it is dropped
-    ("crates/client/src/connector.rs", ".spawn("), // whoever waits for it does so for a time of its own
-    ("crates/client/src/session/mod.rs", "tokio::spawn("), // when it is dropped, all who wait are told
-    // Anyone who opens a namespace waits for it, and hears of its panic.
+    ("crates/nats/src/lib.rs", ".spawn("),    // on its one thread; waiters get an error when it is dropped
+    ("crates/client/src/connector.rs", ".spawn("), // its waiter has a timeout
+    ("crates/client/src/session/mod.rs", "tokio::spawn("), // when it is dropped, all waiters get an error
+    // The caller that opens a namespace waits for it, and sees its panic.
     ("crates/journal/src/recovery/ahead.rs", "scope("),
     ("crates/journal/src/recovery/ahead.rs", "_scoped("),
-    // The command waits for those that read journals, and takes over their panic.
+    // The command waits for the readers of journals, and propagates their panics.
     ("crates/cli/src/commands/history/sources.rs", "scope("),
     ("crates/cli/src/commands/history/sources.rs", ".spawn("),
-    // Anyone who asks for something that takes long waits for it.
+    // The caller of a long operation waits for it.
     ("crates/gateway/src/documents/mod.rs", "spawn_blocking("),
     ("crates/gateway/src/http/api/mod.rs", "spawn_blocking("),
     ("crates/gateway/src/hosted.rs", "spawn_blocking("),
-    ("crates/runtime/src/sandbox/confine.rs", "scope("), // starts nothing: it is Landlock's word for what a signal may reach
+    ("crates/runtime/src/sandbox/confine.rs", "scope("), // starts nothing: Landlock's name for the processes that a signal may reach
 ];
 
 const FILE_LINES_MAX: usize = 800;
@@ -102,7 +102,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_owned()
 }
 
-/// Every file git knows, or would take.
+/// Every file that git tracks or would add.
 fn files() -> Vec<String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -195,7 +195,7 @@ fn threads_and_tasks_start_where_they_are_missed() {
         for line in product.lines().map(|line| line.split("//").next().unwrap_or("")) {
             for start in starts.iter().filter(|start| line.contains(**start)) {
                 let allowed = STARTS.iter().any(|(at, what)| file == at && what.contains(start));
-                // `tokio::spawn(` and the like are told from `millrace_threads::spawn(` by the name before.
+                // `tokio::spawn(` and the like are distinguished from `millrace_threads::spawn(` by the prefix.
                 assert!(
                     allowed,
                     "{file} starts a thread or task nobody would miss: use millrace_threads or tasks: {line}"
@@ -239,7 +239,7 @@ fn links_between_pages_lead_somewhere() {
     }
 }
 
-/// Each point of the page of promises names tests, unless it is a limit; and each test is there.
+/// Each point of the page of promises names tests, unless it is a limit, and each test exists.
 #[test]
 fn every_promise_names_tests_that_exist() {
     let page = text("docs/operating/durability.md");
@@ -259,7 +259,7 @@ fn every_promise_names_tests_that_exist() {
     assert!(named >= 80, "only {named} tests are named");
 }
 
-/// A name as constants are written: `NotFound` as `NOT_FOUND`.
+/// A name in the style of constants: `NotFound` as `NOT_FOUND`.
 fn constant(name: &str) -> String {
     let mut constant = String::new();
     for (at, c) in name.char_indices() {
@@ -271,7 +271,7 @@ fn constant(name: &str) -> String {
     constant
 }
 
-/// What is made from the catalogue of errors, beside what `wire` makes of it when it is built.
+/// The files that are generated from the catalogue of errors, except those that the build of `wire` generates.
 #[test]
 fn the_errors_are_those_of_the_catalogue() {
     let mut page = String::from(

@@ -22,7 +22,7 @@ pub use millrace_wire::token::{
 const KEYS_LOG: &str = "_keys";
 /// The log of persistent objects: a right to read logs is none to read objects.
 const ENTITIES_LOG: &str = "_entities";
-/// What waits to be published: the rights to read it are those on its topic.
+/// Records that wait to be published: the rights to read them are those on their topic.
 const WAITING: &str = "_publish/";
 /// The kernel's overflow uid: it shows this for every user that the user namespace does not map, so it identifies nobody.
 const OVERFLOW_USER: u32 = 65534;

@@ -27,7 +27,7 @@ const RUNTIMES: [(&str, Runtime); 4] = [
     ("oneshot", Runtime::Oneshot),
 ];
 
-/// What the name of a topic begins with where logs are listed.
+/// The prefix of the name of a topic in lists of logs.
 const TOPIC: &str = "topic:";
 
 /// Keys that mean something to some runtimes only, and to which.

@@ -3,12 +3,12 @@
 use millrace_wire::{Code, Error};
 use std::{fmt, ops::Range, path::PathBuf};
 
-/// Problems shown of one file; a file with more has one cause, not that many.
+/// The maximum number of problems shown for one file: more usually have a common cause.
 const SHOWN_MAX: usize = 50;
-/// Problems noted of one file: to find the place of each, the file is read once.
+/// The maximum number of problems recorded for one file: finding the position of each takes one pass over the file.
 const NOTED_MAX: usize = 100;
 
-/// One thing wrong in an application file.
+/// One problem in an application file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The line, from 1.
@@ -19,7 +19,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Everything wrong in one application file; never empty.
+/// All problems in one application file; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     /// The file.
@@ -110,7 +110,7 @@ pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a 
         .map(|(_, candidate)| candidate)
 }
 
-/// Text from the file as a message may show it: escaped and short.
+/// Text from the file for a message: escaped and shortened.
 pub(super) fn shown(text: &str) -> String {
     let mut shown: String = text.chars().take(60).flat_map(char::escape_debug).collect();
     if text.chars().nth(60).is_some() {

@@ -12,7 +12,7 @@ use toml_edit::{Item, TableLike, Value};
 /// A place in the text, in bytes.
 pub(super) type Span = Option<Range<usize>>;
 
-/// A value and where it stands.
+/// A value and its position in the file.
 pub(super) struct Placed<T> {
     pub(super) value: T,
     pub(super) span: Span,
@@ -70,7 +70,7 @@ impl<'a> Section<'a> {
         Some(Self { table, label, span })
     }
 
-    /// Where the key stands, or the section if it is absent.
+    /// The position of the key, or of the section if the key is absent.
     pub(super) fn place_of(&self, key: &str) -> Span {
         self.table.key(key).and_then(|key| key.span()).or_else(|| self.span.clone())
     }

@@ -19,7 +19,7 @@ pub struct TopicDeclaration {
     pub durability: &'static str,
     /// The group that has it; none for the first.
     pub group: Option<Name>,
-    /// What keeps its records: `builtin` or `nats`.
+    /// The engine that keeps its records: `builtin` or `nats`.
     pub engine: &'static str,
     /// The logs of this host whose records are published to it; none if the file leaves that open.
     pub fed_by: Option<Vec<LogName>>,

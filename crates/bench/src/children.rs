@@ -87,7 +87,7 @@ impl Helper {
         if status.success() { Ok(()) } else { Err(format!("a child ended with {status}").into()) }
     }
 
-    /// Kills the child where it stands.
+    /// Kills the child at once.
     pub fn kill(mut self) -> Outcome<()> {
         self.process.kill()?;
         self.process.wait()?;

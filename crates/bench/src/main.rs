@@ -1,4 +1,4 @@
-//! `make bench`: every number Millrace reports, measured beside its peer or its physical limit in the same run.
+//! `make bench`: measures every number that Millrace reports, together with a comparable system or a physical limit, in the same run.
 //!
 //! ```text
 //!  main --> rows (one per id) --> measure, peers, children --> report --> docs/benchmarks.{json,md}
@@ -33,20 +33,20 @@ struct Args {
     /// Measure only these rows; the others keep the figures they had.
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     only: Vec<String>,
-    /// List the rows and end.
+    /// List the rows.
     #[arg(long)]
     list: bool,
-    /// Fewer repetitions, for a look while working; writes under target/bench instead of docs.
+    /// Fewer repetitions, for a quick check; writes to target/bench instead of docs.
     #[arg(long)]
     quick: bool,
-    /// What the bench starts itself with.
+    /// The role and arguments of a child process of the bench.
     #[arg(long, hide = true, num_args = 1.., value_name = "ROLE", allow_hyphen_values = true)]
     child: Vec<String>,
 }
 
-/// What every row is given.
+/// The context of a row.
 pub struct Context {
-    /// Where the data goes: on the disk that the sources are on, never a file system in memory.
+    /// The directory for data: on the disk of the sources, never on a file system in memory.
     pub dir: PathBuf,
     /// The repository.
     pub root: PathBuf,
@@ -62,12 +62,12 @@ impl Context {
         Ok(Self { dir, root, quick })
     }
 
-    /// An empty directory that goes when its handle does.
+    /// An empty directory, which is removed when its handle is dropped.
     pub fn fresh(&self) -> Outcome<tempfile::TempDir> {
         Ok(tempfile::Builder::new().prefix("run-").tempdir_in(&self.dir)?)
     }
 
-    /// So many, or a few in a quick look.
+    /// The number of repetitions: `many`, or a few with `--quick`.
     pub fn repetitions(&self, many: usize) -> usize {
         if self.quick { many.div_ceil(4).max(2) } else { many }
     }
@@ -115,7 +115,7 @@ fn bench(args: &Args) -> Outcome<()> {
             Ok(row) => {
                 eprintln!("        {}", report::line(&row));
                 report.put(row);
-                // After each row, so that what was measured stays even if a later row cannot be.
+                // After each row, so that results are kept even if a later row fails.
                 report.save(&docs)?;
             }
             Err(error) => {

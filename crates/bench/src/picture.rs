@@ -22,7 +22,7 @@ pub struct Curve<'a> {
     pub points: Vec<(f64, f64)>,
 }
 
-/// How many of the samples took at most so many milliseconds, with a line at `limit_ms`, and the text beside it.
+/// How many of the samples took at most this many milliseconds, with a line at `limit_ms`, and the text beside it.
 pub fn distribution(title: &str, axis: &str, samples: &Samples, (limit_ms, limit): (f64, &str)) -> String {
     let [_, right, top, bottom] = PLOT;
     let step = step(samples.max_us().max(limit_ms * 1000.0) / 1000.0);

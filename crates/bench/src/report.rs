@@ -22,7 +22,7 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// One figure beside its peers.
+/// One figure, and those of comparable systems.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
     pub id: String,
@@ -36,7 +36,7 @@ pub struct Row {
     pub met: bool,
     /// Other figures of the same scenario, each with its unit.
     pub also: Vec<Figure>,
-    /// What becomes of different loads.
+    /// The results for different loads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<Point>,
     /// The file of a picture beside the page.
@@ -46,12 +46,12 @@ pub struct Row {
     #[serde(skip)]
     pub drawing: Option<String>,
     pub note: String,
-    /// Rows may come from different runs: each says on which machine, when, at what commit, and how much else went on.
+    /// Rows may come from different runs, so each has its machine, date, commit, and the load of other programs.
     #[serde(default)]
     pub machine: Option<Machine>,
     pub date: String,
     pub commit: String,
-    /// Part of the machine's processor time that went to others than the bench and what it started, in percent.
+    /// The share of the machine's processor time that was used by other processes than the bench and its children, in percent.
     pub others_cpu_percent: f64,
 }
 
@@ -63,10 +63,10 @@ pub struct Figure {
     pub unit: String,
 }
 
-/// What becomes of one load: in a second, and the latencies of what was taken.
+/// The result for one load: operations per second, and the latencies of the accepted ones.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Point {
-    /// Of the row's value.
+    /// The load, as a share of the row's value.
     pub share: f64,
     pub offered: f64,
     pub taken: f64,
@@ -76,7 +76,7 @@ pub struct Point {
 }
 
 impl Report {
-    /// What an earlier run left, or nothing.
+    /// The report of an earlier run, or an empty one.
     pub fn load(dir: &Path) -> Outcome<Self> {
         match fs::read(dir.join("benchmarks.json")) {
             Ok(bytes) => {
@@ -91,7 +91,7 @@ impl Report {
         }
     }
 
-    /// Adds a row, or puts it in the place of its older figures.
+    /// Adds a row, or replaces its older figures.
     pub fn put(&mut self, mut row: Row) {
         row.machine.get_or_insert_with(|| self.machine.clone());
         self.rows.retain(|old| old.id != row.id);
@@ -113,7 +113,7 @@ impl Report {
         Ok(fs::write(dir.join("benchmarks.md"), self.page())?)
     }
 
-    /// The machines that the rows are from.
+    /// The machines on which the rows were measured.
     fn machines(&self) -> Vec<&Machine> {
         let mut machines: Vec<&Machine> = Vec::new();
         for machine in self.rows.iter().filter_map(|row| row.machine.as_ref()) {
@@ -124,13 +124,13 @@ impl Report {
         machines
     }
 
-    /// The page that people read.
+    /// The page docs/benchmarks.md.
     fn page(&self) -> String {
         let mut page = String::from("# Benchmarks\n\n");
         let _ = writeln!(
             page,
             "`make bench` measures everything here and writes this page; `make bench ONLY=id` measures one row.\n\
-             Beside each figure is that of a comparable system, or a limit of the machine, measured in the same run.\n"
+             Each figure is compared with that of a comparable system, or with a limit of the machine, measured in the same run.\n"
         );
         for (number, machine) in self.machines().iter().enumerate() {
             let of = |row: &&Row| row.machine.as_ref().is_some_and(|other| other.is_like(machine));
@@ -138,7 +138,7 @@ impl Report {
             let name = char::from(b'A' + number as u8); // nobody has so many machines
             let _ = writeln!(
                 page,
-                "**Machine {name}.** {}, {} cores, {} GiB, Linux {}; data on {}. Its disk, raw: {} Of it: {}.\n",
+                "**Machine {name}.** {}, {} cores, {} GiB, Linux {}; data on {}. Its raw disk: {} Rows: {}.\n",
                 machine.cpu,
                 machine.cores,
                 machine.memory_gib,
@@ -153,7 +153,7 @@ impl Report {
             "Load before the last run: {:.2} {:.2} {:.2}. {}\n",
             self.load[0], self.load[1], self.load[2], self.date
         );
-        page.push_str("| id | what | value | target | met | p50 | p99 | beside |\n");
+        page.push_str("| id | what | value | target | met | p50 | p99 | compared with |\n");
         page.push_str("|---|---|--:|---|---|--:|--:|---|\n");
         for row in &self.rows {
             let what = rows::ALL.iter().find(|spec| spec.id == row.id).map_or("", |spec| spec.what);
@@ -175,7 +175,7 @@ impl Report {
             );
         }
         page.push_str(
-            "\np50, p99 and the figures beside have the unit of the value, unless they name another.\n\n## How\n\n",
+            "\np50, p99 and the compared figures have the unit of the value, unless another one is given.\n\n## How\n\n",
         );
         for row in &self.rows {
             let _ = writeln!(page, "**{}.** {}", row.id, row.note);
@@ -214,12 +214,12 @@ fn figures(list: &[Figure]) -> String {
     if texts.is_empty() { "nothing.".into() } else { texts.join("; ") + "." }
 }
 
-/// A row in one line, for the terminal.
+/// A row as text for the terminal.
 pub fn line(row: &Row) -> String {
     let met = if row.met { "met" } else { "NOT MET" };
     let peers: Vec<String> = row.peers.iter().map(|(name, value)| format!("{name} {}", figure(*value))).collect();
     format!(
-        "{} {} (p50 {}, p99 {}; target {}: {met})\n        beside: {}\n        also: {}\n        {}",
+        "{} {} (p50 {}, p99 {}; target {}: {met})\n        compared with: {}\n        also: {}\n        {}",
         figure(row.value),
         row.unit,
         row.p50.map_or("-".into(), figure),

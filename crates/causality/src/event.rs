@@ -10,11 +10,11 @@ pub struct Event<'b> {
     pub id: EventId,
     /// Where it can be read.
     pub position: u64,
-    /// What it records.
+    /// Its kind.
     pub kind: Kind,
     /// When it happened.
     pub hlc: Hlc,
-    /// What caused it.
+    /// Its cause.
     pub cause: EventId,
     /// The log or function it is about.
     pub subject: u32,

@@ -22,12 +22,12 @@ pub enum NodeKind {
     Elsewhere,
 }
 
-/// A log, a function, or what stands outside.
+/// A log, a function, or an outside source.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
-    /// The table it is in; of what stands outside, any.
+    /// The table it is in; for an outside source, any.
     pub table: u32,
     /// Its name.
     pub name: String,
@@ -86,7 +86,7 @@ pub struct Edge {
 /// A service graph.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// Logs, functions and what stands outside, ordered by table, kind and name.
+    /// Logs, functions and outside sources, ordered by table, kind and name.
     pub nodes: Vec<Node>,
     /// Edges, ordered by their nodes.
     pub edges: Vec<Edge>,

@@ -15,7 +15,7 @@ pub struct Place {
     pub row: u32,
 }
 
-/// What caused an event.
+/// The cause of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Nothing that was recorded: it came from outside.
@@ -147,7 +147,7 @@ impl History {
         tables.find_map(|(at, table)| Some(Place { table: at as u32, row: table.find(id)? }))
     }
 
-    /// What caused an event.
+    /// The cause of an event.
     pub fn cause(&self, place: Place) -> Cause {
         match self.table(place).origin(place.row) {
             Origin::Outside => Cause::Outside,

@@ -109,7 +109,7 @@ pub struct Read {
     pub from: u64,
     /// How many.
     pub count: u64,
-    /// What was found.
+    /// The result.
     pub what: What,
 }
 
@@ -145,7 +145,7 @@ struct Names {
 }
 
 impl Names {
-    /// Takes up a definition; returns the log that it defines.
+    /// Adds a definition; returns the log that it defines.
     fn define(&mut self, payload: &[u8]) -> Option<(String, u32)> {
         let definition: serde_json::Value = serde_json::from_slice(payload).ok()?;
         let (id, name) = (u32::try_from(definition["id"].as_u64()?).ok()?, definition["name"].as_str()?);
@@ -635,7 +635,7 @@ impl Table {
         &self.repaired
     }
 
-    /// Takes up the shadow entries of the repairs in force, the oldest first.
+    /// Adds the shadow entries of the applied repairs, the oldest first.
     fn take_up<'s>(&mut self, shadows: impl Iterator<Item = &'s (u32, u64)>) {
         let (mut repaired, mut reads) = (Repaired::default(), HashMap::new());
         let shift = self.first_regular();

@@ -74,7 +74,7 @@ struct Growing<'h> {
     owners: HashMap<Place, usize>,
     /// The same set, a bit for each row.
     reached: Vec<Bits>,
-    /// How deep each branch stands.
+    /// The depth of each branch.
     depths: Vec<usize>,
 }
 

@@ -15,7 +15,7 @@ pub enum Failure {
     Coded(Error),
     /// The reader has closed our output; this is not an error.
     BrokenPipe,
-    /// Everything was said already.
+    /// The error has already been reported.
     Said(u8),
 }
 
@@ -55,7 +55,7 @@ pub fn say(error: &Error, json: bool) {
     feed::stderr(&if json { format!("{}\n", object(error)) } else { paragraph(error) });
 }
 
-/// An error as programs read it.
+/// An error in JSON, for programs.
 pub fn object(error: &Error) -> serde_json::Value {
     let code = error.code();
     let mut reported =
@@ -66,13 +66,13 @@ pub fn object(error: &Error) -> serde_json::Value {
     json!({ "error": reported })
 }
 
-/// An error as people read it.
+/// An error as text, for people.
 fn paragraph(error: &Error) -> String {
     let code = error.code();
     let (bold, red, reset) =
         if crate::out::colour_stderr() { ("\x1b[1m", "\x1b[1;31m", "\x1b[0m") } else { ("", "", "") };
     let detail = error.detail().replace('\n', "\n  ");
-    // Several problems of a file each begin with their place, so they stand on lines of their own.
+    // Each problem of a file begins with its position, so it gets a line of its own.
     let detail = if detail.contains('\n') { format!("\n  {detail}") } else { format!(" {detail}") };
     format!(
         "{red}error[{}]{reset}:{bold}{detail}{reset}\n  cause: {}\n  remedy: {}\n",
@@ -109,7 +109,7 @@ fn print_usage(error: &clap::Error) -> io::Result<()> {
     let mut text = text.replacen("error:", &code, 1);
     let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(tip) = crate::tips::of(error, &words) {
-        // Instead of one that only looks for similar letters.
+        // Replaces clap's suggestion, which only compares letters.
         let mut lines: Vec<&str> = text.lines().filter(|line| !line.contains("tip:")).collect();
         let tip = format!("\n  tip: {tip}");
         lines.insert(1, &tip);

@@ -8,7 +8,7 @@ use clap::{
 
 /// A command that is in more groups than this is no tip.
 const GROUPS_MAX: usize = 3;
-/// What other programs call a command, and its names here.
+/// The names of a command in other programs, and here.
 const WORDS: [(&str, &[&str]); 28] = [
     ("list", &["ls"]),
     ("ps", &["ls"]),
@@ -39,7 +39,7 @@ const WORDS: [(&str, &[&str]); 28] = [
     ("consume", &["tail", "subscribe"]),
     ("new", &["create", "init", "add"]),
 ];
-/// What other programs call a command that needs no group here, or has several names.
+/// The names in other programs of a command that needs no group here, or has several names.
 const ROOTS: [(&str, &str); 8] = [
     ("apply", "there is `millrace up` for millrace.toml, and `millrace repair apply`"),
     ("deploy", "there is `millrace up` for millrace.toml, and `millrace function deploy` for one function"),

@@ -85,7 +85,7 @@ fn state_dir() -> Option<PathBuf> {
     Some(state.join("millrace"))
 }
 
-/// Where the token of the host at this address of this machine stands.
+/// The path of the token of the host at this address of this machine.
 pub fn machine_file(address: SocketAddr) -> Option<PathBuf> {
     let dir = match directory("XDG_RUNTIME_DIR") {
         Some(runtime) => runtime.join("millrace"),
@@ -94,7 +94,7 @@ pub fn machine_file(address: SocketAddr) -> Option<PathBuf> {
     Some(dir.join(SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()))
 }
 
-/// Where this user's key stands.
+/// The path of this user's key.
 pub fn identity_file() -> Option<PathBuf> {
     Some(state_dir()?.join("identity"))
 }

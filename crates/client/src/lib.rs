@@ -1,13 +1,13 @@
 //! The Rust client: uses a namespace on another host like a local one.
 //!
 //! ```text
-//!   Client (async, Clone) ──> session: one task per connection reads, writes, and finds whom an answer is for
+//!   Client (async, Clone) ──> session: one task per connection reads, writes, and assigns each answer to its request
 //!   blocking::Client      ──> a socket that the caller's own thread writes and reads: no thread between
-//!            both ──> ask: what is asked and how the answer is read; no I/O
+//!            both ──> ask: encodes requests and decodes answers; no I/O
 //! ```
 //!
-//! [`Client`] reports a lost connection as such; [`Resilient`] connects again and repeats what may be repeated. Everything
-//! is bounded: requests and bytes in flight, the records a tail holds, every wait.
+//! [`Client`] reports a lost connection as such; [`Resilient`] connects again and repeats requests that are safe to repeat. Everything is
+//! bounded: requests and bytes in flight, the records a tail holds, every wait.
 
 mod ask;
 pub mod blocking;

@@ -7,7 +7,7 @@ use std::{
     str::FromStr,
 };
 
-/// What the text form of a Unix socket starts with.
+/// The prefix of the text form of a Unix socket.
 const UNIX: &str = "unix:";
 
 /// Where to connect to.

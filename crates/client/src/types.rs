@@ -2,7 +2,7 @@
 
 use millrace_wire::{Durability, EventId, Hlc, protocol};
 
-/// Where an appended record stands.
+/// The location of an appended record.
 pub type Receipt = protocol::Appended;
 
 /// A record.
@@ -14,7 +14,7 @@ pub struct Record {
     pub id: EventId,
     /// When it was appended.
     pub hlc: Hlc,
-    /// What caused it.
+    /// Its cause.
     pub cause: EventId,
     /// Its bytes.
     pub data: Vec<u8>,

@@ -83,7 +83,7 @@ pub enum HostEvent<'a> {
         run: EventId,
         /// How long it took.
         elapsed: Duration,
-        /// What it printed.
+        /// Its output.
         output: &'a [u8],
     },
     /// An attempt failed.
@@ -94,18 +94,18 @@ pub enum HostEvent<'a> {
         run: EventId,
         /// The attempt; 0 of a run that is lost, and never was tried here.
         attempt: u32,
-        /// What was wrong.
+        /// The description of the error.
         error: &'a Error,
         /// When it is tried again; `None` if it was given up.
         retry_in: Option<Duration>,
-        /// What it printed.
+        /// Its output.
         output: &'a [u8],
     },
     /// A function could not be started; its runs wait.
     StartFailed {
         /// The function.
         function: &'a Name,
-        /// What was wrong.
+        /// The description of the error.
         error: &'a Error,
     },
 }
@@ -320,7 +320,7 @@ impl Shared {
 }
 
 impl Dispatcher {
-    /// Takes up what an earlier host left, as the indexes know it, and starts the threads.
+    /// Continues the runs of an earlier host, from the indexes, and starts the threads.
     pub fn start(namespace: Namespace, observer: Option<Observer>, environment: Option<Environment>) -> Result<Self> {
         let shared = Shared::new(namespace, observer, environment)?;
         let wanted = shared.state().wanted(&shared.namespace)?;

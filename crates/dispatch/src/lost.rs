@@ -235,7 +235,7 @@ impl Ends<'_, '_> {
         let publish = Publish::new(self.namespace, self.tx);
         let to = &definition.spec.dead_letter;
         match publish.dead_letter(self.tx, to, &bytes, stage) {
-            // A letter is not held back by those who would run for it.
+            // The limits of functions bound to the log do not block a dead letter.
             Err(refused) if refused.code() == Code::RoomExhausted => {
                 let to = found(self.tx.catalog().log(to), to)?.clone();
                 self.tx.append(&to, &bytes, EventId::NONE, 0).map(drop)?;

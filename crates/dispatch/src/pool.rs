@@ -1,8 +1,8 @@
-//! The threads: one leads and sleeps on the journal; one is on standby; the others sleep until they are called.
+//! The threads: one leads, and sleeps until the journal has new entries; one is on standby; the others sleep until they are called.
 //!
 //! A leader that is woken runs the function itself, and no thread watches the journal meanwhile. If it returns within [`TAKE_OVER`],
-//! nothing changes; otherwise the thread on standby becomes the leader. So a short run costs one wake, and a long one delays what came
-//! after it by [`TAKE_OVER`] at most.
+//! nothing changes; otherwise the thread on standby becomes the leader. So a short run costs one wake-up, and a long one delays later runs
+//! by at most [`TAKE_OVER`].
 
 use millrace_wire::{Code, Error};
 use std::{
@@ -12,11 +12,11 @@ use std::{
 
 /// How long the journal may go unwatched while a leader runs functions.
 const TAKE_OVER: Duration = Duration::from_millis(2);
-/// How long after the last batch a thread still stands by; until then, waking it costs more than its polling.
+/// How long a thread keeps polling after the last batch; for that time, polling costs less than waking it.
 const STAND_BY: Duration = Duration::from_millis(100);
 /// The longest sleep. Every wait also has a waker; this only limits the effect of a missed wake-up.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
-/// Most threads; functions have concurrency for fewer long before.
+/// The maximum number of threads; the concurrency of functions is usually the lower limit.
 pub(super) const THREADS_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -29,11 +29,11 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct Counts {
     threads: usize,
-    /// A thread sleeps on the journal.
+    /// A thread waits for the journal.
     led: bool,
     /// A thread sleeps for a short time only, to become the leader when needed.
     standing_by: bool,
-    /// Threads asleep here, and how many of them have been called to work.
+    /// The number of sleeping threads, and how many of them have been called.
     asleep: usize,
     calls: usize,
     /// When each batch in progress began.
@@ -45,7 +45,7 @@ struct Counts {
 /// The next role of a thread without work.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// Sleep on the journal, then [`Pool::led`].
+    /// Wait for the journal, then call [`Pool::led`].
     Lead,
     /// Look for work again.
     Look,
@@ -70,7 +70,7 @@ impl Pool {
     /// A thread has ended, or could not be started.
     pub fn exit(&self) {
         self.counts().threads -= 1;
-        self.called.notify_all(); // whoever is left may have to lead
+        self.called.notify_all(); // another thread may have to lead
         self.ended.notify_all();
     }
 
@@ -82,7 +82,7 @@ impl Pool {
         counts.executing.push(now);
         counts.last_batch = Some(now);
         if counts.asleep == 0 {
-            // One that was started and has not come to it yet, or is about to rest, will watch.
+            // A thread that was just started, or is about to sleep, will watch the journal.
             return (now, !counts.led && counts.threads <= counts.executing.len());
         }
         if more && counts.calls < counts.asleep {
@@ -94,16 +94,16 @@ impl Pool {
         (now, false)
     }
 
-    /// The batch that began then is over.
+    /// Ends the batch that began at this moment.
     pub fn end(&self, began: Instant) {
         let mut counts = self.counts();
-        // Of two that began at the same moment it does not matter which is taken.
+        // If two began at the same moment, either of them can be removed.
         if let Some(place) = counts.executing.iter().position(|other| *other == began) {
             counts.executing.swap_remove(place);
         }
     }
 
-    /// The calling thread has nothing to do until `deadline`.
+    /// Gives the calling thread its next role when it has nothing to do until `deadline`.
     pub fn rest(&self, deadline: Option<Duration>) -> Rest {
         let mut counts = self.counts();
         let until = deadline.map(|deadline| Instant::now() + deadline);
@@ -149,7 +149,7 @@ impl Pool {
         deadline.map_or(SLEEP_MAX, |deadline| deadline.min(SLEEP_MAX))
     }
 
-    /// All threads should end.
+    /// Tells all threads to end.
     pub fn wake_all(&self) {
         self.counts().stopping = true;
         self.called.notify_all();

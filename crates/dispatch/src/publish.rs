@@ -135,7 +135,7 @@ struct Settling<'a, 's> {
 }
 
 impl Shared {
-    /// Takes up how runs of a batch ended, in order: publishes, gives up, or has them tried again.
+    /// Processes the ends of the runs of a batch, in order: publishes them, gives them up, or lets them be tried again.
     pub(super) fn settle(&self, batch: &Batch, stage: &RefCell<Stage<'_>>, ended: Vec<Ended>) {
         if ended.is_empty() {
             return;

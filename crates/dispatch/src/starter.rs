@@ -19,27 +19,27 @@ use std::{
 /// Directory of compiled modules in a namespace. It can be removed at any time.
 pub(super) const CACHE: &str = "cache";
 
-/// How often at most the code and the secrets of a function that runs are looked at.
+/// The shortest time between two checks of the code and the secrets of a running function.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where the secrets of functions are kept.
+/// The store of the secrets of functions.
 pub trait SecretStore: Send + Sync {
     /// The value of this name, if any.
     fn read(&self, name: &Name) -> Result<Option<SecretBytes>>;
 }
 
-/// Shared objects, as tasks call them.
+/// The shared objects that tasks call.
 pub trait Objects: Send + Sync {
-    /// Has a run of this pool's function call one.
+    /// Calls an object for a run of this pool's function.
     fn call(&self, run: EventId, pool: &str, call: &[u8]) -> Asked;
-    /// An attempt of the run is over, and whether it ended well.
+    /// Called at the end of an attempt of the run, with whether it succeeded.
     fn left(&self, run: EventId, well: bool);
 }
 
-/// The settings that functions get from their host besides their definitions.
+/// The settings that functions get from their host, in addition to their definitions.
 #[derive(Clone, Default)]
 pub struct Environment {
-    /// How they are kept apart; without it those that run in processes have the rights of the host's user.
+    /// Their isolation; without it, functions that run in processes have the rights of the host's user.
     pub isolation: Option<Arc<Isolation>>,
     /// Their secrets; without it there are none.
     pub secrets: Option<Arc<dyn SecretStore>>,
@@ -52,7 +52,7 @@ pub(super) struct Starter {
     namespace_dir: PathBuf,
     environment: Environment,
     live: Mutex<Live>,
-    /// Counts how often `live` was recreated: executors of an earlier one are of no use.
+    /// Counts how often `live` was recreated: executors of an earlier one are obsolete.
     generation: AtomicU64,
     /// The metadata of the code when it was last verified, and the time of the last check.
     seen: Mutex<Option<(Sighting, Instant)>>,
@@ -64,7 +64,7 @@ struct Live {
     secrets: Option<Arc<Secrets>>,
     /// The sandbox of the function's processes, once it was determined; none if the function needs none, or if the host has no isolation.
     sandbox: Option<Option<Arc<Sandbox>>>,
-    /// Where its processes find secrets without a sandbox.
+    /// The directory in which its processes find secrets without a sandbox.
     files: Option<SecretFiles>,
     loaded: Option<Loaded>,
 }
@@ -74,7 +74,7 @@ enum Loaded {
     Python(Arc<PythonFunction>),
 }
 
-/// Imports a Python function in its sandbox, which is shown no secrets.
+/// Imports a Python function in its sandbox, without its secrets.
 pub(super) fn try_import(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Result<()> {
     let Launch::Python(spec) = Launch::of(namespace_dir, definition) else { return Ok(()) };
     let environment = Environment { isolation: Some(isolation.clone()), ..Environment::default() };
@@ -147,7 +147,7 @@ impl Starter {
         Ok(value.to_vec())
     }
 
-    /// A new executor, and the generation that it is of. The first one may take a while, for instance to compile a module.
+    /// A new executor, and its generation. The first one may take a while, for instance to compile a module.
     pub fn executor(&self) -> Result<(u64, Box<dyn Executor>)> {
         let limits = functions::limits(&self.definition.spec);
         let mut live = self.live();

@@ -167,12 +167,12 @@ impl State {
         Ok(())
     }
 
-    /// How far the journal has been read.
+    /// The position up to which the journal has been read.
     pub fn folded(&self) -> Position {
         self.scan.position()
     }
 
-    /// Takes up definitions that changed. Executors of an older definition are dropped when they come back.
+    /// Applies changed definitions. Executors of an older definition are dropped when they are returned.
     pub fn define(&mut self, namespace: &Namespace, bindings: &Bindings) {
         if self.bindings_version.replace(bindings.version()) == Some(bindings.version()) {
             return;

@@ -81,7 +81,7 @@ pub enum FunctionState {
     Ready,
     /// It could not be started, and is tried again at the time given.
     Stopped {
-        /// What was wrong.
+        /// The description of the error.
         error: String,
         /// When it is tried again, in milliseconds since 1970.
         until_ms: u64,

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-/// So many functions are loaded at once, at most.
+/// The maximum number of functions that are loaded at once.
 const THREADS: usize = 4;
 
 /// Functions to be loaded, the first to be loaded last.

@@ -349,7 +349,7 @@ impl Shared {
         Some(slowest)
     }
 
-    /// Has the executor run the first `ready` runs of the batch.
+    /// Runs the first `ready` runs of the batch with the executor.
     fn call(&self, batch: &Batch, ready: usize, stage: &RefCell<Stage<'_>>, executor: &mut dyn Executor) -> Duration {
         let seed = self.namespace.journal().replay_seed();
         let replay = |run: &Fired| Replay::new(seed.bytes(), run.claimed.trigger.run, run.claimed.attempt, run.at);
@@ -380,7 +380,7 @@ impl Shared {
         following.slowest
     }
 
-    /// Has the executor run a batch of one streamed run.
+    /// Runs a batch of one streamed run with the executor.
     fn call_streamed(&self, batch: &Batch, stage: &RefCell<Stage<'_>>, executor: &mut dyn Executor) -> Duration {
         let run = &batch.runs[0];
         let mut calls = StreamedCalls::new(self, batch, run);

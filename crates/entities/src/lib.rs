@@ -3,7 +3,7 @@
 //! ```text
 //!  call ──> Space ── session: was it answered before? ──> entity: a Turn of its type ──> reply, or a waiter in its state
 //!             │                                                    │
-//!             └── who is ready ── replies of waiters that the turn released
+//!             └── replies to the waiters that the turn released
 //! ```
 //!
 //! Nothing here reads a clock, a file or randomness: a step gets the values that it needs as a [`Moment`]. A waiting call is data in its
@@ -44,5 +44,5 @@ impl Raised {
 
 /// The answer to a call: a value in MessagePack, which all calls with this answer share, or an exception.
 pub type Reply = Result<Arc<[u8]>, Raised>;
-/// The same as a method yields it, for one call.
+/// The result of a method for one call, before it is shared.
 pub(crate) type Outcome = Result<Vec<u8>, Raised>;

@@ -1,13 +1,13 @@
-//! A space that several hosts have: its calls are commands, which each of them applies in the same order.
+//! A space of which several hosts have a copy: its calls are commands, which each host applies in the same order.
 //!
 //! ```text
 //!  a host: CALL ── Command ──> the group's order ──> Replicated::apply, on every host ──> the answer, on every host
 //! ```
 //!
-//! Built-in types are pure, so the state behind a command follows from the state in front of it. Methods of user classes are not: a call of
-//! one is a waiter on every host, one of them runs the method, and a second command has what it came to. Nothing here depends on a clock: tokens
-//! grow with each command, and a lease ends by a command, too. That command names what its proposer knew of the session: if another one
-//! came in between, it changes nothing.
+//! Built-in types are pure, so the state after a command follows from the state before it. Methods of user classes are not pure: a call of
+//! one is a waiter on every host, one host runs the method, and a second command has the result. Nothing here depends on a clock: tokens
+//! grow with each command, and a lease ends by a command, too. That command has the number of the last command of the session that its
+//! proposer knew: if another one came in between, it changes nothing.
 
 mod classes;
 mod command;
@@ -26,14 +26,14 @@ use std::collections::BTreeMap;
 /// The most bytes of all entities of the space: a snapshot of them is made and sent as a whole.
 const SPACE_MAX_BYTES: usize = 64 << 20;
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// The call that it was, and what became of it.
+    /// The call of the command, and its outcome.
     pub called: Option<(Session, u64, Result<Called>)>,
-    /// Calls that waited and have their answers now.
+    /// Waiting calls that have been answered.
     pub ready: Vec<(Session, u64, Called)>,
-    /// Sessions that it was of, and that are open.
+    /// The open sessions to which the command belongs.
     pub heard: Vec<Session>,
     /// Sessions that have ended.
     pub ended: Vec<Session>,
@@ -41,15 +41,15 @@ pub struct Applied {
     pub work: Vec<(Box<str>, Box<str>)>,
 }
 
-/// What the space knows of a session besides its calls.
+/// The state of a session, without its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Heard {
-    /// The number of the last command that it had.
+    /// The number of the session's last command.
     last: u64,
     lease_ms: u64,
 }
 
-/// A space, and how far its commands have come.
+/// A space, and the number of the last command that was applied to it.
 #[derive(Debug)]
 pub struct Replicated {
     space: Space,
@@ -86,13 +86,13 @@ impl Replicated {
         Moment { now_ms: 0, token: self.token }
     }
 
-    /// The answer of a call that reads, as of the commands that were applied; nothing if it has to be a command.
+    /// The answer of a call that only reads, as of the applied commands; `None` if the call has to be a command.
     pub fn peek(&mut self, call: &Call<'_>) -> Option<Called> {
         let moment = self.moment();
         self.space.peek(call, moment)
     }
 
-    /// Applies a command. What cannot be read changes nothing.
+    /// Applies a command. A command that cannot be decoded changes nothing.
     pub fn apply(&mut self, command: &[u8]) -> Applied {
         let mut applied = Applied::default();
         let Ok(command) = Command::decode(command) else { return applied };
@@ -175,7 +175,7 @@ impl Replicated {
         self.space.call(call, moment)
     }
 
-    /// Refuses a call that makes an object, or turns it into a newer one, of a class that is not here.
+    /// Refuses a call that would create an object of a class, or migrate one to a class, that this space does not have.
     fn check_class(&self, call: &Call<'_>) -> Result<()> {
         let Some((name, version)) = user::class_of(call.args) else { return Ok(()) };
         let is_newer = self.space.version_of(call.key).is_none_or(|known| known < version);
@@ -195,7 +195,7 @@ impl Replicated {
         self.space.waiting_objects()
     }
 
-    /// The next step of an object. `number` marks the fields that it changes, and is no other step's on any host.
+    /// The next step of an object. `number` identifies the step in the fields that it changes; no other step on any host has it.
     pub fn plan(&self, key: &str, number: u64) -> Option<Job> {
         self.space.plan(key, number)
     }
@@ -205,12 +205,12 @@ impl Replicated {
         self.classes.body(&(pool.into(), number))
     }
 
-    /// The answer of an applied call; nothing if it waits or is unknown.
+    /// The answer of an applied call; `None` if the call waits or is unknown.
     pub fn reply(&self, session: &Session, number: u64) -> Option<Called> {
         self.space.reply(session, number)
     }
 
-    /// Its bytes; none if nothing was ever applied.
+    /// The encoded state; empty if no command was ever applied.
     pub fn encode(&mut self) -> Vec<u8> {
         if self.token == 0 {
             return Vec::new();
@@ -227,7 +227,7 @@ impl Replicated {
         list(&[uint(self.token), list(&sessions), list(&records), self.classes.encode()])
     }
 
-    /// What these bytes encode.
+    /// Decodes a state.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut restored = Self::default();
         if bytes.is_empty() {

@@ -6,22 +6,22 @@ use std::{
     sync::Arc,
 };
 
-/// How long a session's id is.
+/// The length of a session's id.
 pub const SESSION_BYTES: usize = 16;
 /// A client's own random id, or the event id of a run.
 pub type Session = [u8; SESSION_BYTES];
-/// Whose entities end with the last of its sessions; empty for those that stay until they are deleted.
+/// The application of a session: its entities end with the last of its sessions. Empty for entities that stay until they are deleted.
 pub type Application = Box<str>;
 
 /// Calls of one session whose answers it has not acknowledged.
 pub(crate) const CALLS_MAX: usize = 10_000;
-/// Bytes of these answers beyond which a session makes no further call.
+/// The size of these answers at which further calls of the session are refused.
 pub(crate) const ANSWERS_MAX_BYTES: usize = 64 << 20;
 
-/// Answers that all sessions together keep. One that many wait for is there once.
+/// The answers of all sessions together. An answer for which many calls wait is stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// How many bytes they take.
+    /// Their size in bytes.
     pub bytes: usize,
     /// By the address of its value: how many calls have the answer.
     holders: HashMap<usize, usize>,
@@ -51,7 +51,7 @@ impl Kept {
 /// A call of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// The entity and the method, so that another call under the number is noticed.
+    /// A hash of the entity and the method, to detect that another call uses the number.
     pub what: u64,
     /// The incarnation of the entity: an entity that is created again under the same key has another one.
     pub incarnation: u64,
@@ -74,16 +74,16 @@ pub(crate) struct Client {
     pub application: Application,
     pub lease_ms: u64,
     pub expires_ms: u64,
-    /// So many hold it open: connections that wait and runs in progress.
+    /// How many users keep it open: waiting connections and runs in progress.
     pub pinned: usize,
     pub calls: BTreeMap<u64, Asked>,
     /// Calls below are acknowledged.
     pub acked: u64,
     /// Bytes of answers that it has not acknowledged.
     pub bytes: usize,
-    /// Entities in which it may hold something or wait.
+    /// Entities in which it may have locks, permits or waiting calls.
     pub touched: BTreeSet<Box<str>>,
-    /// Whether records name it: then it is there after a restart of its host.
+    /// Whether records name it: then it exists after a restart of its host.
     pub kept: bool,
 }
 
@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    /// A call has its answer.
+    /// Stores the answer of a call.
     pub fn answer(&mut self, number: u64, reply: Reply, now_ms: u64, kept: &mut Kept) -> bool {
         let Some(asked) = self.calls.get_mut(&number) else { return false };
         kept.forget(asked);
@@ -116,11 +116,11 @@ impl Client {
         true
     }
 
-    /// Forgets what it has heard. A call that waits has no answer that could have been heard.
+    /// Drops the answers that the client has acknowledged. A waiting call has no answer that could be acknowledged.
     pub fn acknowledge(&mut self, acked: u64, kept: &mut Kept) {
         if acked > self.acked {
             self.acked = acked;
-            // Most often it is one call, the one before.
+            // Usually this is one call, the previous one.
             let mut from = 0;
             while let Some((&number, asked)) = self.calls.range(from..acked).next() {
                 from = number + 1;

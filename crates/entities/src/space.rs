@@ -26,7 +26,7 @@ const ENTITIES_MAX: usize = 1 << 20;
 const SESSIONS_MAX: usize = 1 << 18;
 /// The most bytes of all entities together.
 const SPACE_MAX_BYTES: usize = 1 << 30;
-/// Bytes of answers of all sessions beyond which none makes a further call.
+/// The size of the answers of all sessions at which further calls are refused.
 const SPACE_ANSWERS_MAX_BYTES: usize = 256 << 20;
 /// The time after which a refused client may retry.
 const BUSY_MS: u32 = 100;
@@ -34,24 +34,24 @@ const BUSY_MS: u32 = 100;
 /// The time and the random values for a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
-    /// Milliseconds on a clock that never goes back.
+    /// Milliseconds of a monotonic clock.
     pub now_ms: u64,
-    /// A number that only grows, also over the ends of hosts.
+    /// A number that only grows, also across restarts of hosts.
     pub token: u64,
 }
 
-/// How a call treats an entity that is there, or is not.
+/// Options of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// It is not made.
+    /// The entity must exist.
     pub must_exist: bool,
-    /// It is refused if it is there.
+    /// The entity must not exist.
     pub must_create: bool,
-    /// The caller no longer waits: the answer is that of a call after its timeout.
+    /// The caller has given up: the answer is that of a call after its timeout.
     pub give_up: bool,
     /// If the object is created, it is persistent.
     pub persistent: bool,
-    /// How many hosts have a copy of it at least; 0 and 1 for the caller's host alone.
+    /// The least number of hosts that have a copy; with 0 and 1, only the caller's host.
     pub copies: u8,
 }
 
@@ -60,28 +60,28 @@ pub struct Flags {
 pub struct Call<'a> {
     /// Whose.
     pub session: Session,
-    /// Its number there. One that was used before is that call again.
+    /// Its number in the session. A number that was used before repeats that call.
     pub number: u64,
-    /// Answers below this number have arrived.
+    /// The client has received all answers below this number.
     pub acked: u64,
     /// The entity's type.
     pub kind: Type,
     /// Its key.
     pub key: &'a str,
-    /// Which entity of the key it must be; 0 for any.
+    /// The incarnation that the entity must have; 0 for any.
     pub incarnation: u64,
     /// The method.
     pub method: Method,
-    /// Its arguments, an array.
+    /// The arguments of the method, an array.
     pub args: &'a [u8],
-    /// The constructor's, should it have to be made.
+    /// The arguments of the constructor, which runs if the entity does not exist.
     pub new: Option<&'a [u8]>,
     /// Further options.
     pub flags: Flags,
 }
 
 impl Call<'_> {
-    /// Tells it from other calls: FNV-1a of its type, key and method, the same in every process.
+    /// Identifies the call: FNV-1a of its type, key and method, the same in every process.
     fn what(&self) -> u64 {
         let parts = [self.kind.name(), self.key, self.method.name].map(str::as_bytes).into_iter();
         let bytes = parts.flat_map(|part| part.iter().chain(&[0xff]));
@@ -92,9 +92,9 @@ impl Call<'_> {
 /// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Called {
-    /// It is answered; and the entity's incarnation.
+    /// The answer, and the entity's incarnation.
     Now(u64, Reply),
-    /// It waits; and the entity's incarnation.
+    /// The call waits; the entity's incarnation.
     Waiting(u64),
 }
 
@@ -104,9 +104,9 @@ struct Entity {
     incarnation: u64,
     application: Application,
     state: State,
-    /// Whether it is there after a restart of its host.
+    /// Whether it exists after a restart of its host.
     persistent: bool,
-    /// How many records were made with the last one of this entity.
+    /// The number of records that were made up to and including the last one of this entity.
     recorded: u64,
 }
 
@@ -117,19 +117,19 @@ pub struct Shown {
     pub kind: Type,
     /// Its key.
     pub key: Box<str>,
-    /// Which entity of the key it is.
+    /// Its incarnation.
     pub incarnation: u64,
-    /// With whose sessions it ends; empty if it stays.
+    /// The application with whose last session it ends; empty if it stays.
     pub application: Application,
-    /// About how many bytes it takes.
+    /// Its approximate size in bytes.
     pub bytes: usize,
     /// The waiting sessions and their calls.
     pub waiting: Vec<(Session, u64)>,
     /// The owner, if it is a lock and is taken.
     pub owner: Option<Session>,
-    /// Its class, if that is a user's.
+    /// Its class, if it is a user class.
     pub class: Option<Box<str>>,
-    /// Whether it is there after a restart of its host.
+    /// Whether it exists after a restart of its host.
     pub persistent: bool,
 }
 
@@ -160,7 +160,7 @@ impl Limits {
         }
     }
 
-    /// The same of a step: one that makes the state smaller is always within.
+    /// The same for a step: one that makes the state smaller is always allowed.
     fn check_growth(self, state: &State, others: usize, before: usize) -> Result<()> {
         if others + state.bytes() <= before { Ok(()) } else { self.check(state, others) }
     }
@@ -171,7 +171,7 @@ impl Limits {
 pub struct Space {
     entities: HashMap<Box<str>, Entity>,
     sessions: BTreeMap<Session, Client>,
-    /// About how many bytes the entities take.
+    /// The approximate size of the entities in bytes.
     bytes: usize,
     /// Answers that have not been acknowledged.
     kept: Kept,
@@ -186,18 +186,18 @@ pub struct Space {
     work: Vec<Box<str>>,
 }
 
-/// The incarnation of an entity, and the effects of its constructor if it was made just now.
+/// The incarnation of an entity, and the effects of its constructor if it has just been created.
 type Found = (u64, Option<Vec<Effect>>);
 
 impl Space {
-    /// One whose calls are in the order of a group: its state follows from them alone, so no limit in it depends on anything else, and
-    /// it leaves no records but those of snapshots.
+    /// A space whose calls are ordered by a group. Its state follows from the calls alone, so its limits depend on nothing else, and it
+    /// makes no records except those of snapshots.
     pub(crate) fn replicated(most_bytes: usize) -> Self {
         let limits = Limits { entity: most_bytes, space: most_bytes, answers: usize::MAX };
         Self { limits, records: durable::Records::of_snapshots(), ..Self::default() }
     }
 
-    /// Opens a session or takes it up again: whether it was there.
+    /// Opens a session, or resumes it; returns whether it was already open.
     pub fn open(&mut self, session: Session, application: &str, lease_ms: u64, moment: Moment) -> Result<bool> {
         if self.renew(session, lease_ms, moment).is_ok() {
             return Ok(true);
@@ -215,7 +215,7 @@ impl Space {
         Ok(false)
     }
 
-    /// Has the lease of a session that is open restart.
+    /// Restarts the lease of an open session.
     pub fn renew(&mut self, session: Session, lease_ms: u64, moment: Moment) -> Result<()> {
         let Some(client) = self.sessions.get_mut(&session) else {
             return Err(Code::SessionExpired.error("the session is not open, or its lease has ended"));
@@ -225,18 +225,18 @@ impl Space {
         Ok(())
     }
 
-    /// Whether there is an entity of this key.
+    /// Whether an entity with this key exists.
     pub fn holds(&self, key: &str) -> bool {
         self.entities.contains_key(key)
     }
 
-    /// Whether there is an object of a user class of this key, whose class is as these arguments of a call name it.
+    /// Whether an object of a user class with this key exists whose class is exactly the one that these arguments of a call name.
     pub fn has_class(&self, key: &str, args: &[u8]) -> bool {
         let entity = self.entities.get(key).filter(|entity| entity.kind == Type::Shared);
         entity.is_some_and(|entity| crate::types::user::is_of_class(&entity.state, args))
     }
 
-    /// From now on the session does not expire, until [`Space::unpin`] is called as often.
+    /// Prevents the session from expiring until [`Space::unpin`] has been called as often as this.
     pub fn pin(&mut self, session: &Session) {
         if let Some(client) = self.sessions.get_mut(session) {
             client.pinned += 1;
@@ -248,12 +248,12 @@ impl Space {
         self.sessions.contains_key(session)
     }
 
-    /// Whether it does not expire.
+    /// Whether the session is pinned.
     pub fn is_pinned(&self, session: &Session) -> bool {
         self.sessions.get(session).is_some_and(|client| client.pinned > 0)
     }
 
-    /// From now on its lease is this long.
+    /// Sets the length of its lease.
     pub fn lease(&mut self, session: &Session, lease_ms: u64, moment: Moment) {
         if let Some(client) = self.sessions.get_mut(session) {
             client.lease_ms = lease_ms;
@@ -282,7 +282,7 @@ impl Space {
             .is_some_and(|asked| asked.reply.is_none())
     }
 
-    /// Whether a session has made a call of this number, and may ask for its answer.
+    /// Whether a session has made a call with this number and not acknowledged its answer.
     pub(crate) fn has_call(&self, session: &Session, number: u64) -> bool {
         self.sessions.get(session).is_some_and(|client| number < client.acked || client.calls.contains_key(&number))
     }
@@ -292,7 +292,8 @@ impl Space {
         self.kept.bytes
     }
 
-    /// The answer of a call that reads an entity that is there, without leaving a trace; nothing if it has to be done as any other call.
+    /// The answer of a call that only reads an existing entity, without storing the call; `None` if it has to be executed like any other
+    /// call.
     pub fn peek(&mut self, call: &Call<'_>, moment: Moment) -> Option<Called> {
         let client = self.sessions.get(&call.session)?;
         let is_read = call.method.reads && !call.method.waits && !client.calls.contains_key(&call.number);
@@ -317,7 +318,7 @@ impl Space {
         Some(Called::Now(entity.incarnation, reply))
     }
 
-    /// Does a call, or finds the answer that it had.
+    /// Executes a call, or returns the answer that it has already got.
     pub fn call(&mut self, call: &Call<'_>, moment: Moment) -> Result<Called> {
         let Some(client) = self.sessions.get_mut(&call.session) else {
             return Err(Code::SessionExpired.error("the session is not open, or its lease has ended"));
@@ -374,7 +375,7 @@ impl Space {
         self.step(call, &args, incarnation, moment)
     }
 
-    /// Deletes an entity for a caller; the answer is whether it was there.
+    /// Deletes an entity for a caller; the answer is whether it existed.
     fn delete_called(&mut self, call: &Call<'_>, moment: Moment) -> Result<Called> {
         let (kind, key) = (call.kind, call.key);
         let incarnation = match self.entities.get(key) {
@@ -397,7 +398,7 @@ impl Space {
         Ok(Called::Now(0, reply))
     }
 
-    /// The entity that a call is of, made if need be: its incarnation, or what its constructor raises.
+    /// Finds or creates the entity of a call: its incarnation, or the exception of its constructor.
     fn find(&mut self, call: &Call<'_>, moment: Moment) -> Result<std::result::Result<Found, Raised>> {
         let (key, kind) = (call.key, call.kind);
         if let Some(entity) = self.entities.get(key) {
@@ -444,7 +445,7 @@ impl Space {
         self.limits.check(&state, self.bytes)?;
         self.bytes += state.bytes();
         let persistent = call.flags.persistent;
-        // One that is persistent outlives every application.
+        // A persistent entity outlives every application.
         let client = self.sessions.get(&call.session).filter(|_| !persistent);
         let application = client.map(|client| client.application.clone()).unwrap_or_default();
         let entity = Entity { kind, incarnation: moment.token, application, state, persistent, recorded: 0 };
@@ -452,7 +453,7 @@ impl Space {
         Ok(Ok((moment.token, Some(made))))
     }
 
-    /// One step of an entity that is there.
+    /// One step of an existing entity.
     fn step(&mut self, call: &Call<'_>, args: &Args<'_>, incarnation: u64, moment: Moment) -> Result<Called> {
         let Some(entity) = self.entities.get_mut(call.key) else { return Err(lost(call.kind, call.key, "it is gone")) };
         let others = self.bytes - entity.state.bytes();
@@ -496,7 +497,7 @@ impl Space {
         }
         match reply {
             Some(reply) => Ok(Called::Now(incarnation, reply)),
-            // It may have had its answer in the same step: a condition's lock was free.
+            // The same step may have answered it already: a condition's lock was free.
             None if call.flags.give_up => Ok(self.give_up(call, moment)),
             None => Ok(self.answered(call).unwrap_or(Called::Waiting(incarnation))),
         }
@@ -507,13 +508,13 @@ impl Space {
         asked.reply.as_ref().map(|(reply, _)| Called::Now(asked.incarnation, reply.clone()))
     }
 
-    /// The answer of a call that waited, once it is there.
+    /// The answer of a waiting call, once it exists.
     pub fn reply(&self, session: &Session, number: u64) -> Option<Called> {
         let asked = self.sessions.get(session)?.calls.get(&number)?;
         asked.reply.as_ref().map(|(reply, _)| Called::Now(asked.incarnation, reply.clone()))
     }
 
-    /// An entity was never there.
+    /// Removes an entity as if it had never existed.
     fn forget(&mut self, key: &str) {
         if let Some(entity) = self.entities.remove(key) {
             self.bytes -= entity.state.bytes();
@@ -530,7 +531,7 @@ impl Space {
         self.bytes = self.bytes + entity.state.bytes() - before;
     }
 
-    /// The time of a call that waits is over.
+    /// Ends a waiting call at its timeout.
     fn give_up(&mut self, call: &Call<'_>, moment: Moment) -> Called {
         if let Some(answered) = self.answered(call) {
             return answered;
@@ -550,7 +551,7 @@ impl Space {
         let (mut released, changes) = (mem::take(&mut turn.released), mem::take(&mut turn.done));
         self.bytes = others + entity.state.bytes();
         released.extend(reply.map(|reply| (call.session, call.number, reply.map(Into::into))));
-        // It is no longer than the step by which the waiter came.
+        // Its record is no longer than that of the step that added the waiter.
         let _ = self.record_step((call.key, false), &changes, None, &released);
         self.deliver(released, moment);
         if call.kind == Type::Shared {
@@ -559,7 +560,7 @@ impl Space {
         self.answered(call).unwrap_or(Called::Waiting(incarnation))
     }
 
-    /// Hands answers to those who waited for them.
+    /// Stores the answers of calls that waited for them.
     fn deliver(&mut self, released: Vec<(Session, u64, Reply)>, moment: Moment) {
         for (session, number, reply) in released {
             let client = self.sessions.get_mut(&session);
@@ -569,12 +570,12 @@ impl Space {
         }
     }
 
-    /// Calls that waited and have their answers since this was asked last.
+    /// The waiting calls that were answered since the last call of this function.
     pub fn take_ready(&mut self) -> Vec<(Session, u64)> {
         mem::take(&mut self.ready)
     }
 
-    /// Ends sessions whose leases are over; when to look again.
+    /// Ends sessions whose leases are over; returns when to check again.
     pub fn expire(&mut self, moment: Moment) -> Option<u64> {
         let over = |client: &Client| client.pinned == 0 && client.expires_ms <= moment.now_ms;
         let ended: Vec<Session> = self.sessions.iter().filter(|(_, client)| over(client)).map(|(id, _)| *id).collect();
@@ -582,7 +583,8 @@ impl Space {
         self.sessions.values().filter(|client| client.pinned == 0).map(|client| client.expires_ms).min()
     }
 
-    /// Ends a session: what it held is free, and what belongs to its application goes with the last of that.
+    /// Ends a session: releases its locks and permits and, with the last session of its application, deletes the entities of the
+    /// application.
     pub fn end(&mut self, session: &Session, moment: Moment) {
         let Some(client) = self.sessions.remove(session) else { return };
         client.calls.values().for_each(|asked| self.kept.forget(asked));
@@ -604,7 +606,7 @@ impl Space {
                 self.work.push(key.clone());
             }
         }
-        // Behind what it held: a host that starts in between ends its lease.
+        // After its locks are released: a host that restarts in between ends the lease.
         if client.kept {
             self.record_ended(session);
         }
@@ -617,7 +619,7 @@ impl Space {
         }
     }
 
-    /// A session of an application is over; whether it was the last one.
+    /// Removes a session from its application; returns whether it was the last one.
     fn left(&mut self, application: &Application) -> bool {
         let Some(left) = self.applications.get_mut(application) else { return false };
         *left -= 1;
@@ -628,7 +630,7 @@ impl Space {
         is_last
     }
 
-    /// Deletes an entity; whether it was there.
+    /// Deletes an entity; returns whether it existed.
     pub fn delete(&mut self, key: &str, moment: Moment) -> bool {
         self.remove(key, None, moment)
     }
@@ -685,7 +687,7 @@ impl Space {
     }
 }
 
-/// Whether a caller that names an object by its key, and so might have created it, has other arguments for that.
+/// Whether a caller that names an object by its key, and so might have created it, has different constructor arguments.
 fn is_made_otherwise(entity: &Entity, call: &Call<'_>) -> bool {
     call.incarnation == 0 && call.new.is_some_and(|new| made::differs(entity.kind, &entity.state, new))
 }

@@ -7,7 +7,7 @@ use std::{
     mem,
 };
 
-/// Which place in an entity's queue a waiter has; tickets only grow.
+/// The place of a waiter in an entity's queue; tickets only grow.
 pub type Ticket = u64;
 
 /// A call that waits.
@@ -15,16 +15,16 @@ pub type Ticket = u64;
 pub struct Waiter {
     /// A waiting call.
     pub session: Session,
-    /// In which call.
+    /// The number of the call.
     pub call: u64,
-    /// In which way, as the type says.
+    /// The kind of wait, which the type defines.
     pub way: u8,
     /// Its data: an item, a result.
     pub value: Vec<u8>,
 }
 
-/// A key of a map, in the order of numbers, then text, then bytes, then everything else by its encoding. Keys that Python takes for equal
-/// are equal: see [`value::canonical`].
+/// A key of a map, in the order of numbers, then text, then bytes, then everything else by its encoding. Keys that are equal in Python are
+/// equal: see [`value::canonical`].
 #[derive(Clone, Debug)]
 pub(crate) struct Key(Vec<u8>);
 
@@ -81,20 +81,21 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// One change of a state. It names what it leaves, so applying it to a state that has it changes nothing but places in a sequence.
+/// One change of a state. It contains the new value, so applying it twice has the same result as applying it once, except for insertions
+/// into and removals from a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A number or value of the type's own has this value now; none if it is not there.
+    /// Sets a field of the type; `None` removes it.
     Field(u8, Option<Vec<u8>>),
-    /// The map has this under the key now, with its place in the order of insertion; none if it is not there.
+    /// Sets the value of a key, with its place in the order of insertion; `None` removes the key.
     Put(Vec<u8>, Option<(u64, Vec<u8>)>),
-    /// The sequence has an item more at this place.
+    /// Inserts an item at this place of the sequence.
     Insert(usize, Vec<u8>),
-    /// The sequence has another item at this place.
+    /// Replaces the item at this place of the sequence.
     Replace(usize, Vec<u8>),
-    /// The sequence lacks the item at this place.
+    /// Removes the item at this place of the sequence.
     Remove(usize),
-    /// The bytes have this length now, and from the place on these.
+    /// Writes these bytes from this place on, and sets the length.
     Write(usize, Vec<u8>, usize),
     /// Adds a waiter.
     Wait(Ticket, Waiter),
@@ -107,7 +108,7 @@ pub enum Effect {
 pub struct State {
     fields: BTreeMap<u8, Vec<u8>>,
     map: BTreeMap<Key, (u64, Vec<u8>)>,
-    /// The keys as they were put there, by their places.
+    /// The keys in the form in which they were put, by their places.
     order: BTreeMap<u64, Vec<u8>>,
     sequence: VecDeque<Vec<u8>>,
     blob: Vec<u8>,
@@ -115,13 +116,12 @@ pub struct State {
     bytes: usize,
 }
 
-/// About what an element takes besides its bytes.
+/// The approximate overhead of an element in bytes.
 const ELEMENT_BYTES: usize = 48;
 
 impl State {
-    /// Applies an effect, and returns the one that takes it back.
-    ///
-    /// A place in the sequence that is not there is the caller's error: it is the nearest that there is.
+    /// Applies an effect, and returns the effect that undoes it. A place outside the sequence is the caller's error: the nearest existing
+    /// place is used.
     pub fn apply(&mut self, effect: Effect) -> Effect {
         match effect {
             Effect::Field(field, value) => {
@@ -227,7 +227,7 @@ impl State {
         self.bytes
     }
 
-    /// Those who wait, the one who came first in front.
+    /// The waiters, in the order in which they came.
     pub fn waiters(&self) -> &BTreeMap<Ticket, Waiter> {
         &self.waiters
     }

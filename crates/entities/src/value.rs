@@ -1,37 +1,37 @@
-//! Values, on the wire and in memory: MessagePack. The host reads only numbers, truth values, text and bytes; a pickled value is an
+//! Values, on the wire and in memory: MessagePack. The host reads only numbers, booleans, text and bytes; a pickled value is an
 //! extension type that the host never decodes.
 
 use millrace_wire::{Code, Error, Result};
 use rmp::{Marker, decode, encode};
 use std::borrow::Cow;
 
-/// How deeply arrays and maps may nest.
+/// The maximum nesting of arrays and maps.
 const DEPTH_MAX: usize = 32;
 const INFALLIBLE: &str = "writing to memory does not fail";
 
-/// Nothing.
+/// Nil.
 pub fn nil() -> Vec<u8> {
     vec![Marker::Null.to_u8()]
 }
 
-/// A truth value.
+/// A boolean.
 pub fn boolean(value: bool) -> Vec<u8> {
     vec![if value { Marker::True } else { Marker::False }.to_u8()]
 }
 
-/// A whole number.
+/// An integer.
 pub fn int(value: i64) -> Vec<u8> {
     let mut out = Vec::with_capacity(9);
     encode::write_sint(&mut out, value).expect(INFALLIBLE);
     out
 }
 
-/// How many.
+/// A count.
 pub fn count(value: usize) -> Vec<u8> {
     int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// A number with a fraction.
+/// A floating-point number.
 pub fn float(value: f64) -> Vec<u8> {
     let mut out = Vec::with_capacity(9);
     encode::write_f64(&mut out, value).expect(INFALLIBLE);
@@ -60,13 +60,13 @@ pub fn array<'v>(values: impl ExactSizeIterator<Item = &'v [u8]>) -> Vec<u8> {
     out
 }
 
-/// The whole number that this is.
+/// The value as an integer, if it is one.
 pub fn as_int(value: &[u8]) -> Option<i64> {
     let mut rest = value;
     decode::read_int(&mut rest).ok()
 }
 
-/// The number that this is.
+/// The value as a number, if it is one.
 pub fn as_float(value: &[u8]) -> Option<f64> {
     let mut rest = value;
     match decode::read_marker(&mut rest).ok()? {
@@ -76,7 +76,7 @@ pub fn as_float(value: &[u8]) -> Option<f64> {
     }
 }
 
-/// The truth value that this is.
+/// The value as a boolean, if it is one.
 pub fn as_bool(value: &[u8]) -> Option<bool> {
     match value {
         [marker] if *marker == Marker::True.to_u8() => Some(true),
@@ -85,21 +85,21 @@ pub fn as_bool(value: &[u8]) -> Option<bool> {
     }
 }
 
-/// The bytes that this is.
+/// The value as bytes, if it is a byte string.
 pub fn as_bytes(value: &[u8]) -> Option<&[u8]> {
     let mut rest = value;
     let length = decode::read_bin_len(&mut rest).ok()? as usize;
     rest.get(..length)
 }
 
-/// The text that this is.
+/// The value as text, if it is one.
 pub fn as_text(value: &[u8]) -> Option<&str> {
     let mut rest = value;
     let length = decode::read_str_len(&mut rest).ok()? as usize;
     rest.get(..length).and_then(|text| std::str::from_utf8(text).ok())
 }
 
-/// Whether this is nothing.
+/// Whether the value is nil.
 pub fn is_nil(value: &[u8]) -> bool {
     value == [Marker::Null.to_u8()]
 }
@@ -127,8 +127,8 @@ pub fn elements(value: &[u8]) -> Result<Vec<&[u8]>> {
     if rest.is_empty() { Ok(found) } else { Err(malformed()) }
 }
 
-/// The same bytes for all values that are equal in Python: a number with a fraction of 0 and a truth value are whole numbers, also in arrays
-/// and tuples. Everything else is as it is.
+/// The same bytes for all values that are equal in Python: a boolean, and a floating-point number without a fraction, become integers, also
+/// in arrays and tuples. Everything else is unchanged.
 pub(crate) fn canonical(value: &[u8]) -> Cow<'_, [u8]> {
     canonical_within(value, DEPTH_MAX)
 }
@@ -181,7 +181,7 @@ fn canonical_within(value: &[u8], depth: usize) -> Cow<'_, [u8]> {
     }
 }
 
-/// Whether two values are equal, as [`canonical`] has it.
+/// Whether two values have the same [`canonical`] form.
 pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
     one == other || canonical(one) == canonical(other)
 }
@@ -189,7 +189,7 @@ pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
 /// The extension type of a tuple, whose data are an array.
 const TUPLE: i8 = 2;
 
-/// Whether a value has nothing that runs code where it is opened: numbers, truth values, text, bytes, and arrays, maps and tuples of these.
+/// Whether decoding a value runs no code: it consists of nil, numbers, booleans, text, bytes, and arrays, maps and tuples of these.
 pub fn is_plain(value: &[u8]) -> bool {
     is_plain_within(value, DEPTH_MAX)
 }
@@ -221,7 +221,7 @@ fn malformed() -> Error {
     Code::FrameMalformed.error("a value is not whole MessagePack")
 }
 
-/// Takes a length of this number of bytes from the front.
+/// Removes a length of this number of bytes from the front.
 fn taken(rest: &mut &[u8], bytes: usize) -> Result<usize> {
     let (length, behind) = rest.split_at_checked(bytes).ok_or_else(malformed)?;
     *rest = behind;

@@ -23,7 +23,7 @@ pub(crate) struct Identity {
     pub binding: Option<Binding>,
     /// Why a caller at a loopback address is not the owner.
     pub not_owner: Option<NotOwner>,
-    /// The place among those who have not shown yet who they are.
+    /// The place among the connections that are not authenticated yet.
     pub unknown: Option<Arc<Unknown>>,
 }
 

@@ -25,7 +25,7 @@ struct Hosts {
     clients: HashMap<String, Client>,
 }
 
-/// What reaches hosts with the credentials of this user. `ca` names the authorities that identify hosts whose key is not known.
+/// A connector to hosts with the credentials of this user. `ca` names the authorities that identify hosts whose key is not known.
 pub fn reach(ca: Option<PathBuf>) -> Reach {
     Arc::new(move |stop: &Arc<AtomicBool>| -> Box<dyn Peers> {
         Box::new(Hosts { ca: ca.clone(), stop: stop.clone(), clients: HashMap::new() })

@@ -7,26 +7,27 @@
 //! The data of a published record is last and unchanged, so that it can be read in place in the group's log.
 //!
 //! The highest bit of the length is set if a replica that does not know the action may ignore the command. Of the actions of this version,
-//! it may ignore LABELS, on which nothing else depends. With any other one ignored, it would have other topics than the rest of its group.
+//! it may ignore LABELS, on which nothing else depends. A replica that ignored any other action would have different topics than the rest
+//! of its group.
 
 use millrace_wire::{Code, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The longest name of a topic: it also names a log where its functions run.
+/// The longest name of a topic: on hosts where its functions run, a log has the name, too.
 pub const TOPIC_NAME_MAX_BYTES: usize = 200;
 
 /// A command with this bit in the length of its head may be ignored by a replica that does not know it.
 const IGNORABLE: u16 = 1 << 15;
 
-/// The submitter of a command. A command that arrives twice has the same origin, and counts once.
+/// The submitter of a command. If a command arrives twice, both copies have the same origin, and it is applied once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The host.
     pub host: u64,
-    /// Which life of the host: each is greater than those before.
+    /// The number of the host's start; it grows with each start.
     pub boot: u64,
-    /// The number of the command in that life.
+    /// The number of the command since that start.
     pub serial: u64,
     /// No command below this one will be submitted again.
     pub settled: u64,
@@ -43,7 +44,7 @@ pub enum Durability {
     Leader,
 }
 
-/// What keeps the records of a topic.
+/// The engine that keeps the records of a topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -60,7 +61,7 @@ impl Engine {
         *self == Engine::Builtin
     }
 
-    /// Its name, as people write it.
+    /// Its name in commands and files.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Builtin => "builtin",
@@ -82,13 +83,13 @@ pub struct Member {
     pub site: String,
 }
 
-/// What people say of a host, such as zone=barn: by key.
+/// The labels of a host, such as zone=barn, by key.
 pub type Labels = BTreeMap<String, String>;
 
 /// Most labels of a host.
 pub const LABELS_MAX: usize = 16;
 
-/// Refuses labels that are too many, or whose keys or values are no names.
+/// Refuses too many labels, and labels whose keys or values are not names.
 pub fn check_labels(labels: &Labels) -> Result<()> {
     if labels.len() > LABELS_MAX {
         return Err(Code::ValueInvalid.error(format!("{} labels; a host has at most {LABELS_MAX}", labels.len())));
@@ -99,7 +100,7 @@ pub fn check_labels(labels: &Labels) -> Result<()> {
 /// The action of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Makes a topic that keeps its newest records readable.
+    /// Creates a topic whose newest records can be read.
     Create {
         /// Its name.
         topic: String,
@@ -113,7 +114,7 @@ pub enum Action {
     Publish {
         /// The topic.
         topic: String,
-        /// A name for the record: one that has it already is there once.
+        /// The record's idempotency key: a second record with the same key is not added.
         key: Option<String>,
     },
     /// Runs a function of a host for every record of a topic.
@@ -134,7 +135,7 @@ pub enum Action {
         /// The host.
         host: u64,
     },
-    /// Has the records of a host's log published to a topic.
+    /// Makes a log of a host a feed of a topic.
     Feed {
         /// The topic.
         topic: String,
@@ -142,7 +143,7 @@ pub enum Action {
         host: u64,
         /// The log, of the host's namespace.
         log: String,
-        /// Those behind this one.
+        /// The records after this one are published.
         after: u64,
     },
     /// Ends that.
@@ -164,31 +165,31 @@ pub enum Action {
         log: String,
         /// The entry that began the feed.
         since: u64,
-        /// The record that comes before it: what comes out of turn is refused.
+        /// The feed's previous record: a record that is out of order is refused.
         behind: u64,
         /// The record.
         seqno: u64,
-        /// A name for the record: one that has it already is there once.
+        /// The record's idempotency key: a second record with the same key is not added.
         #[serde(default)]
         key: Option<String>,
     },
-    /// Has a host at this site lead, whenever one can; with an empty name, any host may.
+    /// Prefers hosts at this site as leaders; with an empty name, any host may lead.
     Prefer {
         /// The site.
         site: String,
     },
-    /// Says where a host is.
+    /// Sets the address of a host.
     Member(Member),
     /// Sets the number of voters.
     Voters {
         /// 1, 3 or 5.
         count: u64,
     },
-    /// Makes another group. This and the following actions count in the group that has the directory.
+    /// Creates another group. This and the following actions are commands of the group that has the directory.
     Group {
         /// Its name.
         name: String,
-        /// The hosts that vote in it; none to have them chosen.
+        /// The hosts that vote in it; if empty, they are chosen.
         hosts: Vec<u64>,
         /// How many hosts vote in it, once there are as many.
         size: u64,
@@ -205,29 +206,29 @@ pub enum Action {
         /// 1, 3 or 5.
         size: u64,
     },
-    /// Has a host follow a group without a vote.
+    /// Makes a host follow a group without a vote.
     Follow {
         /// The group.
         group: u32,
         /// The host.
         host: u64,
     },
-    /// Hands the command's data to the group's [`crate::Machine`].
+    /// Passes the command's data to the group's [`crate::Machine`].
     Machine,
-    /// Says which group has a topic; a topic stays in its group.
+    /// Records which group has a topic; a topic stays in its group.
     Place {
         /// The topic.
         topic: String,
         /// The group.
         group: u32,
     },
-    /// Makes a topic whose records an engine outside of the group keeps.
+    /// Creates a topic whose records an engine outside of the group keeps.
     CreateOutside {
         /// Its name.
         topic: String,
         /// How many records it keeps.
         history: u64,
-        /// What keeps them.
+        /// The engine that keeps them.
         engine: Engine,
     },
     /// Runs a function of a host for the records of such a topic.
@@ -241,7 +242,7 @@ pub enum Action {
         /// The first record that it runs for.
         first: u64,
     },
-    /// Makes a topic in a cluster in which a topic was removed before: see [`crate::Topic::born`].
+    /// Creates a topic in a cluster in which a topic was removed before: see [`crate::Topic::born`].
     CreateAt {
         /// Its name.
         topic: String,
@@ -249,16 +250,17 @@ pub enum Action {
         history: u64,
         /// The hosts that must have a record on disk before its publish is acknowledged, by default.
         durability: Durability,
-        /// What keeps its records.
+        /// The engine that keeps its records.
         engine: Engine,
-        /// The entry of the first group that reserved the name; 0 if it is this one.
+        /// The entry of the first group that reserved the name; 0 if this group is the first.
         born: u64,
     },
     /// Removes a topic with its records, subscriptions and feeds.
     Remove {
         /// The topic.
         topic: String,
-        /// The entry of the first group that began this: what reserved a name before it no longer makes a topic. 0 if it is this one.
+        /// The entry of the first group that began the removal: a name that was reserved before it no longer leads to a topic. 0 if this
+        /// group is the first.
         horizon: u64,
     },
     /// Begins the removal of a topic of another group: its name cannot be used until the removal has ended.
@@ -268,14 +270,14 @@ pub enum Action {
         /// The group.
         group: u32,
     },
-    /// Ends it: the name is free.
+    /// Ends the removal: the name is free.
     Displaced {
         /// The topic.
         topic: String,
-        /// The entry that began it.
+        /// The entry that began the removal.
         since: u64,
     },
-    /// Says what labels a host has; those that it had are gone.
+    /// Sets the labels of a host; the earlier ones are removed.
     Labels {
         /// The host.
         host: u64,
@@ -285,7 +287,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The host in whose name it is, if it is about one.
+    /// The host that the action is about, if any.
     pub(crate) fn host(&self) -> Option<u64> {
         match self {
             Action::Subscribe { host, .. }
@@ -320,7 +322,7 @@ impl Action {
     }
 }
 
-/// A command as it is in the log.
+/// A command in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command<'b> {
     /// Its submitter.
@@ -338,7 +340,7 @@ struct Head {
 }
 
 impl<'b> Command<'b> {
-    /// Its bytes.
+    /// Encodes it.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let head = Head { origin: self.origin, action: self.action.clone() };
         let head = rmp_serde::to_vec(&head)
@@ -354,14 +356,14 @@ impl<'b> Command<'b> {
         Ok(bytes)
     }
 
-    /// The command of these bytes.
+    /// Decodes a command.
     pub fn decode(bytes: &'b [u8]) -> Result<Self> {
         let (head, data) = split(bytes).ok_or_else(|| damaged("it is cut"))?;
         let Head { origin, action } = rmp_serde::from_slice(head).map_err(|error| damaged(&error.to_string()))?;
         Ok(Self { origin, action, data })
     }
 
-    /// The command of these bytes; nothing if this version does not know it and may ignore it. An unknown command that counts is refused.
+    /// Decodes a command; `None` if this version does not know it and may ignore it. An unknown command that may not be ignored is refused.
     pub fn known(bytes: &'b [u8]) -> Result<Option<Self>> {
         let is_ignorable = bytes.first_chunk::<2>().is_some_and(|length| u16::from_le_bytes(*length) & IGNORABLE != 0);
         match Self::decode(bytes) {
@@ -389,7 +391,7 @@ fn damaged(why: &str) -> millrace_wire::Error {
     Code::GroupLogDamaged.error(format!("a command of the group cannot be read: {why}"))
 }
 
-/// Refuses what cannot name a topic: it is a name as logs have them, and does not begin with `_`.
+/// Refuses an invalid name of a topic: the rules are those of logs, and it must not begin with `_`.
 pub fn check_topic(name: &str) -> Result<()> {
     let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
     if name.len() > TOPIC_NAME_MAX_BYTES {

@@ -17,16 +17,16 @@ const PLACED_MAX: usize = 1_000_000;
 /// How many hosts can vote in a group.
 pub const VOTERS: [u64; 3] = [1, 3, 5];
 
-/// A group as the directory has it.
+/// A group in the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSpec {
-    /// Its number, which no other group ever has.
+    /// Its number, which is never reused.
     pub id: u32,
     /// The hosts that it began with.
     pub founders: Vec<u64>,
-    /// The hosts that vote in it, or are to.
+    /// The hosts that vote in it, or will.
     pub hosts: Vec<u64>,
-    /// How many are to vote, once there are as many hosts.
+    /// The number of voters once the cluster has as many hosts.
     pub size: u64,
     /// Hosts that follow it without a vote because its topics are used there.
     pub followers: BTreeSet<u64>,
@@ -41,7 +41,7 @@ impl GroupSpec {
     }
 }
 
-/// The groups besides the first, and the topics that are in them.
+/// The groups except the first, and their topics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Directory {
     groups: BTreeMap<String, GroupSpec>,
@@ -81,7 +81,7 @@ impl Directory {
         self.placed.get(topic).copied()
     }
 
-    /// The topics that are in other groups than the first, by name, behind this one.
+    /// The topics of other groups than the first, in the order of their names, after this one.
     pub fn placed_after(&self, after: &str) -> impl Iterator<Item = (&str, u32)> {
         let from = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
         self.placed.range::<str, _>(from).map(|(topic, group)| (&**topic, *group))
@@ -92,7 +92,7 @@ impl Directory {
         self.removing.keys().map(|topic| &**topic)
     }
 
-    /// Counts the changes of groups: as long as it is the same, so are they and their hosts.
+    /// A counter of the changes of groups: while it is the same, the groups and their hosts are, too.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -101,7 +101,7 @@ impl Directory {
         self.revision += 1;
     }
 
-    /// Makes a group on these hosts, or on hosts that are chosen; one that is there already with them is left as it is.
+    /// Creates a group on these hosts, or on hosts that are chosen; an existing group on the same hosts is left as it is.
     pub(crate) fn create(
         &mut self,
         members: &BTreeMap<u64, Member>,
@@ -204,7 +204,7 @@ impl Directory {
         Err(Code::TopicRemoving.error(detail))
     }
 
-    /// The removal of a topic begins; the entry that began it.
+    /// Begins the removal of a topic; returns the entry that began it.
     pub(crate) fn displace(&mut self, entry: u64, topic: String, group: u32) -> Result<u64> {
         match self.placed.get(&topic) {
             Some(known) if *known == group => Ok(*self.removing.entry(topic).or_insert(entry)),
@@ -212,7 +212,7 @@ impl Directory {
         }
     }
 
-    /// It has ended.
+    /// Ends it.
     pub(crate) fn displaced(&mut self, topic: &str, since: u64) -> Result<u64> {
         if self.removing.get(topic) != Some(&since) {
             return Ok(0);
@@ -225,13 +225,13 @@ impl Directory {
         Ok(0)
     }
 
-    /// A host is there: groups that lack a voter have it.
+    /// Adds a host: groups that lack a voter get it.
     pub(crate) fn entered(&mut self, members: &BTreeMap<u64, Member>) {
         self.refill(members);
         self.touch();
     }
 
-    /// A host has left: others take its place.
+    /// Removes a host: others take its place.
     pub(crate) fn left(&mut self, members: &BTreeMap<u64, Member>, host: u64) {
         for group in self.groups.values_mut() {
             group.hosts.retain(|known| *known != host);
@@ -280,13 +280,13 @@ fn check_size(size: u64) -> Result<()> {
     Err(Code::ValueInvalid.error(format!("{size} hosts cannot vote; a group has 1, 3 or 5 voters")))
 }
 
-/// No group has this name or number.
+/// The error that no group has this name or number.
 pub(crate) fn no_group(name: &str) -> Error {
     let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
     Code::GroupNotFound.error(format!("no group '{shown}'"))
 }
 
-/// A topic of this name is in another group.
+/// The error that a topic of this name is in another group.
 pub(crate) fn elsewhere(topic: &str, directory: &Directory, group: u32) -> Error {
     let name = directory.numbered(group).map_or("another", |(name, _)| name);
     Code::TopicExists.error(format!("topic '{topic}' exists in group '{name}'"))

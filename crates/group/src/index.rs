@@ -29,7 +29,7 @@ pub enum Form {
     Change,
 }
 
-/// An entry of the log that is to be kept, or was: it takes the place of every entry with its index or a higher one.
+/// An entry of the log that is to be written, or was: it replaces every entry with its index or a higher one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The term in which a leader proposed it.
@@ -42,20 +42,20 @@ pub struct Proposal {
     pub data: Vec<u8>,
 }
 
-/// The state that a replica must keep besides its entries.
+/// The state that a replica must store in addition to its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The newest term it knows.
     pub term: u64,
     /// The candidate that it voted for in that term; 0 for none.
     pub vote: u64,
-    /// Up to here it knows entries to be committed.
+    /// The last entry that it knows to be committed.
     pub commit: u64,
 }
 
-/// Reads the bytes of entries that were kept.
+/// Reads the bytes of stored entries.
 pub trait Payloads: Send {
-    /// The bytes of the entry at this place.
+    /// The bytes of the entry at this position.
     fn read(&self, place: Place) -> Result<Vec<u8>>;
 }
 
@@ -72,22 +72,22 @@ pub struct Index {
     state: State,
     voters: Vec<u64>,
     learners: Vec<u64>,
-    /// The entry in front of the first one here, and its term.
+    /// The entry before the first one here, and its term.
     base: u64,
     base_term: u64,
     /// The last entry of the newest snapshot, 0 if there is none.
     snapshot: u64,
     /// Of entry `base + 1`, …
     slots: VecDeque<Slot>,
-    /// Entries in front of the first one here that topics hold.
+    /// Entries before the first one here whose records topics still have.
     kept: HashMap<u64, Slot>,
-    /// About how many bytes all that was written and not trimmed has.
+    /// The approximate size of everything that was written and not trimmed.
     bytes: u64,
     /// The newest entries.
     recent: VecDeque<Entry>,
     recent_bytes: usize,
     payloads: Box<dyn Payloads>,
-    /// The snapshot that a follower may have, and whether one is asked for.
+    /// The snapshot that a follower may get, and whether one was requested.
     pub offered: Option<Mark>,
     pub wanted: Cell<bool>,
 }
@@ -113,7 +113,7 @@ impl Index {
         }
     }
 
-    /// Takes note of an entry at its place. False if one is missing in front of it.
+    /// Adds an entry. False if the entry before it is missing.
     pub fn note(&mut self, index: u64, slot: Slot) -> bool {
         if self.slots.is_empty() && self.snapshot == 0 && index > 0 && self.base == 0 {
             // Everything before it was trimmed and is in a later snapshot.
@@ -133,10 +133,10 @@ impl Index {
         self.bytes += bytes as u64 + AROUND_BYTES;
     }
 
-    /// Goes on behind a snapshot, with the entries that its topics hold. Entries behind it stay if they continue it. False if a later
-    /// one has trimmed what this one needs.
+    /// Continues after a snapshot, with the entries whose records its topics have. Entries after it stay if they continue it. False if a
+    /// later snapshot has trimmed entries that this one needs.
     pub fn install(&mut self, mark: &Mark, kept: HashMap<u64, Slot>) -> bool {
-        // After a start it is not known at first what the entries in front of those that are left were.
+        // After a start, the terms of the entries before the remaining ones are unknown at first.
         let is_unknown = self.snapshot == 0 && self.base > 0;
         if is_unknown && mark.index < self.base {
             return false;
@@ -166,7 +166,7 @@ impl Index {
         self.bytes = self.slots.iter().chain(self.kept.values()).map(|slot| u64::from(slot.bytes) + AROUND_BYTES).sum();
     }
 
-    /// Takes note of what must not be forgotten.
+    /// Stores the term, vote and commit.
     pub fn set_state(&mut self, state: State) {
         self.state = state;
     }
@@ -175,7 +175,7 @@ impl Index {
         self.state
     }
 
-    /// The entry in front of the first one here.
+    /// The entry before the first one here.
     pub fn base(&self) -> u64 {
         self.base
     }
@@ -206,22 +206,22 @@ impl Index {
         if index == self.base { Some(self.base_term) } else { self.slot(index).map(|slot| slot.term) }
     }
 
-    /// An entry that is here, or that a topic holds.
+    /// An entry that is here, or whose record a topic still has.
     pub fn held(&self, index: u64) -> Option<Slot> {
         self.slot(index).or_else(|| self.kept.get(&index)).copied()
     }
 
-    /// Where an entry is.
+    /// The position of an entry.
     pub fn place(&self, index: u64) -> Option<Place> {
         self.held(index).map(|slot| slot.place)
     }
 
-    /// About how many bytes an entry takes; 0 if it is gone.
+    /// The approximate size of an entry; 0 if it no longer exists.
     pub fn bytes_of(&self, index: u64) -> u64 {
         self.held(index).map_or(0, |slot| u64::from(slot.bytes) + AROUND_BYTES)
     }
 
-    /// Reads an entry that is here, or that a topic holds.
+    /// Reads an entry that is here, or whose record a topic still has.
     pub fn read(&self, index: u64) -> Option<Result<Proposal>> {
         let Slot { term, place, form, .. } = self.held(index)?;
         Some(self.payloads.read(place).map(|data| Proposal { term, index, form, data }))

@@ -1,17 +1,17 @@
-//! A replicated group and the topics that it carries, without a file, a network or a clock.
+//! A replicated group and its topics, without files, network or clock.
 //!
 //! ```text
 //!  submit, step, tick ──> Replica ──take──> Turn { writes, state: to be written   before_disk, after_disk: to be sent }
 //!                            │                 │ written, flushed by its caller
 //!                            v                 v
-//!                          Topics <──apply── committed entries ──> outcomes of what was submitted here, reads that may be answered
+//!                          Topics <──apply── committed entries ──> outcomes of local submissions, reads that may be answered
 //! ```
 //!
-//! A group is a Raft group: one ordered sequence of commands, on each of its hosts the same. Its topics result from the commands, so every
-//! replica has the same topics with the same records in the same order. The Raft library is behind [`Replica`] alone; no other crate knows
-//! it.
+//! A group is a Raft group: one ordered sequence of commands, which is the same on each of its hosts. Its topics result from the commands,
+//! so every replica has the same topics with the same records in the same order. Only [`Replica`] uses the Raft library; no other crate
+//! does.
 //!
-//! Besides its topics a group has a [`Machine`]: state that this crate does not know, which commands change in the same order on every
+//! Besides its topics a group has a [`Machine`]: state that this crate does not know, which commands change, in the same order on every
 //! replica.
 //!
 //! A cluster has several groups. The first one also has the [`Directory`]: which groups there are, which hosts keep them, and which group

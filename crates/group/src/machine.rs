@@ -2,24 +2,23 @@
 
 use millrace_wire::{Code, Result};
 
-/// State that a group keeps on all its replicas, and that this crate does not know.
-///
-/// What an implementation does follows from its state and the command alone, so every replica has the same state behind the same entry.
+/// State that a group keeps on all its replicas, and that this crate does not know. An implementation must depend only on its state and the
+/// command, so that every replica has the same state after the same entry.
 pub trait Machine: Send {
     /// Applies a command. Each is applied once.
     fn apply(&mut self, command: &[u8]);
 
-    /// The bytes of the state, for a snapshot; none for the state that it begins with.
+    /// The bytes of the state, for a snapshot; empty for the initial state.
     fn encode(&self) -> Vec<u8>;
 
-    /// Whether these bytes are those of a state.
+    /// Whether these bytes are a valid state.
     fn check(&self, bytes: &[u8]) -> Result<()>;
 
-    /// Takes up the state of these bytes, which were checked.
+    /// Replaces the state by that of these bytes, which were checked.
     fn restore(&mut self, bytes: &[u8]);
 }
 
-/// For groups that have topics alone.
+/// For groups that have topics only.
 #[derive(Debug)]
 pub struct Without;
 

@@ -1,7 +1,7 @@
 //! The snapshot that replaces the trimmed beginning of a group's log, and how a replica gets it from another one.
 //!
-//! A snapshot is the topics as of an entry, and the entries in front of the log's new beginning that those topics hold. A replica writes
-//! its own snapshots into its log; one that lacks what others have trimmed asks for theirs in chunks.
+//! A snapshot consists of the topics as of an entry, and of the entries before the log's new beginning whose records those topics have. A
+//! replica writes its own snapshots into its log; one that lacks what others have trimmed asks for theirs in chunks.
 
 use crate::{Form, Machine, Proposal, Topics};
 use millrace_wire::{Code, Error, Result};
@@ -9,22 +9,22 @@ use raft::eraftpb::{ConfState, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, io::Cursor};
 
-/// Bytes of topics in one part, and about how many one chunk has.
+/// The bytes of topics in one part, and the approximate size of a chunk.
 pub const PART_MAX_BYTES: usize = 256 << 10;
 pub const CHUNK_MAX_BYTES: usize = 512 << 10;
-/// The longest that the topics of a group may be.
+/// The maximum size of the topics of a group.
 pub const TOPICS_MAX_BYTES: usize = 1 << 30;
 
 /// The state that a snapshot replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The topics are those behind this entry.
+    /// The topics are those after this entry.
     pub index: u64,
     /// Its term.
     pub term: u64,
-    /// The log begins with this entry, at most the one behind `index`.
+    /// The log begins with this entry, at most the one after `index`.
     pub first: u64,
-    /// The term of the entry in front of that one.
+    /// The term of the entry before that one.
     pub before: u64,
     /// The voters after entry `index`.
     pub voters: Vec<u64>,
@@ -43,7 +43,7 @@ impl Mark {
         snapshot
     }
 
-    /// Decodes the offer of another replica; nothing if it is invalid.
+    /// Decodes the offer of another replica; `None` if it is invalid.
     pub fn of_message(snapshot: &Snapshot) -> Option<Self> {
         let metadata = snapshot.get_metadata();
         let conf = metadata.get_conf_state();
@@ -71,7 +71,7 @@ impl Mark {
     }
 }
 
-/// Something that is to be kept, in the order of a turn.
+/// An item that is to be written, in the order of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// An entry of the log.
@@ -80,14 +80,14 @@ pub enum Write {
     Begin,
     /// Some of the bytes of its topics.
     Part(Vec<u8>),
-    /// An entry that its topics hold. It is no entry of the log, whose beginning is behind it.
+    /// An entry whose record its topics have. It is not an entry of the log, which begins after it.
     Kept(Proposal),
-    /// It is complete, and replaces everything before its first entry.
+    /// Completes the snapshot, which replaces everything before its first entry.
     End(Mark),
 }
 
 impl Write {
-    /// How many bytes it has, without what is around them.
+    /// Its size in bytes, without overhead.
     pub fn bytes(&self) -> usize {
         match self {
             Write::Entry(entry) | Write::Kept(entry) => entry.data.len(),
@@ -97,14 +97,14 @@ impl Write {
     }
 }
 
-/// How far a replica has got with the snapshot of another one: bytes of topics, then entries.
+/// The progress of a replica that fetches the snapshot of another one: bytes of topics, then entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reached {
     pub bytes: u64,
     pub entries: u64,
 }
 
-/// A replica asks another one for a part of a snapshot.
+/// A request for a part of another replica's snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetch {
     pub from: u64,
@@ -130,21 +130,21 @@ impl From<Carried> for Proposal {
     }
 }
 
-/// The answer: what follows.
+/// The answer: the next chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
     pub from: u64,
     pub to: u64,
     pub index: u64,
     pub term: u64,
-    /// Behind this.
+    /// The chunk follows this progress.
     pub behind: Reached,
-    /// Up to here; nothing if the snapshot is no longer offered.
+    /// The progress with the chunk; `None` if the snapshot is no longer offered.
     pub reached: Option<Reached>,
     #[serde(with = "bytes")]
     pub part: Vec<u8>,
     pub entries: Vec<Carried>,
-    /// It is the last one.
+    /// Whether it is the last one.
     pub is_last: bool,
 }
 
@@ -184,7 +184,7 @@ impl Said {
         }
     }
 
-    /// Its bytes. Memory is the one thing that a message that was made can lack.
+    /// Encodes it. This can fail only for lack of memory.
     pub fn bytes(&self) -> Vec<u8> {
         use protobuf::Message as _;
         let (kind, rest) = match self {
@@ -200,7 +200,7 @@ impl Said {
     }
 }
 
-/// The bytes of topics, and behind them those of the machine.
+/// The bytes of topics, followed by those of the machine.
 pub fn encode(topics: &Topics, machine: &dyn Machine) -> Result<Vec<u8>> {
     let failed = |error| Code::HostInternal.error(format!("the topics have no bytes: {error}"));
     let mut bytes = rmp_serde::to_vec_named(topics).map_err(failed)?;
@@ -218,7 +218,7 @@ pub fn decode<'b>(bytes: &'b [u8], machine: &dyn Machine) -> Result<(Topics, &'b
     Ok((topics.completed(), rest))
 }
 
-/// Bytes as bytes, which takes less than a sequence of numbers.
+/// Encodes bytes as a byte string, which is shorter than an array of numbers.
 mod bytes {
     use serde::{Deserializer, Serializer, de::Visitor};
     use std::fmt;

@@ -25,7 +25,7 @@ pub struct Subscription {
     pub host: u64,
     /// The first record that it runs for.
     pub first: u64,
-    /// The entry that subscribed it: a function that is subscribed again restarts.
+    /// The entry that subscribed it, to detect that a function was subscribed again: then its cursor restarts.
     pub since: u64,
 }
 
@@ -50,16 +50,16 @@ pub struct Topic {
     /// The hosts that must have a record on disk before its publish is acknowledged, by default.
     #[serde(default)]
     pub durability: Durability,
-    /// What keeps its records. If it is not the group, the topic has none here.
+    /// The engine that keeps its records. Unless it is the group, the topic has no records here.
     #[serde(default, skip_serializing_if = "Engine::is_builtin")]
     pub engine: Engine,
-    /// Which topic of this name it is: each is greater than those before. It is an entry of the first group, or 0 if no topic of the
-    /// cluster had been removed when this one was made.
+    /// The number that distinguishes topics of the same name: a later one has a greater number. It is an entry of the first group, or 0 if
+    /// no topic of the cluster had been removed when this one was created.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub born: u64,
     /// The index of its newest record, 0 if there is none.
     pub latest: u64,
-    /// The group's entries that hold its records, up to `latest`.
+    /// The group's entries with its records, up to `latest`.
     entries: VecDeque<u64>,
     /// The functions that run for its records.
     pub subscriptions: Vec<Subscription>,
@@ -100,7 +100,7 @@ impl Topic {
         self.latest + 1 - self.entries.len() as u64
     }
 
-    /// The group's entry that holds a record.
+    /// The group's entry with a record.
     pub fn entry(&self, topic: &str, record: u64) -> Result<u64> {
         let (earliest, latest) = (self.earliest(), self.latest);
         if record < earliest {
@@ -140,8 +140,8 @@ pub struct Topics {
     #[serde(default)]
     voters: u64,
     revision: u64,
-    /// The last entry of the first group that began a removal here, in the first group of any topic. A name that was reserved before does
-    /// not make a topic: that one may have been removed.
+    /// The last entry of the first group that began a removal of a topic of this group; in the first group itself, of any topic. A name
+    /// that was reserved before it does not lead to a topic, because that topic may have been removed.
     #[serde(default, skip_serializing_if = "is_zero")]
     horizon: u64,
     /// The other groups; only the first group has any.
@@ -160,12 +160,12 @@ impl Topics {
         self.topics.iter().map(|(name, topic)| (&**name, topic))
     }
 
-    /// The entries that hold records which can be read, in no order.
+    /// The entries with records that can be read, in no particular order.
     pub fn entries(&self) -> impl Iterator<Item = u64> {
         self.topics.values().flat_map(|topic| topic.entries.iter().copied())
     }
 
-    /// With what a snapshot leaves out, since it follows from the rest.
+    /// Restores the parts that a snapshot omits because they follow from the rest.
     pub(crate) fn completed(mut self) -> Self {
         for topic in self.topics.values_mut() {
             topic.keys = topic.keys_in_order.iter().cloned().collect();
@@ -173,7 +173,7 @@ impl Topics {
         self
     }
 
-    /// Counts what happens besides publishing: as long as it is the same, so are subscriptions and feeds.
+    /// A counter of all changes except publishes: while it is the same, subscriptions and feeds are, too.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -188,17 +188,17 @@ impl Topics {
         &self.directory
     }
 
-    /// The site whose hosts lead whenever they can; empty if any may.
+    /// The site whose hosts are preferred as leaders; empty for no preference.
     pub fn preferred(&self) -> &str {
         &self.preferred
     }
 
-    /// How many hosts are to vote, if that was said.
+    /// The number of voters, if it was set.
     pub fn voters(&self) -> Option<usize> {
         usize::try_from(self.voters).ok().filter(|count| *count > 0)
     }
 
-    /// The hosts that said where they are.
+    /// The hosts whose addresses are known.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.members.values()
     }
@@ -208,12 +208,12 @@ impl Topics {
         self.members.get(&id)
     }
 
-    /// The labels of a host; nothing if it has none.
+    /// The labels of a host; `None` if it has none.
     pub fn labels(&self, id: u64) -> Option<&Labels> {
         self.labels.get(&id)
     }
 
-    /// Takes note of a host that was made a replica.
+    /// Records that a host became a replica.
     pub fn enter(&mut self, member: Member) {
         self.left.remove(&member.id);
         if self.members.insert(member.id, member.clone()) != Some(member) {
@@ -234,7 +234,7 @@ impl Topics {
         &self.left
     }
 
-    /// The commands that end the subscriptions and feeds of those of these hosts that are no replicas.
+    /// The commands that end the subscriptions and feeds of these hosts, for those that are not replicas.
     pub fn left_behind(&self, gone: &BTreeSet<u64>) -> impl Iterator<Item = Action> {
         let is_gone = move |host: u64| gone.contains(&host) && self.left.contains(&host);
         self.topics.iter().flat_map(move |(name, topic)| {
@@ -252,9 +252,7 @@ impl Topics {
     }
 
     /// Applies the command of an entry. A command that was applied before changes nothing and has its first outcome: a record's index in
-    /// its topic, or 0.
-    ///
-    /// `None`: the submitter no longer needs the outcome.
+    /// its topic, or 0. Returns `None` if the submitter no longer needs the outcome.
     pub fn apply(&mut self, entry: u64, command: Command<'_>, machine: &mut dyn Machine) -> Option<Result<u64>> {
         let Origin { host, boot, serial, settled } = command.origin;
         let seen = self.seen.entry(host).or_default();
@@ -280,8 +278,8 @@ impl Topics {
         Some(outcome)
     }
 
-    /// Only a host itself says where it is, what runs on it, and which of its logs feed topics. What a host left behind that is no longer a
-    /// replica, others end.
+    /// Only a host itself may submit its address, its subscriptions and its feeds. Other hosts end the subscriptions and feeds of a host
+    /// that is no longer a replica.
     fn check_origin(&self, origin: u64, action: &Action) -> Result<()> {
         let Some(of) = action.host().filter(|of| *of != origin) else { return Ok(()) };
         let ends = matches!(action, Action::Unsubscribe { .. } | Action::Unfeed { .. });
@@ -378,7 +376,7 @@ impl Topics {
                 }
                 feed.last = seqno;
                 if !found.engine.is_builtin() {
-                    // The record was published there; the group remembers how far the feed is.
+                    // The record was published to the other engine; the group stores the position of the feed.
                     return Ok(0);
                 }
                 let known = key.as_deref().and_then(|key| found.keys.get(key)).copied();
@@ -462,7 +460,7 @@ impl Topics {
     fn remove(&mut self, entry: u64, topic: &str, horizon: u64) -> Result<u64> {
         match self.topics.get(topic) {
             Some(known) if !known.engine.is_builtin() => return Err(is_outside(topic, known.engine)),
-            // A removal that is repeated may have got here before.
+            // The removal may be a repeated one.
             None if horizon == 0 => return Err(no_topic(topic)),
             _ => drop(self.topics.remove(topic)),
         }

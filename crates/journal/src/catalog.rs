@@ -53,9 +53,9 @@ pub struct Pin {
     pub id: u32,
     /// Everything from this position on is kept.
     pub from: u64,
-    /// It ends when there are more bytes than this from `from` to the journal's end.
+    /// It ends when the journal from `from` on is longer than this.
     pub bytes_max: u64,
-    /// It ends then, in microseconds since 1970.
+    /// It ends at this time, in microseconds since 1970.
     pub until_us: u64,
     /// Its owner and purpose.
     pub owner: String,
@@ -123,7 +123,7 @@ struct LogInner {
     id: u32,
     name: LogName,
     counters: Counters,
-    /// Where the end of the committed journal stands.
+    /// The word with the end of the committed journal.
     control: Control,
     removed: AtomicBool,
 }
@@ -144,7 +144,7 @@ impl Log {
         Self(Arc::new(LogInner { id, name, counters, control, removed }))
     }
 
-    /// Whether it was handed out by the journal that has this control page open.
+    /// Whether it belongs to the journal that has this control page open.
     pub(crate) fn is_of(&self, control: &Control) -> bool {
         self.0.control.is(control)
     }
@@ -173,7 +173,7 @@ impl Log {
         if self.is_visible(latest) { latest } else { self.latest_slowly(latest) }
     }
 
-    /// A commit brings the index up to date before it shows the batch: what comes after the tail is not there yet.
+    /// A commit updates the index before it makes the batch visible: entries after the tail do not exist yet.
     fn is_visible(&self, seqno: u64) -> bool {
         let position = if seqno == 0 { 0 } else { self.index().position(seqno) };
         // A damaged slot hides no record: its reader corrects it.
@@ -208,7 +208,7 @@ impl Log {
         self.0.counters.next(transaction).map_err(|error| io_error(arena::NAME, &error))
     }
 
-    /// Notes within this transaction that records before `before` are trimmed; whether that is news.
+    /// Records within this transaction that records before `before` are trimmed; returns whether this is a change.
     pub(crate) fn trim_to(&self, transaction: u64, before: u64) -> Result<bool> {
         let staged = self.0.counters.enter(transaction);
         let next = staged.latest.load(Ordering::Relaxed) + 1;
@@ -221,12 +221,12 @@ impl Log {
         Ok(staged.done.fetch_max(before, Ordering::Relaxed) < before)
     }
 
-    /// Says of the handles of a log that there is no such log.
+    /// Marks the handles of a log as removed.
     pub(crate) fn mark_removed(&self) {
         self.0.removed.store(true, Ordering::Relaxed);
     }
 
-    /// An error if the log was removed.
+    /// Returns an error if the log was removed.
     pub fn check_exists(&self) -> Result<()> {
         if self.0.removed.load(Ordering::Relaxed) || self.index().role().is_none() {
             return Err(Code::LogNotFound.error(format!("log '{}' was removed", self.name())));
@@ -307,13 +307,13 @@ impl Function {
         self.0.counters.next(transaction).map_err(|error| io_error(arena::NAME, &error))
     }
 
-    /// How many items are closed when the one of this number is, within this transaction.
+    /// How many items are closed after the one with this number is closed in this transaction.
     pub(crate) fn next_done(&self, transaction: u64, number: u64, has_ended: bool) -> Result<u64> {
         let staged = self.0.counters.enter(transaction);
         if has_ended {
             return Ok(staged.done.load(Ordering::Relaxed));
         }
-        // A run that damage took has a place from now on.
+        // A run that was lost to damage has an item from now on.
         self.index().make_room(number).map_err(|error| io_error(arena::NAME, &error))?;
         Ok(staged.done.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -376,7 +376,7 @@ impl Subject {
         }
     }
 
-    /// Gives its index up, after it was removed. The caller has the journal's lock.
+    /// Frees its index, after it was removed. The caller has the journal's lock.
     pub fn remove(&self) {
         if let Subject::Log(log) = self {
             log.mark_removed();
@@ -385,7 +385,7 @@ impl Subject {
     }
 }
 
-/// How a catalog comes by the indexes of what it defines.
+/// How a catalog gets the indexes of its logs and functions.
 pub(crate) struct Indexes<'a> {
     pub arena: &'a Arc<Arena>,
     pub control: &'a Control,
@@ -446,7 +446,7 @@ impl Catalog {
         self.functions.iter()
     }
 
-    /// The pins, by id; one that is over stays until retention removes it.
+    /// The pins, by id; one that has ended stays until retention removes it.
     pub fn pins(&self) -> impl Iterator<Item = &Pin> {
         self.pins.values()
     }
@@ -536,7 +536,7 @@ impl Catalog {
                 };
                 self.insert_log(log);
             }
-            // The index has it, which every process shares: there it changes with the commit of this entry.
+            // The history is in the index, which all processes share: the commit of this entry changes it there.
             Definition::LogHistory { .. } => {}
             Definition::Function { id, name, attributes, revision } => {
                 let known = indexes.known.and_then(|known| known.function_by_id(*id));

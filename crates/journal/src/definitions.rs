@@ -1,4 +1,4 @@
-//! The current catalog: the definitions of the manifest, and the DEFINE entries since. Each of these names the one before.
+//! The current catalog: the definitions of the manifest, and the DEFINE entries since. Each of these names the previous one.
 
 use crate::{
     catalog::{Catalog, Definition, Indexes},
@@ -13,7 +13,7 @@ use std::sync::{Arc, atomic::Ordering};
 enum Found {
     /// All that were looked for.
     All(Vec<(u64, Definition)>),
-    /// Those behind a position at which none stands any more.
+    /// The definitions after a position that no longer has one.
     Since(Vec<(u64, Definition)>, u64),
 }
 
@@ -78,7 +78,7 @@ impl Inner {
         Ok(catalog)
     }
 
-    /// Definitions behind `version`, the newest first: each DEFINE says where the one before stands.
+    /// Definitions after `version`, the newest first: each DEFINE has the position of the previous one.
     fn definitions_since(&self, version: u64) -> Result<Found> {
         let mut found = Vec::new();
         let mut position = self.control.writer.defined.load(Ordering::Acquire);

@@ -490,19 +490,19 @@ pub(crate) fn is_sealed(kind: u8) -> bool {
 /// A committed entry, as it is read.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
     /// Where it ends: a scan from here continues behind it.
     pub end: Position,
     /// Where it was first written: elsewhere only if it is carried.
     pub written: Position,
-    /// What it records.
+    /// Its kind.
     pub kind: Kind,
     /// Its id; a carried entry keeps the id it was first written with.
     pub id: EventId,
     /// When it happened.
     pub hlc: Hlc,
-    /// What caused it.
+    /// Its cause.
     pub cause: EventId,
     /// The log or function it is about.
     pub subject: u32,
@@ -592,7 +592,7 @@ impl Entry {
         if self.kind == Kind::Generation { payload::generation_repair(&self.payload) } else { None }
     }
 
-    /// The rows of a GENERATION: a log's id, a seqno, and where the entry stands that is to be found there.
+    /// The rows of a GENERATION: a log's id, a seqno, and the position of the entry for it.
     pub fn generation_rows(&self) -> impl Iterator<Item = (u32, u64, Position)> {
         let payload: &[u8] = if self.kind == Kind::Generation { &self.payload } else { &[] };
         payload::generation_rows(payload).map(|(log, seqno, position)| (log, seqno, Position(position)))

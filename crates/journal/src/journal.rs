@@ -276,7 +276,7 @@ impl Journal {
         self.0.namespace
     }
 
-    /// What the namespace was before it was restored as this one, oldest first: these identities and their last epochs.
+    /// The identities that the namespace had before it was restored, with their last epochs, oldest first.
     pub fn lineage(&self) -> &[Ancestor] {
         &self.0.lineage
     }
@@ -537,7 +537,7 @@ pub(crate) fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest, 
 }
 
 impl Inner {
-    /// Joins those who have the namespace open, or recovers it if there are none. Runs within the gate.
+    /// Joins the processes that have the namespace open, or recovers it if there are none. Runs within the gate.
     fn attach(medium: Arc<dyn Medium>, dir: &Path, on_damage: Damage) -> Result<Inner> {
         let bytes = medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
         let manifest = Manifest::decode(&bytes)?;

@@ -26,7 +26,7 @@ impl Default for CreateOptions {
 /// How a namespace is opened by this process.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Whether a thread makes room ahead of the appends; without it, now and then an append waits for room.
+    /// Whether a thread makes room ahead of the appends; without it, from time to time an append waits for room.
     pub background: bool,
 }
 

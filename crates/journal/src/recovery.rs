@@ -324,7 +324,7 @@ fn first_chain(inner: &Inner, manifest: &Manifest, start: u64) -> Result<Chain> 
 /// The data after the end of the chain.
 #[derive(Default)]
 struct Behind {
-    /// How far the journal was once durable, as the MARKs and OPENs there say.
+    /// The position up to which the journal was once durable, from the MARKs and OPENs there.
     proven: u64,
     records: Vec<(u32, u64)>,
 }

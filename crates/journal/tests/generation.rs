@@ -1,4 +1,4 @@
-//! Slots of logs that a repair replaced: what is read there, and what a process that died in between leaves.
+//! Slots of logs that a repair replaced: reads of them, and the state after a process died in between.
 
 use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position, Replaced};
 use millrace_wire::{Code, EventId, Hlc, Result};
@@ -27,10 +27,10 @@ fn get(journal: &Journal, log: &Log, seqno: u64) -> Result<Vec<u8>> {
     Ok(payload)
 }
 
-/// What a GENERATION says of one record: log, seqno, and where it leads.
+/// A row of a GENERATION: log, seqno, and the position of the new entry.
 type Row = (u32, u64, Position);
 
-/// A log of ten records; the second is to become "two" and the tenth void.
+/// A log of ten records, and a repair that changes the second one to "two" and makes the tenth one void.
 fn prepared(dir: &Path) -> (Journal, Log, [EventId; 10], Vec<Row>) {
     let journal = Journal::create(dir, &options()).unwrap();
     let log = journal.commit(|tx| tx.create_log(&"raw".parse().unwrap(), 100)).unwrap().value;
@@ -62,7 +62,7 @@ fn is_replaced(journal: &Journal, log: &Log, ids: &[EventId; 10]) {
     assert_eq!(get(journal, log, 10).unwrap_err().code(), Code::RecordVoid);
     assert_eq!((log.latest(), journal.newest_upto(log, log.latest()).unwrap()), (10, 9));
     assert_eq!(journal.latest_before(log, journal.tail()).unwrap(), 10);
-    // Who sees the namespace as of before sees as many records as there were.
+    // A view as of an earlier position has as many records as there were then.
     let ninth = journal.position(log, 9);
     if ninth < journal.replaced(log, 10).unwrap().unwrap().position {
         assert_eq!(journal.latest_before(log, journal.replaced(log, 10).unwrap().unwrap().position).unwrap(), 9);
@@ -125,7 +125,8 @@ fn what_stands_for_a_record_is_carried_forward_and_what_it_replaced_is_not() {
     is_replaced(&journal, &journal.log(&"raw".parse().unwrap()).unwrap(), &ids);
 }
 
-/// The GENERATION leads a slot elsewhere whose first version went with its segment: nothing else gives the slot a place.
+/// The GENERATION points a slot to another entry, and the segment of the slot's first version was dropped: only the GENERATION leads to the
+/// record.
 #[test]
 fn what_stands_for_a_record_outlives_the_segment_of_its_first_version() {
     let dir = tempfile::tempdir().unwrap();

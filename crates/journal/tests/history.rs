@@ -1,4 +1,4 @@
-//! Another history of a log that is in use: what it keeps, what is gone, and that every open finds the same.
+//! A changed history of a log that is in use: which records it keeps and drops, and that every open finds the same.
 
 use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions};
 use millrace_wire::{Code, EventId, HISTORY_ALL, HISTORY_MAX, Result};
@@ -50,8 +50,8 @@ fn holds(journal: &Journal, log: &Log, (earliest, latest): (u64, u64), context: 
     }
 }
 
-/// A copy of the namespace as it is while it is open: what a crash of the machine's processes leaves. A segment that is prepared or recycled
-/// meanwhile gets another name; then the copy begins again.
+/// A copy of the namespace while it is open, which is its state after a crash of all processes. If a segment is prepared or recycled
+/// meanwhile, it gets another name; then the copy begins again.
 fn crashed(dir: &Path) -> tempfile::TempDir {
     loop {
         match copied(dir) {
@@ -148,7 +148,7 @@ fn large_logs_change_their_history_too_and_keep_it_through_retention() {
     let a = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 20_000)).unwrap().value;
     append(&journal, &a, 30_000);
     assert!(set(&journal, &a, 50).unwrap());
-    // The segments with the definition and with the records are dropped, and what is kept is carried forward.
+    // The segments with the definition and with the records are dropped, and the entries that are still needed are carried forward.
     let other = journal.commit(|batch| batch.create_log(&"b".parse().unwrap(), 10)).unwrap().value;
     for _ in 0..12 {
         for _ in 0..40 {

@@ -1,4 +1,4 @@
-//! What retention keeps, what it lets go of, and that it goes on for ever.
+//! What retention keeps, what it lets go of, and that it goes on forever.
 
 mod model;
 

@@ -1,9 +1,9 @@
 //! A writer killed after every single machine instruction.
 //!
-//! This process is single-threaded (`harness = false`) and has the namespace open: the survivor. It forks a child that
-//! opens the namespace, stops, does one operation and stops again; single-steps it (ptrace) for `k` instructions and kills
-//! it, for every `k` until the operation is over. After each kill the survivor must take over at once, find what was
-//! committed and nothing else, and go on; now and then nobody survives, and a fresh open must recover.
+//! This process is single-threaded (`harness = false`) and has the namespace open: the survivor. It forks a child that opens the namespace,
+//! stops, does one operation and stops again; single-steps it (ptrace) for `k` instructions and kills it, for every `k` until the operation
+//! is over. After each kill the survivor must take over at once, find what was committed and nothing else, and go on; from time to time
+//! nobody survives, and a fresh open must recover.
 //!
 //! That is what happens to short operations, always. Longer ones (a batch, JSON, system calls; an append too where it is compiled
 //! with assertions) are killed where a byte changed that other processes can see, at the instructions around it, and now and

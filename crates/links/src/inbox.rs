@@ -50,7 +50,7 @@ impl Inbound {
 /// The result, and the position that has to be safe before it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted<T> {
-    /// The answer.
+    /// The value.
     pub value: T,
     /// The answer is sent once everything before this position is safe.
     pub end: Position,
@@ -96,7 +96,7 @@ fn scoped<'n>(stream: &'n str, scope: Option<&str>) -> Cow<'n, str> {
 }
 
 impl Inbox {
-    /// Opens a stream, or opens it again: says where it stands.
+    /// Opens a stream, or opens it again; returns its last committed number.
     ///
     /// A stream with a target that announces no path has ended permanently; nothing will follow.
     pub fn link(&self, link: &Link<'_>) -> Result<(Inbound, Accepted<Linked>)> {

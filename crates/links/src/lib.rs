@@ -13,14 +13,13 @@
 //! transfers them. [`millrace_namespace::outbox`] commits the messages of an append.
 //!
 //! The state is in logs whose names begin with `_`, which only the runtime writes:
-//!
-//! | log | newest record says |
+//! | log | its newest record |
 //! |---|---|
 //! | `_links` | every peer and relay, and what stopped it ([`millrace_namespace::outbox::state`]) |
 //! | `_outbox/PEER` | a message that the peer has not acknowledged; acknowledged ones are trimmed ([`millrace_namespace::outbox::message`]) |
-//! | `_relay/ID` | what the other side has acknowledged of a relay, now and then |
-//! | `_inbox/NAMESPACE/STREAM` | the last number that came, and the id it had at its source |
-//! | `_upstream` | by which logs the streams that come in have passed, so that circles are seen ([`upstream`]) |
+//! | `_relay/ID` | the last record of a relay that the other side has acknowledged, noted from time to time |
+//! | `_inbox/NAMESPACE/STREAM` | the last number that arrived, and the id of its record at the source |
+//! | `_upstream` | the logs through which incoming streams have passed, to detect cycles ([`upstream`]) |
 
 mod inbox;
 mod live;
@@ -113,7 +112,7 @@ impl Links {
         Ok(self.state()?.relays)
     }
 
-    /// Where the note of all links stands: it changes with every change of them.
+    /// The position of the note of all links, which changes with every change of a link.
     pub fn version(&self) -> Result<u64> {
         Ok(self.namespace.journal().catalog()?.log(state::LOG).map_or(0, millrace_journal::Log::latest))
     }

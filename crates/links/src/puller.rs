@@ -11,7 +11,7 @@ use millrace_wire::{
     protocol::{Deliver, Delivered, Item, Link, Records},
 };
 
-/// One relay that fetches, as its receiver sees it.
+/// The receiver's side of one relay that fetches.
 pub struct Puller {
     links: Links,
     inbox: Inbox,
@@ -22,7 +22,7 @@ pub struct Puller {
     inbound: Option<Inbound>,
     /// The last number that is committed here.
     number: u64,
-    /// Records before this are not wanted, or gone.
+    /// Records before this one are not fetched.
     floor: u64,
     /// The next record to fetch.
     next: u64,
@@ -54,12 +54,12 @@ impl Puller {
         })
     }
 
-    /// Which relay it is.
+    /// The relay's id.
     pub fn key(&self) -> LinkKey {
         LinkKey::Relay(self.relay.id)
     }
 
-    /// Where the log is.
+    /// The address of the log.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -69,7 +69,7 @@ impl Puller {
         &self.from
     }
 
-    /// The log whose newest record over there [`Puller::begin`] wants to see, if there is such a log.
+    /// The log of the other namespace whose newest record [`Puller::begin`] needs, if that log exists.
     pub fn upstream_log() -> &'static str {
         upstream::LOG
     }
@@ -79,11 +79,10 @@ impl Puller {
         self.number
     }
 
-    /// Takes up who answers over there and how far its log is; says from which record on to fetch.
+    /// Checks the identity of the other namespace and the newest record of its log; returns the first record to fetch.
     ///
     /// # Errors
-    ///
-    /// If it is not who it was, or has not what it had: then the relay has stopped.
+    /// If it is another namespace than before, or lacks records that it had: then the relay is stopped.
     pub fn begin(
         &mut self,
         (namespace, epoch): (u64, u32),
@@ -95,11 +94,11 @@ impl Puller {
         begun.map_err(|error| if super::inbox::is_permanent(error.code()) { self.stop(error) } else { error })
     }
 
-    /// There is no log of this name over there: whether it is the one that was fetched until now. Then the relay has stopped.
+    /// Handles that the log does not exist there. If it was fetched from before, the relay is stopped.
     pub fn missing(&self, namespace: u64, error: Error) -> Error {
         let is_ours = self.relay.course.namespace == Some(namespace) && self.relay.source.is_some();
         if error.code() != Code::LogNotFound || !is_ours {
-            return error; // It may come.
+            return error; // It may be created later.
         }
         self.stop(Code::LinkSourceGone.error(format!("'{}' was removed", self.address)))
     }
@@ -120,7 +119,7 @@ impl Puller {
                 shown(known)
             )));
         }
-        // Even of an empty one: what has numbers of its own is never taken for a continuation.
+        // Also for an empty log: a recreated log is never a continuation of the earlier one.
         if let (Some(_), Some(found)) = (self.relay.source, incarnation) {
             self.check_source(found)?;
         }
@@ -138,14 +137,14 @@ impl Puller {
         }
         let id = self.relay.id;
         if self.relay.course.namespace.is_none() {
-            // It need not be safe yet: what will be taken comes after it in the same journal.
+            // No flush is needed: the records that are fetched come after it in the same journal.
             self.links.change(|state, _| {
                 state.relay_mut(id)?.course.namespace = Some(namespace);
                 Ok(())
             })?;
             self.relay.course.namespace = Some(namespace);
         }
-        // The last record that came is fetched once more: should it be another one now, both sides have gone apart.
+        // The last record is fetched once more: if it has changed, the two sides have diverged.
         self.floor = self.relay.course.begin.unwrap_or(self.relay.start).max(1);
         self.next = self.number.max(self.floor);
         Ok(self.next)

@@ -244,7 +244,7 @@ impl Links {
         Ok(peers.chain(relays.map(|relay| LinkKey::Relay(relay.id))).collect())
     }
 
-    /// The stream of this key, if it is there and has not stopped.
+    /// The stream of this key, if it exists and has not stopped.
     pub fn sender(&self, key: &LinkKey) -> Result<Option<Sender>> {
         let state = self.state()?;
         match key {

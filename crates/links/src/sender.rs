@@ -476,7 +476,7 @@ impl Sender {
         Err(self.links.stop_at_gap(id, Code::LinkGap.error(detail), (next, first - 1)))
     }
 
-    /// Takes up an answer to the oldest delivery in flight.
+    /// Processes an answer to the oldest delivery in flight.
     ///
     /// # Errors
     ///
@@ -567,7 +567,7 @@ impl Sender {
         }
     }
 
-    /// Makes what was acknowledged known here: of messages at once, of a relay now and then.
+    /// Makes what was acknowledged known here: of messages at once, of a relay from time to time.
     fn note_acked(&mut self) -> Result<()> {
         let is_due = matches!(self.key, LinkKey::Outbox(_))
             || self.noted_at.is_none_or(|at| at.elapsed() >= PROGRESS_EVERY)

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 /// The maximum number of records that are read to compute how many bytes a relay is behind.
 const SAMPLE_RECORDS: u64 = 256;
 
-/// How a link stands.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
@@ -48,7 +48,7 @@ impl LinkState {
     }
 }
 
-/// One link and how it stands.
+/// One link and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinkView {
     /// `outbox` or `relay`.
@@ -59,7 +59,7 @@ pub struct LinkView {
     pub from: String,
     /// Where they go.
     pub to: String,
-    /// How it stands.
+    /// Its state.
     pub state: LinkState,
     /// The last number that is safe at the receiving side, as far as is known here.
     pub acked: u64,

@@ -1,4 +1,4 @@
-//! Which functions run for the records of a log: the catalog's definitions, parsed once per version of the catalog.
+//! The functions that run for the records of a log: the catalog's definitions, parsed once for each version of the catalog.
 
 use crate::{admission::mirrors, definition::Definition};
 use millrace_journal::Catalog;
@@ -8,12 +8,12 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-/// A function that a record is to run, and how many of its runs may wait.
+/// A function that runs for a record, and how many of its runs may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// Its id.
     pub function: u32,
-    /// The most of its runs that may wait before appends from outside are refused.
+    /// The number of waiting runs at which appends from outside are refused.
     pub pending_max: u64,
 }
 
@@ -48,7 +48,7 @@ impl Bindings {
         bindings
     }
 
-    /// The version of the catalog that these are of.
+    /// The version of their catalog.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -81,7 +81,7 @@ pub struct BindingsCache(RwLock<Arc<Bindings>>);
 impl BindingsCache {
     /// The bindings of `catalog`.
     pub fn get(&self, catalog: &Catalog) -> Arc<Bindings> {
-        // The value is replaced whole, so a panic elsewhere cannot have left it half written.
+        // The value is replaced as a whole, so a panic elsewhere cannot leave it incomplete.
         let cached = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         if cached.version == catalog.version() {
             return cached;

@@ -386,10 +386,10 @@ impl Namespace {
         Ok(None)
     }
 
-    /// Where in a log the record with this id is. Ids grow along a log.
+    /// The seqno of the record with this id in a log. Ids grow along a log.
     fn find_letter(&self, log: &Log, letter: EventId) -> Option<u64> {
         let mut payload = Vec::new();
-        // What a repair wrote has the place of what it replaces.
+        // An entry that a repair wrote has the place of the one that it replaces.
         let mut id_of = |seqno| {
             let meta = self.journal().get(log, seqno, &mut payload)?;
             Ok::<_, Error>(meta.replaced.map_or(meta.id, |replaced| replaced.origin))

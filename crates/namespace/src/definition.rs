@@ -37,7 +37,7 @@ pub const OUTPUT_DEFAULT_BYTES: u64 = 64 << 10;
 /// History of a dead-letter log that deployment creates.
 pub const DEAD_LETTER_HISTORY: u64 = 1000;
 
-/// What runs a function's code.
+/// The runtime of a function's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Runtime {
@@ -89,7 +89,7 @@ impl FromStr for Runtime {
 pub struct FunctionSpec {
     /// The function's name, unique in its namespace.
     pub name: Name,
-    /// What runs it.
+    /// Its runtime.
     pub runtime: Runtime,
     /// Python: `module:function`. Wasm: the export. Others: not used.
     pub handler: String,
@@ -128,7 +128,7 @@ pub struct FunctionSpec {
     /// Whether it may use the host's network, with its loopback. Without a sandbox, every function may.
     #[serde(default)]
     pub network: bool,
-    /// What it may do.
+    /// Its rights.
     #[serde(default, skip_serializing_if = "Rights::is_default")]
     pub rights: Rights,
 }
@@ -246,7 +246,7 @@ const APPLICATION: &str = "application?";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// What its user declared.
+    /// The declaration of its user.
     pub spec: FunctionSpec,
     /// SHA-256 of the code, in hexadecimal: the name of its directory under `functions/`.
     pub code: String,

@@ -20,10 +20,10 @@ use std::{
 /// Slots of logs: a log's id and a seqno.
 pub type Slots = HashSet<(u32, u64)>;
 
-/// What a run used of a log: the log's id, a seqno, and what it read there.
+/// A read of a run: the log's id, a seqno, and the kind of read.
 pub type Used = (u32, u64, What);
 
-/// What a repair replaces.
+/// The slots and the code that a repair replaces.
 struct Replaced {
     slots: Slots,
     /// By log: the newest of them.
@@ -79,7 +79,7 @@ pub enum Verdict {
     Again,
 }
 
-/// So many repairs are known apart; of older ones, more runs are run again than need be.
+/// The number of repairs that are tracked individually; after older ones, more runs than necessary are run again.
 const APPLIED_MAX: usize = 8;
 
 impl Fence {

@@ -1,4 +1,4 @@
-//! What a salvaged namespace lacks, recorded in a log, so that it can be distinguished from later losses.
+//! The losses of a salvaged namespace, recorded in a log, so that they can be distinguished from later ones.
 
 use crate::names::note;
 use millrace_journal::{Journal, LostRecords};

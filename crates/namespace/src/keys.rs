@@ -34,7 +34,7 @@ struct Row {
     told: Receipts,
 }
 
-/// What was answered.
+/// The answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Receipts {

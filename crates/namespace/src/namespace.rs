@@ -31,7 +31,7 @@ use std::{
 
 /// Where an application's directory has its namespace, unless it says otherwise.
 pub const FOLDER: &str = ".millrace";
-/// What makes a directory a namespace.
+/// The file that makes a directory a namespace.
 const MANIFEST: &str = "manifest";
 /// Most records that [`Namespace::append_many`] commits at once.
 pub const BATCH_RECORDS_MAX: usize = 1024;
@@ -60,7 +60,7 @@ pub struct AppendOptions<'a> {
     pub function: Option<&'a str>,
     /// When the append counts as done; by default as the namespace says.
     pub durability: Option<Durability>,
-    /// What caused it; none from outside.
+    /// Its cause; none for a record from outside.
     pub cause: EventId,
     /// The clock of the caller: the record is dated after it.
     pub clock: Hlc,
@@ -79,7 +79,7 @@ pub struct NewRecord {
     pub payload: Vec<u8>,
 }
 
-/// What an append returns.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// The record's sequence number in its log.
@@ -99,7 +99,7 @@ pub struct Record {
     pub id: EventId,
     /// When it was appended.
     pub hlc: Hlc,
-    /// What caused it: a run, or nothing recorded.
+    /// Its cause: a run, or none.
     pub cause: EventId,
     /// Its bytes.
     pub payload: Vec<u8>,

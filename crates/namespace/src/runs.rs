@@ -40,7 +40,7 @@ impl Default for RunFilter {
     }
 }
 
-/// How far a run is.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
@@ -83,7 +83,7 @@ pub struct RunView {
     pub id: EventId,
     /// Its function; `None` if that is gone.
     pub function: Option<Name>,
-    /// How far it is.
+    /// Its state.
     pub state: RunState,
     /// The record that caused it.
     pub record: RecordRef,
@@ -142,7 +142,7 @@ pub struct Ending {
     /// Why it is dead; `None` if it ended well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead: Option<RunError>,
-    /// What it printed.
+    /// Its output.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
 }
@@ -152,7 +152,7 @@ pub struct Ending {
 pub struct RunError {
     /// The error's code.
     pub code: String,
-    /// What was wrong.
+    /// The description of the error.
     pub error: String,
 }
 
@@ -168,7 +168,7 @@ impl Ending {
         Self { dead: Some(death), ..Self::well(output) }
     }
 
-    /// What its DONE says, but for what led to it.
+    /// The content of its DONE, without the error.
     pub fn to_end(&self) -> End<'_> {
         let end = End { output: &self.output, ..End::default() };
         match &self.dead {
@@ -177,7 +177,7 @@ impl Ending {
         }
     }
 
-    /// What a DONE says.
+    /// The content of a DONE.
     pub fn of(end: &End<'_>) -> Self {
         let death = || RunError { code: end.code.into(), error: end.error.into() };
         Self { dead: (end.outcome != Outcome::Done).then(death), output: end.output.into() }

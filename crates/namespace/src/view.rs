@@ -22,7 +22,7 @@ pub struct View<'j> {
 }
 
 impl<'j> View<'j> {
-    /// What is before `upto`, where the definitions are those of `catalog`.
+    /// A view of the entries before `upto`, with the definitions of `catalog`.
     pub fn new(journal: &'j Journal, catalog: Arc<Catalog>, upto: Position) -> Self {
         Self { journal, catalog, upto, newest: HashMap::new(), passed: HashMap::new() }
     }
@@ -69,7 +69,7 @@ impl<'j> View<'j> {
             .ok_or(error)
     }
 
-    /// The record, if it is there.
+    /// The record, if it exists.
     fn entry(&self, log: &Log, seqno: u64, position: Position) -> Option<Vec<u8>> {
         let entry = self.journal.entry_at(position).ok()?;
         let found = (entry.kind, entry.subject, entry.seqno) == (Kind::Append, log.id(), seqno);

@@ -22,9 +22,9 @@ const WAITING_BYTES_MAX: usize = 1 << 20;
 const BATCH: i64 = 64;
 /// How long such a request waits; NATS sends two heartbeats in that time.
 const EXPIRES: Duration = Duration::from_secs(4);
-/// After so long without a record, the stream is asked whether there is one.
+/// After this time without a record, the stream is asked whether there is one.
 const QUIET: Duration = Duration::from_secs(10);
-/// How long the newest index is followed when nobody waits for it.
+/// How long the newest index is still followed when no caller waits for it.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// The records of a topic from an index on, in a bounded queue.
@@ -46,7 +46,7 @@ struct Waiting {
     trouble: Option<Error>,
 }
 
-/// What records are followed for.
+/// The purpose of following records.
 enum Sink {
     Records(Arc<Queue>),
     Latest(watch::Sender<u64>),

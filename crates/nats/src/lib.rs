@@ -46,21 +46,21 @@ use tokio::{
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one attempt may take: a stream without a leader does not answer.
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// Between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Requests wait for a server until none has answered for this long; then they fail at once.
+/// Requests wait for a server. If none has answered for this long, they fail at once.
 const AWAY_MAX: Duration = Duration::from_secs(5);
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// A server that does not answer two of these is given up.
+/// The interval of PINGs. The connection to a server that does not answer two of them is closed.
 const PING: Duration = Duration::from_secs(3);
-/// Between two attempts to connect, at most.
+/// The longest pause between two attempts to connect.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// Receives the outcome of a request.
 pub type Reply<T> = Box<dyn FnOnce(Result<T>) + Send>;
 
-/// Where NATS is, and what this host is to it.
+/// The settings of a connection to NATS.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Addresses of servers, separated by commas: `nats://HOST:PORT` or `tls://HOST:PORT`.
@@ -72,7 +72,7 @@ pub struct Options {
     pub authorities: Option<PathBuf>,
     /// How many servers keep each stream; by default 3, or 1 if the server belongs to no cluster.
     pub replicas: Option<usize>,
-    /// What the servers call this connection.
+    /// The name of this connection in reports of the servers.
     pub name: String,
 }
 
@@ -93,10 +93,10 @@ pub(crate) struct Inner {
     jobs: mpsc::UnboundedSender<Job>,
     window: Arc<Semaphore>,
     window_bytes: Arc<Semaphore>,
-    /// With the number of a record, the id under which it is published.
+    /// A prefix which, with the number of a record, is the id under which the record is published.
     life: String,
     serial: AtomicU64,
-    /// The newest index of each stream for whose growth someone waits.
+    /// The newest index of each stream for whose growth a caller waits.
     watched: Mutex<HashMap<String, watch::Sender<u64>>>,
 }
 
@@ -126,14 +126,14 @@ pub(crate) fn away(detail: impl Into<String>) -> Fault {
     Fault { error: Code::NatsUnreachable.error(detail), again: true }
 }
 
-/// What JetStream's refusal means.
+/// The meaning of a refusal of JetStream.
 pub(crate) fn refused(stream: &Stream, error: &jetstream::Error) -> Fault {
     let code = error.error_code();
     let detail = || format!("topic '{}': NATS: {error}", stream.topic);
     if code == ErrorCode::STREAM_NOT_FOUND {
         return Fault::from(lost(stream));
     }
-    // Servers that have just found each other know too few peers for a moment.
+    // Servers that have just connected to each other know too few peers for a moment.
     let passes = [ErrorCode::CLUSTER_NO_PEERS, ErrorCode::INSUFFICIENT_RESOURCES].contains(&code);
     match error.code() {
         503 => away(detail()),
@@ -233,21 +233,21 @@ impl Nats {
 impl Drop for Nats {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // The last one that used it may have been a reply.
+        // The last user may have been a reply, which runs on this thread.
         let other = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id());
         if let Some(thread) = other {
-            // It only panics if there is a mistake in it, which it has printed.
+            // It panics only because of a defect, whose message it has printed.
             let _ = thread.join();
         }
     }
 }
 
-/// The user and the password in an address, or the token. The library passes over them.
+/// The user and the password in an address, or the token. The library ignores them.
 fn signs_in(address: &ServerAddr) -> Option<(String, Option<String>)> {
     Some((decoded(address.username()?), address.password().map(decoded)))
 }
 
-/// A part of an address without its escapes, such as `%40`.
+/// A part of an address with its escapes, such as `%40`, decoded.
 fn decoded(part: &str) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
     while let Some((first, others)) = rest.split_first() {
@@ -330,7 +330,7 @@ impl Inner {
         self.handle.spawn(work).abort_handle()
     }
 
-    /// Replies with the outcome of some work.
+    /// Replies with the outcome of a future.
     fn reply<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static, reply: Reply<T>) {
         self.task(async move { reply(work.await) });
     }
@@ -352,7 +352,7 @@ impl Inner {
         Err(self.unreachable(&failed))
     }
 
-    /// Tries something until it succeeds, fails permanently, or takes too long.
+    /// Repeats an attempt until it succeeds, fails permanently, or takes too long.
     async fn patiently<T, F>(&self, attempt: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = std::result::Result<T, Fault>>,

@@ -14,7 +14,7 @@ use std::fmt::Write;
 /// An escaped name that is longer is replaced by its hash: NATS accepts names of 255 bytes.
 const ESCAPED_MAX_BYTES: usize = 200;
 
-/// A topic of a cluster, as NATS knows it.
+/// The names of a topic of a cluster in NATS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stream {
     pub(crate) topic: String,
@@ -27,7 +27,7 @@ pub struct Stream {
 pub struct Source {
     /// The host.
     pub host: u64,
-    /// Which feed of the log: one that ended and began again is another one.
+    /// The entry that began the feed, which distinguishes it from earlier feeds of the same log.
     pub since: u64,
     /// The log.
     pub log: String,
@@ -67,7 +67,7 @@ fn bounded(name: &str) -> String {
     hashed
 }
 
-/// A text of letters, digits, `-` and `_`; each has the form of one text only.
+/// Encodes a text with letters, digits, `-` and `_`. Different texts have different encodings.
 pub(crate) fn escape(text: &[u8]) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text {

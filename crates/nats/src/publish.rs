@@ -1,8 +1,8 @@
-//! Publishes records, and makes the streams that they are published to.
+//! Publishes records, and creates the streams that they are published to.
 //!
-//! Records go out in the order in which they were given. Each has an id: one whose acknowledgement was lost is sent again, and NATS keeps it
-//! once. A record that was sent again may be behind later ones; logs that feed topics wait for each acknowledgement, and for them NATS checks
-//! which record of the log came last.
+//! Records are sent in the order in which they were submitted. Each has an id: a record whose acknowledgement was lost is sent again, and
+//! NATS stores it once. A record that was sent again may be behind later ones; logs that feed topics wait for each acknowledgement, and for
+//! them NATS checks which record of the log came last.
 
 use crate::{Fault, Inner, Nats, PATIENCE, PAUSE, Reply, Source, Stream, away, names::escape, refused};
 use async_nats::jetstream::{
@@ -19,17 +19,17 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Records that are on their way at once, and their bytes.
+/// The maximum number of unacknowledged records, and of their bytes.
 pub(crate) const WINDOW: usize = 4096;
 pub(crate) const WINDOW_BYTES: usize = 32 << 20;
 /// How long NATS remembers the ids of records.
 const REMEMBERED: Duration = Duration::from_secs(120);
-/// The number in its log of a record that a log fed.
+/// The header with the number that a record of a feed has in its log.
 const SEQNO: &str = "Millrace-Seqno";
-/// What NATS adds to a record, at most, that counts against its limit: names of headers, an id and a subject.
+/// The maximum number of bytes that are added to a record and count against the limit of NATS: names of headers, an id and a subject.
 const AROUND_MAX_BYTES: usize = 1024;
 
-/// A record on its way, and who waits for its index.
+/// An unacknowledged record, and the reply that gets its index.
 pub(crate) struct Job {
     record: Outgoing,
     reply: Reply<u64>,
@@ -39,36 +39,37 @@ struct Outgoing {
     stream: Stream,
     subject: String,
     id: String,
-    /// Of a record that a log feeds: its number there, and the index of the one before it.
+    /// For a record of a feed: its number in the log, and the index of the feed's previous record.
     fed: Option<(u64, u64)>,
     data: Bytes,
     until: Instant,
     _room: [OwnedSemaphorePermit; 2],
 }
 
-/// How far a log that feeds a topic is.
+/// The position of a feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fed {
-    /// The number of its last record that the topic has, 0 if there is none.
+    /// The number of the log's last record that the topic has, 0 if there is none.
     pub seqno: u64,
     /// The index of that record.
     pub index: u64,
 }
 
 impl Nats {
-    /// Makes the stream of a topic, which keeps its newest records. One that is there with the same history is left as it is.
+    /// Creates the stream of a topic, which keeps its newest records. An existing stream with the same history is left as it is.
     pub fn create(&self, stream: &Stream, history: u64, reply: Reply<()>) {
         let (inner, stream) = (self.inner.clone(), stream.clone());
         self.inner.reply(async move { inner.patiently(|| inner.create(&stream, history)).await }, reply);
     }
 
-    /// Publishes a record; the reply has its index once NATS has it. A record with a key that NATS remembers is there already.
+    /// Publishes a record; the reply has its index once NATS has it. If NATS remembers the record's key, the reply has the index of the
+    /// earlier record.
     pub fn publish(&self, stream: &Stream, data: Vec<u8>, key: Option<&str>, reply: Reply<u64>) {
         let id = key.map_or_else(|| self.inner.next_id(), of_key);
         self.inner.queue(stream, stream.published(), id, None, data, reply);
     }
 
-    /// Publishes a record of a log, unless the topic's last record of that log is not the one at `behind`: see [`Nats::fed`].
+    /// Publishes a record of a feed, if the topic's last record of that feed is the one at `behind`: see [`Nats::fed`].
     pub fn feed(
         &self,
         stream: &Stream,
@@ -83,7 +84,7 @@ impl Nats {
         self.inner.queue(stream, stream.fed_by(source), id, Some((seqno, behind)), data, reply);
     }
 
-    /// How far a log is, as far as the history of the topic says.
+    /// The position of a feed, from the records in the topic's history.
     pub fn fed(&self, stream: &Stream, source: &Source, reply: Reply<Fed>) {
         let (inner, stream, subject) = (self.inner.clone(), stream.clone(), stream.fed_by(source));
         self.inner.reply(async move { inner.patiently(|| inner.fed(&stream, &subject)).await }, reply);

@@ -12,7 +12,7 @@ use millrace_wire::{Code, Error, Result};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// Records that are asked for at once.
+/// The number of records that are requested at once.
 const AT_ONCE: usize = 32;
 
 /// Which records of a topic can be read.
@@ -46,7 +46,7 @@ impl Nats {
     pub fn get(&self, stream: &Stream, index: u64, reply: Reply<Record>) {
         let (inner, stream) = (self.inner.clone(), stream.clone());
         let work = async move {
-            // A record that is there never changes; only that it is not there has to be asked of the leader.
+            // An existing record never changes, so any server may return it; only the leader can report that a record does not exist.
             let index = if index == 0 { inner.bounds(&stream).await?.latest.max(1) } else { index };
             match inner.record(&stream, index).await? {
                 Some(record) => Ok(record),
@@ -62,7 +62,7 @@ impl Nats {
         self.inner.reply(async move { inner.range(&stream, from, count, bytes_max).await }, reply);
     }
 
-    /// Replies with the newest index once it is above `above`, or with what it is after so much time.
+    /// Replies with the newest index once it is above `above`, or with the current one after the given time.
     pub fn grown(&self, stream: &Stream, above: u64, within: Duration, reply: Reply<u64>) {
         let (inner, stream) = (self.inner.clone(), stream.clone());
         let work = async move {
@@ -101,13 +101,13 @@ impl From<StreamMessage> for Record {
 }
 
 impl Inner {
-    /// A stream, without asking for it.
+    /// The handle of a stream, without a request.
     pub(crate) async fn handle_of(&self, stream: &Stream) -> std::result::Result<jetstream::stream::Stream<()>, Fault> {
         let found = self.context.get_stream_no_info(&stream.name).await;
         found.map_err(|error| Code::NatsRefused.error(format!("topic '{}': NATS: {error}", stream.topic)).into())
     }
 
-    /// What the leader of a stream says of it.
+    /// The state of a stream, from its leader.
     pub(crate) async fn info(&self, stream: &Stream) -> std::result::Result<Info, Fault> {
         let found = self.context.get_stream(&stream.name).await;
         found.map(|found| found.cached_info().clone()).map_err(|error| match error.kind() {
@@ -123,7 +123,7 @@ impl Inner {
         Ok(Bounds { earliest, latest })
     }
 
-    /// A record, if it is there.
+    /// A record, if it exists.
     async fn record(&self, stream: &Stream, index: u64) -> Result<Option<Record>> {
         self.patiently(|| self.try_record(stream, index)).await
     }

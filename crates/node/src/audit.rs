@@ -89,7 +89,7 @@ pub struct Audited {
     /// The ids of the capabilities that it is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<String>,
-    /// What else it is about: a right and a resource, a generation of keys, the name of a secret.
+    /// Further details: a right and a resource, a generation of keys, the name of a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
     /// The code of a refusal.

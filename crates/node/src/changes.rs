@@ -37,7 +37,7 @@ fn shown(origin: &str) -> String {
 /// Functions of other applications that a refusal names.
 const OTHERS_SHOWN_MAX: usize = 20;
 
-/// What a step is about.
+/// The object of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -53,7 +53,7 @@ pub enum What {
     Feed,
 }
 
-/// What a step does to it.
+/// The change of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -70,11 +70,11 @@ pub enum Action {
 /// One step of applying or withdrawing an application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// What it is about.
+    /// The kind of its object.
     pub what: What,
     /// Its name.
     pub name: String,
-    /// What happens to it.
+    /// The change.
     #[serde(rename = "change")]
     pub action: Action,
     /// Pending runs that were given up with it.
@@ -91,10 +91,10 @@ pub struct Step {
 /// Another history of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryChange {
-    /// What it keeps until now.
+    /// The current history.
     #[serde(with = "history")]
     pub from: u64,
-    /// What it keeps from now on.
+    /// The new history.
     #[serde(with = "history")]
     pub to: u64,
 }
@@ -134,7 +134,7 @@ pub enum Progress<'a> {
     Slow {
         /// The function.
         function: &'a Name,
-        /// What takes long.
+        /// The action that takes long.
         what: &'a str,
     },
 }
@@ -169,9 +169,9 @@ impl Drop for Scrap {
 
 /// Information for a host about an application that a client sent.
 pub(crate) struct Sent {
-    /// What names the application in definitions.
+    /// The identity of the application in definitions.
     pub origin: String,
-    /// What the code of each function hashes to, as was announced.
+    /// The announced hash of the code of each function.
     pub codes: BTreeMap<Name, String>,
     /// How code is kept apart from the host when it is checked.
     pub isolation: Option<Arc<Isolation>>,
@@ -366,7 +366,7 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// What applying would do to the logs.
+    /// The changes that applying would make to the logs.
     fn plan_logs(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
         let existing = namespace.map_or(Ok(Vec::new()), Namespace::logs)?;
         let existing: BTreeMap<_, _> = existing.iter().map(|log| (&*log.name, log.history)).collect();

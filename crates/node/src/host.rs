@@ -57,7 +57,7 @@ impl Host {
         &self.objects
     }
 
-    /// What it is doing.
+    /// Its current activity.
     pub fn status(&self) -> HostStatus {
         self.dispatcher.status()
     }

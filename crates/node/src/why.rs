@@ -21,7 +21,7 @@ use std::{collections::HashSet, fmt, time::Duration};
 const LISTED_MAX: usize = 20;
 /// How often a busy journal is looked at for a moment in which it is at rest.
 const LOOKS_MAX: usize = 100;
-/// So many of a function's oldest pending runs are read, to see whether damage took any.
+/// How many of a function's oldest pending runs are read, to detect runs that were lost to damage.
 const READ_MAX: usize = 1000;
 
 /// The answer about a function, a log, a run, or (without a target) the whole namespace.

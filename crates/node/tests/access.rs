@@ -299,7 +299,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for a future that somebody else wakes; a minute is for ever here.
+/// Waits for a future that somebody else wakes; a minute is forever here.
 fn resolve<F: Future>(mut future: std::pin::Pin<&mut F>, waker: &Waker) -> F::Output {
     for _ in 0..60 {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(waker)) {

@@ -1,4 +1,4 @@
-//! A host may be killed at any moment: every record is run, and what runs leave is there exactly once.
+//! A host may be killed at any moment: every record has a run, whose effects exist exactly once.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn every_record_has_exactly_one_effect_however_often_hosts_are_killed() {
         f.log(name);
     }
     let stubborn = |spec: &mut millrace_node::FunctionSpec| spec.retries = 100;
-    // While there is a file `hold`, a run is in progress for as long as it takes to be killed there.
+    // While the file `hold` exists, a run stays in progress, so that it can be killed.
     let (hold, held) = (f.dir.path().join("hold"), f.dir.path().join("held"));
     let body = format!(
         "if os.path.exists({hold:?}): open({held:?}, 'w').close()\nwhile os.path.exists({hold:?}): time.sleep(0.01)\n\
@@ -62,7 +62,7 @@ fn a_record_that_ends_every_host_is_given_up() {
     let f = Fixture::new();
     f.log("in");
     f.log("out");
-    // The function kills the process that holds the namespace: with it, itself.
+    // The function kills the host, and so also itself.
     let body = "host = json.load(open(os.environ['NS'] + '/host'))['pid']\n\
                 if record.text() == 'poison': os.kill(host, 9); time.sleep(60)\n\
                 ctx.append('out', record.data)";

@@ -1,7 +1,7 @@
 //! Amendments: corrections that a source delivers late, for records of a log that is declared amendable.
 //!
-//! They wait in a log of the runtime, `_amend/LOGID`, until the policy of the log says that a repair is due. The host opens that repair,
-//! and applies it as soon as it has replayed what depends on it. A log is amendable while it has such a log.
+//! They wait in a log of the runtime, `_amend/LOGID`, until a repair is due by the policy of the log. The host opens that repair, and
+//! applies it as soon as all affected runs are replayed. A log is amendable while its `_amend/LOGID` exists.
 
 use crate::{
     book::{Note, Phase, news, note, repair, repairs},
@@ -27,11 +27,11 @@ const DEAD_LETTERS: &str = "dead/amend";
 const DEAD_LETTERS_HISTORY: u64 = 1000;
 /// Bytes of amendments that are committed at once.
 const BATCH_BYTES: usize = 128 << 10;
-/// The first line of a note and its end are not longer.
+/// The maximum length of the first line of a note with its end.
 const LINE_BYTES: usize = 128;
-/// Most bytes of the amendments of a log that wait. With half of them they become a repair.
+/// The maximum size of the waiting amendments of a log. At half of it, they become a repair.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// The pause after an attempt that failed; it doubles with each one, so often at most.
+/// The pause after a failed attempt; it doubles with each further one, at most this often.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_DOUBLINGS: u32 = 10;
 /// If a dead letter would be too long for a record, it has the first bytes of the value: the record's limit divided by this. A byte takes up
@@ -42,7 +42,7 @@ const CUT: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "kebab-case")]
 enum Line {
-    /// The policy from here on. Amendments up to `taken` no longer wait.
+    /// The policy from this note on. A repair has taken the amendments up to `taken`.
     Policy { policy: AmendPolicy, taken: u64 },
     /// An amendment; the bytes behind the line are the new value.
     Amend {
@@ -50,7 +50,7 @@ enum Line {
         #[serde(default)]
         void: bool,
     },
-    /// The amendments of a record no longer wait: those up to this record became a dead letter.
+    /// The amendments of a record up to this note no longer wait: they became dead letters.
     Dead { seqno: u64, upto: u64 },
 }
 
@@ -73,11 +73,11 @@ impl Line {
 pub struct Amendments {
     /// The log.
     pub log: LogName,
-    /// The records, and what they are to be.
+    /// The records and their new values.
     pub corrections: Vec<Correction>,
 }
 
-/// The amendments of a log that wait.
+/// The waiting amendments of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Waiting {
     /// The log.
@@ -86,7 +86,7 @@ pub struct Waiting {
     pub waiting: u64,
     /// The number of amendments that become a repair, regardless of their age.
     pub count: u64,
-    /// When they become a repair, regardless of their number, in microseconds since 1970; none if none waits.
+    /// When they become a repair, regardless of their number, in microseconds since 1970; `None` if none waits.
     pub due_us: Option<u64>,
 }
 
@@ -97,7 +97,7 @@ pub enum Due {
     Taken,
     /// The next are due after this time.
     In(Duration),
-    /// None waits, or they wait for the end of a repair that is open.
+    /// No amendment waits, or they wait for the end of an open repair.
     Nothing,
 }
 
@@ -125,9 +125,9 @@ struct State {
 /// A host's state of its attempts to turn amendments into repairs.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    /// By the number of a log: attempts that failed one after the other, and when the next one may be.
+    /// By the number of a log: how many attempts failed in a row, and when the next one may be made.
     failed: BTreeMap<u32, (u32, Instant)>,
-    /// How many notes there were when no repair was left behind.
+    /// How many notes about repairs there were at the last check that found no abandoned opening.
     clean: Option<u64>,
 }
 
@@ -138,7 +138,7 @@ impl Attempts {
         until.checked_duration_since(Instant::now()).filter(|pause| !pause.is_zero())
     }
 
-    /// Notes that one failed. The pauses grow.
+    /// Records a failed attempt. The pauses grow.
     fn failed(&mut self, log: u32) {
         let times = self.failed.get(&log).map_or(0, |(times, _)| *times);
         let pause = PAUSE.saturating_mul(1 << times.min(PAUSE_DOUBLINGS));
@@ -164,7 +164,7 @@ impl State {
             || self.bytes() >= WAITING_BYTES_MAX / 2
     }
 
-    /// An error unless so many more can wait.
+    /// Refuses more amendments than can wait.
     fn check_room(&self, name: &LogName, more: &[Correction]) -> Result<()> {
         let count = (self.waiting.len() + more.len()) as u64;
         let bytes = self.bytes() + more.iter().map(note_bytes).sum::<usize>();
@@ -189,7 +189,7 @@ fn notes_of(log: &Log) -> LogName {
     internal(&format!("{PREFIX}{}", log.id()))
 }
 
-/// At most so long is the note of an amendment.
+/// The maximum length of the note of an amendment.
 fn note_bytes(correction: &Correction) -> usize {
     LINE_BYTES + correction.value.as_ref().map_or(0, Vec::len)
 }
@@ -246,7 +246,8 @@ pub fn amend_policy(namespace: &Namespace, log: &LogName) -> Result<Option<Amend
     notes.map(|notes| Ok(read(namespace, notes, false)?.policy)).transpose()
 }
 
-/// Declares that a log is amendable, or no longer: then what waits becomes dead letters. Whether that is new.
+/// Declares that a log is amendable, or no longer; in the latter case, its waiting amendments become dead letters. Returns whether this is
+/// a change.
 pub fn declare_amendable(namespace: &Namespace, name: &LogName, policy: Option<AmendPolicy>) -> Result<bool> {
     check_public(name)?;
     if amend_policy(namespace, name)? == policy {
@@ -264,7 +265,7 @@ pub fn declare_amendable(namespace: &Namespace, name: &LogName, policy: Option<A
     namespace.journal().commit(|tx| {
         let Some(policy) = policy else {
             let Some(held) = tx.catalog().log(&notes).cloned() else { return Ok(()) };
-            // Those that came meanwhile.
+            // The amendments that arrived meanwhile.
             state.follow(namespace, &held)?;
             for Amendment { correction, .. } in &state.waiting {
                 bury(tx, name, correction, &ended(name), namespace.journal().record_max_bytes())?;
@@ -281,7 +282,7 @@ pub fn declare_amendable(namespace: &Namespace, name: &LogName, policy: Option<A
     Ok(true)
 }
 
-/// Takes amendments of records of a log that is amendable. They wait; those of all sources that wait then.
+/// Accepts amendments of records of an amendable log; returns the waiting amendments of all sources.
 pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> {
     let Amendments { log: name, corrections } = amendments;
     check_public(name)?;
@@ -295,7 +296,7 @@ pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> 
     let mut payload = Vec::new();
     for correction in corrections {
         check_length(namespace, name, correction, LINE_BYTES)?;
-        // One that equals the record may take back another one that waits.
+        // An amendment that equals the record may revoke a waiting one.
         check(namespace, &log, correction, false, &mut payload)?;
     }
     // All of them, or none, unless others come at the same time.
@@ -328,7 +329,7 @@ pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> 
     Ok(state.shown(&log))
 }
 
-/// The amendable logs, with what waits.
+/// The amendable logs, with their waiting amendments.
 pub fn amendments(namespace: &Namespace) -> Result<Vec<Waiting>> {
     let catalog = namespace.journal().catalog()?;
     let amendable = catalog.logs().filter_map(|notes| Some((of_notes(notes)?, notes)));
@@ -343,9 +344,8 @@ fn of_notes(notes: &Log) -> Option<u32> {
 /// Opens a repair of the amendments of one log that are due; only the host does so, or the process that holds its lock.
 ///
 /// # Errors
-///
-/// If that failed for a log, and no other log has amendments that are due. The amendments wait; the next attempt for that log comes after a
-/// pause.
+/// If it failed for a log and no other log has due amendments. The amendments continue to wait; the next attempt for that log is made after
+/// a pause.
 pub fn take_due(namespace: &Namespace, attempts: &mut Attempts) -> Result<Due> {
     let noted = news(namespace)?;
     if attempts.clean != Some(noted) {
@@ -408,7 +408,7 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
             Err(error) => return Err(error),
         }
     }
-    // Nothing of a repair fails because of them. If the repair fails, they are not buried again.
+    // Dead letters never make a repair fail. If the repair fails, they are not written again.
     bury_all(namespace, log.name(), (notes, taken), &dead)?;
     let count = state.waiting.len();
     let number = if kept.is_empty() {
@@ -432,7 +432,7 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
     // The values of those that arrived meanwhile are not needed.
     state.values = false;
     let noted = namespace.journal().commit(|tx| {
-        // The policy may be another one by now, and amendments that came meanwhile stay.
+        // The policy may have changed meanwhile, and amendments that arrived meanwhile stay.
         state.follow(namespace, notes)?;
         let line = Line::Policy { policy: state.policy, taken };
         tx.append(notes, &line.with(b""), EventId::NONE, 0)?;
@@ -579,7 +579,7 @@ mod tests {
         let left = begin(&namespace, &log, &kept, opening(true)).unwrap();
         assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Taken);
         assert_eq!(phase(left), Phase::Abandoned);
-        // Somebody may still open this one.
+        // A process may still be opening this one.
         let asked = begin(&namespace, &log, &kept, opening(false)).unwrap();
         assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Nothing);
         assert_eq!(phase(asked), Phase::Open);

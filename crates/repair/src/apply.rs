@@ -18,13 +18,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most slots that one repair gives: all of them are in one batch.
+/// The maximum number of slots of one repair: all of them are in one batch.
 const SLOTS_MAX: usize = 1_000_000;
-/// How long runs wait for the decision about a part that is prepared. The initiator asks for more preparation meanwhile, or decides.
+/// How long runs wait for the decision about a prepared part. Meanwhile, the initiator decides or requests the preparation again.
 pub(crate) const FENCE: Duration = Duration::from_secs(10);
 
 impl Session<'_> {
-    /// Notes that everything was replayed that had ended when it was looked at.
+    /// Notes that all affected runs are replayed that had ended when the replay began its last pass.
     pub(crate) fn ready(&mut self) -> Result<()> {
         let (number, counts, seeds) = (self.repair, self.count(), self.seeds.covered(&self.past));
         let not_run = self.not_run();
@@ -35,20 +35,20 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Applies the repair. Runs that have used what it replaces wait meanwhile, so no new ones have to be replayed in the end.
+    /// Applies the repair. Meanwhile, runs that have used a replaced record wait, so at the end no new runs have to be replayed.
     pub(crate) fn apply(&mut self, rounds: Option<&mut Rounds<'_>>) -> Result<()> {
         let fence = self.namespace.fence();
         let applied = self.switch(rounds);
         match applied {
-            // Those that are in progress have not all seen it.
+            // Some runs in progress may have begun before the switch.
             Ok(at) => fence.applied(at),
             Err(_) => fence.lower(),
         }
         applied.map(drop)
     }
 
-    /// Prepares a part of a repair of another namespace, and applies it if the initiator says so soon. Until then, runs that have used
-    /// what it replaces wait; if the initiator takes longer, they go on, and what they leave is replayed before the part is applied.
+    /// Prepares a part of a repair of another namespace, and applies it if the initiator decides soon. Until then, runs that have used a
+    /// replaced record wait; if the initiator takes longer, they continue, and are replayed before the part is applied.
     pub(crate) fn take_part(&mut self) -> Result<()> {
         let fence = self.namespace.fence();
         let prepared = self.prepare();
@@ -109,7 +109,7 @@ impl Session<'_> {
         }
     }
 
-    /// Replays what came since, behind a fence.
+    /// Replays runs that have ended since, behind a fence.
     fn settle_all(&mut self) -> Result<()> {
         let (namespace, number) = (self.namespace, self.repair);
         let function = self.code.as_ref().map(|(code, _)| code.function);
@@ -137,8 +137,7 @@ impl Session<'_> {
                     continue; // What has changed here since, others do not know.
                 }
             }
-            // Nobody else writes entries of this repair, and nobody can append while the journal is locked, so what takes long is done
-            // before.
+            // No other process writes entries of this repair, and none can append while the journal is locked, so slow work is done before.
             let (noted, found) = (news(namespace)?, repair(namespace, number)?);
             match (found.phase, &found.part_of) {
                 (Phase::Running, None) | (Phase::Committing, Some(_)) => {}
@@ -173,7 +172,7 @@ impl Session<'_> {
         }
     }
 
-    /// The slots of this namespace that switch, and where they lead then.
+    /// The slots of this namespace that switch, and the positions of their new entries.
     fn rows(&self) -> Vec<(u32, u64, Position)> {
         let is_own = |slot: &((u32, u64), At)| !self.past.is_outbox(slot.0.0);
         let rows = self.overlay.iter().filter(is_own);
@@ -209,7 +208,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Stages the definition of the function that gets other code: its new revision. So no run falls between the two.
+    /// Stages the new definition of the function whose code is replaced, in the same batch, so that no run can start between the two.
+    /// Returns its revision.
     fn deploy(&self, tx: &mut Transaction<'_>) -> Result<Option<u32>> {
         let Some((code, _)) = &self.code else { return Ok(None) };
         match tx.catalog().function_by_id(code.function) {

@@ -10,14 +10,14 @@ pub(crate) const LOG: &str = names::REPAIRS;
 /// Notes that it keeps.
 const HISTORY: u64 = 100_000;
 
-/// The executed step and its result.
+/// The results of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Runs that were replayed.
     pub replayed: u64,
-    /// Those of them that left what they had left.
+    /// Those of them whose records did not change.
     pub same: u64,
-    /// Those of them that failed, and leave a dead letter.
+    /// Those of them that failed; each has a dead letter.
     #[serde(default)]
     pub failed: u64,
     /// Runs whose record became void.
@@ -30,7 +30,7 @@ pub struct Counts {
     pub appended: u64,
 }
 
-/// How far a replay is.
+/// The progress of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The runs that were examined.
@@ -39,19 +39,19 @@ pub struct Progress {
     pub runs: u64,
 }
 
-/// Runs that depend on what a repair changes and are not replayed. Their records stay.
+/// Affected runs that are not replayed. Their records stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotRun {
     /// Their function.
     pub function: Name,
     /// How many.
     pub runs: u64,
-    /// Whether they cannot be replayed, and ended when the repair was decided already. Else they may have effects outside the namespace.
+    /// Whether they cannot be replayed and ended after the repair was decided. Otherwise they may have effects outside the namespace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unable: bool,
 }
 
-/// Other code for a function's runs, in place of what they ran.
+/// New code for the past runs of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NewCode {
     /// The function.
@@ -76,17 +76,17 @@ pub(crate) enum Note {
     /// A repair begins; its corrections follow.
     Open {
         reason: String,
-        /// The log that is corrected; none of one that takes another back.
+        /// The log that is corrected; `None` for a rollback.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         log: Option<LogName>,
         records: u64,
-        /// The repair that this one takes back.
+        /// The repair that this one rolls back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         undo: Option<u64>,
         /// The code that it replaces.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<NewCode>,
-        /// Whether records that replayed runs leave beyond those that they had left are appended when it is applied.
+        /// Whether additional records of replayed runs are appended when it is applied.
         #[serde(default)]
         append_new: bool,
         /// Whether it is applied as soon as it is replayed: its corrections are amendments.
@@ -98,7 +98,7 @@ pub(crate) enum Note {
         /// The repair of another namespace that this one is a part of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         part_of: Option<PartOf>,
-        /// What it corrects, if it follows another repair of this namespace.
+        /// The late records that it corrects, if it follows another repair of this namespace.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         late_of: Option<LateOf>,
         /// Whether records that have left a participant's journal may keep their old values there.
@@ -110,11 +110,11 @@ pub(crate) enum Note {
         /// The pin that protects the past from retention.
         pin: u32,
     },
-    /// All corrections are in the journal: the host is to replay.
+    /// All corrections are in the journal: the host must replay.
     Run { repair: u64 },
-    /// How far the replay is.
+    /// The progress of the replay.
     Progress { repair: u64, counts: Counts, progress: Progress },
-    /// All that depended on them is replayed, and on so many seeds.
+    /// All runs are replayed that depended on the corrections and on this many seeds.
     Ready {
         repair: u64,
         counts: Counts,
@@ -125,9 +125,9 @@ pub(crate) enum Note {
     },
     /// It cannot continue.
     Stopped { repair: u64, code: String, error: String },
-    /// The host is to apply it.
+    /// The host must apply it.
     Apply { repair: u64 },
-    /// The host is to prepare a part: follow what came since behind a fence, and promise to switch.
+    /// The host must prepare a part: replay newer runs behind a fence, and promise to switch.
     Prepare { repair: u64 },
     /// The part is prepared: its initiator decides.
     Prepared {
@@ -137,9 +137,9 @@ pub(crate) enum Note {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         not_run: Vec<NotRun>,
     },
-    /// The initiator has switched: the host is to apply the part.
+    /// The initiator has switched: the host must apply the part.
     Commit { repair: u64 },
-    /// What is the matter with a participant, or that it knows the outcome.
+    /// A problem of a participant, or that it knows the outcome.
     Member {
         repair: u64,
         address: String,
@@ -148,7 +148,7 @@ pub(crate) enum Note {
         #[serde(default)]
         done: bool,
     },
-    /// It is in force, in the batch of its GENERATION; the revision of the function that has its code.
+    /// It is applied; the note is in the batch of its GENERATION. With the revision of the function that has its code.
     Applied {
         repair: u64,
         counts: Counts,
@@ -159,13 +159,13 @@ pub(crate) enum Note {
         #[serde(default)]
         late: bool,
     },
-    /// It is given up.
+    /// It is abandoned.
     Abandoned { repair: u64 },
     /// The data for a rollback is no longer kept.
     Closed { repair: u64 },
 }
 
-/// How far a repair is.
+/// The phase of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -173,30 +173,30 @@ pub enum Phase {
     Open,
     /// The host replays what depends on it.
     Running,
-    /// It can be looked at, applied or abandoned.
+    /// It can be shown, applied or abandoned.
     Ready,
     /// It cannot continue; nothing was changed.
     Stopped,
-    /// The host follows what came since, and applies it.
+    /// The host replays newer runs, and applies it.
     Applying,
-    /// Of a part: the host follows what came since, and prepares to switch.
+    /// Of a part: the host replays newer runs, and prepares to switch.
     Preparing,
     /// Of a part: it switches when its initiator has switched.
     Prepared,
     /// Of a part: the initiator has switched, and the host applies it.
     Committing,
-    /// It is in force, and can be taken back.
+    /// It is applied, and can be rolled back.
     Applied,
-    /// It was taken back.
+    /// It was rolled back.
     RolledBack,
-    /// It was given up; nothing was changed.
+    /// It was abandoned; nothing was changed.
     Abandoned,
-    /// It is in force permanently.
+    /// It is applied permanently.
     Closed,
 }
 
 impl Phase {
-    /// Whether there can be no other repair yet.
+    /// Whether it prevents another repair.
     pub fn is_open(self) -> bool {
         use Phase::{Applying, Committing, Open, Prepared, Preparing, Ready, Running, Stopped};
         matches!(self, Open | Running | Ready | Stopped | Applying | Preparing | Prepared | Committing)
@@ -208,7 +208,7 @@ impl Phase {
         matches!(self, Running | Applying | Preparing | Committing)
     }
 
-    /// The word for it.
+    /// The name of the phase.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Open => "open",
@@ -236,7 +236,7 @@ pub struct PartOf {
     pub repair: u64,
 }
 
-/// What a namespace that took part in a repair sent on between its promise to switch and its switch, when its fence was down.
+/// The records that a participant sent between its promise to switch and its switch, while its fence was down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateOf {
     /// The repair.
@@ -250,7 +250,7 @@ pub struct LateOf {
 pub struct Member {
     /// Its address.
     pub address: String,
-    /// Why it does not answer, or what it waits for: a code, and what is wrong.
+    /// Why it does not answer, or what it waits for: a code and a detail.
     pub error: Option<(String, String)>,
     /// Whether it knows the outcome.
     pub done: bool,
@@ -270,7 +270,7 @@ pub struct Covered {
 pub struct Repair {
     /// Its number.
     pub repair: u64,
-    /// How far it is.
+    /// Its state.
     pub phase: Phase,
     /// The reason that was given when it was opened.
     pub reason: String,
@@ -278,26 +278,26 @@ pub struct Repair {
     pub at_us: u64,
     /// The log that it corrects.
     pub log: Option<LogName>,
-    /// The function that it gives other code.
+    /// The function whose code it replaces.
     pub function: Option<Name>,
     /// How many records it corrects.
     pub records: u64,
-    /// The repair that it takes back.
+    /// The repair that it rolls back.
     pub undo: Option<u64>,
     /// Whether it is applied as soon as it is replayed: its corrections are amendments.
     pub auto: bool,
-    /// The executed step.
+    /// The results of its replay.
     pub counts: Counts,
-    /// How far the replay is, if it takes long.
+    /// The progress of the replay, if it takes long.
     #[serde(default)]
     pub progress: Option<Progress>,
-    /// Why it stopped: the code, and what was wrong.
+    /// Why it stopped: the code and a detail.
     pub error: Option<(String, String)>,
     /// The namespaces that take part in it.
     pub across: Vec<Member>,
     /// The repair of another namespace that it is a part of.
     pub part_of: Option<PartOf>,
-    /// What it corrects, if it follows another repair: it is applied as soon as it is replayed.
+    /// The late records that it corrects, if it follows another repair: it is applied as soon as it is replayed.
     #[serde(default)]
     pub late_of: Option<LateOf>,
     /// Of a part: whether it has replayed runs after its promise to switch, so that the others do not know yet what changed.
@@ -311,7 +311,7 @@ pub struct Repair {
     /// Runs that are not replayed.
     #[serde(default)]
     pub not_run: Vec<NotRun>,
-    /// Why the host cannot go on now, while it tries again: the code, and what is wrong.
+    /// Why the host cannot continue now, while it tries again: the code and a detail.
     #[serde(default)]
     pub waits: Option<(String, String)>,
     #[serde(skip)]
@@ -381,18 +381,18 @@ pub fn repair(namespace: &Namespace, number: u64) -> Result<Repair> {
     found.ok_or_else(|| Code::RepairNotFound.error(format!("no repair {number}")))
 }
 
-/// How many notes there are: who looks now and then sees whether there is news.
+/// How many notes there are, to detect new ones.
 pub fn news(namespace: &Namespace) -> Result<u64> {
     Ok(namespace.journal().catalog()?.log(LOG).map_or(0, Log::latest))
 }
 
-/// Where the first note of a repair stands.
+/// The position of the first note of a repair.
 pub(crate) fn position(namespace: &Namespace, number: u64) -> Result<Position> {
     let catalog = namespace.journal().catalog()?;
     found(catalog.log(LOG), LOG).map(|log| namespace.journal().position(log, number))
 }
 
-/// Where a part promised to switch: what it has written since, its initiator did not know when it switched. None of any other repair.
+/// The position of a part's promise to switch: its initiator switched without knowing the entries after it. `None` for other repairs.
 pub(crate) fn prepared(namespace: &Namespace, repair: &Repair) -> Result<Option<Position>> {
     let Some(noted) = repair.prepared else { return Ok(None) };
     let catalog = namespace.journal().catalog()?;
@@ -429,7 +429,7 @@ fn read(namespace: &Namespace, log: &Log) -> Result<Vec<Repair>> {
 
 fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
     let of = |repairs: &mut Vec<Repair>, number: u64, change: &dyn Fn(&mut Repair)| {
-        // One whose first note has left the log is over.
+        // A repair whose first note has left the log has ended.
         if let Some(repair) = repairs.iter_mut().find(|repair| repair.repair == number) {
             change(repair);
         }
@@ -481,7 +481,7 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         }),
         Note::Stopped { repair, code, error } => of(repairs, repair, &|repair| {
             repair.error = Some((code.clone(), error.clone()));
-            // What its initiator has decided stays decided.
+            // A decision of its initiator is final.
             if repair.phase != Phase::Committing {
                 repair.phase = Phase::Stopped;
             }

@@ -14,10 +14,10 @@ use millrace_runtime::{HostCalls, Replay};
 use millrace_wire::{Address, Code, Error, LogName, Result};
 use std::collections::{HashMap, HashSet};
 
-/// As many as a run may append when it is run for the first time.
+/// The limits are those of a run that is not replayed.
 const APPENDS_MAX: usize = 10_000;
 
-/// One run's calls, and what it leaves.
+/// The calls of one run, and its appends.
 pub struct Calls<'a> {
     pub journal: &'a Journal,
     pub past: &'a Past,
@@ -84,7 +84,7 @@ impl<'a> Calls<'a> {
         Err(error)
     }
 
-    /// Leaves a message for another namespace, if the outbox for it existed when the run was replayed for the first time.
+    /// Appends a message for another namespace, if the outbox for it existed when the run was replayed for the first time.
     fn send(&mut self, to: &str, payload: &[u8]) -> Result<Option<u64>> {
         let address: Address = to.parse()?;
         let target = outbox::check_target(&address)?;
@@ -120,7 +120,7 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// The newest record of a log that an attempt sees in the history that the repair makes; 0 if there is none.
+/// The newest record of a log that an attempt sees in the repaired history; 0 if there is none.
 pub fn newest(past: &Past, overlay: &Overlay, log: u32, fired: &Fired) -> u64 {
     let upto = past.newest_slot(log, fired);
     let Some(log_past) = past.logs.get(&log) else { return 0 };

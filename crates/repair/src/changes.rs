@@ -1,11 +1,11 @@
-//! What a repair changes, record by record.
+//! The changes of a repair, record by record.
 
 use crate::{book, overlay::Overlay, past::Past};
 use millrace_journal::Position;
 use millrace_namespace::{Namespace, outbox::message};
 use millrace_wire::{LogName, Result};
 
-/// One record: what was there, and what is there in the history that the repair makes; `None` where there is no record.
+/// One record in the original and in the repaired history; `None` where there is no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The log.
@@ -18,7 +18,7 @@ pub struct Change {
     pub new: Option<Vec<u8>>,
 }
 
-/// Shows the changes of a repair, by log and seqno, of all logs or of one, until `visit` has seen enough.
+/// Passes the changes of a repair to `visit`, by log and seqno, for all logs or one, until `visit` returns `false`.
 pub fn changes(
     namespace: &Namespace,
     number: u64,
@@ -40,7 +40,7 @@ pub fn changes(
     before.into_iter().flatten().for_each(|(slot, at)| old.insert(*slot, *at));
     let mut slots: Vec<_> = new.iter().collect();
     slots.sort_unstable_by_key(|(slot, _)| *slot);
-    // Of a message, what it says.
+    // Of a message, its content.
     let payload = |log: u32, at: Position| -> Result<Vec<u8>> {
         let payload = journal.entry_at(at)?.payload;
         Ok(if past.is_outbox(log) { message::decode(&payload)?.data.to_vec() } else { payload })

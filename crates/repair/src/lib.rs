@@ -1,10 +1,10 @@
-//! Repair: corrects records of the past and replays what depended on them, beside the live system.
+//! Repair: corrects past records and replays the runs that depended on them, while the namespace stays in use.
 //!
 //! ```text
 //!   open ── corrections, as shadow entries ──> run: each run with an input that differs is replayed, in the order in which
-//!                                              the runs had ended; what it leaves now is in shadow entries
-//!   ready ──> apply: follow what came since, behind a fence; one GENERATION has slots of logs lead to the shadow entries
-//!   applied ──> rollback: a repair whose corrections are what the slots led to before
+//!                                              the runs had ended; its new records are shadow entries
+//!   ready ──> apply: replay newer runs, behind a fence; one GENERATION points slots of logs to the shadow entries
+//!   applied ──> rollback: a repair whose corrections are the original entries of the slots
 //! ```
 //!
 //! A repair is completely in the journal: a log of the runtime ([`mod@book`]) has its progress, and shadow entries have its results. So a
@@ -12,10 +12,11 @@
 //! ones. If there are fewer, the rest is void; if there are more, the repair stops or, with `--append-new`, appends the rest to their logs
 //! in the batch of its GENERATION. So seqnos do not change.
 //!
-//! Corrections that a source delivers late wait as amendments ([`mod@amend`]) until they become a repair, which is applied by itself.
+//! Corrections that a source delivers late wait as amendments ([`mod@amend`]) until they become a repair, which the host applies
+//! automatically.
 //!
-//! Records may go on to other namespaces. Those that take part in a repair replay what depends on such records, and switch together
-//! ([`mod@across`]).
+//! Records may have been sent to other namespaces. The namespaces that take part in a repair replay the runs that depend on such records,
+//! and switch together ([`mod@across`]).
 //!
 //! A repair may also replace a function's code: its runs are replayed with the new code, and the GENERATION's batch deploys it.
 //!
@@ -48,7 +49,7 @@ use std::sync::Arc;
 
 /// Runs the code of functions.
 pub trait Runner {
-    /// Runs a function as this definition says, on one record.
+    /// Runs a function with this definition on one record.
     fn run(
         &mut self,
         definition: &Arc<Definition>,

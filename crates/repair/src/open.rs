@@ -11,7 +11,7 @@ use millrace_namespace::{Definition, Namespace, names::check_public, no_function
 use millrace_wire::{Code, Error, EventId, LogName, Name, Result};
 use std::time::Duration;
 
-/// How long a repair that was applied can be taken back.
+/// How long an applied repair can be rolled back.
 pub(crate) const WINDOW: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How much the journal may grow in that time.
 pub(crate) const WINDOW_BYTES: u64 = 16 << 30;
@@ -20,12 +20,12 @@ pub(crate) const BATCH_BYTES: usize = 128 << 10;
 /// Most corrections of one repair.
 const RECORDS_MAX: usize = 10_000_000;
 
-/// A record of the past, and what it is to be: another value, or none.
+/// A past record and its new value, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Correction {
     /// Its seqno.
     pub seqno: u64,
-    /// Its new value; `None` takes the record away.
+    /// Its new value; `None` removes the record.
     pub value: Option<Vec<u8>>,
 }
 
@@ -40,22 +40,22 @@ pub struct Request {
     pub reason: String,
     /// Whether the runs that read the oldest of the records may be unknown.
     pub accept_unknown: bool,
-    /// Whether records that replayed runs leave beyond those that they had left are appended when the repair is applied.
+    /// Whether additional records of replayed runs are appended when the repair is applied.
     pub append_new: bool,
     /// The addresses of the namespaces that take part, as [`crate::Peers`] reaches them.
     pub across: Vec<String>,
-    /// Functions that are replayed although they may have effects outside, which they have again then.
+    /// Functions that are replayed although they may have effects outside the namespace; these effects are repeated.
     pub run_external: Vec<Name>,
 }
 
 /// A function whose past runs are replayed with other code.
 #[derive(Clone, Debug)]
 pub struct CodeRequest {
-    /// The function as it is to be. Its code is in the namespace.
+    /// The new definition of the function. Its code is in the namespace.
     pub definition: Definition,
     /// The revision of the function that the definition was made from.
     pub revision: u32,
-    /// The sequence from which on its runs are replayed: that of their FIRED counts.
+    /// Runs whose FIRED has this sequence or a later one are replayed.
     pub since: u64,
     /// Why, for people.
     pub reason: String,
@@ -67,7 +67,7 @@ pub struct CodeRequest {
     pub run_external: Vec<Name>,
 }
 
-/// The addresses of those that take part, each once.
+/// The addresses of the participants, each once.
 fn members(across: Vec<String>) -> Result<Vec<String>> {
     if across.len() > MEMBERS_MAX {
         let error = format!("{} namespaces take part; the most is {MEMBERS_MAX}", across.len());
@@ -81,8 +81,8 @@ fn members(across: Vec<String>) -> Result<Vec<String>> {
     Ok(across)
 }
 
-/// An error if a function that is to be replayed in spite of its effects outside does not exist. If other namespaces take part, it may be
-/// one of theirs.
+/// Refuses an unknown function in the list of functions that are replayed in spite of effects outside. If other namespaces take part, it
+/// may be one of theirs.
 fn check_functions(namespace: &Namespace, across: &[String], run_external: &[Name]) -> Result<()> {
     let catalog = namespace.journal().catalog()?;
     match run_external.iter().find(|name| across.is_empty() && catalog.function(name).is_none()) {
@@ -101,7 +101,7 @@ pub(crate) fn check_none_open(namespace: &Namespace) -> Result<()> {
     }
 }
 
-/// Opens a repair and notes its corrections; those that change nothing are left out. Its number.
+/// Opens a repair and notes its corrections, except those that change nothing; returns its number.
 pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     check_none_open(namespace)?;
     check_public(&request.log)?;
@@ -135,7 +135,7 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     Ok(number)
 }
 
-/// An error if a new value, with so many bytes beside it, is longer than a record may be.
+/// Refuses a new value that, together with this many other bytes, exceeds the maximum length of a record.
 pub(crate) fn check_length(namespace: &Namespace, log: &str, correction: &Correction, more: usize) -> Result<()> {
     let (bytes, most) = (correction.value.as_ref().map_or(0, Vec::len), namespace.journal().record_max_bytes() - more);
     if bytes <= most {
@@ -146,8 +146,8 @@ pub(crate) fn check_length(namespace: &Namespace, log: &str, correction: &Correc
         .error(format!("the value for record {seqno} of log '{log}' has {bytes} bytes; the limit is {most}")))
 }
 
-/// The refusal of corrections of which some concern records that have left their log: which, and what can still be corrected. The seqnos
-/// are in ascending order.
+/// The refusal of corrections of records that have left their log: names them, and those that can still be corrected. The seqnos are in
+/// ascending order.
 pub fn too_old(log: &str, oldest: u64, seqnos: impl Iterator<Item = u64>) -> Option<Error> {
     let range = |seqnos: &[u64]| match seqnos {
         [] => String::new(),
@@ -232,14 +232,14 @@ pub(crate) fn begin(namespace: &Namespace, log: &Log, kept: &[Correction], openi
         let part = rest.iter().take_while(fits).count();
         let staged = journal
             .commit(|tx| rest[..part].iter().try_for_each(|correction| stage(namespace, tx, number, log, correction)));
-        // Nothing continues it, and no other repair could be opened.
+        // Nothing would continue it, and it would prevent other repairs.
         staged.inspect_err(|_| drop(abandon(namespace, number)))?;
         rest = &rest[part..];
     }
     Ok(number)
 }
 
-/// Opens a repair that has runs of a function replayed with other code. Its number.
+/// Opens a repair that replays runs of a function with new code; returns its number.
 pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
     check_none_open(namespace)?;
     let CodeRequest { definition, revision, since, reason, append_new, across, run_external } = request;
@@ -294,13 +294,13 @@ fn stage(
     Ok(())
 }
 
-/// Opens a repair that takes another one back: the last that is in force. Its number.
+/// Opens a repair that rolls back the newest applied one; returns its number.
 pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
     check_own(&repair(namespace, number)?)?;
     undo_as(namespace, number, reason, None)
 }
 
-/// Opens a part that takes an earlier one back. Its number.
+/// Opens a part that rolls back an earlier part; returns its number.
 pub(crate) fn undo_part(namespace: &Namespace, number: u64, reason: String, part_of: PartOf) -> Result<u64> {
     undo_as(namespace, number, reason, Some(part_of))
 }
@@ -319,7 +319,7 @@ fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<P
     }
     let (journal, records) = (namespace.journal(), of.counts.replaced + of.counts.void + of.counts.appended);
     let code = match (&of.code, of.deployed) {
-        // Its runs since are replayed with what it replaced.
+        // The runs since then are replayed with the code that it replaced.
         (Some(code), Some(deployed)) => Some(NewCode {
             attributes: code.before.clone(),
             before: code.attributes.clone(),
@@ -356,7 +356,7 @@ fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<P
     Ok(opened)
 }
 
-/// An error if another namespace decides what becomes of a repair.
+/// Refuses a request about a part, whose outcome another namespace decides.
 fn check_own(repair: &Repair) -> Result<()> {
     match &repair.part_of {
         Some(PartOf { namespace, repair: of }) => {
@@ -375,7 +375,7 @@ pub(crate) fn expect(repair: &Repair, phases: &[Phase], what: &str) -> Result<()
     Err(Code::RepairPhase.error(format!("repair {number} is {phase}, and cannot be {what}")))
 }
 
-/// Notes something of a repair that is in one of these phases.
+/// Writes a note about a repair that is in one of these phases.
 pub(crate) fn step(namespace: &Namespace, number: u64, phases: &[Phase], what: &str, noted: &Note) -> Result<Repair> {
     let committed = namespace.journal().commit(|tx| {
         let found = repair(namespace, number)?;
@@ -387,7 +387,7 @@ pub(crate) fn step(namespace: &Namespace, number: u64, phases: &[Phase], what: &
     Ok(committed.value)
 }
 
-/// Has the host replay what depends on a repair, again if it was stopped.
+/// Requests the replay of a repair, again if it was stopped.
 pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
     let phases = [Phase::Open, Phase::Stopped];
     let found = repair(namespace, number)?;
@@ -402,7 +402,7 @@ pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
     step(namespace, number, &phases, "run", &Note::Run { repair: number }).map(drop)
 }
 
-/// Has the host apply a repair that is ready.
+/// Requests that a repair which is ready be applied.
 pub fn ask_apply(namespace: &Namespace, number: u64) -> Result<()> {
     let found = repair(namespace, number)?;
     check_own(&found)?;
@@ -412,7 +412,7 @@ pub fn ask_apply(namespace: &Namespace, number: u64) -> Result<()> {
     step(namespace, number, &[Phase::Ready], "applied", &Note::Apply { repair: number }).map(drop)
 }
 
-/// Gives a repair up that is not in force; nothing was changed.
+/// Abandons a repair that is not applied; nothing was changed.
 pub fn abandon(namespace: &Namespace, number: u64) -> Result<()> {
     let found = repair(namespace, number)?;
     if matches!(found.phase, Phase::Preparing | Phase::Prepared | Phase::Committing) {
@@ -421,7 +421,7 @@ pub fn abandon(namespace: &Namespace, number: u64) -> Result<()> {
     give_up(namespace, number, &[])
 }
 
-/// Gives up a part whose initiator has given up the repair.
+/// Abandons a part whose initiator has abandoned the repair.
 pub(crate) fn abandon_part(namespace: &Namespace, number: u64) -> Result<()> {
     give_up(namespace, number, &[Phase::Preparing, Phase::Prepared])
 }
@@ -433,7 +433,7 @@ fn give_up(namespace: &Namespace, number: u64, also: &[Phase]) -> Result<()> {
     namespace.journal().unpin(found.pin)
 }
 
-/// Gives up what it would take to take a repair back: the journal may drop what was before.
+/// Releases the data for a rollback: the journal may drop the original entries.
 pub fn close(namespace: &Namespace, number: u64) -> Result<()> {
     let phases = [Phase::Applied, Phase::RolledBack];
     let found = step(namespace, number, &phases, "released", &Note::Closed { repair: number })?;

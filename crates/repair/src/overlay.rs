@@ -22,7 +22,7 @@ impl Overlay {
         self.logs.entry(log).or_default().insert(seqno, at);
     }
 
-    /// Its content of a slot.
+    /// The content of a slot in the overlay.
     pub fn at(&self, log: u32, seqno: u64) -> Option<At> {
         self.logs.get(&log)?.get(&seqno).copied()
     }

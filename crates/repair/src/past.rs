@@ -1,5 +1,4 @@
-//! The past as a repair sees it: every slot of every log, and every run that has ended, from one scan that goes on as the journal
-//! does.
+//! The past as a repair sees it: every slot of every log, and every run that has ended, from one scan that continues as the journal grows.
 //!
 //! A slot's *place* is that of its first version. A run saw the slots whose place is before its FIRED, and those that earlier runs of the
 //! same claim appended.
@@ -14,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-/// Where the entry of a slot stands.
+/// The position of a slot's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     /// Its position.
@@ -62,7 +61,7 @@ pub struct Fired {
     pub sequence: u64,
     claim: u64,
     place: u32,
-    /// Whether it published as it went.
+    /// Whether it is streamed.
     pub streamed: bool,
     /// The sequence of the run's DONE.
     done: u64,
@@ -106,7 +105,7 @@ pub struct Extra {
     /// The run that leaves it, and which of the run's records it is.
     pub run: EventId,
     pub ordinal: u16,
-    /// Where its bytes stand.
+    /// The position of its bytes.
     pub position: Position,
 }
 
@@ -142,9 +141,9 @@ pub struct Trigger {
 pub struct Written {
     /// The slots that it replaces.
     pub slots: HashMap<(u32, u64), At>,
-    /// Those of them that were not processed yet.
+    /// Those of them that are not processed yet.
     pub fresh: Vec<((u32, u64), At)>,
-    /// The slots that it corrects: no run gives them anything else.
+    /// The slots that it corrects: replays do not change them.
     pub corrected: HashSet<(u32, u64)>,
     /// The runs that it replayed, and where it noted the end of the last replay.
     pub settled: HashMap<EventId, Position>,
@@ -152,7 +151,7 @@ pub struct Written {
     pub failed: HashSet<EventId>,
     /// The records that it appends when it is applied, in order.
     pub extra: Vec<Extra>,
-    /// What its replays read.
+    /// The reads of its replays.
     pub reads: HashMap<EventId, Vec<Row>>,
 }
 
@@ -189,7 +188,7 @@ pub struct Past {
     pub written: HashMap<u64, Written>,
     /// By repair: what it replaced.
     pub applied: HashMap<u64, Applied>,
-    /// By repair: the code that it gives a function, and the repair that it takes back.
+    /// By repair: the code that it gives a function, and the repair that it rolls back.
     opened: HashMap<u64, (Option<NewCode>, Option<u64>)>,
     /// Slots that runs left which had ended before: the repair whose batch this is appended them.
     late: Vec<(u32, u64)>,
@@ -197,16 +196,16 @@ pub struct Past {
     sources: HashSet<u64>,
     /// By the id of a record elsewhere, or of one that a relay of this namespace copies: the slots that links delivered it to.
     pub delivered: HashMap<EventId, Vec<(u32, u64)>>,
-    /// Those that were delivered since whoever takes them did.
+    /// Deliveries since these were last taken.
     pub arrived: Vec<EventId>,
 }
 
-/// What the names of the logs begin with that count what came from another namespace.
+/// The prefix of the logs that count the items from other namespaces.
 const INBOX: &str = "_inbox/";
-/// What the names of outboxes begin with.
+/// The prefix of the names of outboxes.
 const OUTBOX: &str = "_outbox/";
 
-/// A DEFINE, as far as it matters here.
+/// The parts of a DEFINE that matter here.
 #[derive(Deserialize)]
 struct Define {
     define: String,
@@ -222,7 +221,7 @@ struct Define {
 }
 
 impl Past {
-    /// Knows what is defined now; nothing was read.
+    /// Has the current definitions; nothing was read yet.
     pub fn new(journal: &Journal) -> Result<Self> {
         let mut past = Self {
             scan: journal.scan_all(Position::default()),
@@ -248,7 +247,7 @@ impl Past {
         Ok(past)
     }
 
-    /// Takes up what is defined now: the DEFINEs of some of it may be gone.
+    /// Adds the current definitions, because retention may have dropped some of their DEFINEs.
     fn know(&mut self, catalog: &Catalog) {
         for log in catalog.logs() {
             self.log(log.id(), log.name(), log.history());
@@ -267,7 +266,7 @@ impl Past {
         self.logs.entry(id).or_insert_with(new).history = history;
     }
 
-    /// How far the journal was read.
+    /// The position up to which the journal was read.
     pub fn position(&self) -> Position {
         self.scan.position()
     }
@@ -370,7 +369,7 @@ impl Past {
         }
     }
 
-    /// Takes up what a repair gives a function, and that it is in force.
+    /// Records that a repair is applied, and the code that it gives a function.
     fn note(&mut self, entry: &Entry) {
         // Reading the notes refuses what cannot be read here.
         match serde_json::from_slice(&entry.payload) {
@@ -392,7 +391,7 @@ impl Past {
         }
     }
 
-    /// The code that a repair gave runs no longer counts for them.
+    /// Removes the code that a repair gave to runs.
     pub fn forget_code(&mut self, repair: u64) {
         self.runs.iter_mut().for_each(|run| run.code.retain(|given| *given != repair));
     }
@@ -477,7 +476,7 @@ impl Past {
                     written.failed.remove(&entry.cause);
                 }
                 if let Some(before) = written.settled.insert(entry.cause, entry.position) {
-                    // It was replayed again: what it had left over before counts no more.
+                    // It was replayed again: its earlier additional records no longer count.
                     written.extra.retain(|extra| extra.run != entry.cause || extra.position > before);
                 }
             }
@@ -509,7 +508,7 @@ impl Past {
         Ok(())
     }
 
-    /// The attempts that are in progress and publish as they go.
+    /// The attempts of streamed runs in progress.
     pub fn streaming(&self) -> impl Iterator<Item = (&Trigger, &Fired)> {
         let streamed = self.fired.iter().filter(|(_, fired)| fired.streamed);
         streamed.filter_map(|(run, fired)| Some((self.triggers.get(run)?, fired)))
@@ -578,7 +577,7 @@ impl Past {
 fn rows(entry: &Entry) -> impl Iterator<Item = Row> {
     entry.reads().filter_map(|row| match row.log {
         ReadFrom::Log(log) => Some(Row { log, from: row.from, count: row.count, what: row.what }),
-        // There was no such log, and there still was none then.
+        // There was no such log at that time either.
         ReadFrom::Name(_) => None,
     })
 }

@@ -1,4 +1,4 @@
-//! Replays: each run that has an input that differs, in the order in which the runs had ended.
+//! Replays: each run with a changed input is replayed, in the order in which the runs had ended.
 
 use crate::{
     DeadLetter, Peers, Runner,
@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most records that a repair appends when it is applied: a function that feeds itself would have no end.
+/// The most records that a repair appends when it is applied: a function that triggers itself would never end.
 const EXTRA_MAX: usize = 10_000;
 /// The longest time between two attempts at a replayed run.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -51,35 +51,35 @@ pub(crate) fn check_kept(journal: &Journal, repair: &Repair) -> Result<()> {
     Err(Code::RepairUnsupported.error(format!("the journal no longer has the records that repair {number} needs")))
 }
 
-/// A repair while it is replayed and applied.
+/// A repair that is being replayed and applied.
 pub struct Session<'a> {
     pub(crate) namespace: &'a Namespace,
     pub(crate) repair: u64,
     pub(crate) past: Past,
     pub(crate) overlay: Overlay,
-    /// The next run to be looked at.
+    /// The next run to examine.
     next: usize,
     /// The first run that the repair may replay without a new reason.
     first: usize,
-    /// Where the repair was opened.
+    /// The position at which the repair was opened.
     opened: Position,
     pub(crate) counts: Counts,
     /// The code that it gives a function.
     pub(crate) code: Option<(NewCode, Arc<Definition>)>,
     append_new: bool,
-    /// Whether it is a part whose initiator has switched: nothing may keep it from switching as well.
+    /// Whether it is a part whose initiator has switched: then it must switch, too.
     is_decided: bool,
     /// Functions that are replayed although they may have effects outside.
     run_external: Vec<Name>,
-    /// Runs that depend on what is replaced and are not replayed.
+    /// Affected runs that are not replayed.
     kept: HashMap<EventId, Kept>,
     /// Whether other namespaces take part, so that messages to them may change.
     pub(crate) is_across: bool,
-    /// What changes in other namespaces of what links have delivered here.
+    /// The changes that other namespaces made to records which links have delivered here.
     pub(crate) seeds: Seeds,
-    /// How often a slot got something else.
+    /// How often the content of a slot changed.
     pub(crate) changes: u64,
-    /// How many notes about repairs there were when somebody could last have given it up.
+    /// How many notes about repairs there were at the last check whether it was abandoned.
     news: u64,
     /// When its progress was noted.
     noted: Instant,
@@ -91,7 +91,7 @@ pub struct Session<'a> {
 enum Kept {
     /// Its function may have effects outside. If its record becomes void, there is nothing to run.
     External(Name),
-    /// It cannot be, and what it belongs to is decided.
+    /// It cannot be replayed, and the repair is already decided.
     Unable(Name),
 }
 
@@ -99,14 +99,14 @@ enum Kept {
 /// when the repair is applied.
 type Left = Vec<((u32, u64), Option<Vec<u8>>, u16)>;
 
-/// Where a message goes: the log, and the function if one is named.
+/// The destination of a message: the log, and the function if one is named.
 fn target_of(bytes: &[u8]) -> Result<Vec<u8>> {
     let message = message::decode(bytes)?;
     Ok([message.log, message.function.unwrap_or_default()].join("\n").into_bytes())
 }
 
 impl<'a> Session<'a> {
-    /// Takes a repair up where it was left. Once `stop` is set, it goes no further.
+    /// Resumes a repair. Once `stop` is set, it ends.
     pub fn begin(
         namespace: &'a Namespace,
         repair: &Repair,
@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
             is_across, seeds, changes, news: 0, noted: Instant::now(), runner, stop,
         };
         session.follow()?;
-        // What relays have copied until now is found by what they have copied it from.
+        // Records that relays have copied until now are found by their originals.
         session.past.arrived.clear();
         if let Some(undone) = undo {
             // A run from before it, which is replayed because a record of another namespace changes, runs its own code again.
@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// The past as it is, with nothing repaired; it is only looked at.
+    /// The past without a repair, for reading only.
     pub(crate) fn over(namespace: &'a Namespace, past: Past, runner: &'a mut dyn Runner, stop: &'a AtomicBool) -> Self {
         let (overlay, counts, seeds) = (Overlay::default(), Counts::default(), Seeds::of(0));
         #[rustfmt::skip]
@@ -155,8 +155,8 @@ impl<'a> Session<'a> {
         session
     }
 
-    /// The function of a run that ended well, and whether the run leaves the same again; none if it cannot be replayed, or if its
-    /// function is not `wanted`. Nothing is written.
+    /// Replays a run that succeeded: returns its function, and whether its records are the same again; `None` if it cannot be replayed, or
+    /// if its function is not `wanted`. Writes nothing.
     pub(crate) fn leaves_the_same(
         &mut self,
         run: &Run,
@@ -168,7 +168,7 @@ impl<'a> Session<'a> {
         if definition.spec.network || run.appends.iter().any(sent) || !wanted(&definition.spec.name) {
             return Ok(None);
         }
-        // One whose record is gone or was taken away has nothing to run for.
+        // A run whose record has left the log or was removed cannot run.
         let Ok(Some(_)) = self.bytes((run.trigger.log, run.trigger.seqno)) else { return Ok(None) };
         let (appends, _, dead) = match self.execute(run, &fired, &definition) {
             Err(error) if error.code() == Code::RepairUnsupported => return Ok(None),
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
         Ok(Some((definition.spec.name.to_string(), left.is_empty())))
     }
 
-    /// The corrections of a repair that takes another one back: what was there before.
+    /// The corrections of a rollback: the original records.
     fn put_back(&mut self, undone: u64) -> Result<()> {
         let gone = || {
             Code::RepairUnsupported
@@ -193,15 +193,15 @@ impl<'a> Session<'a> {
         if !applied.before.iter().all(|row| is_kept(&row)) || applied.lost.iter().any(is_held) {
             return Err(gone());
         }
-        // What this repair has written itself counts, if it is resumed after its host ended.
+        // If it is resumed after its host ended, its own entries count.
         let written = self.past.written.get(&self.repair);
         let is_newer = |slot: &(u32, u64)| written.is_some_and(|written| written.slots.contains_key(slot));
         for (slot, at) in applied.before.iter().filter(|(slot, at)| at.position >= first && !is_newer(slot)) {
             self.overlay.insert(*slot, *at);
-            // A relay may have copied what is taken back.
+            // A relay may have copied the records that are rolled back.
             self.seeds.moved.push(*slot);
         }
-        // Messages have left the outbox by now: their receivers take them away.
+        // Messages have left the outbox by now: their receivers remove them.
         let is_sent = |slot: &(u32, u64)| self.past.is_outbox(slot.0);
         let added: Vec<_> = applied.added.iter().filter(|slot| is_held(slot) || is_sent(slot)).copied().collect();
         // Runs that had ended before are unchanged.
@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
         self.take_away(&added)
     }
 
-    /// Corrects records that the repair which is taken back appended: there are none.
+    /// Removes the records that the rolled-back repair appended.
     fn take_away(&mut self, added: &[(u32, u64)]) -> Result<()> {
         let journal = self.namespace.journal();
         let written = &self.past.written.entry(self.repair).or_default().slots;
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
         self.follow()
     }
 
-    /// Reads what is new in the journal.
+    /// Reads the new entries of the journal.
     pub(crate) fn follow(&mut self) -> Result<()> {
         self.past.follow(self.namespace.journal(), self.namespace.journal().tail())?;
         let written = self.past.written.entry(self.repair).or_default();
@@ -245,17 +245,17 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Looks at every run again: what was settled may depend on what is known since.
+    /// Examines every run again, because earlier results may depend on what was read since.
     pub(crate) fn look_again(&mut self) {
         self.next = 0;
     }
 
-    /// Whether a log is the runtime's and no outbox: what runs leave there cannot be replayed.
+    /// Whether a log belongs to the runtime and is not an outbox: appends of runs to it cannot be replayed.
     fn is_of_runtime(&self, log: u32) -> bool {
         self.past.logs.get(&log).is_none_or(|log| log.name.starts_with('_')) && !self.past.is_outbox(log)
     }
 
-    /// Whether a run that has ended has to be replayed and was not.
+    /// Whether a run that has ended still has to be replayed.
     pub(crate) fn is_behind(&mut self) -> Result<bool> {
         if self.has_arrivals()? {
             return Ok(true);
@@ -290,10 +290,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// An error if somebody has given the repair up: the rest of its runs is not replayed.
+    /// Returns an error if the repair was abandoned: then the remaining runs are not replayed.
     fn check_goes_on(&mut self) -> Result<()> {
         let news = book::news(self.namespace)?;
-        // Without a repair, there is nothing to give up.
+        // Without a repair, there is nothing to abandon.
         if self.repair == 0 || std::mem::replace(&mut self.news, news) == news {
             return Ok(());
         }
@@ -306,7 +306,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Notes now and then how far a long replay is.
+    /// Notes the progress of a long replay from time to time.
     fn note_progress(&mut self) -> Result<()> {
         if self.noted.elapsed() < PROGRESS_EVERY {
             return Ok(());
@@ -318,7 +318,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Whether an input of a run differs and its new effects are not known.
+    /// Whether an input of a run has changed and its new effects are not known.
     fn is_due(&self, at: usize) -> Result<bool> {
         let run = &self.past.runs[at];
         match self.kept.get(&run.trigger.run) {
@@ -340,7 +340,7 @@ impl<'a> Session<'a> {
         Ok(has_other_code || self.is_caused(run, after)? || reads.is_some_and(|reads| reads.iter().any(differs)))
     }
 
-    /// Whether what caused it is replaced, by an entry behind a position if one is given.
+    /// Whether its cause is replaced, by an entry after a position if one is given.
     fn is_caused(&self, run: &Run, after: Option<Position>) -> Result<bool> {
         let trigger = &run.trigger;
         let is_new = |log, seqno| self.overlay.at(log, seqno).is_some_and(|at| is_after(&at, after));
@@ -366,21 +366,21 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether a run has nothing to run for: its record is void, or the dead letter that it retried.
+    /// Whether a run has no record: its record is void, or the dead letter that it retried is.
     fn is_cancelled(&self, run: &Run) -> Result<bool> {
         let is_void = |slot| Ok(self.content(slot)?.void);
         let letter = self.letter(run)?.map(is_void).transpose()?;
         Ok(is_void((run.trigger.log, run.trigger.seqno))? || letter == Some(true))
     }
 
-    /// The content of a slot in the history that the repair makes.
+    /// The content of a slot in the repaired history.
     fn content(&self, (log, seqno): (u32, u64)) -> Result<At> {
         let live = self.past.logs.get(&log).and_then(|past| past.slots.get(&seqno)).map(|slot| slot.at);
         let gone = || Code::RepairUnsupported.error(format!("record {seqno} of {} is gone", self.name(log)));
         self.overlay.at(log, seqno).or(live).ok_or_else(gone)
     }
 
-    /// The bytes of a slot in the history that the repair makes; none if it is void.
+    /// The bytes of a slot in the repaired history; `None` if it is void.
     pub(crate) fn bytes(&self, slot: (u32, u64)) -> Result<Option<Vec<u8>>> {
         self.bytes_at(self.content(slot)?)
     }
@@ -393,7 +393,7 @@ impl<'a> Session<'a> {
         self.past.logs.get(&log).map_or_else(|| format!("log {log}"), |past| format!("log '{}'", past.name))
     }
 
-    /// Finds out what a run leaves now, and journals it. A part that has to switch leaves a run that cannot be replayed as it is.
+    /// Replays a run and journals its effects. A part that has to switch keeps the records of a run that cannot be replayed.
     fn settle(&mut self, at: usize) -> Result<()> {
         let run = self.past.runs[at].clone();
         let unable = |code| matches!(code, Code::RepairUnsupported | Code::RepairGrows);
@@ -453,7 +453,7 @@ impl<'a> Session<'a> {
         Ok((spec.network && !self.run_external.contains(&spec.name)).then(|| spec.name.clone()))
     }
 
-    /// Leaves a run what it had left, also where its record was void for a while.
+    /// Restores the original records of a run, also if its record was void for a while.
     fn keep(&mut self, run: &Run, why: Kept) -> Result<()> {
         let written = self.past.written.get(&self.repair);
         let is_corrected = |slot: &(u32, u64)| written.is_some_and(|written| written.corrected.contains(slot));
@@ -485,7 +485,7 @@ impl<'a> Session<'a> {
         runs.into_iter().map(told).collect()
     }
 
-    /// Runs a function until it ends well or has no attempt left: what it appends, what it reads, and why it is given up.
+    /// Runs a function until it succeeds or has no attempt left: returns its appends, its reads, and why it was given up.
     #[expect(clippy::type_complexity, reason = "three parts of one answer")]
     fn execute(
         &mut self,
@@ -548,7 +548,7 @@ impl<'a> Session<'a> {
         let mut left = Left::new();
         let corrected = self.past.written.get(&self.repair).map(|written| &written.corrected);
         let is_corrected = |slot: (u32, u64)| corrected.is_some_and(|corrected| corrected.contains(&slot));
-        // A run that is replayed again may have given a slot something else before.
+        // A run that is replayed again may have changed a slot before.
         let current = |slot: (u32, u64)| {
             let at = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
             self.overlay.at(slot.0, slot.1).or(at).map_or(Ok(None), |at| self.bytes_at(at))
@@ -601,17 +601,17 @@ impl<'a> Session<'a> {
         Ok(left)
     }
 
-    /// Where a slot of an outbox sent its message: the log, and the function if one was named. Nothing of any other log.
+    /// The destination of the message in a slot of an outbox: the log, and the function if one was named. `None` for any other log.
     fn target(&self, (log, seqno): (u32, u64)) -> Result<Vec<u8>> {
         let slot =
             self.past.logs.get(&log).filter(|_| self.past.is_outbox(log)).and_then(|past| past.slots.get(&seqno));
         let Some(slot) = slot else { return Ok(Vec::new()) };
-        // Of a message that a repair took away, the first version says it.
+        // For a message that a repair removed, the first version has the destination.
         let position = if slot.at.void { slot.written } else { slot.at.position };
         target_of(&self.namespace.journal().entry_at(position)?.payload)
     }
 
-    /// An error if nobody would learn that a message changes.
+    /// Refuses the change of a message whose receiver takes no part.
     fn check_across(&self, run: EventId, log: u32) -> Result<()> {
         if self.is_across {
             return Ok(());
@@ -623,7 +623,7 @@ impl<'a> Session<'a> {
         Err(Code::RepairLeaves.error(format!("run {run}: it sends other messages to {to} now")))
     }
 
-    /// Journals what a run leaves now, and takes it up.
+    /// Journals the new effects of a run, and adds them to the state.
     fn publish(&mut self, run: &Run, left: Left, reads: Reads, outcome: Ended, error: Option<Error>) -> Result<()> {
         let (trigger, repair) = (&run.trigger, self.repair);
         let id = RunId { id: trigger.run, number: trigger.number };

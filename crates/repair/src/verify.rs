@@ -1,4 +1,4 @@
-//! Tests whether functions are deterministic: replays some runs on what they read, and writes nothing.
+//! Tests whether functions are deterministic: replays some runs with their original reads, and writes nothing.
 
 use crate::{Runner, past::Past, session::Session};
 use millrace_namespace::Namespace;
@@ -10,14 +10,14 @@ use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 pub struct Verified {
     /// How many runs were replayed.
     pub runs: u64,
-    /// How many of them left what they had left.
+    /// How many of them appended the same records again.
     pub same: u64,
-    /// One that left something else.
+    /// A run that appended other records.
     pub differs: Option<EventId>,
 }
 
-/// Replays the newest runs of each function, at most so many: by the function's name. Functions whose runs cannot be replayed are
-/// left out.
+/// Replays at most this many of the newest runs of each function; the results are by the function's name. Functions whose runs cannot be
+/// replayed are omitted.
 pub fn verify(namespace: &Namespace, most: usize, runner: &mut dyn Runner) -> Result<BTreeMap<String, Verified>> {
     let (journal, stop) = (namespace.journal(), AtomicBool::new(false));
     let mut past = Past::new(journal)?;

@@ -1,4 +1,4 @@
-//! What a sandbox costs: a cold start of a Python worker, and a warm run through one, beside the same without.
+//! Measures a sandbox: a cold start of a Python worker, and a warm run in one, with and without the sandbox.
 //!
 //! `cargo run --release -p millrace-runtime --example sandbox`
 

@@ -30,7 +30,7 @@ use std::{
 pub use wasm::{WasmEngine, WasmExecutor, WasmFunction};
 pub use worker::{ProcessExecutor, ProcessSpec, PythonExecutor, PythonFunction, PythonSpec};
 
-/// The record that causes a run, and what the function may know about it.
+/// The record that causes a run, and the data about it for the function.
 #[derive(Clone, Copy, Debug)]
 pub struct Invocation<'a> {
     /// The log the record is in.
@@ -43,8 +43,8 @@ pub struct Invocation<'a> {
     pub run: EventId,
     /// 1 for the first attempt.
     pub attempt: u32,
-    /// Each append is published at once and answers its seqno; what the run did before a crash is recognised. Such a run
-    /// is alone in its batch.
+    /// Each append is published at once and answers its seqno; calls that the run made before a crash are recognised. Such a run is alone
+    /// in its batch.
     pub streamed: bool,
 }
 
@@ -52,15 +52,15 @@ pub struct Invocation<'a> {
 pub enum Asked {
     /// The answer.
     Now(Result<Vec<u8>>),
-    /// It waits.
+    /// The call waits.
     Later(Box<dyn Later>),
 }
 
 /// A future answer. If it is dropped, the answer is discarded.
 pub trait Later {
-    /// Becomes readable when the answer is there.
+    /// Becomes readable when there is an answer.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// The deadline, at which [`Later::take`] is to be called.
+    /// The deadline, at which [`Later::take`] must be called.
     fn until(&self) -> Option<Instant>;
     /// The answer, if it has arrived; after the deadline, the answer for a timeout.
     fn take(&mut self) -> Option<Result<Vec<u8>>>;
@@ -74,8 +74,8 @@ pub trait Later {
 /// An executor makes the calls of a run in the order in which the function makes them, one at a time; in a streamed run none after a
 /// refused append. So a replayed run makes the recorded calls.
 pub trait HostCalls {
-    /// In an atomic run, stages `payload` as a record of `log`: it becomes visible with the run's DONE, or never; `None`.
-    /// In a streamed one, publishes it at once; its seqno, or for an address its number in the outbox.
+    /// In an atomic run, stages `payload` as a record of `log`: it becomes visible with the run's DONE, or never; `None`. In a streamed
+    /// one, publishes it at once and returns its seqno, or for an address its number in the outbox.
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>>;
     /// The record of `log` with this seqno, as of the run's snapshot.
     fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>>;
@@ -85,11 +85,11 @@ pub trait HostCalls {
     fn now_ns(&mut self) -> u64;
     /// Fills `bytes` from the operating system's random source.
     fn random(&mut self, bytes: &mut [u8]);
-    /// A secret that the function is shown. It is not journaled that it was asked for.
+    /// A secret of the function. The call is not journaled.
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
         Err(Code::RightMissing.error(format!("it may not read secret '{}'", name.escape_debug())))
     }
-    /// Calls a shared object. Only tasks may, and only where there are any.
+    /// Calls a shared object. Only tasks may do this, if the host has shared objects.
     fn call(&mut self, _call: &[u8]) -> Asked {
         Asked::Now(
             Err(Code::ObjectCallInvalid.error("this function is not a task; only tasks can call shared objects")),
@@ -97,7 +97,7 @@ pub trait HostCalls {
     }
 }
 
-/// One run of a batch: the record, and who answers its calls.
+/// One run of a batch: the record, and the implementation of its calls.
 pub struct Call<'a> {
     /// The record that causes the run.
     pub invocation: Invocation<'a>,
@@ -108,7 +108,7 @@ pub struct Call<'a> {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The function returned success: what it staged may be published.
+    /// The function returned success: its staged appends may be published.
     Done,
     /// The function failed: its staged appends are dropped; the error has a 3xxx code.
     Failed(Error),
@@ -133,13 +133,13 @@ pub struct Completion {
 /// The limits of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest run; then it is stopped.
+    /// The maximum duration of a run; then it is stopped.
     pub timeout: Duration,
-    /// Most memory, in bytes.
+    /// The maximum memory, in bytes.
     pub memory_max_bytes: u64,
     /// Maximum size of the kept output; the rest is read and dropped, with a note.
     pub output_max_bytes: usize,
-    /// Most bytes one run may append in all.
+    /// The maximum number of bytes that one run may append.
     pub append_max_bytes: usize,
 }
 
@@ -157,7 +157,7 @@ impl Default for Limits {
 /// Whether an executor begins the runs of its batch that it has not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// It begins them.
+    /// It does.
     Run,
     /// It does not: each is reported as [`Outcome::NotStarted`].
     Leave,
@@ -170,7 +170,7 @@ pub(crate) fn cancelled() -> Error {
     Code::RunCancelled.error("its process was stopped")
 }
 
-/// Follows a batch while an executor runs it. A closure that takes the end of each run is one.
+/// Receives the progress of a batch from its executor. A closure that takes the end of each run implements it.
 ///
 /// An executor calls this on the thread that called [`Executor::run`], never within a call of [`HostCalls`].
 pub trait Progress {
@@ -206,16 +206,14 @@ fn wake_if_due(progress: &mut dyn Progress) -> Rest {
     }
 }
 
-/// One place where a function runs: a Wasm store, a Python worker, a process. It runs one batch at a time.
+/// Runs a function: in a Wasm store, a Python worker, or a process. It runs one batch at a time.
 pub trait Executor: Send {
-    /// Starts what it needs, if that takes long, so that none of it is part of a run.
+    /// Starts slow resources before the first run, so that their start is not part of a run.
     fn get_ready(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Runs the calls in order, at most one at a time, and reports each as it ends, exactly once, in order.
-    ///
-    /// A call whose run kills the worker is `Failed`; those behind it are `NotStarted`, and the next batch finds a fresh
-    /// worker.
+    /// Runs the calls in order, at most one at a time, and reports each as it ends, exactly once, in order. A call whose run kills the
+    /// worker is `Failed`; those after it are `NotStarted`, and the next batch gets a new worker.
     fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress);
 }

@@ -11,7 +11,7 @@ const BATCH_MAX_BYTES: usize = 200;
 enum Written {
     Write(Write),
     State(State),
-    /// What is in front of this place may go.
+    /// Entries before this position may be removed.
     Trim(usize),
 }
 
@@ -21,7 +21,7 @@ struct Content {
     /// Where batches end that may not be safe.
     ends: Vec<usize>,
     durable: usize,
-    /// What is in front of this is gone.
+    /// Entries before this position were removed.
     start: usize,
 }
 
@@ -95,7 +95,7 @@ impl Disk {
         });
     }
 
-    /// What is found after a start.
+    /// The state after a start.
     pub fn recover(&self, founders: Vec<u64>) -> Result<Recovered> {
         let mut recovered = Recovered::new(founders, Box::new(self.clone()));
         self.with(|content| {
@@ -115,7 +115,7 @@ impl Disk {
         self.with(|content| content.start)
     }
 
-    /// The record of a publish that stands at this place.
+    /// The record of a publish at this position.
     pub fn record(&self, place: Place) -> Result<Vec<u8>> {
         self.read(place).and_then(|bytes| Command::data_of(&bytes).map(<[u8]>::to_vec))
     }

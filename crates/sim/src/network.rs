@@ -38,7 +38,7 @@ impl Network {
         }
     }
 
-    /// What arrives now.
+    /// The messages that arrive now.
     pub fn arrived(&mut self, now_ms: u64) -> Vec<(Way, Vec<u8>)> {
         let later = self.underway.split_off(&(now_ms + 1, 0));
         std::mem::replace(&mut self.underway, later).into_values().collect()

@@ -13,19 +13,19 @@ use millrace_group::{
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const TOPIC: &str = "t";
-/// How long faults go on, and how long the group then has until all is well.
+/// How long faults occur, and how long the group then has to recover.
 const FAULTS_MS: u64 = 8_000;
 const HEALED_MS: u64 = 8_000;
 /// Hosts tick about so often.
 const TICK_MS: u64 = 15;
-/// What hosts say of a group that rests: no message of a replica begins like that.
+/// The prefix of messages of hosts about a group at rest; no message of a replica begins with it.
 const BEAT: u8 = 0xFF;
 const WAKE: u8 = 0xFE;
 
 /// A deliberate defect that the simulation must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// What has to wait for the disk is sent at once.
+    /// Messages that have to wait for the disk are sent at once.
     AnswersBeforeDisk,
     /// Term and vote are not kept.
     ForgetsVotes,
@@ -35,7 +35,7 @@ pub enum Defect {
     TrimsTooMuch,
 }
 
-/// What is simulated.
+/// The settings of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// How many hosts.
@@ -74,7 +74,7 @@ impl Default for Setting {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Follows from everything that happened.
@@ -252,7 +252,7 @@ impl World {
         self.digest = (self.digest ^ what).wrapping_mul(0x0100_0000_01B3).rotate_left(23);
     }
 
-    /// Something goes wrong, now and then.
+    /// Something goes wrong, from time to time.
     fn disturb(&mut self) {
         if self.chance.permille(3) {
             let at = self.chance.below(self.hosts.len() as u64) as usize;
@@ -435,7 +435,7 @@ impl World {
         busy.into_iter().try_for_each(|at| self.decide(at))
     }
 
-    /// What a host says of a group that rests.
+    /// A host's message about a group at rest.
     fn beat(&mut self, at: usize) {
         let host = &mut self.hosts[at];
         let Some(replica) = &host.replica else { return };

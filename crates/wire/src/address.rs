@@ -3,7 +3,7 @@
 use crate::{Code, Error, LogName, Name, Result};
 use std::{fmt, str::FromStr};
 
-/// What an address starts with.
+/// The prefix of an address.
 pub const SCHEME: &str = "mr://";
 /// The port of an address that names none.
 pub const DEFAULT_PORT: u16 = 7070;
@@ -21,7 +21,7 @@ pub struct Peer {
     pub namespace: Name,
 }
 
-/// Where a namespace or one of its logs is.
+/// The location of a namespace or of one of its logs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// The namespace.

@@ -77,7 +77,7 @@ impl Defence {
         Defence::Unknown,
     ];
 
-    /// Whether it stands. In other builds than those of tests it always does.
+    /// Whether it is active. In other builds than test builds it always is.
     #[inline]
     pub fn stands(self) -> bool {
         !cfg!(debug_assertions) || OUT.load(Ordering::Relaxed) & self as u32 == 0

@@ -6,7 +6,7 @@ use std::{fmt, num::NonZeroU32};
 
 include!(concat!(env!("OUT_DIR"), "/codes.rs"));
 
-/// What a code means, as `spec/errors.toml` states it.
+/// The properties of a code, from `spec/errors.toml`.
 struct Row {
     code: Code,
     id: &'static str,
@@ -137,7 +137,7 @@ impl Error {
         self.code
     }
 
-    /// What was wrong in this case.
+    /// The description of this case.
     pub fn detail(&self) -> &str {
         &self.detail
     }

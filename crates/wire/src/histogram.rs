@@ -40,10 +40,10 @@ pub struct Histogram {
 /// A histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
-    /// How many took at most as long as the bound of this number, and longer than the one before; the last, how many took longer
-    /// than all bounds.
+    /// How many took at most as long as the bound of this number, and longer than the previous one; the last, how many took longer than all
+    /// bounds.
     pub counts: [u64; BOUNDS_US.len() + 1],
-    /// What all of them took together, in microseconds.
+    /// The sum of all durations, in microseconds.
     pub sum_us: u64,
 }
 
@@ -56,7 +56,7 @@ impl Histogram {
         self.sum_us.fetch_add(took_us, Relaxed);
     }
 
-    /// What was counted until now. The sum may be one ahead or behind.
+    /// The current counts. The sum may be one ahead or behind.
     pub fn now(&self) -> Buckets {
         Buckets {
             counts: std::array::from_fn(|bucket| self.buckets[bucket].load(Relaxed)),

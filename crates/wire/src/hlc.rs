@@ -32,12 +32,12 @@ impl Hlc {
         self.0 >> LOGICAL_BITS
     }
 
-    /// The clock as the number that is in formats and frames.
+    /// The clock as a number in formats and frames.
     pub fn get(self) -> u64 {
         self.0
     }
 
-    /// The clock that a format or frame carries as this number.
+    /// The clock from a number in a format or frame.
     pub fn from_bits(bits: u64) -> Self {
         Self(bits)
     }

@@ -18,7 +18,7 @@ impl Serialize for JsonBytes<'_> {
     }
 }
 
-/// What [`JsonBytes`] wrote; for use with `serde(flatten)`.
+/// The output of [`JsonBytes`]; for use with `serde(flatten)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct JsonBytesRead {
     data: Option<String>,

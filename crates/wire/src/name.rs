@@ -13,7 +13,7 @@ pub const SEGMENTS_MAX: usize = 8;
 /// The longest log name.
 pub const LOG_NAME_MAX_BYTES: usize = 255;
 
-/// What is wrong with a segment, or `None` if nothing is.
+/// The error of a segment, or `None` if it is valid.
 fn segment_fault(segment: &str) -> Option<String> {
     if segment.is_empty() {
         return Some("it has an empty segment".into());

@@ -1,4 +1,4 @@
-"""Every example ends well, which is that its oracle holds, before and after it is ported."""
+"""Every example succeeds, which means that its oracle holds, before and after the port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANGED_MAX = 0.06
 
 
 def run(file: Path) -> str:
-    """What a program prints that ends well."""
+    """The output of a program that succeeds."""
     env = {**os.environ, "MILLRACE_BIN": str(BINARY)}
     env.pop("MILLRACE_NAMESPACE", None)
     ran = subprocess.run([sys.executable, str(file)], env=env, capture_output=True, text=True, timeout=600, check=False)
@@ -41,7 +41,7 @@ def test_few_lines_change_when_a_program_is_ported(capsys: pytest.CaptureFixture
     assert [path.name for path in sorted((HERE / "before").glob("*.py"))] == EXAMPLES
     for example in EXAMPLES:
         old, new = ((folder / example).read_text().splitlines() for folder in (HERE / "before", HERE))
-        # Lines that the new program has and the old one has not; one that is changed counts once.
+        # Lines that only the new program has; a changed line counts once.
         lines = sum(line.startswith("+ ") for line in difflib.ndiff(old, new))
         told.append(f"{example}: {lines} of {len(new)} lines changed, {lines / len(new):.1%}")
         changed, whole, most = changed + lines, whole + len(new), max(most, lines / len(new))

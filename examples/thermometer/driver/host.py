@@ -18,7 +18,7 @@ CHUNK_RECORDS = 500
 
 
 class Failed(Exception):
-    """A `millrace` command failed; the message is what it said."""
+    """A `millrace` command failed; the message is its error output."""
 
 
 def find_millrace() -> str:
@@ -59,14 +59,14 @@ class Host:
         return [self.millrace, "--namespace", str(self.namespace), *args]
 
     def call(self, *args: str) -> str:
-        """Runs a command to its end; its output."""
+        """Runs a command to its end; returns its output."""
         done = subprocess.run(self.command(*args), capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failed(f"millrace {' '.join(args)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
         return done.stdout
 
     def rows(self, *args: str) -> list[dict]:
-        """A command's output, an object for each line."""
+        """The output of a command, as an object for each line."""
         return [json.loads(line) for line in self.call("--json", *args).splitlines()]
 
     def append(self, records: Iterable[tuple[str, str]], progress: Callable[[int], None]) -> None:
@@ -91,7 +91,7 @@ class Host:
             raise Failed(f"millrace log append: {said.strip() or f'exit code {feeder.returncode}'}")
 
     def wait_idle(self, timeout_s: float, progress: Callable[[dict[str, int]], None]) -> None:
-        """Waits until no run is pending, and says every now and then what is."""
+        """Waits until no run is pending, and prints the pending runs from time to time."""
         deadline = time.monotonic() + timeout_s
         while not self.idle_within("500ms"):
             if self.process.poll() is not None:
@@ -109,11 +109,11 @@ class Host:
         return {row["name"]: row["pending"] for row in self.rows("function", "ls")}
 
     def records(self, log: str) -> list[dict]:
-        """All the records of a log, as the JSON they are."""
+        """All records of a log, decoded from JSON."""
         return [json.loads(row["data"]) for row in self.rows("log", "get", log, "--all")]
 
     def check_none_dead(self) -> None:
-        """Raises if some record could not be worked off."""
+        """Raises if a record has become a dead letter."""
         dead = [log["name"] for log in self.rows("log", "ls", "dead/") if log["latest"]]
         if dead:
             raise Failed(

@@ -89,7 +89,7 @@ class AsyncRecords(AsyncIterator[StoredRecord]):
             self._own.shutdown(wait=False)
 
     async def aclose(self) -> None:
-        """Ends it; ending twice has no effect."""
+        """Closes it; closing twice has no effect."""
         self._close()
 
     def __del__(self) -> None:

@@ -21,11 +21,11 @@ except ImportError as _why:
 if TYPE_CHECKING:
 
     class StoredRecord(Record):
-        """A record with what its namespace knows about it."""
+        """A record with its id, time and cause."""
 
         @property
         def id(self) -> str:
-            """The id of the append that made it, unique everywhere."""
+            """The id of its append, which is unique across namespaces."""
 
         @property
         def time(self) -> datetime.datetime:

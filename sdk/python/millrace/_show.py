@@ -1,4 +1,4 @@
-"""How namespaces, logs and topics look in a notebook."""
+"""The representation of namespaces, logs and topics in a notebook."""
 
 from __future__ import annotations
 

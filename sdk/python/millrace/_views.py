@@ -48,7 +48,7 @@ class FunctionStat:
 
 @dataclass(frozen=True)
 class RecordRef:
-    """A record, named; `log` is None if the log is gone."""
+    """A reference to a record; `log` is None if the log was removed."""
 
     log: Optional[str]
     seqno: int

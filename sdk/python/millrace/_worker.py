@@ -106,11 +106,11 @@ class NotFound(Error, LookupError):
 
 
 class Gone(NotFound):
-    """The record was there, and has left the log's history."""
+    """The record existed, and has left the log's history."""
 
 
 class Invalid(Error, ValueError):
-    """A name, value or definition that cannot be."""
+    """A name, value or definition is not valid."""
 
 
 class Conflict(Error):
@@ -130,7 +130,7 @@ class Denied(Error, PermissionError):
 
 
 class Unavailable(Error, ConnectionError):
-    """The host cannot be reached, or went away."""
+    """The host cannot be reached, or the connection to it was lost."""
 
 
 class FunctionFailed(Error):
@@ -138,11 +138,11 @@ class FunctionFailed(Error):
 
 
 class StorageFailed(Error):
-    """The disk is full, or refused."""
+    """The disk is full, or returned an error."""
 
 
 class Damaged(StorageFailed):
-    """Bytes are not what was written."""
+    """Stored bytes are damaged."""
 
 
 class Missing(Error, ImportError):
@@ -367,7 +367,7 @@ class Context:
 
     @property
     def run(self) -> str:
-        """The run's id; what it appends has it as its cause."""
+        """The run's id, which is the cause of the records that it appends."""
         if not self._id:
             return "-"
         return f"{self._id >> 80:012x}-{self._id >> 56 & 0xFFFFFF:x}-{self._id & (1 << 56) - 1:x}"
@@ -376,7 +376,7 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The run's id: the same in every attempt and after every restart, and no other run's."""
+        """The run's id, which is unique, and the same in every attempt and after every restart."""
         return self.run
 
     def append(self, log: str, data: object) -> Optional[int]:
@@ -416,7 +416,7 @@ class Context:
         return self._open().ask(self, _HEAD.pack(0, _RANDOM, 0, 0, n))
 
     def secret(self, name: str) -> str:
-        """A secret that the function's definition names. Bytes that are no UTF-8 come as `os.fsencode` takes them."""
+        """A secret that the function's definition names. Bytes that are not UTF-8 are decoded as by `os.fsdecode`."""
         folder = os.environ.get("MILLRACE_SECRETS")
         try:
             if folder is None or "/" in name:
@@ -427,7 +427,7 @@ class Context:
             raise error_of("MR3130", f"it may not read secret '{name}'") from None
 
     def _call_object(self, call: bytes) -> bytes:
-        """Calls a shared object; the answer may take its time."""
+        """Calls a shared object; the answer may take a long time."""
         return self._open().ask(self, _HEAD.pack(len(call), _CALL, 0, 0, 0) + call)
 
     def _open(self) -> _Channel:
@@ -468,7 +468,7 @@ class _Channel:
             self._staged.append(frame)
 
     def flush(self, last: bytes = b"") -> None:
-        """Writes what was staged and then `last`."""
+        """Writes the staged frames, and then `last`."""
         with self._writing:
             staged = self._staged
             if staged:
@@ -533,7 +533,7 @@ class _Channel:
 
 
 class _Printed(io.RawIOBase):
-    """Standard output and error: what is printed travels in the channel, so that it is the right run's."""
+    """Standard output and error: printed text goes through the channel, so that it is assigned to the right run."""
 
     def __init__(self, channel: _Channel, fd: int) -> None:
         self._channel = channel
@@ -608,7 +608,7 @@ def _work(channel: _Channel, handler: Handler) -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Asks the kernel for SIGKILL when the zygote dies. Without ctypes the end of the channel must do."""
+    """Asks the kernel for SIGKILL when the zygote dies. Without ctypes, the worker ends when the channel is closed."""
     try:
         import ctypes
 
@@ -641,7 +641,7 @@ def _become_worker(zygote: int, channel_fd: int, printed_fd: int, directory: byt
 
 
 def _load(directory: str, module_name: str, function_name: str) -> tuple[Optional[Handler], int, str]:
-    """The handler, or the number of a code and what was wrong."""
+    """The handler, or the number of an error code and a detail."""
     if sys.version_info < (3, 9):
         return None, _PYTHON_UNUSABLE, f"{sys.executable} is Python {sys.version.split()[0]}; 3.9 is needed"
     sys.path.insert(0, directory)

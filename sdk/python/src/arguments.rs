@@ -15,7 +15,7 @@ use std::{
 
 /// A wait is repeated at least so often, so that Ctrl-C is heard.
 pub const SLICE: Duration = Duration::from_millis(50);
-/// The longest wait that can be asked for: as good as for ever, and no overflow.
+/// The longest wait that can be asked for: as good as forever, and no overflow.
 const WAIT_MAX_S: f64 = 365.0 * 86_400.0;
 
 /// The bytes of a Python object: bytes as they are; everything else as `millrace._worker.encode` makes bytes of it, so

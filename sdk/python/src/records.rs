@@ -51,7 +51,7 @@ enum Step {
 }
 
 impl Source {
-    /// Record `next` if it is there.
+    /// Record `next` if it exists.
     fn step(&self, next: u64) -> Result<Step> {
         if self.stop.is_some_and(|stop| next >= stop) {
             return Ok(Step::End);
@@ -102,8 +102,7 @@ impl Records {
         })
     }
 
-    /// The records belong to one thread at a time. Waiting for the other one here could wait for ever: it needs the
-    /// interpreter to go on.
+    /// The records belong to one thread at a time. Waiting for the other one here could wait forever: it needs the interpreter to go on.
     fn source(&self) -> PyResult<MutexGuard<'_, Source>> {
         self.source.try_lock().map_err(|_| PyValueError::new_err("another thread reads these records already"))
     }

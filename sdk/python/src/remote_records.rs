@@ -108,8 +108,7 @@ impl RemoteRecords {
         })
     }
 
-    /// The records belong to one thread at a time. Waiting for the other one here could wait for ever: it needs the
-    /// interpreter to go on.
+    /// The records belong to one thread at a time. Waiting for the other one here could wait forever: it needs the interpreter to go on.
     fn source(&self) -> PyResult<MutexGuard<'_, Source>> {
         self.source.try_lock().map_err(|_| PyValueError::new_err("another thread reads these records already"))
     }

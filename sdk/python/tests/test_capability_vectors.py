@@ -1,4 +1,4 @@
-"""Capabilities as spec/formats/capability.md tells them, written anew with HMAC and SHA-256 of Python's library only."""
+"""A second implementation of spec/formats/capability.md, with only HMAC and SHA-256 of Python's library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Item = tuple[int, bytes]
 
 
 class Refused(Exception):
-    """It is not a capability, or not a valid one."""
+    """The bytes are not a capability, or not a valid one."""
 
 
 def mac(key: bytes, data: bytes) -> bytes:
@@ -159,7 +159,7 @@ class Plain:
 
 
 class Body:
-    """A body that was read."""
+    """A decoded body."""
 
     def __init__(self, body: bytes) -> None:
         if len(body) + 32 > 1024:
@@ -175,7 +175,7 @@ class Body:
         self.after = read_blocks(reader, 0)
 
     def sign(self) -> bytes:
-        """The signature that the keys of the host give; the names of the buckets are found on the way."""
+        """The signature with the keys of the host; also computes the names of the buckets."""
         signatures: list[bytes] = []
         self.buckets: list[str] = []
 

@@ -1,4 +1,4 @@
-//! The client in C reaches a host through the channel, as a device on another machine does; and those on the way.
+//! The C client connects to a host through the channel, like a device on another machine; and attackers in between.
 
 use crate::support::{Driver, build_remote, hex};
 use millrace_tests::{Host, Place, eventually};
@@ -18,7 +18,7 @@ fn driver() -> &'static PathBuf {
     BUILT.get_or_init(|| build_remote("driver"))
 }
 
-/// A namespace with a log, its host, which others can reach, and the port.
+/// A namespace with a log, its host, which listens beyond loopback, and the port.
 fn hub() -> (Place, Host, u16) {
     let place = Place::new();
     place.run(["log", "create", "raw"]).ok();
@@ -33,7 +33,7 @@ fn issue(place: &Place, name: &str, may: &[&str]) -> PathBuf {
     place.path().join(name)
 }
 
-/// At 127.0.0.2, as whoever comes from elsewhere; nothing is left there for programs of this machine.
+/// Connects to 127.0.0.2 like a client of another machine; there is no token for this address.
 fn address(port: u16) -> String {
     format!("mr://127.0.0.2:{port}/farm")
 }
@@ -42,7 +42,7 @@ fn append(driver: &mut Driver, data: &[u8]) -> Value {
     driver.ask(&format!("append {} {} 0 - - -", hex(b"raw"), hex(data)))
 }
 
-/// What opening with this capability, and an append, come to.
+/// The error of opening with this capability and appending.
 fn fails(capability: &Path, address: &str) -> String {
     let mut driver = Driver::with(Some(capability), driver(), &[address]);
     driver.answer()["fails"].as_str().expect("it is refused").to_owned()
@@ -59,7 +59,7 @@ fn a_device_appends_and_reads_with_little_memory() {
     }
     let got = |driver: &mut Driver, seqno: u64| driver.ask(&format!("get {} {seqno} 0", hex(b"raw")));
     assert_eq!(got(&mut small, 7)["data"], hex(&[7; 3000])[1..]);
-    // What is larger than all of its buffers leaves in parts, and is passed over when it comes back.
+    // A record that is larger than all buffers is sent in parts, and skipped when it is received.
     let large: Vec<u8> = (0..200_000_u32).map(|at| at as u8).collect();
     assert_eq!(append(&mut small, &large)["seqno"], 41);
     assert_eq!(got(&mut small, 41)["fails"], "MR6111");
@@ -69,7 +69,7 @@ fn a_device_appends_and_reads_with_little_memory() {
     assert_eq!(got(&mut roomy, 41)["data"], hex(&large)[1..]);
     let flooded = roomy.ask(&format!("flood {} {} 2000", hex(b"raw"), hex(b"x")));
     assert_eq!((&flooded["appended"], &flooded["refused"]), (&2000.into(), &0.into()), "{flooded}");
-    // The capability says what it may do.
+    // The capability limits the client's rights.
     let denied = roomy.ask(&format!("remove_log {}", hex(b"raw")));
     assert_eq!(denied["fails"], "MR6132");
     assert_eq!(roomy.end(), 0);
@@ -101,12 +101,12 @@ fn capabilities_that_are_not_valid_open_no_channel() {
     let mut open = Driver::with(Some(&good), driver(), &[&address(port)]);
     assert_eq!(append(&mut open, b"one")["seqno"], 1);
     place.run(["cap", "revoke", "--file", good.to_str().unwrap()]).ok();
-    assert_eq!(append(&mut open, b"two")["fails"], "MR6131", "it ends for whoever is connected as well");
+    assert_eq!(append(&mut open, b"two")["fails"], "MR6131", "a revocation also ends open connections");
     assert_eq!(fails(&good, &address(port)), "MR6138");
     assert_eq!(place.records("raw"), ["one"]);
 }
 
-/// What comes from one side and goes to the other; the byte at `flip` is changed.
+/// Forwards bytes from one side to the other, and changes the byte at `flip`.
 fn pass(mut from: TcpStream, mut to: TcpStream, flip: Option<usize>) {
     let (mut at, mut bytes) = (0, [0; 4096]);
     while let Ok(count @ 1..) = from.read(&mut bytes) {
@@ -127,7 +127,7 @@ fn a_byte_changed_in_transit_is_detected() {
     let capability = issue(&place, "device.cap", &["--append", "raw"]);
     let listener = TcpListener::bind("127.0.0.2:0").unwrap();
     let between = address(listener.local_addr().unwrap().port());
-    // The bytes of an append that nobody changes: how many there are of each direction does not depend on the time.
+    // An unchanged append: the number of bytes in each direction is always the same.
     let run = |flips: [Option<usize>; 2]| {
         let mut asks = Driver::with(Some(&capability), driver(), &[&between, "0", "30000"]);
         let (client, _) = listener.accept().unwrap();
@@ -154,7 +154,7 @@ fn a_byte_changed_in_transit_is_detected() {
         let answer = run([None, Some(at)]);
         assert_eq!(answer["fails"], "MR6139", "byte {at} to the client: {answer}");
     }
-    // Nothing that was changed was appended; what was not changed may have been, before the answer was.
+    // No changed record was appended; an unchanged one may have been, if only the answer was changed.
     eventually("the host has answered", || place.run(["log", "get", "raw", "--all"]).code == 0);
     assert!(place.records("raw").iter().all(|record| record == "secret"));
 }

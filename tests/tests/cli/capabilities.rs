@@ -4,7 +4,7 @@ use millrace_tests::Place;
 use serde_json::{Value, json};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-/// What `cap show` says of a file.
+/// The output of `cap show` for a file.
 fn shown(place: &Place, file: &str) -> Value {
     place.run(["--json", "cap", "show", file]).ok().object()
 }
@@ -329,7 +329,7 @@ fn copies_of_a_namespace_have_no_keys_of_it() {
             assert!(!bytes.windows(key.len()).any(|window| window == key), "{} has a key", file.display());
         }
     }
-    // Each makes an authority of its own, so the old capability means nothing there.
+    // Each copy creates its own authority, so the old capability is invalid there.
     for copy in ["restored", "salvaged"] {
         assert_eq!(place.run(["--json", "-n", copy, "cap", "show", "a.cap"]).ok().object()["valid_here"], Value::Null);
         place.run(["-n", copy, "cap", "issue", "--read", "a", "--out", &format!("{copy}.cap")]).ok();

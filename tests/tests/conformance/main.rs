@@ -8,10 +8,10 @@ use std::{fs, path::Path, thread, time::Duration};
 use target::{Target, Way, bytes};
 
 const SCRIPT: &str = include_str!("../../../spec/conformance.json");
-/// When the other client acts.
+/// The delay of the step `meanwhile`.
 const MEANWHILE: Duration = Duration::from_millis(200);
 
-/// Puts variables in their places.
+/// Replaces variables by their values.
 fn filled(value: &Value, variables: &Map<String, Value>) -> Value {
     match value {
         Value::String(text) => match text.strip_prefix('$') {
@@ -26,7 +26,7 @@ fn filled(value: &Value, variables: &Map<String, Value>) -> Value {
     }
 }
 
-/// Whether what came back has what must come back.
+/// Whether a result has the expected members.
 fn matches(wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(name, wanted)| match name.as_str() {

@@ -1,4 +1,4 @@
-//! The clients that the script is run by: each call as JSON in, JSON out.
+//! The clients that run the script: each call takes JSON and returns JSON.
 
 use millrace_client::{AppendOptions, Batch, Client, Options, Place, Receipt, Record, TailOptions, Wait, blocking};
 use millrace_journal::Durability;
@@ -7,19 +7,19 @@ use millrace_wire::{Code, EventId, LogName, Result};
 use serde_json::{Value, json};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-/// The longest a tail waits for a record; only liveness is meant.
+/// The longest time that a tail waits for a record; it only bounds a test that would hang.
 const LONG: Duration = Duration::from_secs(120);
-/// As many bytes as there are.
+/// No limit on the bytes.
 const ALL: usize = usize::MAX;
 
-/// A client, connected anew for each script and for whoever acts meanwhile.
+/// A client. Each script has one, and so has each step `meanwhile`.
 pub enum Target {
     Local(Box<Namespace>),
     Blocking(blocking::Client),
     Async(Client, Arc<tokio::runtime::Runtime>),
 }
 
-/// How to get one.
+/// How to connect one.
 #[derive(Clone, Debug)]
 pub enum Way {
     Local(PathBuf),
@@ -27,7 +27,7 @@ pub enum Way {
     Async(Place),
 }
 
-/// Runs the same call on either client.
+/// Runs the same call on each kind of client.
 macro_rules! remote {
     ($target:expr, $client:ident => $call:expr, $local:pat => $files:expr) => {
         match $target {
@@ -69,7 +69,7 @@ fn log(step: &Value) -> &str {
     text(step, "log").expect("the step names a log")
 }
 
-/// Bytes as the script writes them.
+/// Decodes bytes of the script.
 pub fn bytes(value: &Value) -> Vec<u8> {
     if let Some(text) = value["text"].as_str() {
         return text.into();
@@ -126,7 +126,7 @@ fn batch(batch: &Batch) -> Value {
 }
 
 impl Target {
-    /// Does a step; what came back.
+    /// Executes a step; returns the result.
     pub fn call(&self, step: &Value) -> Result<Value> {
         match text(step, "do").expect("a step does something") {
             "create_log" => self.create_log(log(step), number(step, "history")),

@@ -8,12 +8,12 @@ use serde_json::Value;
 use servers::Servers;
 use std::{collections::BTreeMap, fs};
 
-/// A host of a cluster, with or without NATS, on a port that it keeps over restarts.
+/// A host of a cluster, with or without NATS, on a port that stays the same across restarts.
 struct Site {
     place: Place,
     port: Port,
     nats: Option<String>,
-    /// How it signs in there.
+    /// Its credentials for NATS.
     options: Vec<String>,
     host: Option<Host>,
 }
@@ -49,7 +49,7 @@ impl Site {
         self.host = Some(Host::start(command));
     }
 
-    /// Ends as by kill -9.
+    /// Kills it with SIGKILL.
     fn die(&mut self) {
         drop(self.host.take());
     }
@@ -58,7 +58,7 @@ impl Site {
         self.place.run(["--json", "topic"].iter().chain(words))
     }
 
-    /// Publishes until it is acknowledged: with a key, so that it is there once.
+    /// Publishes until the record is acknowledged, with a key, so that the topic has it once.
     fn publish(&self, topic: &str, record: &str) -> u64 {
         let mut index = 0;
         eventually("a record is acknowledged", || {
@@ -159,7 +159,7 @@ fn a_topic_that_nats_keeps_is_used_like_any_other() {
     site.place.idle();
     assert_eq!(site.delivered("keep", "env/raw"), ["b", "c", "d", "e", "f"]);
     site.topic(&["unsubscribe", "env/raw", "keep"]).ok();
-    // A record that waited on the disk of this host comes, too.
+    // A record that waited on the disk of this host is published, too.
     site.topic(&["publish", "env/raw", "late", "--durability", "local"]).ok();
     eventually("what was kept here is published", || site.records("env/raw").last() == Some(&(7, "late".into())));
 
@@ -175,7 +175,7 @@ fn a_topic_that_nats_keeps_is_used_like_any_other() {
         let long = fs::read(site.place.path().join("long")).expect("it was written");
         site.place.feed(["topic", "publish", "env/raw", "-", "--durability", durability], &long).fails("MR7244", 1);
     }
-    // Names that are close to each other are those of different topics.
+    // Similar names are names of different topics.
     for name in ["env.raw", "env_raw", "env_sraw"] {
         site.topic(&["create", name, "--engine", "nats"]).ok();
         assert_eq!(site.publish(name, name), 1);
@@ -216,7 +216,7 @@ fn every_record_runs_a_function_once_while_servers_and_hosts_are_killed() {
         servers.live(at);
         servers.settled();
     }
-    // The host that runs the function is away, and goes on behind what it has delivered.
+    // The host that runs the function is down, and then continues after the records that it has delivered.
     sites[2].die();
     publish(&sites, &[0, 1], "without the subscriber");
     sites[2].live(None);
@@ -252,7 +252,7 @@ fn while_nats_is_away_requests_fail_and_functions_go_on_when_it_is_back() {
     servers.live(0);
     eventually("what was kept runs the function", || site.delivered("keep", "t").contains(&"kept".to_owned()));
     eventually("NATS is no problem any more", || !site.place.run(["cluster", "why"]).ok().text().contains("NATS"));
-    // While the host is away, more is published than the topic keeps.
+    // While the host is down, more records are published than the topic keeps.
     let stream = servers.request("$JS.API.STREAM.NAMES", "").expect("an answer");
     let name = stream.split('"').find(|part| part.starts_with("millrace_")).expect("the stream").to_owned();
     let subject = format!("{}.p", name.replace('_', "."));
@@ -265,7 +265,7 @@ fn while_nats_is_away_requests_fail_and_functions_go_on_when_it_is_back() {
         site.delivered("keep", "t").ends_with(&["missed 7".into(), "missed 8".into()])
     });
     assert_eq!(site.stat("t")["subscriptions"][0]["missed"], 4);
-    // A stream that was deleted is not taken for an empty topic.
+    // A deleted stream is not treated as an empty topic.
     servers.request(&format!("$JS.API.STREAM.DELETE.{name}"), "").expect("it is deleted");
     site.place.run(["topic", "latest", "t"]).fails("MR7243", 1);
     site.topic(&["create", "t", "--engine", "nats", "--history", "5"]).ok();

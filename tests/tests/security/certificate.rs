@@ -1,4 +1,5 @@
-//! A host that shows a certificate of its operator's: whoever believes the authority reaches it by its name, and whoever was invited still by its key.
+//! A host with a certificate of its operator: clients that trust the authority identify it by its name, and invited clients still by its
+//! key.
 
 use super::attacks::private;
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -22,24 +23,24 @@ fn pem(label: &str, der: &[u8]) -> String {
 
 fn authority() -> Authority {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
-    // Otherwise it has the name of what it issues, which would then seem to vouch for itself.
+    // Otherwise it has the same name as the certificates that it issues, which would then look self-signed.
     parameters.distinguished_name.push(DnType::CommonName, "an authority");
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A certificate for this name, until this year, and its key, as an ACME client leaves them.
+/// A certificate for this name, valid until this year, and its key, in the files of an ACME client.
 fn issue(place: &Place, by: &Authority, name: &str, until: i32) {
     let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
     parameters.not_after = date_time_ymd(until, 1, 1);
     write(place, by, &parameters);
 }
 
-/// One that is valid for this time from now on.
+/// A certificate that is valid for this time from now on.
 fn issue_for(place: &Place, by: &Authority, name: &str, time: Duration) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
-    // The clocks of the two programs are one.
+    // Both programs use the same clock.
     parameters.not_before = date_time_ymd(1970, 1, 1) + (now - Duration::from_secs(100 * 86_400));
     parameters.not_after = date_time_ymd(1970, 1, 1) + (now + time);
     write(place, by, &parameters);
@@ -63,7 +64,7 @@ fn serve(place: &Place, port: &Port) -> Command {
     place.command(["serve", "--listen", &listen, "--name", "hub"].iter().chain(&files))
 }
 
-/// An append of another machine that believes this authority.
+/// An append of another machine that trusts this authority.
 fn append(edge: &Place, port: &Port, authority: &Path, capability: &Path) -> Ended {
     let mut command = edge.command(["-n", &format!("mr://{NAME}:{port}/hub"), "log", "append", "raw", "x"]);
     command.env("MILLRACE_CA", authority).env("MILLRACE_CAPABILITY", capability);
@@ -93,7 +94,7 @@ fn a_host_with_a_certificate_is_known_by_its_name_and_reads_it_again() {
     };
     assert_eq!(curl(&first_file), 0);
     assert!([35, 60].contains(&curl(&second_file)), "its certificate is not known");
-    // Whoever was invited knows the host by its key, which no certificate changes.
+    // Invited clients identify the host by its key, which no certificate changes.
     let address = format!("{NAME}:{port}");
     let invited = hub.run(["invite", "edge", "--append", "raw", "--address", &address, "--served-as", "hub"]).ok();
     edge.run(["join", invited.text().trim()]).ok();
@@ -103,7 +104,7 @@ fn a_host_with_a_certificate_is_known_by_its_name_and_reads_it_again() {
     eventually("the host reads its certificate again", || curl(&second_file) == 0);
     assert!([35, 60].contains(&curl(&first_file)));
     edge.run(["-n", "hub", "log", "append", "raw", "x"]).ok();
-    // One that does not do is told, and the one from before is shown on.
+    // An unusable one is reported, and the previous one stays in use.
     hub.write("chain.pem", "nothing");
     assert_eq!(curl(&second_file), 0);
 }
@@ -172,7 +173,7 @@ fn authorities_are_named_by_an_option_or_by_a_context() {
     append(&["--ca", "right.pem", "-n", &address]).ok();
     append(&["--ca", "wrong.pem", "-n", &address]).fails("MR6196", 1);
     run(&["--ca", "right.pem", "log", "append", &format!("{address}/raw"), "x"]).ok();
-    // The option goes before the context, and that before the variable.
+    // The option takes precedence over the context, and the context over the variable.
     run(&["context", "add", "hub", &address, "--ca", "wrong.pem"]).ok();
     append(&["-n", "hub"]).fails("MR6196", 1);
     append(&["-n", "hub", "--ca", "right.pem"]).ok();
@@ -187,7 +188,7 @@ fn authorities_are_named_by_an_option_or_by_a_context() {
     run(&["context", "add", "hub", &address, "--ca", "nothing.pem"]).fails("MR6195", 2);
     run(&["context", "add", "here", ".", "--ca", "right.pem"]).fails("MR4017", 2);
     run(&["--ca", "nothing.pem", "serve", "--listen", "none"]).fails("MR6195", 2);
-    // A host's relays use what its option names.
+    // A host's relays use the authorities of its option.
     let before = hub.records("raw").len();
     let _linking = Host::start(typed(&["--ca", "right.pem", "serve", "--listen", "none"]));
     edge.run(["relay", "add", "raw", &format!("{address}/raw")]).ok();

@@ -1,5 +1,5 @@
-//! Two machines, and those who would like to be one of them. The second host of a test has another home, so it knows of the first
-//! what it was told and nothing else; it reaches it at 127.0.0.2, for which no token is left on this machine.
+//! Two machines, and attackers that impersonate one of them. The second host of a test has another home directory, so it knows about the
+//! first one only what the test passes on; it connects to 127.0.0.2, for which this machine has no token.
 
 mod attacks;
 mod audit;
@@ -16,7 +16,7 @@ mod web;
 use millrace_tests::{Host, Place, Port, eventually};
 use std::fs;
 
-/// A namespace with two logs, the host that serves it over TLS, and where that is.
+/// A namespace with two logs, the host that serves it over TLS, and its port.
 struct Hub {
     place: Place,
     host: Option<Host>,
@@ -48,7 +48,7 @@ impl Hub {
         self.host = Some(Host::start(self.place.command(["serve", "--listen", &listen, "--name", "hub"])));
     }
 
-    /// Where it is for another machine.
+    /// Its address for another machine.
     fn authority(&self) -> String {
         format!("127.0.0.2:{}", self.port)
     }
@@ -57,7 +57,7 @@ impl Hub {
         format!("mr://{}/hub/{log}", self.authority())
     }
 
-    /// A line with which another machine joins, which may do this.
+    /// An invitation for another machine, with these rights.
     fn invite(&self, name: &str, may: &[&str]) -> String {
         let address = self.authority();
         let mut args = vec!["invite", name, "--address", &address, "--served-as", "hub"];
@@ -84,10 +84,10 @@ fn two_hosts_go_from_nothing_to_a_relayed_record() {
     let _host = edge.serve();
     edge.run(["log", "append", "raw", "21.5"]).ok();
     eventually("the record is relayed", || hub.place.records("raw") == ["21.5"]);
-    // A message to a log there takes the same way.
+    // A message to a log there uses the same connection.
     edge.run(["log", "append", &hub.log("raw"), "22.5"]).ok();
     eventually("the message is there", || hub.place.records("raw").len() == 2);
-    // The host comes back with the same key, and the stream goes on where it stood.
+    // The host is started again with the same key, and the stream continues where it was.
     hub.start();
     edge.run(["log", "append", "raw", "23.5"]).ok();
     eventually("the next one is relayed", || hub.place.records("raw").len() == 3);
@@ -100,16 +100,16 @@ fn a_joined_user_has_exactly_the_rights_of_the_invitation() {
     let line = hub.invite("edge", &["--append", "raw"]);
     edge.run(["join", &line]).ok();
     assert_eq!(edge.run(["-n", "hub", "log", "append", "raw", "1"]).ok().text(), "1\n");
-    // The same words for a log that is there and for one that is not.
+    // The error is the same for an existing log and a missing one.
     let refused = |log: &str| edge.run(["-n", "hub", "log", "get", log]).fails("MR6132", 1).stderr.replace(log, "LOG");
     assert_eq!(refused("other"), refused("none"));
     edge.run(["-n", "hub", "log", "append", "other", "1"]).fails("MR6132", 1);
     edge.run(["-n", "hub", "log", "create", "new"]).fails("MR6132", 1);
     edge.run(["-n", "hub", "journal", "show"]).fails("MR6132", 1);
-    // Lists show what may be seen.
+    // Lists contain only what the capability permits.
     let logs = edge.run(["--json", "-n", "hub", "log", "ls"]).ok().objects();
     assert_eq!(logs.iter().map(|log| log["name"].as_str().unwrap()).collect::<Vec<_>>(), ["raw"]);
-    // What was joined with is kept for this user alone.
+    // Only this user can read the stored capability.
     let kept = edge.path().join("state/millrace/peers").join(hub.authority()).join("hub");
     assert!(fs::read_to_string(&kept).unwrap().contains("capability mr1_"));
 }

@@ -1,5 +1,5 @@
-//! Requests over the wire protocol, and every right that each takes: without any one of them it is refused. A message, a change or a
-//! question about repairs that is in no table here fails the tests. Those of HTTP are in `routes.rs`.
+//! Requests over the wire protocol, and the rights that each requires: without any one of them it is refused. The tests fail if a message,
+//! a change or a request about repairs is in no table here. Requests over HTTP are in `routes.rs`.
 
 use super::{Hub, strangers::Session};
 use millrace_node::secrets::Authority;
@@ -21,34 +21,34 @@ use millrace_wire::{
 use std::collections::BTreeSet;
 
 const SHOUT: &str = "#!/bin/sh\nread -r record\nprintf 'loud\\t%s!\\n' \"$record\" >&3\n";
-/// A right that is of no use to any request here.
+/// A right that no request here requires.
 const ELSEWHERE: &str = "append=elsewhere";
-/// Messages that take no right of their own, and why.
+/// Messages that require no right of their own, and why.
 const FREE: &[(u8, &str)] = &[
     (Hello::TYPE, "greets; a second one is unknown"),
-    (Ping::TYPE, "asks for nothing"),
-    (Pong::TYPE, "asks for nothing"),
+    (Ping::TYPE, "requests nothing"),
+    (Pong::TYPE, "requests nothing"),
     (Present::TYPE, "shows another capability, and its proof"),
     (Credit::TYPE, "of a tail of the same connection, whose every step is checked"),
     (Cancel::TYPE, "of a request of the same connection"),
     (Upload::TYPE, "of a deployment that was announced with all of its rights over the same connection"),
 ];
-/// Messages for whose sender no grant is enough: what an invitation permits, and a host of the cluster.
+/// Messages that no grant permits: those for holders of an invitation, and those for hosts of the cluster.
 const NOBODYS: &[u8] = &[Redeem::TYPE, GroupMessages::TYPE, JoinCluster::TYPE];
 
-/// Whether this code refuses a caller for want of a right.
+/// Whether this code means that the caller lacks a right.
 pub fn is_denied(code: Option<&str>) -> bool {
     matches!(code, Some("MR6131" | "MR6132" | "MR6170"))
 }
 
-/// The code of the failure that the host answers, if it answers one.
+/// The code of the host's answer, if it is a failure.
 fn failure(frame: &Frame<'_>) -> Option<String> {
     frame.message::<Failure<'_>>().ok().map(|failure| failure.code.to_owned())
 }
 
 type Ask = Box<dyn Fn(&mut Session) -> Option<String>>;
 
-/// A request, the messages that it is made of, and the rights that it takes.
+/// A request: its messages, and the rights that it requires.
 struct Request {
     name: String,
     kinds: Vec<u8>,
@@ -157,7 +157,7 @@ fn objects() -> Vec<Request> {
     let (bodies, tasks) = (false, Vec::new());
     vec![
         of("open a session", &takes(&["read"]), opens()),
-        // The first is refused for want of the right to make it: so it is not there yet.
+        // The first one is refused without the right to create the object, so the object does not exist yet.
         after("read an object", &takes(&["read", "create"]), opens(), call(1, "total")),
         after("delete an object", &takes(&["delete", "read"]), opens(), call(2, "delete")),
         after("change an object", &takes(&["call", "create"]), opens(), call(3, "clear")),
@@ -197,7 +197,7 @@ fn topics() -> Vec<Request> {
     ]
 }
 
-/// What is asked about repairs; repair 1 is one of the log `fixed`.
+/// Requests about repairs; repair 1 is one of the log `fixed`.
 fn repairs() -> Vec<Request> {
     let fixed = &["repair=fixed"];
     vec![
@@ -280,7 +280,7 @@ fn documents(run: EventId) -> Vec<Request> {
     ]
 }
 
-/// All requests; those that remove something others need come last.
+/// All requests; those that remove objects which others need come last.
 fn requests(run: EventId) -> Vec<Request> {
     [records(), objects(), topics(), repairs(), documents(run), changes(run)].into_iter().flatten().collect()
 }
@@ -319,7 +319,7 @@ pub fn expired(token: &Token) -> Token {
     token.attenuate(&Rules { not_after: Some(1), ..Rules::default() }).unwrap()
 }
 
-/// A grant as commands take it: `read,append=raw`, `run=function:shout`, `admin=namespace`; all of a kind ends with a slash.
+/// A grant in the syntax of commands: `read,append=raw`, `run=function:shout`, `admin=namespace`; a trailing slash means all of the kind.
 fn grant(text: &str) -> Grant {
     let (rights, on) = text.split_once('=').unwrap();
     let rights: Rights = rights.split(',').map(|right| right.parse().unwrap()).collect();
@@ -355,7 +355,7 @@ fn a_request_is_refused_without_any_one_of_the_rights_that_it_takes() {
     let run = prepared(&hub);
     for Request { name, takes, ask, .. } in requests(run) {
         let answered = |may: &[&str]| {
-            // A capability has some right, which is of no use here.
+            // A capability needs at least one right; this one is not required by the request.
             let token = issued(&hub.place, &[may, &[ELSEWHERE][..]].concat());
             ask(&mut Session::with(&hub, &token, "").unwrap())
         };
@@ -364,7 +364,7 @@ fn a_request_is_refused_without_any_one_of_the_rights_that_it_takes() {
             let reported = answered(&rest);
             assert!(is_denied(reported.as_deref()), "{name}, without {lacks}: {reported:?}");
         }
-        // What else is wrong is another matter: that there is no cluster, or that the run has ended.
+        // Other failures are expected: there may be no cluster, or the run may have ended.
         let reported = answered(&takes);
         assert!(!is_denied(reported.as_deref()), "{name}, with all of its rights: {reported:?}");
     }
@@ -375,7 +375,7 @@ fn no_request_is_answered_without_a_capability_that_is_valid_for_the_namespace_n
     let (hub, shop) = hub_and_shop();
     let run = prepared(&hub);
     let every = everything(&hub.place);
-    // It is welcome, since somebody else's clock may go wrong, and gets nothing.
+    // The host sends WELCOME, because the clock of a host may be wrong, and refuses every request.
     let mut late = Session::with(&hub, &expired(&every), "hub").unwrap();
     let file =
         hub.issue("revoked.cap", &["--allow", "read,append,create,delete,bind,run,call,observe,admin=namespace"]);
@@ -398,7 +398,7 @@ fn no_request_is_answered_without_a_capability_that_is_valid_for_the_namespace_n
             assert!(is_denied(reported.as_deref()), "message {message}: {reported:?}");
         }
     }
-    // Neither does a capability of one namespace open another one of the same host, nor fill a slot there.
+    // A capability of one namespace neither opens another one of the same host nor fills a slot there.
     let of_shop = everything(&shop);
     Session::with(&hub, &of_shop, "shop").unwrap();
     for name in ["hub", "none"] {
@@ -414,7 +414,7 @@ fn no_request_is_answered_without_a_capability_that_is_valid_for_the_namespace_n
 /// A frame of this type without content, as request 2.
 fn empty(kind: u8) -> Vec<u8> {
     let mut bytes = framed(2, &Ping {});
-    // Behind the length and the mark of an array stands the type; from 128 on it takes a byte more.
+    // The type follows the length and the marker of the array; from 128 on it takes one byte more.
     assert_eq!((bytes[4], bytes[5]), (0x95, Ping::TYPE));
     bytes.splice(5..6, if kind < 128 { vec![kind] } else { vec![0xcc, kind] });
     let length = bytes.len() as u32 - 4;
@@ -430,15 +430,15 @@ fn every_message_that_a_host_takes_is_in_a_table_of_rights() {
     let in_tables: BTreeSet<u8> = requests(run).iter().flat_map(|request| request.kinds.clone()).collect();
     let free: BTreeSet<u8> = FREE.iter().map(|(kind, _)| *kind).collect();
     for kind in 0..=u8::MAX {
-        // The owner, who may do everything, is told which messages there are.
+        // The owner may send everything, so the answer shows whether a message exists.
         let mut client = Client::connect(port);
-        // What is no answer of its own is followed by one.
+        // A message without an answer is followed by a PING, which has one.
         client.stream.write_all(&[empty(kind), framed(3, &Ping {})].concat()).unwrap();
         let unknown = client.next(|frame| failure(frame).as_deref() == Some("MR6004"));
         let is_listed = in_tables.contains(&kind) || free.contains(&kind) || NOBODYS.contains(&kind);
         let is_known = is_listed && kind != Hello::TYPE;
         assert_eq!(unknown, !is_known, "message {kind} is in no table of rights, or is in one and unknown");
-        // Before the greeting, nothing is answered but that.
+        // Before HELLO, the host answers no other message.
         let mut client = Client::raw(port);
         client.stream.write_all(&empty(kind)).unwrap();
         assert!(matches!(&*client.failure(), "MR6005" | "MR6003" | "MR6006"), "message {kind} before the greeting");
@@ -454,7 +454,7 @@ fn every_change_and_every_question_about_repairs_is_in_a_table_of_rights() {
         use std::io::Write;
         owner.stream.write_all(&frame).unwrap();
         let detail = owner.next(|frame| frame.message::<Failure<'_>>().unwrap().detail.to_owned());
-        // The reader lists what it knows.
+        // The error of the parser lists the known names.
         let list = detail.split_once("expected one of").unwrap_or_else(|| panic!("{detail}")).1;
         list.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>()
     };
@@ -484,7 +484,7 @@ fn a_repair_that_a_caller_may_not_change_is_not_told_of() {
     let (there, none) = (reported(&["repair=raw"], 1), reported(&["repair=raw"], 99));
     assert_eq!(there, none);
     assert!(there.0 == "MR6132" && !there.1.contains("fixed"), "{there:?}");
-    // Those who see the log are told what they lack, and those who may repair everything whether there is one.
+    // Callers that may read the log learn which right they lack; callers that may repair everything learn whether the repair exists.
     assert!(reported(&["read=fixed"], 1).1.contains("repair on log 'fixed'"));
     assert_eq!(reported(&["repair=namespace"], 99).0, "MR7007");
 }

@@ -1,4 +1,4 @@
-//! Storms: a pipeline over two hosts works on while everything that can be killed is killed, and the result is exact.
+//! Storms: a pipeline over two hosts runs while every kind of process is killed, and its result is exact.
 //!
 //! ```text
 //!   clients (processes) --> here --- link that is cut ---> there        functions.rs says what runs
@@ -7,12 +7,10 @@
 //!                            |                               |
 //!                            +------- read all the time -----+          book.rs: what came out, what it has to be
 //! ```
+//! Then a third more records follow while no host is killed, to detect whether hosts grow (watch.rs).
 //!
-//! Then a third more follows while hosts are let live, so that it shows whether they grow (watch.rs).
-//!
-//! Killed are hosts (SIGKILL, SIGTERM), single threads of hosts (which then have to end by themselves), whatever processes run
-//! their functions, and clients. MILLRACE_SEED repeats what is done; when, is up to the machine. MILLRACE_STORM_RECORDS says how
-//! many records there are.
+//! Killed are hosts (SIGKILL, SIGTERM), single threads of hosts (which then have to end by themselves), whatever processes run their
+//! functions, and clients. MILLRACE_SEED repeats the actions, but not their timing. MILLRACE_STORM_RECORDS sets the number of records.
 
 mod book;
 mod chance;
@@ -41,11 +39,11 @@ use std::{
 use watch::Watch;
 
 const RECORDS: u64 = 6_000;
-/// A storm ends after so many strokes and one for every twenty records, however much is left: a machine may be slow.
+/// A storm ends after this many strokes plus one for every twenty records, even if records are left, because a machine may be slow.
 const STROKES_LEAST: u64 = 50;
-/// Between two strokes, in ms.
+/// The pause between two strokes, in ms.
 const PAUSE: (u64, u64) = (50, 400);
-/// A storm in which nothing has moved for so long lets up for a moment; a machine may be slow.
+/// If there was no progress for this long, a storm pauses for a moment, because a machine may be slow.
 const BREATH: Duration = Duration::from_secs(3);
 
 /// The first thing that went wrong, on whichever thread.
@@ -104,7 +102,7 @@ fn nothing_is_lost_or_repeated_when_any_process_is_killed() {
         .unwrap_or_else(|| u64::from(std::process::id()) ^ Instant::now().elapsed().as_nanos() as u64);
     let records = number("MILLRACE_STORM_RECORDS").unwrap_or(RECORDS);
     println!("storm: MILLRACE_SEED={seed} MILLRACE_STORM_RECORDS={records}");
-    // What comes on top goes through hosts that are let live.
+    // The additional records go through hosts that are not killed.
     Storm::run(seed, records * 4 / 3);
 }
 
@@ -170,7 +168,7 @@ impl Storm {
         println!("tally: records={records} lives_of_hosts={} {strokes}", lives.iter().sum::<u64>());
     }
 
-    /// Everything that has happened, so that it shows whether anything does.
+    /// Counters of everything that has happened, to detect progress.
     fn moved(&self) -> u64 {
         let reported: u64 = self.clients.iter().map(|client| client.reported(self.records)).sum();
         reported + self.books.iter().map(|book| book.total()).sum::<u64>()
@@ -180,7 +178,7 @@ impl Storm {
         self.clients.iter().map(|client| client.reported(self.records)).sum()
     }
 
-    /// Everything that is wrong, and what is pending.
+    /// All errors, and the pending runs and records.
     fn panic_if_troubled(&self) {
         let what = self.trouble.0.lock().unwrap().take();
         if let Some(what) = what {
@@ -214,7 +212,7 @@ impl Storm {
         panic!("{said}");
     }
 
-    /// Strikes until everything has arrived, or often enough. What was done.
+    /// Strikes until everything has arrived, or up to the limit of strokes; returns the actions.
     fn rage(&self, watch: &Watch, chance: &mut Chance) -> Strokes {
         let mut strokes = Strokes::default();
         let (mut seen, mut since, mut said) = (0, Instant::now(), Instant::now());
@@ -281,7 +279,7 @@ impl Storm {
         strokes.links_cut += 1;
     }
 
-    /// Whether everything has come to where it ends.
+    /// Whether all records have arrived at their last log.
     fn all_arrived(&self) -> bool {
         let [here, there] = &self.books;
         let n = self.records;
@@ -295,7 +293,7 @@ impl Storm {
             && here.count("loop") >= self.turns
     }
 
-    /// Waits until everything has come to where it ends.
+    /// Waits until all records have arrived at their last log.
     fn calm(&self) {
         let (mut seen, mut since) = (0, Instant::now());
         while !self.all_arrived() {
@@ -310,7 +308,7 @@ impl Storm {
         }
     }
 
-    /// Nothing is pending, nothing was given up, no journal is damaged.
+    /// Checks that no run is pending or dead and no journal is damaged.
     fn check_ends(&self) {
         for site in &self.sites {
             site.place.idle();

@@ -27,7 +27,7 @@ impl Echo {
         Ok(Self { port, stream, request: vec![7; request_bytes], answer: vec![0; answer_bytes], _server: server })
     }
 
-    /// One request after the other, each a pace after the one before.
+    /// One request after the other, each a pace after the previous one.
     pub fn paced(&mut self, count: u64, pace: Duration, samples: &mut Samples) -> Outcome<()> {
         for _ in 0..count {
             std::thread::sleep(pace);

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// How to get it; for the note of a row that has to do without.
-pub const INSTALL: &str = "etcd is not installed (apt-get install etcd-server) and left out.";
+pub const INSTALL: &str = "etcd is not installed (apt-get install etcd-server) and was not measured.";
 
 /// An etcd of our own on the loopback interface.
 pub struct Etcd {

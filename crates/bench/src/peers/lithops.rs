@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::{env, process::Command};
 
 /// How to get it; for the note of a row that has to do without.
-pub const INSTALL: &str = "Lithops is not installed (scripts/setup.sh bench) and left out.";
+pub const INSTALL: &str = "Lithops is not installed (scripts/setup.sh bench) and was not measured.";
 
 /// How many milliseconds a map of this number of tasks takes; nothing without Lithops.
 pub fn map(context: &Context, tasks: usize) -> Outcome<Option<f64>> {

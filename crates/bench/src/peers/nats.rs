@@ -1,4 +1,4 @@
-//! NATS: a publication into memory, and JetStream, which keeps what is published.
+//! NATS: publishing in memory, and JetStream, which stores the records.
 
 use super::{Server, patiently};
 use crate::{Outcome, measure::Samples, rows::PAYLOAD};
@@ -12,7 +12,7 @@ use std::{
 
 /// The note of a row that is measured without NATS because it is not installed.
 pub const INSTALL: &str =
-    "nats-server 2.10 or newer is not installed (`make bench` builds it if Go is there) and left out.";
+    "nats-server 2.10 or newer is not installed (`make bench` builds it if Go is installed) and was not measured.";
 
 /// A NATS server of our own on the loopback interface.
 pub struct Nats {
@@ -20,7 +20,7 @@ pub struct Nats {
     port: u16,
 }
 
-/// A connection to it.
+/// A connection to a server.
 pub struct Connection {
     stream: TcpStream,
     answers: BufReader<TcpStream>,
@@ -43,11 +43,11 @@ impl Nats {
         let arguments = ["-c".to_owned(), config.display().to_string()];
         let Some(server) = Server::start("nats-server", &arguments, dir)? else { return Ok(None) };
         let nats = Self { _servers: vec![server], port };
-        // An older one does not know `sync_interval: always`, and ends.
+        // An older version does not know `sync_interval: always`, and exits.
         Ok(patiently(|| nats.connect().map(drop)).is_ok().then_some(nats))
     }
 
-    /// Three servers of a cluster; the first one is asked.
+    /// Three servers of a cluster; clients connect to the first one.
     pub fn start_three(dir: &Path) -> Outcome<Option<Self>> {
         let free = || Outcome::Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port());
         let ports = (0..3).map(|_| Ok((free()?, free()?))).collect::<Outcome<Vec<_>>>()?;
@@ -84,7 +84,7 @@ impl Nats {
         Ok(connection)
     }
 
-    /// Publishes and waits until the server has seen it; nothing is kept.
+    /// Publishes, and waits until the server has received the record; nothing is stored.
     pub fn publish_and_flush(&self, count: u64, pace: Duration, samples: &mut Samples) -> Outcome<()> {
         let mut connection = self.connect()?;
         let mut request = publication("bench", None, &PAYLOAD);
@@ -99,19 +99,19 @@ impl Nats {
         Ok(())
     }
 
-    /// Makes a stream that keeps the last 10 000 records in `memory` or `file`.
+    /// Creates a stream that keeps the last 10 000 records in `memory` or `file`.
     pub fn make_stream(&self, storage: &str) -> Outcome<()> {
         self.make_stream_with(storage, 1)
     }
 
-    /// The same on this number of servers, once they have found each other.
+    /// The same on this number of servers, once they have connected to each other.
     pub fn make_stream_of(&self, storage: &str, replicas: usize) -> Outcome<()> {
         patiently(|| self.make_stream_with(storage, replicas))
     }
 
     fn make_stream_with(&self, storage: &str, replicas: usize) -> Outcome<()> {
         let mut connection = self.connect()?;
-        // Servers that have not found each other yet do not answer.
+        // Servers that have not connected to each other yet do not answer.
         connection.stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         connection.listen()?;
         let config = format!(
@@ -120,11 +120,11 @@ impl Nats {
         let subject = format!("$JS.API.STREAM.CREATE.{storage}");
         connection.stream.write_all(&publication(&subject, Some(&connection.inbox), config.as_bytes()))?;
         let answer = connection.message()?;
-        if answer.contains("\"error\"") { Err(format!("NATS said {answer}").into()) } else { Ok(()) }
+        if answer.contains("\"error\"") { Err(format!("NATS answered {answer}").into()) } else { Ok(()) }
     }
 }
 
-/// A publication as it goes over the wire.
+/// The bytes of a publication.
 pub fn publication(subject: &str, reply: Option<&str>, payload: &[u8]) -> Vec<u8> {
     let reply = reply.map_or(String::new(), |reply| format!("{reply} "));
     let mut bytes = format!("PUB {subject} {reply}{}\r\n", payload.len()).into_bytes();
@@ -134,7 +134,7 @@ pub fn publication(subject: &str, reply: Option<&str>, payload: &[u8]) -> Vec<u8
 }
 
 impl Connection {
-    /// Takes what is sent to its inbox.
+    /// Reads the next message to its inbox.
     pub fn listen(&mut self) -> Outcome<()> {
         Ok(self.stream.write_all(format!("SUB {} 1\r\n", self.inbox).as_bytes())?)
     }
@@ -147,7 +147,7 @@ impl Connection {
                 line if line.starts_with(word) => return Ok(()),
                 // The server sends PING from time to time and closes connections that do not answer.
                 "PING" => self.stream.write_all(b"PONG\r\n")?,
-                line => return Err(format!("NATS said '{line}'").into()),
+                line => return Err(format!("NATS answered '{line}'").into()),
             }
         }
     }
@@ -176,10 +176,10 @@ impl Connection {
             loop {
                 let answer = self.message()?;
                 if !answer.contains("\"seq\"") {
-                    return Err(format!("NATS said {answer}").into());
+                    return Err(format!("NATS answered {answer}").into());
                 }
                 acknowledged += 1;
-                // What has come already is taken before more is sent, as a client with a queue would.
+                // Messages that have arrived are read before more are sent, as in a client with a queue.
                 if self.answers.buffer().is_empty() || acknowledged == count {
                     break;
                 }

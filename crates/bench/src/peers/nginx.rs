@@ -11,7 +11,7 @@ use std::{
 };
 
 /// How to get it; for the note of a row that has to do without.
-pub const INSTALL: &str = "nginx is not installed (apt-get install nginx-light) and left out.";
+pub const INSTALL: &str = "nginx is not installed (apt-get install nginx-light) and was not measured.";
 
 /// An nginx of our own on the loopback interface, with a file of 1 KiB.
 pub struct Nginx {

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// How to get it; for the note of a row that has to do without.
-pub const INSTALL: &str = "RabbitMQ is not installed (apt-get install rabbitmq-server) and left out.";
+pub const INSTALL: &str = "RabbitMQ is not installed (apt-get install rabbitmq-server) and was not measured.";
 
 /// Where Debian has its programs: those in PATH change the user.
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";

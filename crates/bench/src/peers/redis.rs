@@ -12,15 +12,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How to get it; for the note of a row that has to do without.
-pub const INSTALL: &str = "Redis is not installed (apt-get install redis-server) and left out.";
-/// What is in the note beside its figure.
+/// For the note of a row that was measured without Redis: how to install it.
+pub const INSTALL: &str = "Redis is not installed (apt-get install redis-server) and was not measured.";
+/// The description of the scenario, for the note of a row.
 pub const SCENARIO: &str =
-    "Redis 7: XADD of the same record over a Unix socket, `appendfsync always`, nothing pipelined.";
+    "Redis 7: XADD of the same record over a Unix socket, `appendfsync always`, no pipelining.";
 
-/// What redis-benchmark says.
+/// The result of redis-benchmark.
 pub struct Benchmark {
-    /// Records in a second.
+    /// Records per second.
     pub rate: f64,
     pub p50_us: f64,
     pub p99_us: f64,
@@ -34,13 +34,13 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// One that answers when the record is on disk.
+    /// Starts one that answers when the record is on disk.
     pub fn start(dir: &Path) -> Outcome<Option<Self>> {
-        // No rewriting and no snapshots meanwhile: that would count against it.
+        // No rewriting and no snapshots during the measurement, because they would make it slower.
         Self::launch(dir, "redis", "--appendonly yes --appendfsync always --auto-aof-rewrite-percentage 0")
     }
 
-    /// One that keeps everything in memory, and loses it when it dies.
+    /// Starts one that keeps everything in memory only.
     pub fn start_forgetful(dir: &Path) -> Outcome<Option<Self>> {
         Self::launch(dir, "forgetful", "--appendonly no")
     }
@@ -60,14 +60,14 @@ impl Redis {
         append(UnixStream::connect(&self.socket)?, count, Duration::ZERO, samples)
     }
 
-    /// Appends over TCP, each record a pace after the one before.
+    /// Appends over TCP, with a pause of `pace` before each record.
     pub fn paced(&self, count: u64, pace: Duration, samples: &mut Samples) -> Outcome<()> {
         let stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_nodelay(true)?;
         append(stream, count, pace, samples)
     }
 
-    /// Makes the same request again and again over TCP, each a pace after the answer before.
+    /// Repeats the same request over TCP, with a pause of `pace` before each.
     pub fn ask(&self, parts: &[&[u8]], count: u64, pace: Duration, samples: &mut Samples) -> Outcome<()> {
         let mut asker = self.asker()?;
         for _ in 0..count {
@@ -100,19 +100,19 @@ impl Redis {
         });
         match figures[..] {
             [rate, _, _, p50_ms, _, p99_ms, _] => Ok(Benchmark { rate, p50_us: p50_ms * 1e3, p99_us: p99_ms * 1e3 }),
-            _ => Err(format!("redis-benchmark said {text}").into()),
+            _ => Err(format!("redis-benchmark printed {text}").into()),
         }
     }
 }
 
-/// A connection, for one request after the other.
+/// A connection for one request at a time.
 pub struct Asker {
     stream: TcpStream,
     answer: Vec<u8>,
 }
 
 impl Asker {
-    /// Makes a request; the bytes of the answer.
+    /// Makes a request; returns the bytes of the answer.
     pub fn ask(&mut self, parts: &[&[u8]]) -> Outcome<&[u8]> {
         let mut request = format!("*{}\r\n", parts.len()).into_bytes();
         for part in parts {
@@ -129,7 +129,7 @@ impl Asker {
             let read = self.stream.read(&mut self.answer[length..])?;
             length += read;
             if read == 0 || self.answer[0] == b'-' {
-                return Err(format!("Redis said {:?}", String::from_utf8_lossy(&self.answer[..length])).into());
+                return Err(format!("Redis answered {:?}", String::from_utf8_lossy(&self.answer[..length])).into());
             }
         }
         Ok(&self.answer[..length])
@@ -141,7 +141,7 @@ fn is_whole(answer: &[u8]) -> bool {
     after(answer).is_some()
 }
 
-/// What follows the first value of an answer, once that is complete.
+/// The bytes after the first value of an answer, once that is complete.
 fn after(answer: &[u8]) -> Option<&[u8]> {
     let end = answer.windows(2).position(|two| two == b"\r\n")?;
     let (line, rest) = (std::str::from_utf8(&answer[..end]).ok()?, &answer[end + 2..]);
@@ -154,7 +154,7 @@ fn after(answer: &[u8]) -> Option<&[u8]> {
 
 fn append(mut stream: impl Read + Write, count: u64, pace: Duration, samples: &mut Samples) -> Outcome<()> {
     let mut request = Vec::new();
-    // A bounded stream, as our log is.
+    // A bounded stream, like our log.
     for part in [&b"XADD"[..], b"bench", b"MAXLEN", b"~", b"10000", b"*", b"d", &PAYLOAD] {
         if request.is_empty() {
             request.extend_from_slice(b"*8\r\n");
@@ -175,7 +175,7 @@ fn append(mut stream: impl Read + Write, count: u64, pace: Duration, samples: &m
         while answer[..length].iter().filter(|byte| **byte == b'\n').count() < 2 {
             let read = stream.read(&mut answer[length..])?;
             if read == 0 || answer[0] != b'$' {
-                return Err(format!("Redis said {:?}", String::from_utf8_lossy(&answer[..length + read])).into());
+                return Err(format!("Redis answered {:?}", String::from_utf8_lossy(&answer[..length + read])).into());
             }
             length += read;
         }

@@ -1,4 +1,4 @@
-//! ZooKeeper: one server, and the recipe of its double barrier.
+//! ZooKeeper: one server, and the double barrier of its recipes.
 
 use super::{Server, patiently};
 use crate::Outcome;
@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-/// How to get it; for the note of a row that has to do without.
-pub const INSTALL: &str = "ZooKeeper is not installed (apt-get install zookeeper) and left out.";
+/// For the note of a row that was measured without ZooKeeper: how to install it.
+pub const INSTALL: &str = "ZooKeeper is not installed (apt-get install zookeeper) and was not measured.";
 
-/// What starts it: its own distribution's, and Debian's.
+/// The scripts that start it: that of its own distribution, and Debian's.
 const PROGRAMS: [&str; 2] = ["zkServer.sh", "/usr/share/zookeeper/bin/zkServer.sh"];
-/// Waiting clients say nothing, so a session has to outlast a row.
+/// Waiting clients send nothing, so a session's timeout has to be longer than a row takes.
 const SESSION_MS: i32 = 600_000;
 const CREATE: i32 = 1;
 const EXISTS: i32 = 3;
@@ -74,7 +74,7 @@ impl ZooKeeper {
         let mut told = String::new();
         stream.read_to_string(&mut told)?;
         let total = told.lines().find_map(|line| line.strip_prefix("Total watches:"));
-        Ok(total.ok_or_else(|| format!("ZooKeeper said {told}"))?.trim().parse()?)
+        Ok(total.ok_or_else(|| format!("ZooKeeper answered {told}"))?.trim().parse()?)
     }
 }
 
@@ -100,7 +100,7 @@ impl Body {
     }
 }
 
-/// A session, which asks one thing at a time.
+/// A session, with one request at a time.
 pub struct Asker {
     stream: TcpStream,
     last: i32,
@@ -121,7 +121,7 @@ impl Asker {
         Ok(body)
     }
 
-    /// Asks: the error's number, and what follows it.
+    /// Makes a request; returns the number of the error, and the bytes after it.
     fn ask(&mut self, kind: i32, fill: impl FnOnce(&mut Body)) -> Outcome<(i32, Vec<u8>)> {
         self.last += 1;
         let mut body = Body::default();
@@ -136,7 +136,7 @@ impl Asker {
         Ok((int_at(&answer, 12)?, answer[16..].to_vec()))
     }
 
-    /// Makes a node, which goes with the session if it is `ephemeral`.
+    /// Creates a node, which is removed with the session if it is `ephemeral`.
     pub fn create(&mut self, path: &str, ephemeral: bool) -> Outcome<()> {
         let (error, _) = self.ask(CREATE, |body| {
             body.bytes(path.as_bytes()).bytes(&[]).int(1).int(31).bytes(b"world").bytes(b"anyone");
@@ -151,7 +151,7 @@ impl Asker {
         if error == 0 { Ok(int_at(&answer, 0)? as usize) } else { Err(format!("ZooKeeper: {error}").into()) }
     }
 
-    /// Waits until a node is there.
+    /// Waits until a node exists.
     pub fn wait_for(&mut self, path: &str) -> Outcome<()> {
         match self.ask(EXISTS, |body| body.bytes(path.as_bytes()).0.push(1))? {
             (0, _) => return Ok(()),

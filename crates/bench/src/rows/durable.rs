@@ -21,7 +21,7 @@ use std::{
 
 const THREADS: u64 = 64;
 
-/// Our namespace and the peers, all on the same disk, measured in turn so that a slow moment of the disk meets them all.
+/// Our namespace and the peers, all on the same disk, measured in turn, so that a slow phase of the disk affects all of them.
 struct Field {
     dir: tempfile::TempDir,
     namespace: Namespace,
@@ -57,7 +57,7 @@ pub fn one(context: &Context) -> Outcome<Measured> {
     let count = 1000;
     let (mut ours, mut raw, mut redis, mut etcd) = (Samples::new(), Samples::new(), Samples::new(), Samples::new());
     let (mut p50s, mut ratios) = (Repeated::default(), Repeated::default());
-    field.append(count, &mut Samples::new())?; // The first appends wait for the first room.
+    field.append(count, &mut Samples::new())?; // The first appends wait until space is prepared.
     for _ in 0..context.repetitions(11) {
         let (mut now, mut raw_now) = (Samples::new(), Samples::new());
         raw::durable_writes(&mut field.raw, count, &mut raw_now)?;
@@ -169,12 +169,11 @@ pub fn many(context: &Context) -> Outcome<Measured> {
         measured = measured.peer("etcd", rates[3].median()).also("etcd, p99", etcd.p99_us(), "µs");
     }
     let note = format!(
-        "{THREADS} threads of one process on 2 cores, each append after its own one before is on disk, back to back; p50 and p99 \
+        "{THREADS} threads of one process on 2 cores, each append as soon as the thread's previous one is on disk; p50 and p99 \
          in µs. One flush serves all waiters. Rate, {}. The bare writer: as many threads, whose records (no header, checksum, \
          index or log) one of them writes with one call and flushes, each waiting for its own; {}; ratio in the same repetition, \
          {}. The peers have {THREADS} connections, likewise. If each of {THREADS} threads were to wait for 3 raw flushes on average, \
-         there would be {} appends in a second: on 2 cores it is the wake-ups of {THREADS} threads that \
-         set the pace.",
+         there would be {} appends in a second: on 2 cores the wake-ups of {THREADS} threads are the limit.",
         rates[0].spread(),
         rates[4].spread(),
         ratios.spread(),

@@ -13,7 +13,7 @@ const SWEEPS: usize = 12;
 pub(super) struct Seat {
     /// The node; none for an edge on its way.
     pub node: Option<usize>,
-    /// Whose band it is in.
+    /// The node whose band it is in.
     pub band: u32,
     /// The column.
     pub column: usize,

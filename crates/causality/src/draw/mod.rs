@@ -21,10 +21,10 @@ pub struct Drawing<'g> {
     pub marks: &'g [Option<Mark>],
 }
 
-/// What a repair would do to a node.
+/// The effect of a repair on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// What the repair does to the node: reaches, changes or corrects it.
+    /// The effect of the repair: it reaches, changes or corrects the node.
     pub effect: Effect,
     /// The text below the name.
     pub text: String,

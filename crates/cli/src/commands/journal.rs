@@ -55,7 +55,7 @@ fn show_entries(place: &Place, args: &JournalShowArgs, out: &mut Out) -> Outcome
     }
 }
 
-/// Names of logs by the numbers that entries have for them.
+/// The names of logs by their ids in entries.
 struct Logs<'a> {
     place: &'a Place,
     names: HashMap<u32, String>,

@@ -15,7 +15,7 @@ const FILE: &str = "contexts.toml";
 /// Longer than any file of contexts that people keep.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The file of contexts, as it stands.
+/// The content of the file of contexts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contexts {

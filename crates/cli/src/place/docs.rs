@@ -54,7 +54,7 @@ pub struct ObjectDoc {
     pub incarnation: String,
     /// With whose sessions it ends; empty if it stays.
     pub application: String,
-    /// Whether it is there after a restart of the host.
+    /// Whether it exists after a restart of the host.
     pub persistent: bool,
     /// How many hosts have a copy at least: 1 for the namespace's host alone.
     pub rf: u64,
@@ -66,7 +66,7 @@ pub struct ObjectDoc {
     pub waiting: u64,
     /// Some of them, those that came first.
     pub waiters: Vec<WaiterDoc>,
-    /// Whose session has the lock.
+    /// The session that has the lock.
     pub owner: Option<String>,
 }
 
@@ -78,7 +78,7 @@ pub struct WaiterDoc {
     pub call: u64,
 }
 
-/// An outbox or a relay, and how it stands.
+/// An outbox or a relay, and its state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkDoc {
@@ -153,7 +153,7 @@ mod tests {
     }
 }
 
-/// What was done for a repair, and what that came to.
+/// The work for a repair, and its results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RepairCounts {
@@ -181,7 +181,7 @@ pub struct RepairDoc {
     /// Whether the host applies it by itself.
     pub auto: bool,
     pub counts: RepairCounts,
-    /// How far the replay is, if it takes long.
+    /// The progress of the replay, if it takes long.
     pub progress: Option<ProgressDoc>,
     /// Why it stopped: a code, and what was wrong.
     pub error: Option<(String, String)>,
@@ -197,7 +197,7 @@ pub struct RepairDoc {
     pub part_of: Option<PartOfDoc>,
 }
 
-/// How far a replay is.
+/// The progress of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProgressDoc {

@@ -15,7 +15,7 @@ const PAGE_BYTES_MAX: usize = 4 << 20;
 pub enum Start {
     /// At this position.
     Position(u64),
-    /// So many entries before the end.
+    /// This many entries before the end.
     Last(usize),
 }
 

@@ -257,7 +257,7 @@ impl Place {
         }
     }
 
-    /// Goes on with a relay that has stopped; what it passes over.
+    /// Resumes a stopped relay; returns the records that it skips.
     pub fn resume_relay(&self, name: &str, skip: bool, start: Option<u64>) -> Result<(LinkDoc, Option<PassedOver>)> {
         match self {
             Place::Local(namespace) => {

@@ -186,7 +186,7 @@ impl Client {
         self.ask(&message, (bytes, 0, cause), again, |frame| Ok(ask::answer::<AppendedMany>(frame)?.records))
     }
 
-    /// Reads one record, 0 for the newest; with [`Wait::wait_ms`] waits until it is there.
+    /// Reads one record, 0 for the newest; with [`Wait::wait_ms`] waits until it exists.
     pub fn get(&self, log: &str, seqno: u64, wait: Wait) -> Result<Record> {
         let Wait { wait_ms, durability } = wait;
         self.ask(&Get { log, seqno, wait_ms, durability }, (0, wait_ms, EventId::NONE), Again::May, ask::record)
@@ -204,7 +204,7 @@ impl Client {
         self.ask(&message, (0, wait_ms, EventId::NONE), Again::May, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
     }
 
-    /// Makes a log; one that is there with the same history is left as it is.
+    /// Creates a log; an existing one with the same history is left as it is.
     pub fn create_log(&self, log: &str, history: u64) -> Result<()> {
         self.ask(&CreateLog { log, history }, (0, 0, EventId::NONE), Again::May, done)
     }
@@ -243,7 +243,7 @@ impl Client {
         self.ask(&Redeem {}, (0, 0, EventId::NONE), Again::MayNot, take)
     }
 
-    /// Asks whether the host is there.
+    /// Checks whether the host answers.
     pub fn ping(&self) -> Result<()> {
         self.ask(&Ping {}, (0, 0, EventId::NONE), Again::May, |frame| ask::answer::<Pong>(frame).map(drop))
     }

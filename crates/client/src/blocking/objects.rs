@@ -1,7 +1,7 @@
 //! Shared objects and tasks through the blocking client.
 //!
-//! A call has a number in its session, so it may be sent again over another connection and counts once. This client replaces a lost
-//! connection, for as long as the options say.
+//! A call has a number in its session, so it may be sent again over another connection and takes effect once. This client replaces a lost
+//! connection, for the time in the options.
 
 use super::{Again, Client};
 use crate::{
@@ -24,9 +24,9 @@ pub type Asked<'a> = Call<'a>;
 pub enum Answer {
     /// It returned this value, in MessagePack.
     Returned(u64, Vec<u8>),
-    /// It raised an exception of this class, which says this.
+    /// It raised an exception of this class, with this text.
     Raised(u64, String, String),
-    /// It waits: it is asked for again, under its number.
+    /// It waits: the client repeats it with the same number.
     Waiting(u64),
 }
 
@@ -45,7 +45,8 @@ fn answer(frame: &Frame<'_>) -> Result<Answer> {
 }
 
 impl Client {
-    /// Asks until there is an answer: what is asked counts once, however often it is asked, and, with `anywhere`, whichever host is asked.
+    /// Repeats a request until there is an answer. The request takes effect once, however often it is sent and, with `anywhere`, to
+    /// whichever host.
     fn persist<M: Message, T>(
         &self,
         message: &M,
@@ -57,7 +58,7 @@ impl Client {
         loop {
             let at = self.inner.at.load(Ordering::Relaxed);
             match self.ask(message, (bytes, wait_ms, EventId::NONE), Again::May, &take) {
-                // Another host may hear of the majority, or be there.
+                // Another host may be reachable or have a majority.
                 Err(error) if is_lost(&error) || (others && error.code() == Code::GroupUnavailable) => {
                     if others {
                         self.turn_to_next(at);
@@ -90,7 +91,7 @@ impl Client {
         self.persist(call, (call.arguments.len() + call.new.len(), call.wait_ms, true), answer)
     }
 
-    /// Has tasks run by a pool, all or none; the number of the first. `key` makes asking again safe.
+    /// Submits tasks to a pool, all or none; returns the number of the first. With `key`, repeating the request is safe.
     pub fn invoke(&self, pool: &str, bodies: bool, tasks: &[&[u8]], key: &str) -> Result<u64> {
         let bytes = tasks.iter().map(|task| task.len() + 8).sum();
         let tasks = tasks.iter().map(|task| Bytes::new(task)).collect();
@@ -99,7 +100,7 @@ impl Client {
         })
     }
 
-    /// Ends a task that has not begun; whether that was so.
+    /// Cancels a task that has not begun; returns whether that was so.
     pub fn revoke(&self, pool: &str, task: u64) -> Result<bool> {
         self.persist(&Revoke { pool, task }, (0, 0, false), |frame| Ok(ask::answer::<Revoked>(frame)?.cancelled))
     }

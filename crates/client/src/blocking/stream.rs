@@ -60,8 +60,8 @@ impl Raw {
         both!(self, stream => stream.set_read_timeout(time).and(stream.set_write_timeout(time)))
     }
 
-    /// Secures a connection to a port with this user's credentials, before `until`; calls `check` now and then to learn whether the caller
-    /// still waits.
+    /// Secures a connection to a port with this user's credentials, before `until`; calls `check` from time to time to learn whether the
+    /// caller still waits.
     pub fn secure(
         self,
         place: &Place,

@@ -23,7 +23,7 @@ pub struct Tail {
     open: Option<Open>,
     /// Records that came and were not taken.
     held: VecDeque<Record>,
-    /// Where the tail stands: behind what was taken, and behind what came.
+    /// The positions of the tail: after the records that were taken, and after those that have arrived.
     taken: Cursor,
     came: Cursor,
 }

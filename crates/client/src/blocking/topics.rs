@@ -124,7 +124,7 @@ impl Client {
         self.ask(&SubscribeTopic { topic, function }, (0, 0, EventId::NONE), Again::May, done)
     }
 
-    /// Has the records of a log of the host that is asked published to a topic from now on.
+    /// Publishes the records of a log of the connected host to a topic from now on.
     pub fn feed_topic(&self, topic: &str, log: &str) -> Result<()> {
         self.ask(&FeedTopic { topic, log }, (0, 0, EventId::NONE), Again::May, done)
     }
@@ -134,7 +134,7 @@ impl Client {
         self.ask(&UnfeedTopic { topic, log }, (0, 0, EventId::NONE), Again::MayNot, done)
     }
 
-    /// Has a topic copied to a new log of the host that is asked; with the topic's history unless another one is named.
+    /// Copies a topic to a new log of the connected host; with the topic's history unless another one is given.
     pub fn mirror_topic(&self, topic: &str, log: &str, history: Option<u64>) -> Result<()> {
         self.ask(&MirrorTopic { topic, log, history }, (0, 0, EventId::NONE), Again::May, done)
     }
@@ -144,7 +144,7 @@ impl Client {
         self.ask(&UnmirrorTopic { topic, log }, (0, 0, EventId::NONE), Again::MayNot, done)
     }
 
-    /// Has a host lead a group; without one, the first.
+    /// Transfers the leadership of a group to a host; without a group, of the first one.
     pub fn lead_group(&self, group: Option<&str>, host: u64) -> Result<()> {
         self.ask(&LeadGroup { host, group }, (0, 0, EventId::NONE), Again::May, done)
     }
@@ -169,7 +169,7 @@ impl Client {
         self.ask(&RemoveGroup { group }, (0, 0, EventId::NONE), Again::MayNot, done)
     }
 
-    /// Has a host leave the cluster.
+    /// Removes a host from the cluster.
     pub fn remove_host(&self, host: u64) -> Result<()> {
         self.ask(&RemoveHost { host }, (0, 0, EventId::NONE), Again::May, done)
     }

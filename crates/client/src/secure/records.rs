@@ -8,7 +8,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What one read takes at most.
+/// The maximum size of one read.
 const READ_BYTES: usize = 16 << 10;
 /// Buffers that grew beyond this are given back when they are empty.
 const KEPT_BYTES: usize = 64 << 10;
@@ -74,7 +74,7 @@ impl Records {
         Ok(count)
     }
 
-    /// What is to be sent.
+    /// The bytes to send.
     pub fn unsent(&self) -> &[u8] {
         &self.out[self.sent..]
     }

@@ -39,7 +39,7 @@ pub fn key_hash(certificate: &CertificateDer<'_>) -> std::result::Result<[u8; 32
     Ok(Sha256::digest(&*parsed.subject_public_key_info()).into())
 }
 
-/// What proofs over a connection are bound to.
+/// The keying material to which proofs over a connection are bound.
 pub fn binding<S: SideData>(connection: &ConnectionCommon<S>) -> Result<Binding> {
     let exported = connection.export_keying_material([0; 32], EXPORTER, None);
     exported.map(Binding::Exporter).map_err(|error| failed(&error))

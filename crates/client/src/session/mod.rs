@@ -112,7 +112,7 @@ impl Client {
         Ok(reply.message::<AppendedMany>()?.records)
     }
 
-    /// Reads one record, 0 for the newest; with [`Wait::wait_ms`] waits until it is there.
+    /// Reads one record, 0 for the newest; with [`Wait::wait_ms`] waits until it exists.
     pub async fn get(&self, log: &str, seqno: u64, wait: Wait) -> Result<Record> {
         let Wait { wait_ms, durability } = wait;
         let message = Get { log, seqno, wait_ms, durability };
@@ -131,7 +131,7 @@ impl Client {
         Ok(self.send(&message, 0, wait_ms).await?.await?.message::<Seqno>()?.seqno)
     }
 
-    /// Makes a log; one that is there with the same history is left as it is.
+    /// Creates a log; an existing one with the same history is left as it is.
     pub async fn create_log(&self, log: &str, history: u64) -> Result<()> {
         self.send(&CreateLog { log, history }, 0, 0).await?.await?.message::<Done>().map(drop)
     }
@@ -157,7 +157,7 @@ impl Client {
         Ok(self.send(&Show { path }, path.len(), 0).await?.await?.message::<Document<'_>>()?.json.to_owned())
     }
 
-    /// Asks whether the host is there.
+    /// Checks whether the host answers.
     pub async fn ping(&self) -> Result<()> {
         self.send(&Ping {}, 0, 0).await?.await?.message::<Pong>().map(drop)
     }

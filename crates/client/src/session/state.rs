@@ -53,7 +53,7 @@ pub struct Shared {
     requests_max: usize,
 }
 
-/// What is guarded by the lock.
+/// The state that the lock protects.
 pub struct State {
     /// Frames to be sent.
     pub out: Vec<u8>,

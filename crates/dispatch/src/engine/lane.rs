@@ -31,7 +31,7 @@ pub(crate) struct Standing {
     pub stop: Option<Stop>,
 }
 
-/// Where a run stands that has been claimed at least once.
+/// The state of a run that has been claimed at least once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// May start at once.

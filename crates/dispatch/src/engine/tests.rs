@@ -1,4 +1,4 @@
-//! The engine against a model that knows no queue: a list of runs, and the rules in words.
+//! Compares the engine with a model without queues: a list of runs, and the rules as plain conditions.
 
 use super::*;
 use millrace_wire::{Code, NamespaceId};
@@ -43,14 +43,14 @@ fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
     engine.fired(0, id(1), id(12), reported(2, 0));
     engine.triggered(0, trigger(1)); // carried
     engine.fired(0, id(1), id(11), reported(1, 0)); // carried, and older
-    engine.fired(0, id(2), id(13), reported(1, 0)); // of a run that is over
+    engine.fired(0, id(2), id(13), reported(1, 0)); // of a run that has ended
     engine.recovered();
     let needed = [10, 11, 12, 13].map(|fired| engine.needs(0, id(1), id(fired)));
     assert_eq!((needed, engine.needs(0, id(2), id(13))), ([false, false, true, true], false));
     engine.define(0, Some(policy(1, true, None)));
     let (_, claimed) = engine.claim(0, |_| 10).unwrap();
     assert_eq!(claimed.iter().map(|c| (c.trigger.run, c.attempt)).collect::<Vec<_>>(), [(id(1), 3)]);
-    // While it works: a copy of the FIRED of a run that backs off.
+    // During normal work: a copy of the FIRED of a run that backs off.
     engine.confirm(0, id(1), id(14), 0);
     engine.fired(0, id(1), id(14), reported(3, 0));
     let mut patient = policy(1, true, None);
@@ -63,7 +63,7 @@ fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
     assert_eq!(claimed[0].attempt, 4);
 }
 
-/// A journal that was restored under a smaller identity: what it has of its ancestor is older all the same.
+/// A journal that was restored with a smaller identity: the entries of its ancestor still count as older.
 #[test]
 fn a_copy_of_a_namespace_continues_its_history() {
     let copied = |sequence| EventId::new(NamespaceId::new(3).unwrap(), 2, sequence);
@@ -76,7 +76,7 @@ fn a_copy_of_a_namespace_continues_its_history() {
         0,
         Trigger { run: copied(5), number: 4, cause: EventId::NONE, log: 1, seqno: 4, at: Hlc::default() },
     );
-    // Host after host ends in the middle of the first run, until it has no attempt left.
+    // Several hosts end in the middle of the first run, until it has no attempt left.
     let most = 3 + lane::INTERRUPTIONS_MAX;
     for attempt in 2..=most {
         engine.fired(0, id(1), copied(u64::from(attempt) + 10), reported(attempt, attempt - 1));
@@ -100,7 +100,7 @@ fn a_copy_of_a_namespace_continues_its_history() {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Waiting,
-    /// Waits again because its host ended in the middle of it, as far as the journal tells.
+    /// It waits again because, according to the journal, its host ended in the middle of it.
     Interrupted,
     BackingOff(Millis),
     Running(EventId),
@@ -108,7 +108,7 @@ enum Place {
 
 #[derive(Clone, Debug)]
 struct Model {
-    /// (function, run, attempts, place, attempts cut short), in trigger order.
+    /// (function, run, attempts, place, interrupted attempts), in trigger order.
     runs: Vec<(u32, EventId, u32, Place, u32)>,
     /// Batches in progress: function and its runs with their fences.
     batches: Vec<(u32, Vec<(EventId, EventId)>)>,
@@ -127,7 +127,7 @@ impl Model {
         self.held[function as usize] > now && self.failures[function as usize] >= super::lane::START_FAILURES_PATIENT
     }
 
-    /// May anything of this function start, by the rules alone?
+    /// Whether a run of this function may start, by the rules alone.
     fn may_start(&self, function: u32, now: Millis) -> bool {
         let policy = &policies()[function as usize];
         let busy = |f: u32| {
@@ -161,7 +161,7 @@ impl Model {
 enum Step {
     Trigger(u32),
     Claim(usize),
-    /// The n-th run of the n-th batch ends well.
+    /// The n-th run of the n-th batch succeeds.
     Done(usize, usize),
     Fail(usize, usize),
     Release(usize, usize),
@@ -189,7 +189,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// Checks one claim against the rules, and lets the model follow it.
+/// Checks one claim against the rules, and applies it to the model.
 fn follow_claim(model: &mut Model, function: u32, runs: &[Claimed], now: Millis) -> Result<(), TestCaseError> {
     let policy = &policies()[function as usize];
     prop_assert!(model.may_start(function, now), "function {function} was not to start");
@@ -331,7 +331,7 @@ proptest! {
                     for run in &mut model.runs {
                         if matches!(run.3, Place::Running(_)) {
                             run.3 = Place::Interrupted;
-                            // All that the journal says of it is that it was begun.
+                            // The journal shows only that it has begun.
                             run.4 += 1;
                         } else if run.3 != Place::Interrupted {
                             run.3 = Place::Waiting;
@@ -349,7 +349,7 @@ proptest! {
         }
     }
 
-    /// Nothing waits for ever: when every claim ends well and time passes, everything is done, each run once.
+    /// No run waits forever: if every claim succeeds and time passes, each run is executed once.
     #[test]
     fn everything_pending_gets_its_turn(functions in vec(0..4u32, 0..60)) {
         let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4], failures: [0; 4] });
@@ -372,8 +372,7 @@ proptest! {
     // Few cases, because the backlogs are long.
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// However much the others have to do, each function gets its turn: from the moment that one could start, at most one
-    /// batch of each other function is claimed before it.
+    /// No function starves: once a function could start, at most one batch of each other function is claimed before it.
     #[test]
     fn no_function_is_kept_back_by_the_backlog_of_another(
         backlogs in vec(prop_oneof![Just(0u64), 1..200u64, Just(20_000)], 4),

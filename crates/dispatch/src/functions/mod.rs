@@ -370,7 +370,7 @@ fn take_no_more(tx: &mut Transaction<'_>, name: &Name, function: &Function) -> R
     }
 }
 
-/// Defines the function unless it is there already, the same in every respect.
+/// Defines the function unless it already exists, the same in every respect.
 fn define(tx: &mut Transaction<'_>, definition: &Definition) -> Result<Change> {
     let spec = &definition.spec;
     let catalog = tx.catalog().clone();

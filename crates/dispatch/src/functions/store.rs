@@ -13,9 +13,9 @@ use std::{
 
 /// The file that a process locks while it needs the stored code.
 const LOCK: &str = "functions.lock";
-/// Code that no definition names is kept for so long after it was last deployed, and so is what a deployment left unfinished.
+/// Code that no definition names is kept for this long after it was last deployed, and so is what a deployment left unfinished.
 const CODE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// A compiled module is kept for so long after it was last loaded.
+/// A compiled module is kept for this long after it was last loaded.
 const CACHE_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// As long as this is held no stored code is removed.

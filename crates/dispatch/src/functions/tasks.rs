@@ -1,9 +1,9 @@
 //! Tasks: runs of a pool's function. Each appends its result to a log of the pool, in the batch that ends it, whether it succeeded or not.
 //!
 //! ```text
-//!  _bodies/POOL   what tasks name: functions that clients have pickled
+//!  _bodies/POOL   functions that clients have pickled and tasks name
 //!  _tasks/POOL    [ id: 24 bytes ][ what to run ]            one record, one run
-//!  _results/POOL  [ kind ][ id: 24 bytes ][ what came of it ]
+//!  _results/POOL  [ kind ][ id: 24 bytes ][ the outcome ]
 //! ```
 //!
 //! The client chooses the id; by it, the clients of a pool recognize their own results.
@@ -18,7 +18,7 @@ use millrace_namespace::{
 };
 use millrace_wire::{Code, Error, Name, Result};
 
-/// How long the description of an error in a result may be.
+/// The maximum length of the description of an error in a result.
 const ERROR_MAX_BYTES: usize = 16 << 10;
 
 /// The logs of its pool that a run for a record of this log may use.
@@ -45,7 +45,7 @@ impl Pool {
         log == self.results
     }
 
-    /// Refuses a result that is not of the run's own task: its client opens what it finds under the task's id.
+    /// Refuses a result of another task than the run's own, because clients unpickle the result with their task's id.
     pub fn check_result(task: &[u8], result: &[u8]) -> Result<()> {
         match task.get(..tasks::ID_BYTES) {
             Some(id) if result.get(1..=tasks::ID_BYTES) == Some(id) => Ok(()),
@@ -54,7 +54,7 @@ impl Pool {
     }
 }
 
-/// Leaves the result of a task that is given up, so that waiters get it.
+/// Appends the result of a task that is given up, so that waiters get it.
 pub(crate) fn leave_failure(
     publish: &Publish<'_>,
     tx: &mut Transaction<'_>,
@@ -72,7 +72,7 @@ pub(crate) fn leave_failure(
     publish.append(tx, &results, &result, stage).map(drop)
 }
 
-/// Ends a task that no attempt has begun of; whether that was so, and the place in the journal that says it.
+/// Ends a task of which no attempt has begun; returns whether that was so, and the journal position of the proof.
 pub fn cancel(namespace: &Namespace, pool: &Name, seqno: u64) -> Result<(bool, Position)> {
     let name = tasks::function(pool)?;
     let error = Code::TaskCancelled.error("it was cancelled before it began");

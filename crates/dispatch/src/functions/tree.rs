@@ -67,7 +67,7 @@ pub(super) fn hash(source: &Path) -> Result<String> {
     read(&root, &items, None)
 }
 
-/// Copies `source` to `store/<hash>`, unless it is there already.
+/// Copies `source` to `store/<hash>`, unless it already exists.
 pub(super) fn store(source: &Path, store: &Path) -> Result<Stored> {
     let Listing { root, items, file } = listing(source)?;
     private_dir(store)?;

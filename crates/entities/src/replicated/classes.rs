@@ -1,4 +1,4 @@
-//! The classes of the objects that several hosts have: whichever host runs a method has its code.
+//! The classes of replicated objects, so that any host that runs a method has its code.
 
 use crate::{
     space::durable::{Reader, damaged, list, uint},
@@ -9,20 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The most bytes of all of them.
 const CLASSES_MAX_BYTES: usize = 16 << 20;
-/// How many are kept of those that no object has.
+/// How many classes are kept that no object uses.
 const UNUSED_MAX: usize = 64;
 
-/// The pool whose workers open a body, and the number of the body there.
+/// The pool whose workers decode a body, and the number of the body there.
 pub(super) type Name = (Box<str>, i64);
 
 #[derive(Debug)]
 struct Class {
     body: Box<[u8]>,
-    /// The number of the command that it came with.
+    /// The number of the command that added it.
     came: u64,
 }
 
-/// Classes by pool and number. A body is what its number says and never another one.
+/// Classes by pool and number. The number is computed from the body, so it never means another body.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     of: BTreeMap<Name, Class>,
@@ -41,7 +41,7 @@ impl Classes {
         self.of.values().map(|class| class.body.len()).sum()
     }
 
-    /// Keeps a class; to make room, those go first that came first and are not used.
+    /// Keeps a class; to make room, the oldest classes that are not in use are dropped.
     pub fn keep(&mut self, name: Name, body: &[u8], came: u64, used: impl FnOnce() -> BTreeSet<Name>) -> Result<()> {
         if let Some(class) = self.of.get_mut(&name) {
             class.came = came;

@@ -1,4 +1,4 @@
-//! What hosts that share a space have each other do, and how it is written.
+//! The commands that hosts with a common space send each other, and their encoding.
 
 use crate::{
     Call, Finished, Flags, Session, Ticket, Type,
@@ -19,18 +19,18 @@ const MUST_EXIST: u64 = 1;
 const MUST_CREATE: u64 = 2;
 const GIVE_UP: u64 = 4;
 
-// What a step came to.
+// The results of a step.
 const RAN: i64 = 0;
 const NOT_BEGUN: i64 = 1;
 const FAILED: i64 = 2;
 const REFUSED: i64 = 3;
 
-/// What a host has the others do.
+/// A command.
 #[derive(Clone, Debug)]
 pub enum Command<'a> {
     /// A call. If a lease in milliseconds is given, a session that is not open is opened with it.
     Call {
-        /// A number that other hosts have not given to anything that is over.
+        /// The clock of the host that proposes the call: the command gets at least this number.
         token: u64,
         /// The lease.
         open: Option<u64>,
@@ -39,33 +39,33 @@ pub enum Command<'a> {
         /// The step that makes it, if one does.
         within: Option<Within<'a>>,
     },
-    /// What a step of an object came to, on the host that ran it.
+    /// The result of a step of an object, from the host that ran it.
     Step {
         /// The step.
         of: Within<'a>,
-        /// The fields that it began with: which step had changed them last.
+        /// The version of the fields that the step began with: the step that had changed them last.
         changed: Vec<u8>,
-        /// The number that marks the fields if it has changed any; no other step has it.
+        /// The number that identifies this step in the fields, if it has changed any; no other step has it.
         number: u64,
         /// The session in which it called other objects, which ends with it.
         session: Session,
-        /// What it came to.
+        /// The result.
         finished: Finished,
     },
-    /// Sessions from which something was heard, and their leases.
+    /// Sessions from which their hosts received requests, and their leases.
     Renew(Vec<(Session, u64)>),
-    /// Sessions that end, if nothing was heard of them behind the command of this number; 0 if they end in any case.
+    /// Sessions that end if the command with this number is their last one; with 0, they end in any case.
     End(Vec<(Session, u64)>),
 }
 
-/// A step: the call of an object that waits for it.
+/// A step: the waiting call of an object whose method it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Within<'a> {
     /// The object.
     pub key: &'a str,
-    /// Which object of the key.
+    /// Its incarnation.
     pub incarnation: u64,
-    /// The waiter whose call it is.
+    /// The ticket of the waiting call.
     pub ticket: Ticket,
 }
 

@@ -5,7 +5,7 @@
 //!  records from the log's beginning on ──> restore ──> entities, waiters, sessions and the answers that were not acknowledged
 //! ```
 //!
-//! A record contains the effects of a step, so nothing is executed again. A snapshot is a series of records, too: the effects of each
+//! A record contains the effects of a step, so a restore executes no method. A snapshot is a series of records, too: the effects of each
 //! create one entity. The records of steps that precede a complete snapshot are no longer needed.
 
 use super::{Application, Asked, Call, Client, Entity, Session, Space, busy};
@@ -26,14 +26,14 @@ const OPENED: i64 = 4;
 const BEGIN: i64 = 5;
 const ENTITY: i64 = 6;
 const SESSION: i64 = 7;
-/// From here on those that a reader may ignore which does not know them.
+/// A reader may ignore unknown kinds from here on.
 const IGNORABLE: i64 = 128;
 
 /// The longest record, unless the journal takes only shorter ones: a step that would leave a longer one is refused.
 const RECORD_MAX_BYTES: usize = 15 << 20;
 /// About how many bytes of a snapshot are in one record, likewise.
 const PART_MAX_BYTES: usize = 1 << 20;
-/// Records that wait to be written, beyond which no further step is taken.
+/// The size of the records that wait to be written at which further steps are refused.
 const UNWRITTEN_MAX_BYTES: usize = 64 << 20;
 
 /// An answer that a step gave to a call that waited.
@@ -50,9 +50,9 @@ pub(super) struct Records {
     made: Vec<Vec<u8>>,
     /// How many were ever made.
     pub count: u64,
-    /// How many bytes were made and not written.
+    /// The bytes of records that were made and are not written yet.
     pub unwritten: usize,
-    /// Whether steps leave none: then only snapshots do.
+    /// Whether only snapshots make records, and steps do not.
     pub of_snapshots: bool,
 }
 
@@ -64,17 +64,17 @@ impl Default for Records {
 }
 
 impl Records {
-    /// For a space whose steps something else keeps: of any length, and of snapshots alone.
+    /// For a space whose steps are stored elsewhere: records of any length, and only those of snapshots.
     pub fn of_snapshots() -> Self {
         Self { most: usize::MAX, of_snapshots: true, ..Self::default() }
     }
 
-    /// About how many bytes of a snapshot are in one.
+    /// The approximate number of bytes of a snapshot in one record.
     fn part_bytes(&self) -> usize {
         PART_MAX_BYTES.min(self.most / 2)
     }
 
-    /// One that something other than a snapshot leaves.
+    /// Adds a record that does not belong to a snapshot.
     fn note(&mut self, record: Vec<u8>) {
         if !self.of_snapshots {
             self.push(record);
@@ -131,7 +131,7 @@ fn effect(effect: &Effect) -> Vec<u8> {
     }
 }
 
-/// The effect that stands there.
+/// Decodes an effect.
 fn read_effect(bytes: &[u8]) -> Option<Effect> {
     let parts = value::elements(bytes).ok()?;
     let whole = |at: usize| parts.get(at).and_then(|part| as_uint(part));
@@ -191,7 +191,7 @@ fn released(of: &[Released]) -> Vec<u8> {
     list(&of.iter().map(one).collect::<Vec<_>>())
 }
 
-/// The call that a step took.
+/// The call that a step executed.
 fn caller(call: Option<(&Call<'_>, Option<&Reply>)>) -> Vec<u8> {
     let Some((call, answer)) = call else { return value::nil() };
     list(&[
@@ -212,7 +212,7 @@ pub(crate) fn session_of(bytes: &[u8]) -> Option<Session> {
     value::as_bytes(bytes)?.try_into().ok()
 }
 
-/// The elements of a record, in the order in which it has them.
+/// Reads the elements of a record in order.
 pub(crate) struct Reader<'a>(pub std::vec::IntoIter<&'a [u8]>);
 
 impl<'a> Reader<'a> {
@@ -238,27 +238,27 @@ impl<'a> Reader<'a> {
 }
 
 impl Space {
-    /// The journal takes no longer records than these.
+    /// Sets the maximum length of a record in the journal.
     pub fn limit_records(&mut self, most: usize) {
         self.records.most = self.records.most.min(most);
     }
 
-    /// Records that were made since this was asked last.
+    /// The records that were made since the last call of this function.
     pub fn take_records(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.records.made)
     }
 
-    /// So many bytes of records are written.
+    /// Reports that this many bytes of records are written.
     pub fn wrote(&mut self, bytes: usize) {
         self.records.unwritten = self.records.unwritten.saturating_sub(bytes);
     }
 
-    /// How many records have to be written before an answer about this entity may leave.
+    /// How many records have to be written before an answer about this entity may be sent.
     pub fn after(&self, key: &str) -> u64 {
         self.entities.get(key).map_or(self.records.count, |entity| entity.recorded)
     }
 
-    /// Whether a further step of a persistent entity may be taken.
+    /// Whether a further step of a persistent entity is allowed.
     pub(super) fn check_unwritten(&self) -> Result<()> {
         if self.records.unwritten <= UNWRITTEN_MAX_BYTES {
             return Ok(());
@@ -315,7 +315,7 @@ impl Space {
         self.records.note(list(&[value::int(ENDED), value::bytes(session)]));
     }
 
-    /// Makes a session one that is there after a restart, too.
+    /// Makes a session persistent, so that it exists after a restart, too.
     pub(crate) fn keep(&mut self, session: &Session) {
         let Some(client) = self.sessions.get_mut(session).filter(|client| !client.kept) else { return };
         client.kept = true;
@@ -323,7 +323,7 @@ impl Space {
         self.records.note(list(&[value::int(OPENED), value::bytes(session), application, lease_ms]));
     }
 
-    /// About how many bytes a snapshot would have.
+    /// The approximate size of a snapshot in bytes.
     pub fn persistent_bytes(&self) -> usize {
         self.entities.values().filter(|entity| entity.persistent).map(|entity| entity.state.bytes()).sum()
     }
@@ -336,7 +336,7 @@ impl Space {
         Cursor { keys, sessions }
     }
 
-    /// Goes on with a snapshot by one entity or session; none at its end.
+    /// Continues a snapshot with one entity or session; `None` at its end.
     pub fn go_on(&mut self, mut cursor: Cursor) -> Option<Cursor> {
         if let Some(key) = cursor.keys.pop() {
             self.entity_parts(&key);
@@ -353,7 +353,7 @@ impl Space {
         let Some(entity) = self.entities.get(key) else { return };
         let part_bytes = self.records.part_bytes();
         let (mut parts, mut bytes): (Vec<Vec<Vec<u8>>>, usize) = (vec![Vec::new()], 0);
-        // The mark of a step in progress is not recorded: after a restart none is.
+        // The mark of a step in progress is not recorded, because after a restart no step is in progress.
         let is_mark = |change: &Effect| entity.kind == Type::Shared && matches!(change, Effect::Field(RUNNING, _));
         for change in entity.state.effects(part_bytes).filter(|change| !is_mark(change)) {
             let change = effect(&change);
@@ -375,7 +375,7 @@ impl Space {
         records.into_iter().for_each(|record| self.records.push(record));
     }
 
-    /// Takes up what a record says. Records are to be given in their order.
+    /// Applies a record. Records must be applied in their order.
     pub fn restore(&mut self, record: &[u8], moment: Moment) -> Result<()> {
         let mut reader = Reader(value::elements(record)?.into_iter());
         match reader.read(value::as_int)? {
@@ -405,7 +405,7 @@ impl Space {
                 if is_first {
                     self.records.parts.insert(key.into(), Vec::new());
                 }
-                // A host that ended in the middle has left the first parts only: what was there stays.
+                // If a host ended in the middle of a snapshot, only the first parts exist, and the earlier state stays.
                 let Some(parts) = self.records.parts.get_mut(key) else { return Ok(()) };
                 parts.extend(changes);
                 if is_last {
@@ -454,7 +454,7 @@ impl Space {
                 self.bytes -= before.state.bytes();
             }
         }
-        // One that is not there yet comes with a snapshot further on.
+        // An entity or session that is unknown here comes with a later snapshot.
         let Some(entity) = self.entities.get_mut(key).filter(|entity| entity.incarnation == incarnation) else {
             return;
         };
@@ -479,7 +479,7 @@ impl Space {
         let (id, acked) = (caller.read(session_of)?, caller.uint()?);
         let (number, what) = (caller.uint()?, caller.uint()?);
         let (touches, reply) = (caller.flag()?, caller.read(read_reply)?);
-        // One that is not there yet comes with a snapshot further on.
+        // An entity or session that is unknown here comes with a later snapshot.
         let Some(client) = self.sessions.get_mut(&id) else { return Ok(()) };
         client.acknowledge(acked, &mut self.kept);
         client.calls.insert(number, Asked { what, incarnation, reply: None });
@@ -503,7 +503,7 @@ impl Space {
         Ok(())
     }
 
-    /// All records were given: calls of user classes that wait may begin.
+    /// All records were applied: waiting calls of user classes may begin.
     pub fn restored(&mut self) {
         self.records.parts.clear();
         let waits = |entity: &Entity| entity.kind == Type::Shared && !entity.state.waiters().is_empty();
@@ -511,7 +511,8 @@ impl Space {
     }
 }
 
-/// A session as a snapshot has it, in parts. A longer answer than fits a record is none of a step that is recorded, and is left out.
+/// The records of a session in a snapshot, in parts. An answer that does not fit a record does not belong to a recorded step, and is
+/// omitted.
 fn kept(id: &Session, client: &Client, part_bytes: usize, most: usize) -> Vec<Vec<u8>> {
     let call = |(number, asked): (&u64, &Asked)| {
         let answer = asked.reply.as_ref().map(|(reply, _)| reply);

@@ -26,9 +26,9 @@ use std::{collections::BTreeSet, mem};
 pub struct Job {
     /// The object.
     pub key: Box<str>,
-    /// Which object of the key.
+    /// Its incarnation.
     pub incarnation: u64,
-    /// The waiter whose call it is.
+    /// The waiter whose call it runs.
     pub ticket: Ticket,
     /// The application with whose last session the object ends.
     pub application: Application,
@@ -36,16 +36,16 @@ pub struct Job {
     pub timeout_ms: u64,
     /// The input of the worker.
     pub request: Vec<u8>,
-    /// The mark of the fields as they are: that of the step that changed them last.
+    /// The version of the fields: the number of the step that changed them last.
     pub(crate) changed: Vec<u8>,
-    /// The number that marks the fields if it changes any.
+    /// The number that becomes the version of the fields if the step changes any.
     pub(crate) number: u64,
-    /// Whose call it is, and its number: a step that is begun again after a restart calls other objects as the same session.
+    /// The session and the number of its call: a step that is repeated after a restart calls other objects in the same session.
     caller: Session,
     call: u64,
-    /// The class that it turns the object into, if that is a newer one.
+    /// The newer class to which the step migrates the object, if any.
     becomes: Option<[Vec<u8>; 3]>,
-    /// A newer record with the same class, which the object has from then on: the older ones leave the pool's log.
+    /// A newer record with the same class, to which the object refers from then on, because older records leave the pool's log.
     body: Option<Vec<u8>>,
     /// Whether it may change no field.
     reads: bool,
@@ -56,13 +56,13 @@ pub struct Job {
 /// The result of a step.
 #[derive(Clone, Debug)]
 pub enum Finished {
-    /// The method ran: the answer of the call, and the fields that changed; none for one that is gone.
+    /// The method ran: the answer of the call, and the fields that changed; `None` for a field that was deleted.
     Ran(Vec<u8>, Vec<(Vec<u8>, Option<Vec<u8>>)>),
-    /// The constructor or the migration raised: the answer of the call.
+    /// The constructor or the migration raised an exception: the answer of the call.
     NotBegun(Vec<u8>),
     /// The worker did not run it to its end.
     Failed(String),
-    /// It was not run, or its result cannot be kept: the exception of the call, and its text.
+    /// The method was not run, or its result cannot be stored: the exception of the call, and its text.
     Refused(&'static str, String),
 }
 
@@ -92,7 +92,7 @@ fn fit(state: &State, args: &[&[u8]]) -> Fit {
 }
 
 impl Space {
-    /// Objects whose next step may begin, since this was asked last: their keys and pools.
+    /// Objects whose next step has become possible since the last call of this function: their keys and pools.
     pub fn take_work(&mut self) -> Vec<(Box<str>, Box<str>)> {
         let keys = mem::take(&mut self.work);
         let pool = |key: Box<str>| {
@@ -113,7 +113,7 @@ impl Space {
             Fit::Newer => true,
             Fit::Refused(reported) => return Some((*ticket, Err(reported))),
         };
-        // Bodies that several hosts have are numbered by what they contain, so none is newer than another.
+        // Bodies of replicated classes have numbers that are computed from their content, so none is newer than another.
         let is_moving = !is_newer && !self.records.of_snapshots;
         Some((*ticket, Ok(entity.job(key, (*ticket, waiter), &args, (is_newer, is_moving), number))))
     }
@@ -145,7 +145,7 @@ impl Space {
         self.next(key, number)?.1.ok()
     }
 
-    /// Answers calls that are next and do not fit the object.
+    /// Answers calls at the head of the queue that do not match the object's class.
     pub(crate) fn refuse_unfit(&mut self, key: &str, moment: Moment) {
         while let Some((ticket, Err(reported))) = self.next(key, 0) {
             self.answer_one(key, ticket, Err(Raised::new("millrace.ClassChanged", reported)), moment);
@@ -171,7 +171,7 @@ impl Space {
         entity.state.field(VERSION).and_then(value::as_int)
     }
 
-    /// The pools and bodies of the classes that objects have, or that calls which wait name.
+    /// The pools and bodies of the classes of objects and of the classes that waiting calls name.
     pub(crate) fn bodies(&self) -> BTreeSet<(Box<str>, i64)> {
         let mut found = BTreeSet::new();
         let mut add = |pool: Option<&[u8]>, body: Option<&[u8]>| {
@@ -200,7 +200,7 @@ impl Space {
         self.deliver(released, moment);
     }
 
-    /// The fields of an object, for a worker that has not kept them: a map.
+    /// The fields of an object, for a worker that has not cached them: a map.
     pub fn fields(&self, key: &str, incarnation: u64) -> Result<Vec<u8>> {
         let entity = self.entities.get(key).filter(|entity| entity.incarnation == incarnation);
         let entity = entity.ok_or_else(|| lost(Type::Shared, key, "it is gone"))?;
@@ -328,12 +328,12 @@ impl Entity {
 }
 
 impl Job {
-    /// The step, as hosts that share the object name it.
+    /// The identity of the step in commands of a replicated object.
     pub fn within(&self) -> crate::Within<'_> {
         crate::Within { key: &self.key, incarnation: self.incarnation, ticket: self.ticket }
     }
 
-    /// What the step came to, as a command to hosts that share the object.
+    /// The result of the step as a command to the hosts of a replicated object.
     pub fn command(&self, session: Session, finished: Finished) -> crate::Command<'_> {
         let (changed, number) = (self.changed.clone(), self.number);
         crate::Command::Step { of: self.within(), changed, number, session, finished }
@@ -365,7 +365,7 @@ impl Job {
         for (field, value) in [VERSION, BODY, CODE].into_iter().zip(self.becomes.iter().flatten()) {
             turn.field(field, value.clone());
         }
-        // A worker has opened it: one that names no class does not get here.
+        // A worker has decoded it, so it names a class.
         if let Some(body) = &self.body {
             turn.field(BODY, body.clone());
         }

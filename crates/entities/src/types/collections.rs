@@ -15,7 +15,7 @@ fn keys(state: &State, sorted: bool) -> Pairs<'_> {
     if sorted { Box::new(state.sorted(None, None)) } else { Box::new(state.inserted()) }
 }
 
-/// Keys and values by turns.
+/// Keys and values alternately.
 fn flat<'s>(pairs: impl Iterator<Item = (&'s [u8], &'s [u8])>) -> Vec<u8> {
     let all: Vec<&[u8]> = pairs.flat_map(|(key, value)| [key, value]).collect();
     value::array(all.into_iter())
@@ -40,7 +40,7 @@ fn pairs<'a>(args: &Args<'a>, at: usize) -> Result<Vec<Pair<'a>>, Raised> {
     }
 }
 
-/// Adds to the number under a key; what there is now.
+/// Adds to the number under a key; returns the sum.
 fn add(turn: &mut Turn<'_>, key: &[u8], more: &[u8]) -> Result<Vec<u8>, Raised> {
     let now = turn.state.at(key).map_or_else(|| value::int(0), <[u8]>::to_vec);
     let sum = match (value::as_int(&now), value::as_int(more)) {
@@ -131,7 +131,7 @@ fn map(turn: &mut Turn<'_>, method: &str, args: &Args<'_>, sorted: bool) -> Resu
     }
 }
 
-/// Whether what is there is what was expected.
+/// Whether the current value is the expected one.
 fn is(there: Option<&[u8]>, expected: Option<&[u8]>) -> bool {
     match (there, expected) {
         (Some(there), Some(expected)) => value::same(there, expected),
@@ -192,7 +192,7 @@ pub(super) fn counter(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Res
     }
 }
 
-/// `Set`. Changes of many elements return how many came or went.
+/// `Set`. Changes of many elements return how many were added or removed.
 pub(super) fn set(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
     let before = turn.state.len();
     match method {
@@ -383,7 +383,7 @@ pub(super) fn list(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result
     }
 }
 
-/// `Log`: a list that only grows, and that one can wait for.
+/// `Log`: a list that only grows, and for whose growth a call can wait.
 pub(super) fn log(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
     let length = turn.state.sequence().len();
     match method {

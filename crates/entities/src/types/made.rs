@@ -1,5 +1,5 @@
-//! Which arguments an object was created with. A program that names other ones for an object that exists is refused: it would silently work
-//! with a queue of another length, or a barrier of other parties.
+//! The arguments with which an object was created. A call with other arguments for an existing object is refused, because the program would
+//! silently use a queue of another length, or a barrier of another number of parties.
 
 use super::{Args, Turn, Type, user};
 use crate::{State, state::Effect, value};
@@ -16,7 +16,7 @@ pub(crate) fn record(kind: Type, turn: &mut Turn<'_>, args: &Args<'_>) {
     }
 }
 
-/// Whether arguments differ from those that an object was created with. None always fit.
+/// Whether arguments differ from those with which an object was created. A call without arguments matches every object.
 pub(crate) fn differs(kind: Type, state: &State, new: &[u8]) -> bool {
     let Some(made) = state.field(MADE) else { return false };
     let given = value::elements(new).ok().and_then(|args| of(kind, &args));
@@ -35,11 +35,11 @@ fn default(kind: Type) -> Option<Vec<&'static [u8]>> {
     Some(vec![only])
 }
 
-/// The digest of arguments, none if there are none. All pickles have the same: equal values may have different pickles.
+/// The digest of arguments; `None` without arguments. All pickles have the same digest, because equal values may have different pickles.
 fn of<V: AsRef<[u8]>>(kind: Type, args: &[V]) -> Option<Vec<u8>> {
     let args: Vec<&[u8]> = args.iter().map(AsRef::as_ref).collect();
     let own = if kind == Type::Shared { user::constructor_arguments(&args)? } else { args };
-    // What is left out at the end is the same as nothing.
+    // Arguments that are omitted at the end count as nil.
     let given = own.iter().rposition(|value| !value::is_nil(value)).map_or(0, |last| last + 1);
     if given == 0 && kind != Type::Shared {
         return None;

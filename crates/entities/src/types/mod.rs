@@ -74,7 +74,7 @@ macro_rules! types {
     };
 }
 
-/// Does a call of a method in a turn.
+/// Executes a method in a turn.
 type Run = fn(&mut Turn<'_>, &str, &Args<'_>) -> std::result::Result<Flow, Raised>;
 
 types! {
@@ -141,7 +141,7 @@ impl Type {
         })
     }
 
-    /// The state of a new one, made with these arguments.
+    /// The state of a new entity with these constructor arguments.
     pub(crate) fn construct(self, turn: &mut Turn<'_>, args: &Args<'_>) -> std::result::Result<(), Raised> {
         match self.runner()(turn, "", args)? {
             Flow::Reply(_) => {
@@ -152,7 +152,7 @@ impl Type {
         }
     }
 
-    /// Does a call.
+    /// Executes a call.
     pub(crate) fn run(self, turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> std::result::Result<Flow, Raised> {
         self.runner()(turn, method, args)
     }
@@ -169,7 +169,7 @@ impl Type {
         }
     }
 
-    /// A session is over: what it held in this entity is free. Its waiters have left before.
+    /// Releases everything in this entity that belongs to a session which has ended. Its waiters have left before.
     pub(crate) fn session_ended(self, turn: &mut Turn<'_>, session: &Session, waited: bool) {
         match self {
             Type::Lock | Type::Condition | Type::Semaphore => sync::freed(self, turn, session),
@@ -190,7 +190,7 @@ impl FromStr for Type {
     }
 }
 
-/// The classes of what methods raise.
+/// The classes of the exceptions of methods.
 const RAISED: [&str; 18] = [
     "AttributeError",
     "IndexError",
@@ -212,7 +212,7 @@ const RAISED: [&str; 18] = [
     "threading.BrokenBarrierError",
 ];
 
-/// The class of this name, as a record has it.
+/// The class with this name in a record.
 pub(crate) fn raised_class(name: &str) -> &'static str {
     RAISED.into_iter().find(|class| *class == name).unwrap_or("RuntimeError")
 }
@@ -237,7 +237,7 @@ pub(crate) struct Turn<'t> {
     pub keeps: bool,
     /// The changes to record, the first one first.
     pub done: Vec<Effect>,
-    /// Waiters that have their answer.
+    /// Waiters that were answered.
     pub released: Vec<(Session, u64, Reply)>,
 }
 
@@ -253,7 +253,7 @@ impl<'t> Turn<'t> {
         self.back.push(self.state.apply(effect));
     }
 
-    /// Takes everything back.
+    /// Undoes all changes.
     pub fn undo(&mut self) {
         while let Some(back) = self.back.pop() {
             self.state.apply(back);
@@ -311,7 +311,7 @@ impl<'t> Turn<'t> {
         self.apply(Effect::Wait(ticket, waiter));
     }
 
-    /// The waiter that came first of those that wait in one of these ways.
+    /// The first waiter with one of these kinds of wait.
     pub fn first(&self, ways: &[u8]) -> Option<(Ticket, Waiter)> {
         self.state
             .waiters()
@@ -320,13 +320,13 @@ impl<'t> Turn<'t> {
             .map(|(at, waiter)| (*at, waiter.clone()))
     }
 
-    /// A waiter has its answer.
+    /// Answers a waiter.
     pub fn release(&mut self, ticket: Ticket, waiter: &Waiter, reply: Result<impl Into<Arc<[u8]>>, Raised>) {
         self.apply(Effect::Leave(ticket));
         self.released.push((waiter.session, waiter.call, reply.map(Into::into)));
     }
 
-    /// All that wait have their answer, in the order in which they came; how many they were.
+    /// Answers all waiters in the order in which they came; returns their number.
     pub fn release_all<V: Into<Arc<[u8]>>>(&mut self, reply: impl Fn(usize) -> Result<V, Raised>) -> usize {
         let waiters: Vec<(Ticket, Waiter)> =
             self.state.waiters().iter().map(|(at, waiter)| (*at, waiter.clone())).collect();

@@ -1,4 +1,4 @@
-//! Single values: numbers, truth values, references, bytes and matrices.
+//! Single values: numbers, booleans, references, bytes and matrices.
 
 use super::{Args, Flow, Turn, done, reply, unknown};
 use crate::{Raised, state::Effect, value};

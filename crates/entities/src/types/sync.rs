@@ -34,7 +34,7 @@ fn own(turn: &mut Turn<'_>, session: &Session) -> Vec<u8> {
     token
 }
 
-/// The lock is free: the one who waits longest has it now.
+/// Gives a free lock to the waiter that has waited longest.
 fn pass_on(turn: &mut Turn<'_>) {
     turn.apply(Effect::Field(OWNER, None));
     if let Some((ticket, waiter)) = turn.first(&[ACQUIRE, NOTIFIED, LATE]) {
@@ -101,13 +101,13 @@ pub(super) fn condition(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> R
     }
 }
 
-/// From now on the waiter waits for the lock.
+/// Makes a notified waiter wait for the lock.
 fn requeue(turn: &mut Turn<'_>, ticket: Ticket, waiter: Waiter, way: u8) {
     turn.apply(Effect::Leave(ticket));
     turn.enqueue(Waiter { way, ..waiter });
 }
 
-/// A waiter's time is over. A waiter for a notification has to acquire the lock before it gets the answer.
+/// Ends a wait at its timeout. A waiter for a notification has to acquire the lock before it gets the answer.
 pub(super) fn condition_gives_up(turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter) -> Option<Outcome> {
     match waiter.way {
         ACQUIRE => {
@@ -154,7 +154,7 @@ pub(super) fn semaphore(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> R
             let more = more.ok_or_else(|| Raised::new("ValueError", "Semaphore released too many times"))?;
             let session = turn.session;
             let mut left = count;
-            // Another than the one who took a permit may give it back: it was the one who took one first.
+            // A session may release a permit that another one acquired: it then counts as that of the session that acquired one first.
             while left > 0 {
                 let own = turn.state.at(&value::bytes(&session)).is_some().then_some(value::bytes(&session));
                 let Some(key) = own.or_else(|| turn.state.inserted().next().map(|(key, _)| key.to_vec())) else {
@@ -187,7 +187,7 @@ fn hold(turn: &mut Turn<'_>, session: &Session, more: i64) {
     put_held(turn, &key, held + more);
 }
 
-/// So many permits are free: those who wait take them.
+/// Gives free permits to waiters.
 fn give(turn: &mut Turn<'_>, mut free: i64) {
     while free > 0
         && let Some((ticket, waiter)) = turn.first(&[ACQUIRE])
@@ -199,7 +199,7 @@ fn give(turn: &mut Turn<'_>, mut free: i64) {
     turn.number(FREE, free);
 }
 
-/// A session is over: what it held is free.
+/// Releases everything that belongs to a session which has ended.
 pub(super) fn freed(kind: Type, turn: &mut Turn<'_>, session: &Session) {
     if kind == Type::Semaphore {
         if let Some(held) = turn.drop_key(&value::bytes(session)).as_deref().and_then(value::as_int) {

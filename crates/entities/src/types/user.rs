@@ -10,15 +10,15 @@ use crate::{Outcome, Raised, State, state::Effect, state::Ticket, value};
 pub(crate) const CLASS: u8 = 0;
 /// The pool whose workers run its methods.
 pub(crate) const POOL: u8 = 1;
-/// The version of the class that the fields are of.
+/// The version of the class that wrote the fields.
 pub(crate) const VERSION: u8 = 2;
 /// The record of the pool's bodies that has the class.
 pub(crate) const BODY: u8 = 3;
-/// Tells code of one version from other code.
+/// Identifies the code of the class, to distinguish different code of the same version.
 pub(crate) const CODE: u8 = 4;
 /// The arguments of the class's constructor, until it has run.
 pub(crate) const NEW: u8 = 5;
-/// Which step has changed a field last.
+/// The step that changed a field last.
 pub(crate) const CHANGED: u8 = 6;
 /// The waiter whose step a worker runs now.
 pub(crate) const RUNNING: u8 = 7;
@@ -32,13 +32,13 @@ pub(crate) const READ: u8 = 1;
 pub(crate) const METHOD: usize = 5;
 /// How many milliseconds it may take.
 pub(crate) const TIMEOUT: usize = 6;
-/// How many there are: the last has the method's own arguments.
+/// The number of arguments; the last one has the method's own arguments.
 const ARGUMENTS: usize = 8;
 
-/// Has the hosts that keep objects of a class keep the class, too. Its sixth argument is the body.
+/// Stores a class on the hosts that have its objects. Its sixth argument is the body.
 pub(crate) const CLASS_METHOD: &str = "class";
 
-/// The body that a call ships with a class: its number and its bytes; nothing for any other call.
+/// The body in a call that stores a class: its number and its bytes; `None` for any other call.
 pub fn shipped_class<'a>(method: &str, args: &'a [u8]) -> Option<(i64, &'a [u8])> {
     let args = value::elements(args).ok().filter(|_| method == CLASS_METHOD)?;
     Some((value::as_int(args.get(usize::from(BODY))?)?, value::as_bytes(args.get(METHOD)?)?))
@@ -59,11 +59,11 @@ pub fn pool_of(args: &[u8]) -> Option<&str> {
     value::elements(args).ok()?.get(usize::from(POOL)).and_then(|pool| value::as_text(pool))
 }
 
-/// Whether the arguments of a call's method have nothing that a worker would have to run code for to open it. In Java each of them is bytes.
+/// Whether a worker can decode the arguments of a call's method without running code. In Java, each argument is a byte string.
 pub fn is_plain_call(args: &[u8]) -> bool {
     let Ok(args) = value::elements(args) else { return false };
     if args.len() == METHOD {
-        // The question for the version, and the deletion.
+        // The query for the version, and the deletion.
         return true;
     }
     let Some(own) = args.get(ARGUMENTS - 1).and_then(|own| value::as_bytes(own)) else { return false };
@@ -79,7 +79,7 @@ pub(crate) fn constructor_arguments<'a>(args: &[&'a [u8]]) -> Option<Vec<&'a [u8
     (!is_empty).then_some(own)
 }
 
-/// Whether a call names the class of an object as the object has it. One that names a newer record of the class would have workers open that.
+/// Whether a call names exactly the class of an object. With a newer record of the class, the call would make workers decode that record.
 pub(crate) fn is_of_class(state: &State, args: &[u8]) -> bool {
     let Ok(args) = value::elements(args) else { return false };
     let same = |field: u8| state.field(field) == args.get(usize::from(field)).copied();
@@ -118,7 +118,7 @@ pub(super) fn shared(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
     }
 }
 
-/// Refuses a class that is not described as the protocol has it.
+/// Refuses a class whose description does not follow the protocol.
 fn check(args: &Args<'_>) -> Result<(), Raised> {
     for text in [CLASS, POOL] {
         let named = value::as_text(args.raw(text.into())?).is_some_and(|text| !text.is_empty());
@@ -137,7 +137,7 @@ pub(super) fn gives_up(turn: &mut Turn<'_>, ticket: Ticket) -> Option<Outcome> {
     Some(Err(Raised::new("TimeoutError", "the object was busy with other calls")))
 }
 
-/// Refuses a constructor of another class or pool than the call's: the rights of the caller are those on the call's.
+/// Refuses a constructor of another class or pool than the call's, because the caller's rights were checked for the call's pool.
 pub(crate) fn check_new(args: &[u8], new: Option<&[u8]>) -> Result<(), Error> {
     let Some(new) = new else { return Ok(()) };
     let (args, new) = (value::elements(args)?, value::elements(new)?);

@@ -20,9 +20,9 @@ const PARTIES: u8 = 0;
 const BROKEN: u8 = 1;
 /// The session that runs the action, while the others wait.
 const ACTOR: u8 = 2;
-/// Has come while an action runs, and is one of the next to pass.
+/// Arrived while an action runs, and belongs to the next generation.
 const NEXT: u8 = 1;
-/// The answer of the one that is to run the action.
+/// The answer to the party that has to run the action.
 const ACT: i64 = -1;
 // An event, a latch.
 const LEFT: u8 = 0;
@@ -34,7 +34,7 @@ const RESULT: i64 = 1;
 const EXCEPTION: i64 = 2;
 const CANCELLED: i64 = 3;
 
-/// The answer of a call whose time is over.
+/// The answer of a call at its timeout.
 pub(super) fn gives_up(kind: Type, turn: &mut Turn<'_>, waiter: &Waiter) -> Outcome {
     match (kind, waiter.way) {
         (Type::Queue, GET) => Err(Raised::new("queue.Empty", "")),
@@ -114,7 +114,7 @@ fn enter(turn: &mut Turn<'_>, item: Vec<u8>) {
     }
 }
 
-/// A log has grown: those who waited for as much have their answer.
+/// Answers the calls that waited for the length that a log has reached.
 pub(super) fn grown(turn: &mut Turn<'_>) {
     let length = turn.state.sequence().len() as i64;
     let enough = |waiter: &Waiter| value::as_int(&waiter.value).is_some_and(|wanted| wanted <= length);
@@ -195,7 +195,7 @@ fn wants_action(args: &Args<'_>) -> bool {
     args.0.first().is_some_and(|acts| value::as_bool(acts) == Some(true))
 }
 
-/// Those who came while an action ran pass as if they came now; the last one of a generation that brings an action runs it.
+/// Handles the parties that arrived while an action ran as if they arrived now; the last one of a generation that has an action runs it.
 fn next_generations(turn: &mut Turn<'_>, next: Vec<(Ticket, Waiter)>, parties: i64) {
     let mut next = VecDeque::from(next);
     while next.len() as i64 >= parties {
@@ -220,7 +220,7 @@ fn requeue(turn: &mut Turn<'_>, waiters: impl IntoIterator<Item = (Ticket, Waite
     }
 }
 
-/// The last one has come: all pass, or this one first runs the action.
+/// Handles the last party of a generation: all parties pass, or this one runs the action first.
 fn pass(turn: &mut Turn<'_>, acts: bool) -> i64 {
     let waiting = turn.state.waiters().len();
     if acts {

@@ -24,7 +24,7 @@ pub(super) struct Part {
 
 enum From {
     Position(Position),
-    /// So many of the newest.
+    /// The number of the newest entries.
     Last(usize),
 }
 

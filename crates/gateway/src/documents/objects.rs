@@ -26,7 +26,7 @@ pub(super) struct Object {
     key: String,
     incarnation: String,
     application: String,
-    /// Whether it is there after a restart of the host.
+    /// Whether it exists after a restart of the host.
     persistent: bool,
     /// How many hosts have a copy at least: 1 for this host alone.
     rf: usize,
@@ -36,7 +36,7 @@ pub(super) struct Object {
     bytes: usize,
     /// How many calls wait.
     waiting: usize,
-    /// Whose calls, the one that came first in front; at most a hundred.
+    /// The sessions of the waiting calls, in the order in which they came; at most a hundred.
     waiters: Vec<Waiter>,
     /// The owner, if it is a lock and is taken.
     owner: Option<String>,

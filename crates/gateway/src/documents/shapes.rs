@@ -52,7 +52,7 @@ impl LogDoc {
 pub struct ErrorDoc {
     /// Such as `MR2101`.
     pub code: String,
-    /// What was refused in this case.
+    /// The description of this refusal.
     pub detail: String,
     /// The cause of the code.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -46,7 +46,7 @@ pub(super) struct Status {
     healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// What blocks the journal, if it is sound but blocked.
+    /// The blockage of the journal, if it is sound but blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked: Option<String>,
     first: u64,

@@ -43,7 +43,7 @@ const HEADERS_MAX: usize = 64;
 const BUFFER_MAX_BYTES: usize = 64 << 10;
 /// How often a connection is looked at.
 const LOOK: Duration = Duration::from_secs(2);
-/// A connection without requests is kept for so long.
+/// A connection without requests is kept for this long.
 const IDLE_PATIENCE: Duration = Duration::from_secs(75);
 /// How long, and how much of, an unwanted body is read.
 const LINGER: Duration = Duration::from_secs(2);

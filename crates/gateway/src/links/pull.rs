@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Records that may be on their way.
 const CREDIT: u32 = 8192;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is asked how far the log over there is, and whether its own sources are what they were.
+/// How often the other side is asked for the newest record of the source log and whether the log's own sources have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often it is looked whether the relay is still wanted.
 const WANTED_EVERY: Duration = Duration::from_millis(200);
@@ -64,7 +64,7 @@ fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream
             }
         }
         let clock = link.namespace.journal().clock();
-        // Both were answered, however long the disk over there took.
+        // Both were answered, however long the disk of the other side took.
         if looked.elapsed() >= LOOK_EVERY && asked == (0, 0) {
             looked = Instant::now();
             asked.0 = line.send(clock, &Latest { log: puller.log(), above: 0, wait_ms: 0, durability: None })?;
@@ -138,7 +138,7 @@ fn read(puller: &mut Puller, epoch: u32, asked: (u64, u64), frame: &Frame<'_>) -
     }
 }
 
-/// The newest record over there.
+/// The newest record of the other side.
 fn newest(line: &mut Line, log: &str) -> Result<u64> {
     line.send(millrace_wire::Hlc::default(), &Latest { log, above: 0, wait_ms: 0, durability: None })?;
     line.flush()?;

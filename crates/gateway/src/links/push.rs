@@ -20,9 +20,9 @@ const BATCH_BYTES: usize = 192 << 10;
 /// Deliveries that may be unanswered; and their bytes, unless one alone has more.
 const WINDOW: usize = 32;
 const WINDOW_BYTES: usize = 4 << 20;
-/// A delivery must be answered within this, however slow the disk over there is.
+/// A delivery must be answered within this, however slow the disk of the other side is.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
-/// For the answer that opens the stream: it waits for a flush over there.
+/// For the answer that opens the stream: it waits for a flush of the other side.
 const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for something to send before checking whether the link has changed.
 const IDLE: Duration = Duration::from_millis(200);
@@ -148,7 +148,7 @@ fn ends_link(error: &Error) -> bool {
     )
 }
 
-/// Shows what ended a link to those who look at it while it still runs.
+/// Reports why a link ended to readers of its state, while its thread still runs.
 fn ended(link: &Link, error: Error) -> Error {
     link.live().error = Some(Stop::of(&error));
     error

@@ -138,8 +138,8 @@ impl Certificate {
         Ok(Self { chain: chain.to_owned(), key: key.to_owned(), current })
     }
 
-    /// Reads the files again if they have changed, or now and then while they have errors. Returns whether the new files are in use. An
-    /// error is reported once, and the previous certificate stays in use.
+    /// Reads the files again if they have changed, or from time to time while they have errors. Returns whether the new files are in use.
+    /// An error is reported once, and the previous certificate stays in use.
     pub fn refresh(&self) -> Result<bool> {
         self.refresh_after(RETRY_EVERY)
     }

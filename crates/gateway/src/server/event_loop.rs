@@ -57,7 +57,7 @@ const REFUSING_MAX: usize = 256;
 const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
 /// A handshake of TLS or of the channel takes no longer.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// So many are under way at once; of more, the one that has taken longest ends.
+/// The maximum number at once; beyond it, the one that has taken longest is ended.
 pub(super) const HANDSHAKES_MAX: usize = 256;
 /// An idle TCP connection is probed after this; one whose other end is gone is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -88,7 +88,7 @@ pub(super) struct Shared {
     connections_max: AtomicUsize,
     connections_wanted: usize,
     refusing: Arc<Semaphore>,
-    /// Connections of those who are not known, and how many there may be.
+    /// Unauthenticated connections, and their maximum number.
     pub unknown: Arc<Unknowns>,
     /// The second, since the host started, in which a refusal was logged last.
     told_s: AtomicU64,
@@ -409,7 +409,7 @@ fn keep_alive(stream: &std::net::TcpStream) {
 async fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
     let counters = &shared.hosted.counters;
     counters.accepted.fetch_add(1, Ordering::Relaxed);
-    // Logs come and go; now and then is often enough.
+    // Logs come and go; from time to time is often enough.
     if counters.accepted.load(Ordering::Relaxed) % LOOK_EVERY == 1 {
         let most = shared.hosted.connections_max().min(shared.connections_wanted);
         shared.connections_max.store(most, Ordering::Relaxed);
@@ -519,7 +519,7 @@ async fn tell(incoming: Incoming, error: &Error, shared: &Shared) -> io::Result<
     if first[0] == tls::FIRST_BYTE
         && let Some(config) = &shared.tls
     {
-        // A TLS client understands nothing else.
+        // A TLS client cannot read anything else.
         let shaking = tls::accept(config, Rewound::new(first, stream), identity);
         let Some(shaken) = shared.shaking.until_among(HANDSHAKES_MAX, shared.refused.until(shaking)).await.flatten()
         else {

@@ -82,7 +82,7 @@ pub struct Server {
     bound: Bound,
     shared: Arc<Shared>,
     loops: Vec<EventLoop>,
-    /// What no connection is accepted at yet.
+    /// The listeners that accept no connections yet.
     waiting: (Vec<TcpListener>, Option<UnixListener>),
     _socket: Option<SocketFile>,
 }

@@ -5,7 +5,7 @@ use millrace_threads::Fuse;
 use std::future::Future;
 use tokio::{runtime::Handle, task::JoinHandle};
 
-/// Starts a task that the host cannot do without: its panic ends the host, as that of a thread does.
+/// Starts a task without which the host cannot run: its panic ends the host, as that of a thread does.
 pub(super) fn vital(on: &Handle, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
     let fuse = Fuse(name);
     on.spawn(async move {

@@ -21,17 +21,17 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A stream that a request opens, and the sender's epoch; empty until that is committed.
+/// A stream that a request opens, and the sender's epoch; empty until the opening is committed.
 pub(super) type Stream = Arc<OnceLock<(Inbound, u32)>>;
 /// The maximum number of submissions of one connection that are not committed yet; at that number, nothing more is read from it.
 const SUBMITTED_MAX: usize = 256;
 
-/// The commits that a connection has handed over, in order.
+/// The commits that a connection has submitted, in order.
 #[derive(Default)]
 pub(super) struct Commits {
     submitted: VecDeque<Submission>,
     bytes: usize,
-    /// When the oldest has waited for too long.
+    /// The time at which the oldest one has waited too long.
     overdue: Option<Pin<Box<Sleep>>>,
 }
 
@@ -69,7 +69,7 @@ impl Commits {
         self.submitted.push_back(Submission { request, answer, bytes, due });
     }
 
-    /// The next that was committed.
+    /// The next committed one.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(u64, Gated<Answer>)> {
         let Some(oldest) = self.submitted.front_mut() else { return Poll::Pending };
         let Poll::Ready(held) = Pin::new(&mut oldest.answer).poll(cx) else { return Poll::Pending };
@@ -80,7 +80,7 @@ impl Commits {
         Poll::Ready((request, held))
     }
 
-    /// A request that has waited for too long and was not begun: it never will be.
+    /// A request that has waited too long and has not begun; it will not be executed.
     pub fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Option<u64> {
         let due = self.submitted.front()?.due;
         let overdue = self.overdue.get_or_insert_with(|| Box::pin(sleep_until(due)));
@@ -88,7 +88,7 @@ impl Commits {
             return None;
         }
         let now = Instant::now();
-        // The thread that executes it reports the one that has begun.
+        // A request that has begun is reported by the thread that executes it.
         let at = self.submitted.iter_mut().position(|submission| submission.due <= now && submission.answer.cancel());
         let Some(given_up) = at.and_then(|at| self.submitted.remove(at)) else {
             if let Some(next) = self.submitted.iter().map(|submission| submission.due).find(|due| *due > now) {
@@ -102,11 +102,11 @@ impl Commits {
     }
 }
 
-/// A request that commits, as it is done here or by the committing thread.
+/// A request that commits, executed here or by the committing thread.
 type Act = fn(&Access, &Frame<'_>) -> Result<Gated<Answer>>;
 
 impl Connection {
-    /// Does a request that commits: `raw` are the bytes of its frame.
+    /// Executes a request that commits: `raw` are the bytes of its frame.
     pub(super) fn commit(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8], act: Act) -> Result<()> {
         self.commit_with(access, frame, raw, act)
     }

@@ -44,7 +44,7 @@ const READ_BYTES: usize = 256 << 10;
 const READ_SHORT_BYTES: usize = 16 << 10;
 /// How much a connection does before it is another's turn: requests taken and answers given, each with its bytes.
 const TURN_WORK: usize = 512;
-/// So many bytes of a request or an answer are as much work as the rest of it.
+/// This many bytes of a request or an answer cost as much work as the rest of it.
 const WORK_BYTES: usize = 4 << 10;
 /// About what a request takes while it waits.
 const WAITING_BYTES: usize = 256;

@@ -231,7 +231,7 @@ fn durability(named: Option<&str>) -> Result<Option<Durability>> {
     }
 }
 
-/// What keeps the records of a new topic.
+/// The engine of a new topic.
 fn engine(named: Option<&str>) -> Result<Engine> {
     match named {
         None | Some("builtin") => Ok(Engine::Builtin),

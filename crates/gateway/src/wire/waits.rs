@@ -228,7 +228,7 @@ async fn with_permit(permits: &Permits, read: impl FnOnce() -> Gated<Answer>) ->
     answer
 }
 
-/// Reads a record once it is there; after `wait_ms` the answer is what it is.
+/// Reads a record once it exists; after `wait_ms` the answer is what it is.
 pub(super) async fn get(
     permits: Permits,
     access: Access,

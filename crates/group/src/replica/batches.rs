@@ -2,22 +2,21 @@
 
 use super::{Place, Proposal, State, Turn, Write};
 
-/// A part of what a turn wants written.
+/// A part of the writes of a turn.
 pub struct Batch<'t> {
-    /// In this order.
+    /// The items, in this order.
     pub writes: &'t [Write],
-    /// To be written behind them.
+    /// The state to be written after them.
     pub state: Option<State>,
     /// Everything written before this position is no longer needed.
     pub trim: Option<Place>,
 }
 
 impl Turn {
-    /// Batches of at most so many bytes of entries, unless one entry alone has more.
-    ///
-    /// A replica that has the entries of a batch also knows how far its leader said that they are committed. Otherwise a power failure could
-    /// leave it with two changes of the voters and the knowledge of neither, and voters of long ago could elect it. With that knowledge it
-    /// lacks at most one change, and any majority of the voters before that change has one in common with any majority of those after it.
+    /// Batches of at most this many bytes of entries; an entry that alone has more is a batch of its own. A replica that has the entries of
+    /// a batch also has the commit index that its leader sent with them. Otherwise, a power failure could leave it with two changes of the
+    /// voters, neither of which it knows to be committed, and former voters could elect it. With the commit index it misses at most one
+    /// change, and any majority of the voters before that change has a voter in common with any majority of those after it.
     pub fn batches(&self, max_bytes: usize) -> Vec<Batch<'_>> {
         let (mut batches, mut rest) = (Vec::new(), &*self.writes);
         loop {
@@ -61,7 +60,7 @@ mod tests {
         let batches: Vec<_> = turn.batches(120).iter().map(of).collect();
         let expected = [(2, Some(11), None), (1, Some(12), None), (1, Some(12), None), (1, Some(12), Some(Place(3)))];
         assert_eq!(batches, expected);
-        // What is committed is no news, or there is nothing to write.
+        // The commit index has not changed, or there is nothing to write.
         let turn = Turn { state: None, ..turn };
         assert!(turn.batches(120).iter().all(|batch| batch.state.is_none()));
         let turn = Turn { state: Some(state), ..Turn::default() };

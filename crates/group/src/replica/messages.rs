@@ -1,4 +1,4 @@
-//! Messages of other replicas: which of them reach Raft, and after which this replica takes no further part.
+//! Messages of other replicas: which of them are passed to Raft, and which end this replica's participation.
 
 use super::Replica;
 use crate::{Command, Mark, snapshot::Said};
@@ -6,7 +6,7 @@ use millrace_wire::{Code, Error};
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 impl Replica {
-    /// Takes a message of another replica; returns which. One that cannot be read is passed over, like one that was lost.
+    /// Handles a message of another replica; returns that replica. A message that cannot be decoded is ignored, like a lost one.
     pub fn step(&mut self, bytes: &[u8]) -> Option<u64> {
         let said = Said::parse(bytes);
         if !self.is_about_the_past(&said) {
@@ -42,7 +42,7 @@ impl Replica {
         Some(from)
     }
 
-    /// Whether it is a message as replicas send them: Raft ends the thread at others.
+    /// Whether replicas send such messages: at others, the Raft library panics.
     fn is_sound(&mut self, message: &Message) -> bool {
         if let Some(entry) = message.entries.iter().find(|entry| entry.data.len() > self.options.limits.entry_max_bytes)
         {
@@ -58,11 +58,11 @@ impl Replica {
         match message.get_msg_type() {
             MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot())
                 .is_some_and(|mark| mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)),
-            // A host that was removed may still know who leads.
+            // A host that was removed may still know the leader.
             MessageType::MsgPropose => is_replica && !message.entries.is_empty() && self.knows(&message.entries),
             MessageType::MsgReadIndex => is_replica && message.entries.len() == 1,
             MessageType::MsgHeartbeat => {
-                // A leader says how far this replica has said that it has the log.
+                // The message has the index up to which this replica has acknowledged the log.
                 if message.commit > last && message.term >= self.node.raft.term {
                     let detail = format!(
                         "this host had acknowledged entry {} of the group's log, and has {last} now: its directory was replaced by an older copy",
@@ -82,7 +82,7 @@ impl Replica {
         }
     }
 
-    /// Whether it knows the commands that it is asked to propose: no host of this version could apply others.
+    /// Whether this version knows the commands that another host submits: no host of this version could apply others.
     fn knows(&mut self, entries: &[Entry]) -> bool {
         let commands = entries.iter().filter(|entry| entry.get_entry_type() == EntryType::EntryNormal);
         let unknown =
@@ -92,18 +92,18 @@ impl Replica {
         is_known
     }
 
-    /// Why a command was refused that another host submitted: it is of a newer version.
+    /// Why a command of another host was refused: it is of a newer version.
     pub fn refused(&self) -> Option<&Error> {
         self.refused.as_ref()
     }
 
-    /// Why this replica applies no more commands and must take no further part: it does not know a command that was agreed on, or it has
-    /// lost entries that it had acknowledged.
+    /// Why this replica applies no more commands and must not participate: it does not know a committed command, or it has lost entries
+    /// that it had acknowledged.
     pub fn stopped(&self) -> Option<&Error> {
         self.stopped.as_ref()
     }
 
-    /// How long an entry was that another replica sent and that cannot be kept here; 0 if none was.
+    /// The length of an entry from another replica that is too long to be stored here; 0 if there was none.
     pub fn too_long_bytes(&self) -> usize {
         self.too_long_bytes
     }

@@ -1,7 +1,7 @@
-//! One replica of a group: Raft, what was submitted here and is not settled, and the topics.
+//! One replica of a group: Raft, the commands that were submitted here and have no outcome yet, and the topics.
 //!
-//! Its driver ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and
-//! after the disk has them. The order is Raft's: a vote and an answer to a leader leave after the flush, a leader's entries before.
+//! Its driver ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and after they
+//! are flushed. The order is that of Raft: a vote and an answer to a leader are sent after the flush, a leader's entries before.
 
 mod batches;
 mod messages;
@@ -34,14 +34,14 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
-/// Ticks between two heartbeats of a leader; an election begins after five to ten times that without one.
+/// Ticks between two heartbeats of a leader; an election begins after five to ten times as many without a heartbeat.
 const HEARTBEAT_TICKS: usize = 2;
 const ELECTION_TICKS: usize = 10;
 /// A command that is not committed after this many ticks is proposed again, because the receiver may be gone. The time doubles each time,
 /// because the receiver may only be slow.
 const RETRY_TICKS: u32 = 2 * ELECTION_TICKS as u32;
 const RETRY_MAX_TICKS: u32 = 16 * RETRY_TICKS;
-/// Most commands that are submitted here and not settled, and their bytes.
+/// The maximum number of commands that were submitted here and have no outcome yet, and of their bytes.
 const PENDING_MAX: usize = 4096;
 const PENDING_MAX_BYTES: usize = 64 << 20;
 /// Bytes of entries in one message, and of entries that a leader has proposed and that are not committed.
@@ -59,13 +59,13 @@ const EARLY: [u8; 1] = [1];
 pub struct Options {
     /// The host.
     pub id: u64,
-    /// Which life of the host: greater than those before.
+    /// The number of the host's start; it grows with each start.
     pub boot: u64,
     /// The hosts that the group began with.
     pub founders: Vec<u64>,
     /// The seed of election timeouts.
     pub seed: u64,
-    /// So many hosts vote, unless the group has agreed on another number.
+    /// The number of voters, unless the group has agreed on another one.
     pub voters_max: usize,
     /// How much of the log stays.
     pub limits: Limits,
@@ -74,9 +74,9 @@ pub struct Options {
 /// The stored state of a replica.
 pub struct Recovered {
     index: Index,
-    /// The snapshot that has begun: the bytes of its topics, and the entries that they hold.
+    /// The snapshot in progress: the bytes of its topics, and the entries with their records.
     begun: Option<(Vec<u8>, HashMap<u64, Slot>)>,
-    /// The newest that is whole.
+    /// The newest complete snapshot.
     snapshot: Option<(Mark, Vec<u8>)>,
 }
 
@@ -86,7 +86,7 @@ impl Recovered {
         Self { index: Index::new(founders, payloads), begun: None, snapshot: None }
     }
 
-    /// Something that was written, in the order in which it was, without the bytes of entries: their number is `bytes`.
+    /// Adds a written item, in the order of writing, without the bytes of entries: their number is `bytes`.
     pub fn wrote(&mut self, write: Write, place: Place, bytes: usize) -> Result<()> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         match write {
@@ -110,7 +110,7 @@ impl Recovered {
             }
             Write::End(mark) => {
                 mark.check()?;
-                // The beginning of one that a later one has replaced may be gone.
+                // The beginning of a snapshot that a later one has replaced may be trimmed.
                 if let Some((state, kept)) = self.begun.take()
                     && self.index.install(&mark, kept)
                 {
@@ -122,12 +122,12 @@ impl Recovered {
         Ok(())
     }
 
-    /// The state, likewise.
+    /// Adds a written state, in the same way.
     pub fn state(&mut self, state: State) {
         self.index.set_state(state);
     }
 
-    /// A power failure may have kept entries of a term and not its beginning: no message was sent in that term.
+    /// After a power failure, entries of a term may exist without the STATE that began the term: no message was sent in that term.
     fn complete(&mut self) {
         let (state, term) = (self.index.state(), self.index.last_term());
         if term > state.term {
@@ -185,17 +185,17 @@ pub struct Completed {
 #[derive(Default)]
 pub struct Turn {
     ready: Option<Ready>,
-    /// To be written, in this order; an entry takes the place of those with its index or a higher one. [`Turn::batches`] says how.
+    /// To be written, in this order; an entry replaces those with its index or a higher one. [`Turn::batches`] divides them.
     pub writes: Vec<Write>,
-    /// To be written behind them.
+    /// To be written after them.
     pub state: Option<State>,
     /// Everything written before this position is no longer needed.
     pub trim: Option<Place>,
     /// To be sent at once.
     pub before_disk: Vec<Envelope>,
-    /// To be sent once all that this turn and those before it write is on disk.
+    /// To be sent once all writes of this turn and of earlier ones are on disk.
     pub after_disk: Vec<Envelope>,
-    /// Commands submitted here that are settled: committed by a majority whose disks have them.
+    /// Commands submitted here that a majority has committed and has on disk.
     pub completed: Vec<Completed>,
     /// Commands submitted here that a leader elsewhere has on disk.
     pub stored: Vec<u64>,
@@ -221,7 +221,7 @@ impl Turn {
 /// A turn whose writes are in the journal and not yet on disk.
 pub struct Unflushed {
     number: Option<u64>,
-    /// To be sent behind the flush.
+    /// To be sent after the flush.
     pub messages: Vec<Envelope>,
     early: Vec<Origin>,
 }
@@ -231,14 +231,14 @@ pub struct Unflushed {
 pub struct Released {
     /// To be sent.
     pub messages: Vec<Envelope>,
-    /// Commands submitted here that this host, which leads, has on disk.
+    /// Commands submitted here that this host, the leader, has on disk.
     pub stored: Vec<u64>,
 }
 
 struct Pending {
     bytes: Vec<u8>,
     early: bool,
-    /// Since it was proposed last, and when it is proposed again.
+    /// Ticks since it was proposed last, and when it is proposed again.
     ticks: u32,
     again: u32,
 }
@@ -254,22 +254,22 @@ pub struct Replica {
     pending: BTreeMap<u64, Pending>,
     pending_bytes: usize,
     leader: u64,
-    /// Ticks that have passed, and how many had when a leader last gave the lead to the preferred site.
+    /// Ticks that have passed, and their number when this leader last transferred leadership to the preferred site.
     age: u32,
     handed_over: u32,
-    /// The newest turn behind whose flush every message has to wait, and the newest that is safe.
+    /// The newest turn for whose flush every message has to wait, and the newest that is flushed.
     binding: u64,
     safe: u64,
-    /// The number of the batch of reads that gathers now, and whether it has any.
+    /// The number of the batch of reads that is being collected, and whether it has any.
     gathering: (u64, bool),
-    /// Batches that were asked for and not answered, with their age in ticks.
+    /// Batches of reads that were requested and not answered, with their age in ticks.
     asked: BTreeMap<u64, u32>,
     /// Batches that wait until an entry is applied.
     waiting: Vec<(u64, u64)>,
     snapshots: Snapshots,
     rest: Rest,
     placement: Option<Placement>,
-    /// Commands that were submitted here and are on a leader's disk.
+    /// Commands that were submitted here and that a leader has on disk.
     stored: Vec<u64>,
     too_long_bytes: usize,
     /// Why commands are no longer applied.
@@ -279,7 +279,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica that continues with its stored state; the machine has the state that it begins with.
+    /// Creates a replica from its stored state; the machine must have its initial state.
     pub fn new(options: Options, mut recovered: Recovered, mut machine: Box<dyn Machine>) -> Result<Self> {
         recovered.complete();
         recovered.check()?;
@@ -372,13 +372,13 @@ impl Replica {
         (state.voters, state.learners)
     }
 
-    /// Up to which entry a replica has the log, as the leader knows; nothing elsewhere.
+    /// The last entry that a replica has, as far as the leader knows; `None` if this replica is not the leader.
     pub fn matched(&self, replica: u64) -> Option<u64> {
         let leads = self.role() == Role::Leader;
         self.node.raft.prs().get(replica).filter(|_| leads).map(|progress| progress.matched)
     }
 
-    /// Where an entry that was applied stands.
+    /// The position of an applied entry.
     pub fn place(&self, entry: u64) -> Option<Place> {
         self.node.store().place(entry)
     }
@@ -392,7 +392,7 @@ impl Replica {
         late.into_iter().for_each(|serial| self.propose(serial));
         let again = self.asked.iter_mut().filter_map(|(batch, ticks)| {
             *ticks += 1;
-            // A question that came before the leader had committed anything is dropped without a word.
+            // A leader silently drops a read that it receives before it has committed an entry of its term.
             (*ticks % HEARTBEAT_TICKS as u32 == 0).then_some(*batch)
         });
         for batch in again.collect::<Vec<_>>() {
@@ -417,7 +417,7 @@ impl Replica {
         self.node.report_unreachable(replica);
     }
 
-    /// Submits a command, wherever the leader is. It is proposed again until it is settled or [`Replica::forget`] is called. With the
+    /// Submits a command, wherever the leader is. It is proposed again until it has an outcome or [`Replica::forget`] is called. With the
     /// durability `leader`, [`Turn::stored`] or [`Released::stored`] reports when the leader has the command on disk.
     pub fn submit(&mut self, action: Action, data: &[u8], durability: Durability) -> Result<u64> {
         if self.pending.len() >= PENDING_MAX || self.pending_bytes + data.len() > PENDING_MAX_BYTES {
@@ -440,7 +440,7 @@ impl Replica {
         Ok(serial)
     }
 
-    /// Does not submit a command again. It may be settled all the same.
+    /// Stops submitting a command. It may be committed nevertheless.
     pub fn forget(&mut self, serial: u64) {
         if let Some(pending) = self.pending.remove(&serial) {
             self.pending_bytes -= pending.bytes.len();
@@ -466,12 +466,12 @@ impl Replica {
         self.change(member.id, ConfChangeType::AddLearnerNode, context)
     }
 
-    /// Has a replica leave the group.
+    /// Removes a replica from the group.
     pub fn remove(&mut self, replica: u64) -> Result<()> {
         self.change(replica, ConfChangeType::RemoveNode, Vec::new())
     }
 
-    /// Has another replica lead; only a leader can.
+    /// Transfers leadership to another replica; only a leader can do this.
     pub fn transfer(&mut self, replica: u64) {
         self.wake();
         self.node.transfer_leader(replica);
@@ -577,7 +577,7 @@ impl Replica {
         Unflushed { number, messages: turn.after_disk, early: turn.early }
     }
 
-    /// All that a turn has written is on disk: its messages may leave.
+    /// Reports that all writes of a turn are on disk: its messages may be sent.
     pub fn flushed(&mut self, held: Unflushed) -> Released {
         if let Some(number) = held.number {
             self.safe = number;
@@ -597,7 +597,7 @@ impl Replica {
         released
     }
 
-    /// The leader has a command on disk that was submitted here.
+    /// Records that the leader has a command on disk that was submitted here.
     fn is_stored(&mut self, stored: &Stored) {
         let Stored { to, boot, serial, .. } = *stored;
         if (to, boot) == (self.options.id, self.options.boot) && self.pending.contains_key(&serial) {
@@ -647,7 +647,7 @@ impl Replica {
             return;
         }
         let Ok(change) = ConfChangeV2::parse_from_bytes(&entry.data) else { return };
-        // A change that does not fit what there is changes nothing, on every replica alike.
+        // A change that does not fit the current replicas changes nothing, on every replica alike.
         if self.node.apply_conf_change(&change).is_err() {
             return;
         }
@@ -676,7 +676,7 @@ impl Replica {
         if let Some(pending) = self.pending.get_mut(&serial) {
             pending.ticks = 0;
             let context = if pending.early { EARLY.to_vec() } else { Vec::new() };
-            // Without a leader, or while too much waits, it is dropped, and proposed again later.
+            // Without a leader, or while too many wait, it is dropped, and proposed again later.
             let _ = self.node.propose(context, pending.bytes.clone());
         }
     }

@@ -1,4 +1,4 @@
-//! What a check rebuilds from the segments: the manifest, if it is lost or damaged, and logs whose definitions are.
+//! A check rebuilds from the segments: the manifest, if it is lost or damaged, and logs whose definitions are lost.
 //!
 //! Segments contain, protected by checksums, the namespace and epoch in their headers, definitions in DEFINE and CATALOG entries, and, in
 //! the causes of entries, which epochs belonged to which namespace. The newest complete CATALOG has all earlier definitions, the retention
@@ -193,7 +193,7 @@ struct Found {
 struct Uses {
     oldest: u64,
     newest: u64,
-    /// Where the last one stands that is no copy of an older one.
+    /// The position of the last one that is not a copy of an older one.
     own: u64,
 }
 

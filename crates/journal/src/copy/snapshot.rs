@@ -73,7 +73,7 @@ pub trait SnapshotSink {
     fn write(&mut self, segment: u64, bytes: &[u8]) -> Result<()>;
     /// The part of this segment that was written is not needed, and may be wrong.
     fn forget(&mut self, segment: u64) -> Result<()>;
-    /// How far it is.
+    /// Reports the progress: bytes done, and the total.
     fn progress(&mut self, done: u64, total: u64);
 }
 

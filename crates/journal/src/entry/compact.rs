@@ -297,7 +297,7 @@ mod tests {
                 let form = Form::of(&bytes).unwrap();
                 prop_assert_eq!((form.back(), u64::from(form.length())), (back * ALIGN_BYTES, short.length as u64 + payload));
                 prop_assert_eq!(length(&bytes) as u64, short.length as u64 + payload);
-                // What the payload holds is of no concern.
+                // The content of the payload does not matter.
                 bytes[short.length..].fill(0xFF);
                 let mut found = Header::default();
                 prop_assert_eq!(expand(form, &bytes, &head, &mut found), count > 0);

@@ -76,7 +76,7 @@ pub(crate) fn replay_seed(payload: &[u8]) -> Option<ReplaySeed> {
     seed.try_into().ok().map(ReplaySeed)
 }
 
-/// The payload of an OPEN for those who may not know the replay seed.
+/// The payload of an OPEN for readers that must not see the replay seed.
 pub(crate) fn open_without_seed(payload: &[u8]) -> Vec<u8> {
     let mut shown = Vec::new();
     let fields = Map::parse(payload).unwrap_or_default().fields().filter(|(key, _)| *key != key::OPEN_REPLAY_SEED);
@@ -219,9 +219,9 @@ pub struct End<'b> {
     pub fired: u64,
     /// The code of the error for which it was given up.
     pub code: &'b str,
-    /// What was wrong.
+    /// The description of the error.
     pub error: &'b str,
-    /// What it printed.
+    /// Its output.
     pub output: &'b str,
 }
 
@@ -309,7 +309,7 @@ pub struct ReadRow<'b> {
     pub from: u64,
     /// How many, at least 1.
     pub count: u64,
-    /// What was found.
+    /// The result.
     pub what: What,
 }
 
@@ -568,7 +568,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is left of 80 bytes, the size of an entry with a full header whose payload takes one unit.
+    /// The rest of 80 bytes, the size of an entry with a full header whose payload takes one unit.
     const UNIT: usize = 16;
 
     #[test]

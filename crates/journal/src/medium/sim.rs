@@ -45,11 +45,11 @@ const VERSIONS_MAX: usize = 16;
 
 /// One inode.
 struct SimFile {
-    /// What processes map: a file without a name.
+    /// The file that processes map; it has no name.
     memory: File,
     /// Bytes seen at the last observation.
     seen: Vec<u8>,
-    /// What the disk has.
+    /// The content of the disk.
     durable: Vec<u8>,
     durable_bytes: u64,
     /// Unflushed contents of each sector, oldest first.

@@ -78,7 +78,7 @@ impl Inner {
         Ok(log.index().word(seqno) != wrong)
     }
 
-    /// Where a record stands, by an index that is corrected if need be; 0 if nowhere.
+    /// The position of a record, from an index that is corrected if necessary; 0 if there is none.
     pub(crate) fn position_of(&self, log: &Log, seqno: u64) -> u64 {
         let position = log.index().position(seqno);
         if position != WRONG {

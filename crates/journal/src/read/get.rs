@@ -14,18 +14,18 @@ use crate::{
 use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
 use std::sync::atomic::{Ordering, fence};
 
-/// The attributes of a record besides its bytes.
+/// The attributes of a record, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordMeta {
     /// Its event id.
     pub id: EventId,
     /// When it was appended.
     pub hlc: Hlc,
-    /// What caused it.
+    /// Its cause.
     pub cause: EventId,
-    /// Where it stood when it was first written.
+    /// The position at which it was first written.
     pub position: Position,
-    /// How far the journal must be durable before the record may be sent.
+    /// The position up to which the journal must be durable before the record may be sent.
     pub safe: Position,
     /// The record that it replaces, if a repair wrote it.
     pub replaced: Option<Replaced>,
@@ -41,8 +41,8 @@ impl Inner {
         }
     }
 
-    /// Whether a record that could not be read is to be looked for once more: it was about to be committed and is by now, a commit was
-    /// cut short, or the index was wrong.
+    /// Whether a failed read of a record has to be repeated: the record was being committed and now is, a commit was interrupted, or the
+    /// index was wrong and was corrected.
     #[cold]
     fn look_again(&self, log: &Log, seqno: u64, code: Code) -> Result<bool> {
         let is_known = (log.earliest()..=log.index().latest()).contains(&seqno);
@@ -50,13 +50,13 @@ impl Inner {
             return Ok(false);
         }
         if self.write_lock().has_dead_owner() {
-            drop(self.lock()?); // Shows what it committed.
+            drop(self.lock()?); // Makes the entries that it committed visible.
             return Ok(true);
         }
         let position = log.index().position(seqno);
         let is_below = position < self.tail();
         if is_below && code == Code::AboveTail {
-            return Ok(true); // Committed since it was looked for.
+            return Ok(true); // Committed since the read.
         }
         if !self.write_lock().is_free() && !is_below && position != WRONG {
             return Ok(false); // About to be committed.
@@ -66,8 +66,8 @@ impl Inner {
 
     fn get_once(&self, log: &Log, seqno: u64, snapshot: Position, payload: &mut Vec<u8>) -> Result<RecordMeta> {
         payload.clear();
-        // Whether the newest records are visible yet, the one that is asked for tells: a place behind the tail is none. The oldest is
-        // there until they are.
+        // The index may already have records that are not visible yet: their positions are behind the tail. Until they are visible, the
+        // oldest record can still be read.
         let is_out = |latest: u64| seqno == 0 || seqno > latest || seqno < log.earliest_at(latest);
         if is_out(log.index().latest()) && is_out(log.latest()) {
             return Err(out_of_range(log, seqno));
@@ -80,7 +80,7 @@ impl Inner {
             }
             Err(error) => {
                 payload.clear();
-                // The record may have left the history while it was read; then that is what happened.
+                // The record may have left the history while it was read; then this is the error.
                 log.check_exists()?;
                 let is_kept = (log.earliest()..=log.latest()).contains(&seqno);
                 Err(if is_kept { error } else { out_of_range(log, seqno) })
@@ -105,13 +105,13 @@ impl Inner {
         }
         let is_below = position < self.tail();
         if slot.is_some() && !is_below {
-            return Err(above_tail(log, seqno)); // About to be committed: nothing is there yet that could be damaged.
+            return Err(above_tail(log, seqno)); // It is being committed: there is nothing yet that could be damaged.
         }
         // A slot without a valid checksum may point anywhere.
         let found = if is_below { self.valid_entry_at(position)? } else { None };
         let admitted = |header: &Header| slot.is_some_and(|slot| slot.admits(u64::from(header.length)));
         let Some((header, slot)) = found.filter(admitted).zip(slot) else {
-            // Moved by retention between index and here?
+            // Retention may have moved it since the index was read.
             let moved = log.index().word(seqno);
             if moved != word {
                 return self.read_record(log, seqno, moved, payload);
@@ -133,7 +133,7 @@ impl Inner {
         let replaced = if header.is_extended() { replaced(split(bytes).0) } else { None };
         let (id, original, bytes) = split_carried(&header, header.id(owner), position, bytes);
         payload.extend_from_slice(bytes);
-        // A page that was there for the checksum may have been gone for the copy.
+        // A page that could be read for the checksum may have been unreadable for the copy.
         if self.segments.is_unreadable(position, u64::from(header.length)) {
             return Err(self.damaged_at(position, format!("record {seqno} of log '{}'", log.name())));
         }
@@ -144,13 +144,13 @@ impl Inner {
         let (hlc, position) = (Hlc::from_bits(header.hlc), replaced.map_or(Position(original), |it| it.position));
         let (hlc, safe) = match &replaced {
             None => (hlc, position.just_after()),
-            // It is visible since the GENERATION that refers to it, which comes after it.
+            // It is visible from the GENERATION on that refers to it, which comes after it.
             Some(replaced) => (replaced.clock, Position(self.tail())),
         };
         Ok(RecordMeta { id, hlc, cause: header.cause(owner), position, safe, replaced })
     }
 
-    /// The entry in a slot that a repair put in place of the first version, if any.
+    /// The entry with which a repair replaced the first version in a slot, if any.
     pub(crate) fn replaced(&self, log: &Log, seqno: u64) -> Result<Option<Replaced>> {
         let position = log.index().position(seqno);
         if position == 0 || position == WRONG {
@@ -180,20 +180,20 @@ impl Inner {
         self.control.published.tail.load(Ordering::Acquire)
     }
 
-    /// The entry's header, if a whole entry with a right checksum is at this position and is kept.
+    /// The entry's header, if a complete entry with a correct checksum is at this position and retention has not dropped it.
     #[inline]
     pub(crate) fn valid_entry_at(&self, position: u64) -> Result<Option<Header>> {
         if self.check_kept(position).is_err() {
             return Ok(None);
         }
         match self.segments.valid_entry(position) {
-            // Retention has passed it meanwhile, and its file is gone.
+            // Retention has dropped it meanwhile, and its file no longer exists.
             Err(_) if self.check_kept(position).is_err() => Ok(None),
             found => found,
         }
     }
 
-    /// The entry that was read at a position; `None` instead of an error if retention has dropped it, because its file may be gone.
+    /// The entry at a position; `None` instead of an error if retention has dropped it, because its file may no longer exist.
     pub(crate) fn unless_passed<T>(&self, position: u64, read: Result<T>) -> Result<Option<T>> {
         match read {
             Err(_) if self.check_kept(position).is_err() => Ok(None),
@@ -201,7 +201,7 @@ impl Inner {
         }
     }
 
-    /// An error if retention has passed the position: then what was read there may be something else.
+    /// Returns an error if retention has dropped the position: then the bytes that were read may belong to another entry.
     #[inline]
     pub(crate) fn check_kept(&self, position: u64) -> Result<()> {
         fence(Ordering::Acquire);
@@ -226,7 +226,7 @@ impl Inner {
                 return Ok(Some(seqno));
             }
             if position == WRONG {
-                break; // It is nowhere, and nobody knows when it was appended.
+                break; // Its entry is not in the journal, so the time of its append is unknown.
             }
             // Trimmed and forgotten before this process opened the namespace, which is before the snapshot.
             if position == 0 && seqno < log.index().floor() {
@@ -259,7 +259,7 @@ impl Inner {
         super::note_visit();
         self.check_kept(position)?;
         let Some(header) = self.valid_entry_at(position)? else {
-            self.check_kept(position)?; // Retention may have passed it meanwhile.
+            self.check_kept(position)?; // Retention may have dropped it meanwhile.
             return Err(self.damaged_at(position, "entry"));
         };
         let Some(kind) = Kind::from_u8(header.kind) else {
@@ -277,7 +277,7 @@ impl Inner {
         Ok(entry)
     }
 
-    /// The namespace that an epoch is of: in a restored copy, the earlier ones are those of the namespaces it was before.
+    /// The namespace to which an epoch belongs: in a restored copy, earlier epochs belong to its ancestors.
     #[inline]
     pub(crate) fn owner_of(&self, epoch: u32) -> NamespaceId {
         let ancestor = self.lineage.iter().find(|ancestor| epoch <= ancestor.epoch);
@@ -311,7 +311,7 @@ impl Inner {
 }
 
 impl Inner {
-    /// That what is at a position does not pass its checksum, and whether that is because the disk cannot read it.
+    /// The error for an entry that fails its checksum; it says whether the disk cannot read it.
     #[cold]
     fn damaged_at(&self, position: u64, what: impl std::fmt::Display) -> Error {
         let room = self.segments.room(position);
@@ -331,7 +331,7 @@ pub(crate) fn latest_before(journal: &Journal, log: &Log, snapshot: Position) ->
     if let Some(seqno) = journal.0.latest_before(log, snapshot)? {
         return Ok(seqno);
     }
-    // All that the log keeps is younger. The first that was appended since has the number behind it.
+    // All records of the log are newer. The first record since the snapshot has the number after the result.
     let mut scan = journal.scan(snapshot);
     while let Some(entry) = scan.next()? {
         let (found, seqno) = (entry.kind == Kind::Append && entry.subject == log.id() && !entry.carried, entry.seqno);
@@ -356,7 +356,7 @@ fn split_carried<'b>(header: &Header, id: EventId, position: u64, bytes: &'b [u8
     (id, position, bytes)
 }
 
-/// The extension and the payload of an extended entry, which was looked at before; retention may have passed since.
+/// The extension and the payload of an extended entry, which was verified before; retention may have dropped it since.
 fn split(bytes: &[u8]) -> (Map<'_>, &[u8]) {
     split_extension(bytes).unwrap_or_default()
 }
@@ -403,7 +403,7 @@ mod tests {
         journal.commit(|batch| batch.append(&log, b"one", EventId::NONE, 0)).unwrap();
         let (inner, mut payload) = (&journal.0, Vec::new());
         log.index().make_room(2).unwrap();
-        // A commit notes the place before it moves the tail behind it.
+        // A commit writes the position into the index before it moves the tail past it.
         log.index().set(2, Slot::own(inner.tail(), 64));
         let read = inner.read_record(&log, 2, log.index().word(2), &mut payload);
         assert_eq!(read.unwrap_err().code(), Code::AboveTail);

@@ -1,4 +1,4 @@
-//! Waiting for the tail to move, asleep in the kernel.
+//! Waits in the kernel until the tail moves.
 
 use crate::{
     catalog::Log,
@@ -29,8 +29,8 @@ impl Inner {
         self.wait_as(&self.control.published.for_any, seen, self.wakes(), timeout)
     }
 
-    /// The same, but asleep while batches hold nothing but records that run no function; and it does not sleep if
-    /// [`Inner::wake`] was called since there had been so many `wakes`.
+    /// The same, but asleep while batches hold nothing but records that run no function; and it does not sleep if [`Inner::wake`] was
+    /// called since the count was `wakes`.
     pub(crate) fn wait_work(&self, seen: Position, wakes: u32, timeout: Duration) -> Position {
         self.wait_as(&self.control.published.for_work, seen, wakes, timeout)
     }
@@ -136,7 +136,7 @@ impl Inner {
         }
     }
 
-    /// Wakes those who wait for a log that the entries between two positions of a segment append to.
+    /// Wakes the waiters for logs that the entries between two positions of a segment append to.
     #[cold]
     fn wake_log_sleepers(&self, start: u64, end: u64) {
         let catalog = self.cached_catalog();

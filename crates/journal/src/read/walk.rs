@@ -15,7 +15,7 @@ pub(crate) struct Walk<'i> {
     limit: u64,
     /// Checksum and sequence of the entry that ends at `position`.
     before: Option<(u32, u64)>,
-    /// Where it stands, if it was passed over.
+    /// Its position, if it was skipped.
     unread: Option<u64>,
 }
 

@@ -84,7 +84,7 @@ impl Shared<'_> {
         self.changed.notify_all();
     }
 
-    /// What the second thread does.
+    /// The work of the second thread.
     fn help(&self) {
         let _tells = Tells(self);
         loop {
@@ -149,7 +149,7 @@ pub(super) struct Ahead<'s> {
 }
 
 impl Ahead<'_> {
-    /// Has a segment and the one behind it read before the chain looks at them.
+    /// Reads a segment and the next one before the chain is checked there.
     pub fn pass(&self, number: u64) -> Result<()> {
         let last = (number + 1).min(self.shared.end.saturating_sub(1));
         if self.near.borrow().contains_key(&last) || self.is_finished.get() || number >= self.shared.end {

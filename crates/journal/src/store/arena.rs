@@ -8,9 +8,9 @@
 //! +------------+------------+--------+-------+--------+-------------+----------------
 //! ```
 //!
-//! Every process reserves addresses for far more than the file holds, so a process that extends the file extends it for all. Extents are
-//! powers of two from 64 bytes on. A freed extent is linked into the list of its size; a new one is taken from that list, or from the end
-//! of the used storage. Allocation happens under the journal's lock; a process that dies between any two stores of it loses at most the
+//! Every process reserves addresses for far more than the file holds, so an extension of the file by one process is visible to all. Extents
+//! are powers of two from 64 bytes on. A freed extent is linked into the list of its size; a new one is taken from that list, or from the
+//! end of the used storage. Allocation happens under the journal's lock; a process that dies between any two stores of it loses at most the
 //! extent that it was about to use or to free, until the arena is rebuilt.
 //!
 //! Nothing here is authoritative: the whole file can be rebuilt from the journal.
@@ -31,7 +31,7 @@ use std::{
 pub(crate) const NAME: &str = "index/arena";
 const MAGIC: u64 = 0x0002_4e45_5241_524d; // "MRAREN" and a version
 const HEADER_BYTES: u64 = 4096;
-/// Reserved addresses; fewer if the process may not reserve this number.
+/// The reserved addresses; fewer if the process cannot reserve that many.
 const RESERVED_BYTES: u64 = 256 << 30;
 /// The file grows by a quarter, within these bounds.
 const STEP_MIN_BYTES: u64 = 64 << 10;
@@ -48,7 +48,7 @@ const SMALLEST_LOG2: u32 = 6;
 /// The largest.
 pub(crate) const LARGEST_LOG2: u32 = 38;
 
-/// Ids in the first block of entries; each block after it has twice as many as the one before.
+/// Ids in the first block of entries; each block after it has twice as many as the previous one.
 const FIRST_IDS: u64 = 64;
 const BLOCKS: usize = 27;
 /// Words of an entry.
@@ -60,14 +60,14 @@ const _: () = assert!(ROOTS + BLOCKS <= FREE && (FREE + LARGEST_LOG2 as usize) *
 pub(crate) struct Arena {
     medium: Arc<dyn Medium>,
     region: Arc<Region>,
-    /// Up to here there is storage, as far as this process has looked.
+    /// The end of the storage, as far as this process knows.
     known: AtomicU64,
-    /// The last refusal of the disk: the requested end, and the error; until an attempt succeeds.
+    /// The last refusal of the disk, until an attempt succeeds: the requested end, and the error.
     refused: Mutex<Option<(u64, i32)>>,
 }
 
 impl Arena {
-    /// An empty arena in the place of what is there.
+    /// Replaces the existing arena by an empty one.
     pub fn create(medium: &Arc<dyn Medium>) -> io::Result<Arc<Self>> {
         medium.remove(NAME)?;
         let region = medium.map_within(NAME, RESERVED_BYTES, true)?;
@@ -81,7 +81,7 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// The arena that another process made, or this one before a clean end.
+    /// Opens the arena that another process created, or this one before a clean shutdown.
     pub fn open(medium: &Arc<dyn Medium>) -> io::Result<Arc<Self>> {
         let bytes = medium.identify(NAME)?.1;
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is not one of this version");
@@ -93,14 +93,14 @@ impl Arena {
             Self { medium: medium.clone(), region, known: AtomicU64::new(HEADER_BYTES), refused: Mutex::default() };
         let header = arena.header();
         let (ready, bump) = (header[READY].load(Ordering::Acquire), header[BUMP].load(Ordering::Acquire));
-        // Another process may have made it longer since its length was asked for.
+        // Another process may have extended it since its length was read.
         if header[0].load(Ordering::Acquire) != MAGIC || bump > ready || ready > medium.identify(NAME)?.1 {
             return Err(damaged());
         }
         Ok(Arc::new(arena))
     }
 
-    /// The words of a range that has storage; `None` if it lies elsewhere, which only a flipped bit leads to.
+    /// The words of a range that has storage; `None` if it has none, which only a flipped bit can cause.
     #[inline]
     pub fn words(&self, at: u64, count: u64) -> Option<&[AtomicU64]> {
         let end = at.checked_add(count * 8)?;
@@ -135,7 +135,7 @@ impl Arena {
         self.words(0, HEADER_BYTES / 8).expect("the header has storage from the start")
     }
 
-    /// Bytes that are in use, or were and can be used again.
+    /// The bytes that are in use, and the freed ones.
     #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.header()[BUMP].load(Ordering::Relaxed)
@@ -159,7 +159,7 @@ impl Arena {
                     extent.iter().for_each(|word| word.store(0, Ordering::Relaxed));
                     return Ok(head);
                 }
-                // A flipped bit: what the list held is lost until the arena is rebuilt.
+                // A flipped bit: the extents of the list are lost until the arena is rebuilt.
                 None => header[FREE + log2 as usize].store(0, Ordering::Release),
             }
         }
@@ -184,17 +184,17 @@ impl Arena {
         self.refused.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Why the disk refused storage, if it has not given it since.
+    /// Why the disk refused storage, unless a later attempt succeeded.
     pub fn refusal(&self) -> Option<io::Error> {
         self.refused().map(|(_, errno)| io::Error::from_raw_os_error(errno))
     }
 
-    /// Asks once more for the storage that the disk refused. The caller has the journal's lock.
+    /// Tries again to get the storage that the disk refused. The caller has the journal's lock.
     pub fn ask_again(&self) -> io::Result<()> {
         let refused = *self.refused();
         refused.map_or(Ok(()), |(end, _)| {
             self.grow(end)?;
-            *self.refused() = None; // Another process may have had it meanwhile.
+            *self.refused() = None; // Another process may have got it meanwhile.
             Ok(())
         })
     }
@@ -214,7 +214,7 @@ impl Arena {
         let near = end.next_multiple_of(4096);
         let to = match self.medium.extend(&self.region, from, far) {
             Ok(()) => far,
-            // A disk that is nearly full may still have what is needed now.
+            // A disk that is nearly full may still have the storage that is needed now.
             Err(_) => self.medium.extend(&self.region, from, near).map(|()| near).inspect_err(|error| {
                 *self.refused() = Some((end, error.raw_os_error().unwrap_or(libc::EIO)));
             })?,
@@ -225,7 +225,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Where the entry of an id is, if there is one.
+    /// The position of the entry of an id, if there is one.
     #[inline]
     pub fn entry(&self, id: u32) -> Option<u64> {
         let (block, offset) = place(id);
@@ -233,7 +233,7 @@ impl Arena {
         (root != 0).then_some(root + offset)
     }
 
-    /// Where the entry of an id is, made with those of its block if need be. The caller has the journal's lock.
+    /// The position of the entry of an id; creates its block of entries if necessary. The caller has the journal's lock.
     pub fn make_entry(&self, id: u32) -> io::Result<u64> {
         let (block, offset) = place(id);
         let root = &self.header()[ROOTS + block];
@@ -243,7 +243,7 @@ impl Arena {
         Ok(root.load(Ordering::Acquire) + offset)
     }
 
-    /// All blocks of entries, as places and numbers of entries.
+    /// All blocks of entries, as positions and numbers of entries.
     pub fn entry_blocks(&self) -> impl Iterator<Item = (u64, u64)> {
         let roots = self.header()[ROOTS..ROOTS + BLOCKS].iter().enumerate();
         roots.filter_map(|(block, root)| match root.load(Ordering::Acquire) {
@@ -252,13 +252,13 @@ impl Arena {
         })
     }
 
-    /// Adds to a checksum all that leads to extents from here.
+    /// Adds all words that point to extents from here to a checksum.
     pub fn mark(&self, digest: &mut impl FnMut(u64)) {
         self.header().iter().for_each(|word| digest(word.load(Ordering::Relaxed)));
     }
 }
 
-/// The block of an id's entry, and where it is there.
+/// The block of an id's entry, and the entry's place in it.
 #[inline]
 fn place(id: u32) -> (usize, u64) {
     let n = u64::from(id) / FIRST_IDS + 1;
@@ -304,7 +304,7 @@ mod tests {
         arena.words(one, 32).unwrap().iter().for_each(|word| word.store(7, Ordering::Relaxed));
         arena.give_back(one, 8);
         arena.give_back(two, 8);
-        // Another process that has mapped it all along.
+        // Another process, which mapped it earlier.
         let other = Arena::open(&medium).unwrap();
         assert_eq!((other.allocate(8).unwrap(), arena.allocate(8).unwrap()), (two, one));
         assert!(arena.words(one, 32).unwrap().iter().all(|word| word.load(Ordering::Relaxed) == 0));

@@ -290,7 +290,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         self.ring_of(words, role).item(n)
     }
 
-    /// Notes where record or item `n` stands, unless it has left what is held. The caller has the lock.
+    /// Stores the position of record or item `n`, unless it has left the index. The caller has the lock.
     #[inline]
     pub fn set(&self, n: u64, slot: Slot) {
         let words = self.words();
@@ -326,7 +326,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         self.ring_of(words, role).read::<1>(n).map_or(0, |[word]| word)
     }
 
-    /// Where record or item `n` stands, if that was noted; an error if something else is there.
+    /// The position of record or item `n`, if it was stored; an error if another one is there.
     #[inline]
     pub fn slot(&self, n: u64) -> Result<Option<Slot>, Foreign> {
         self.unpack(n, self.word(n))
@@ -345,7 +345,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         self.slot(n).map_or(WRONG, |slot| slot.map_or(0, |slot| slot.position))
     }
 
-    /// Corrects where record `n` stands, unless that has changed meanwhile.
+    /// Corrects the position of record `n`, unless it has changed meanwhile.
     pub fn correct(&self, n: u64, wrong: u64, slot: Slot) {
         let words = self.words();
         if let Some(role) = self.role()
@@ -383,7 +383,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         self.raise_latest(n);
     }
 
-    /// Notes where the last note on item `n` stands. The caller has the lock.
+    /// Stores the position of the last entry about item `n`. The caller has the lock.
     pub fn note_item(&self, n: u64, slot: Slot) {
         let words = self.words();
         if self.role() == Some(Role::Function)

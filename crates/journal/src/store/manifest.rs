@@ -62,7 +62,7 @@ pub struct Manifest {
     /// Pins, which protect parts of the journal from retention.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<Pin>,
-    /// What this namespace was before it was restored as another one, oldest first.
+    /// The identities that this namespace had before it was restored, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<Ancestor>,
     /// What a reader must know to open the namespace at all, by name: each kind, flag or key that entries have and the first

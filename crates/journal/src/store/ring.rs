@@ -112,7 +112,7 @@ impl<'a> Ring<'a> {
         (at != 0).then_some((at, 1 << self.block_log2()))
     }
 
-    /// Where an item is.
+    /// The position of an item.
     #[inline]
     fn locate(&self, word: u64, n: u64) -> Option<u64> {
         let (at, items) = self.block_at(Shape::of(word)?, n)?;

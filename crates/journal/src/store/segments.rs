@@ -51,7 +51,7 @@ const NO_HEADER: Header = Header::decode(NO_ENTRY);
 const NO_ENTRY: [u64; HEADER_WORDS] = [1 << 32, 0, 0, 0, 0, 0, 0, 0];
 /// Free space is passed over in steps of this.
 const ZEROS_BYTES: u64 = 4096;
-/// A page that could not be read is tried again after so long.
+/// A page that could not be read is tried again after this time.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The folder of the segments.
@@ -305,8 +305,8 @@ impl Segments {
         ))
     }
 
-    /// Whether a page of a range of one segment could not be read when it was looked at through the mapping. It is tried
-    /// again now and then: a disk may fail for a while only.
+    /// Whether a page of a range of one segment could not be read when it was looked at through the mapping. It is tried again from time to
+    /// time: a disk may fail for a while only.
     #[cold]
     fn has_faulted(&self, from: u64, bytes: u64) -> bool {
         let region = self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&self.number(from)).cloned();
@@ -382,7 +382,7 @@ impl Segments {
         }
     }
 
-    /// Lets go of segments before `first`, but for those whose files may come back under a new number.
+    /// Unmaps the segments before `first`, except those whose files may be reused under a new number.
     pub fn retire_before(&self, first: u64, is_spare: &dyn Fn(u64) -> bool) {
         let mut maps = self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for number in maps.range(..first).map(|(number, _)| *number).collect::<Vec<_>>() {

@@ -27,14 +27,14 @@ pub(crate) const WRONG: u64 = u64::MAX;
 /// Positions below this are none of an entry: 0 is not set, 16 is a void, 32 is undecided.
 pub(crate) const RESERVED_END: u64 = 48;
 
-/// Whose slot it is.
+/// The owner of the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub subject: u32,
     pub number: u64,
 }
 
-/// Where an entry stands.
+/// The position of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub position: u64,

@@ -49,7 +49,7 @@ use std::{
 /// The longest record, in a namespace whose segments are large enough for it.
 pub const RECORD_MAX_BYTES: u64 = 16 << 20;
 
-/// How far another clock may be ahead of this one and still be adopted.
+/// How far another clock may be ahead of this one to be adopted.
 pub const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
 
 thread_local! {
@@ -79,7 +79,7 @@ pub fn lock_patience() -> Option<Duration> {
 const PREFETCH_BYTES: u64 = 2 << 10;
 const LINE_BYTES: usize = 64;
 
-/// Has the processor fetch what is at an address, so that who writes there soon need not wait for it.
+/// Prefetches the memory at an address, so that a later write does not wait for it.
 #[inline]
 pub(crate) fn prefetch(address: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -458,7 +458,7 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
-    /// Stages a part of a CATALOG and says where it stands; `follow` are to come.
+    /// Stages a part of a CATALOG and returns its position; `follow` more parts follow.
     pub(crate) fn catalog_part(&mut self, follow: u16, first: Position, payload: &[u8]) -> Result<Position> {
         let header = Header { kind: Kind::Catalog as u8, ordinal: follow, seqno: first.0, ..Header::default() };
         self.stage(header, EventId::NONE, &[payload])?;
@@ -603,7 +603,7 @@ impl<'j> Transaction<'j> {
         Ok(&mut rest[..length])
     }
 
-    /// Completes a staged entry: its link to the one before, its flags, its checksum.
+    /// Completes a staged entry: its link to the previous one, its flags, its checksum.
     #[inline]
     fn seal_entry(&mut self, position: u64, flags: u8) -> Result<()> {
         let (prev, salt) = (self.prev, self.inner.segments.salt);

@@ -76,13 +76,13 @@ impl Inner {
         }
     }
 
-    /// How far `durable` runs ahead of what the journal says of it.
+    /// How far `durable` is ahead of the last MARK.
     fn mark_bytes(&self) -> u64 {
         MARK_BYTES.min(self.segments.bytes() / 8)
     }
 
-    /// Says in the journal what is durable, if that has grown by `bytes` since it was last said. It reaches the disk with
-    /// the flush that is about to begin; so it costs one short entry now and then, and no flush.
+    /// Says in the journal what is durable, if that has grown by `bytes` since it was last said. It reaches the disk with the flush that is
+    /// about to begin; so it costs one short entry from time to time, and no flush.
     fn mark_if_due(&self, bytes: u64) {
         if self.is_mark_due(bytes) {
             // A missing mark only weakens the detection of damage; the next flush tries again.

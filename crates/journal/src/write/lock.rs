@@ -172,7 +172,7 @@ pub(crate) fn sleep(word: &AtomicU32, expected: u32, timeout: Duration) {
     };
 }
 
-/// Wakes at most `count` of those who sleep on the word.
+/// Wakes at most `count` sleepers on the word.
 pub(crate) fn wake(word: &AtomicU32, count: i32) {
     #[cfg(test)]
     if super::waiters::tests::schedule::wake(word) {

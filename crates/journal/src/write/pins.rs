@@ -43,7 +43,7 @@ impl Journal {
         Ok(pin)
     }
 
-    /// Lets a pin last for so long from now; false if it has ended meanwhile.
+    /// Lets a pin last for this long from now; false if it has ended meanwhile.
     pub fn renew_pin(&self, pin: &Pin, lasts: Duration) -> Result<bool> {
         let inner = self.inner();
         let committed = self.commit(|transaction| match transaction.catalog().pin(pin.id).cloned() {

@@ -32,7 +32,7 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const AHEAD_BYTES: u64 = 16 << 20;
 /// Where they are written through the mapping, this number of segments is prepared ahead.
 const SEGMENTS_AHEAD: u64 = 2;
-/// So many if they are recycled: those take no more of the disk than they do already.
+/// The number if they are recycled: recycled segments use no additional disk space.
 const RECYCLED_AHEAD: u64 = 4;
 /// Pages are populated in steps of this many bytes.
 const TOUCH_BYTES: u64 = 256 << 10;
@@ -40,7 +40,7 @@ const TOUCH_BYTES: u64 = 256 << 10;
 const NUDGE_BYTES: u64 = 256 << 10;
 /// How often the thread checks without a wake-up, while other processes append or the disk refuses requests.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often it looks at a journal at rest: each look at one takes twice as long as the one before, up to this.
+/// How often it looks at a journal at rest: each look at one takes twice as long as the previous one, up to this.
 const LOOK_IDLE: Duration = Duration::from_secs(10);
 
 /// A recycled segment that waits for its next number.
@@ -204,7 +204,7 @@ impl Inner {
             .any(|n| self.medium.identify(&spare_name(n)).is_ok_and(|(_, bytes)| bytes == self.segments.bytes()))
     }
 
-    /// Wakes the background thread now and then as the journal grows.
+    /// Wakes the background thread from time to time as the journal grows.
     #[inline]
     pub(crate) fn nudge_preparer(&self, start: u64, tail: u64) {
         if start / NUDGE_BYTES != tail / NUDGE_BYTES

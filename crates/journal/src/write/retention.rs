@@ -33,7 +33,7 @@ const CARRY_BATCH_BYTES: u64 = 256 << 10;
 const LIVE_PART: u64 = 4;
 /// The maximum number of retained segments, whatever is configured, so that there is room for copies and for appends.
 pub(crate) const RETAINED_MAX: u64 = SEGMENTS_MAX - 64;
-/// So many segments go by one manifest.
+/// How many segments are dropped with one manifest.
 const DROPPED_AT_ONCE: u64 = 8;
 /// Segments that stay are looked at again when the journal has grown by one part in this many: looking means reading.
 const GROWTH_PART: u64 = 8;
@@ -62,7 +62,7 @@ struct Live {
     kind: Kind,
 }
 
-/// Whether a record is within its log's history, and this is where it stands.
+/// Whether a record is within its log's history and has this position.
 pub(crate) fn is_kept(catalog: &Catalog, log: u32, seqno: u64, position: u64) -> bool {
     let log = catalog.log_by_id(log);
     log.is_some_and(|log| seqno >= log.earliest() && log.index().position(seqno) == position)
@@ -134,7 +134,7 @@ impl Inner {
                 };
                 let carried = self.carry(&live, since, &mut ended)?;
                 done.carried += carried;
-                // What was carried takes room that its segment gives back.
+                // The copies use space that dropping their segment frees.
                 if carried == 0 && number + 1 < stays.min(from + DROPPED_AT_ONCE) {
                     continue;
                 }

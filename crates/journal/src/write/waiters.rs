@@ -47,7 +47,7 @@ impl Waiters {
         }
     }
 
-    /// The same, if there is something for those who sleep.
+    /// The same, if there is anything for the sleepers.
     #[inline]
     pub fn wake_if(&self, something: impl FnOnce() -> bool) {
         if self.0.load(Ordering::SeqCst) & FLAG != 0 && something() {

@@ -176,7 +176,7 @@ fn a_relay_that_fetches_goes_on_where_it_stood_and_sees_circles() {
     assert_eq!(b.records("log")[13..], numbers(101, 120));
 }
 
-/// What a relay that is removed meanwhile would leave where it leads to: then the way back is a circle for ever.
+/// What a relay that is removed meanwhile would leave where it leads to: then the way back is a circle forever.
 #[test]
 fn a_relay_that_is_removed_while_it_opens_leaves_nothing_behind() {
     let [a, b, _] = three();

@@ -163,7 +163,7 @@ fn a_permanently_refused_message_becomes_a_dead_letter_and_the_rest_arrives() {
         let number = n.to_string().into_bytes();
         world.a.append(THERE, if n % 4 == 0 { &too_long } else { &number });
     }
-    // The sender dies now and then, also between burying a message and sending on.
+    // The sender dies from time to time, also between burying a message and sending on.
     let mut rounds = 0;
     while world.b.namespace().latest("in").unwrap() < 15 {
         rounds += 1;

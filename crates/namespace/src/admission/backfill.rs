@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Records in one commit, so that others append between two of them.
 const BATCH_MAX: u64 = 256;
 
-/// What a backfill did, or has done so far.
+/// The result of a backfill, or its progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backfilled {
     /// Runs that were started.
@@ -83,7 +83,7 @@ impl Namespace {
         last: u64,
         before: Backfilled,
     ) -> Result<(Backfilled, u64, Position)> {
-        // Outside the commit, which holds the journal's lock. An id is that of its place in the log for ever.
+        // Outside the commit, which holds the journal's lock. An id is that of its place in the log forever.
         let (of, mut payload, mut ids) = (self.log(log)?, Vec::new(), Vec::new());
         for seqno in first..=last {
             ids.push(match self.journal().get(&of, seqno, &mut payload) {

@@ -1,7 +1,7 @@
-//! Mirrors: a log with the records of a topic, each under the index that it has there. Nothing else is appended to it.
+//! Mirrors: a log with the records of a topic, each under its index in the topic. No other records are appended to it.
 //!
 //! ```text
-//!  _mirror/LOG   says that LOG is a mirror, of which topic, and how many records the topic had lost before
+//!  _mirror/LOG   LOG is a mirror: of which topic, and how many records the topic had lost before
 //!  _mirrors      notes for people: which mirrors were begun and ended
 //! ```
 
@@ -16,19 +16,19 @@ use millrace_wire::{Code, Error, EventId, LogName, Result};
 use serde::{Deserialize, Serialize};
 
 const PREFIX: &str = "_mirror/";
-/// Exists once there has been a mirror: a namespace without it is not searched for any.
+/// This log exists once there has been a mirror: a namespace without it is not searched for mirrors.
 const NOTES: &str = "_mirrors";
 const NOTES_HISTORY: u64 = 64;
 const STATE_HISTORY: u64 = 4;
 
-/// What is known of a mirror besides its records.
+/// The state of a mirror, without its records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mirror {
     /// The topic.
     pub topic: String,
-    /// Its oldest records, which had left its history before the mirror was begun.
+    /// How many of its oldest records had left its history before the mirror was begun.
     pub missed: u64,
-    /// Which topic of this name it is.
+    /// The number of the topic, which distinguishes topics of the same name.
     #[serde(default)]
     pub born: u64,
 }
@@ -40,7 +40,7 @@ struct Change<'a> {
     change: &'static str,
 }
 
-/// The log that says that this one is a mirror.
+/// The log that marks this one as a mirror.
 fn state_of(log: &LogName) -> Result<LogName> {
     let unfit = |error: Error| {
         let detail = format!("log '{log}' cannot be a mirror: log '{PREFIX}{log}': {}", error.detail());
@@ -49,13 +49,13 @@ fn state_of(log: &LogName) -> Result<LogName> {
     format!("{PREFIX}{log}").parse().map_err(unfit)
 }
 
-/// Every mirror, with the log that says so.
+/// Every mirror, with the log that marks it.
 pub fn all(catalog: &Catalog) -> impl Iterator<Item = (&Log, &Log)> {
     let states = catalog.log(NOTES).map(|_| catalog.logs()).into_iter().flatten();
     states.filter_map(move |state| Some((catalog.log(state.name().strip_prefix(PREFIX)?)?, state)))
 }
 
-/// What is known of a mirror.
+/// The state of a mirror.
 pub fn read(namespace: &Namespace, state: &Log) -> Result<Mirror> {
     let mut payload = Vec::new();
     namespace.journal().get(state, state.latest(), &mut payload)?;
@@ -71,8 +71,8 @@ fn noted(tx: &mut Transaction<'_>, log: &LogName, topic: &str, change: &'static 
     note(tx, &crate::names::internal(NOTES), NOTES_HISTORY, &internal(&Change { log, topic, change })?)
 }
 
-/// Begins a mirror in a new log; one that is there as it is to be is left so. `born` says which topic of this name it is. What is known of
-/// the mirror is still held at the gate.
+/// Begins a mirror in a new log; an existing one with the same settings is left as it is. `born` distinguishes topics of the same name. The
+/// result waits at the gate.
 pub fn begin(namespace: &Namespace, log: &LogName, (topic, born): (&str, u64), history: u64) -> Result<Gated<()>> {
     crate::names::check_public(log)?;
     let name = state_of(log)?;
@@ -100,11 +100,11 @@ pub fn begin(namespace: &Namespace, log: &LogName, (topic, born): (&str, u64), h
     Ok(namespace.gate().hold(Site::CreateLog, (), committed.end, None))
 }
 
-/// Ends a mirror: its log keeps its records, and is one like any other.
+/// Ends a mirror: its log keeps its records, and becomes an ordinary log.
 pub fn end(namespace: &Namespace, log: &LogName, topic: &str) -> Result<Gated<()>> {
     let name = state_of(log)?;
     let committed = namespace.journal().commit(|tx| {
-        let missing = || Code::MirrorNotFound.error(format!("log '{log}' is no mirror of topic '{topic}' here"));
+        let missing = || Code::MirrorNotFound.error(format!("log '{log}' is not a mirror of topic '{topic}' here"));
         let state = tx.catalog().log(&name).cloned().ok_or_else(missing)?;
         if read(namespace, &state)?.topic != topic {
             return Err(missing());
@@ -115,7 +115,7 @@ pub fn end(namespace: &Namespace, log: &LogName, topic: &str) -> Result<Gated<()
     Ok(namespace.gate().hold(Site::RemoveLog, (), committed.end, None))
 }
 
-/// The log of a mirror in a batch that appends record `next`; nothing if the mirror has ended, or has that record.
+/// The log of a mirror in a batch that appends record `next`; `None` if the mirror has ended, or has that record.
 fn open(tx: &mut Transaction<'_>, log: &LogName, next: u64) -> Result<Option<Log>> {
     let catalog = tx.catalog();
     let is_mirror = catalog.log(&state_of(log)?).is_some();
@@ -142,7 +142,7 @@ pub fn copy(namespace: &Namespace, log: &LogName, next: u64, records: &[Vec<u8>]
     Ok(committed?.value)
 }
 
-/// Passes over so many records, which the topic had lost before the mirror had any: their numbers are not given to others.
+/// Skips this many records, which the topic had lost before the mirror had any: their numbers are not used for other records.
 pub fn pass_over(namespace: &Namespace, log: &LogName, next: u64, count: u64) -> Result<()> {
     let committed = namespace.journal().commit(|tx| {
         let Some(found) = open(tx, log, next)? else { return Ok(()) };
@@ -152,7 +152,7 @@ pub fn pass_over(namespace: &Namespace, log: &LogName, next: u64, count: u64) ->
         for _ in 0..count {
             tx.append(&found, &[], EventId::NONE, 0)?;
         }
-        // Nobody can read them: they go with the batch that brings them.
+        // They cannot be read: the batch that appends them also trims them.
         tx.trim(&found, next + count)?;
         known.missed += count;
         note(tx, &name, STATE_HISTORY, &internal(&known)?)

@@ -137,10 +137,10 @@ pub fn append(
     Ok(appended)
 }
 
-/// What goes with a record that is appended.
+/// The options of an append.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage {
-    /// What caused it.
+    /// Its cause.
     pub cause: EventId,
     /// Which one it is of the records of its cause.
     pub ordinal: u16,

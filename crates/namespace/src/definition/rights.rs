@@ -112,7 +112,7 @@ impl fmt::Display for SendScope {
     }
 }
 
-/// A scope stands as text in definitions.
+/// In definitions, a scope is a text.
 macro_rules! as_text {
     ($scope:ty) => {
         impl TryFrom<String> for $scope {
@@ -134,7 +134,7 @@ macro_rules! as_text {
 as_text!(LogScope);
 as_text!(SendScope);
 
-/// What a function may do.
+/// The rights of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rights {

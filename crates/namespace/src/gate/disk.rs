@@ -81,7 +81,7 @@ impl Disk {
         }
     }
 
-    /// Begins a flush for those who are about to wait for what was committed just now.
+    /// Begins a flush for callers that are about to wait for entries that were just committed.
     pub fn flush_ahead(&self) {
         self.wanted.store(true, Ordering::Release);
         self.wake_flusher();
@@ -165,7 +165,7 @@ impl Watermark for Disk {
     }
 }
 
-/// Flushes for those who wait for the disk. The thread lives as long as the gate, asleep when it is not needed.
+/// Flushes for the waiters for the disk. The thread exists as long as the gate, and sleeps when it is not needed.
 fn flush_for(disk: &Weak<Disk>) {
     while let Some(disk) = disk.upgrade() {
         if disk.any.load(Ordering::Acquire) || disk.wanted.swap(false, Ordering::AcqRel) {

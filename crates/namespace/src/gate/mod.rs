@@ -114,7 +114,7 @@ impl Gate {
         self.disk.turn_alone();
     }
 
-    /// Begins a flush for those who are about to wait for what was committed just now.
+    /// Begins a flush for callers that are about to wait for entries that were just committed.
     pub fn flush_ahead(&self) {
         self.disk.flush_ahead();
     }
@@ -132,7 +132,7 @@ const ONCE: &str = "what is held leaves once";
 pub struct Gated<T> {
     outcome: Option<Result<T>>,
     upto: Position,
-    /// What it waits for; nothing if it may leave.
+    /// The condition that it waits for; `None` if it may be sent.
     watermark: Option<Arc<dyn Watermark>>,
 }
 
@@ -180,7 +180,7 @@ impl<T> Gated<T> {
         self.outcome.take().expect(ONCE)
     }
 
-    /// What is held, if it may leave now.
+    /// The value, if it may be sent now.
     pub fn now(mut self) -> Result<Result<T>, Self> {
         match &self.watermark {
             Some(watermark) if watermark.reached() < self.upto => Err(self),
@@ -204,7 +204,7 @@ impl<T: Unpin> Future for Gated<T> {
         {
             watermark.check()?;
             watermark.wake(self.upto, context.waker());
-            // It may have been released, and those who wait woken, just before this one joined them.
+            // It may have been released, and the waiters woken, just before this one joined them.
             if watermark.reached() < self.upto {
                 return Poll::Pending;
             }

@@ -27,7 +27,7 @@ pub enum Site {
     Trim,
     /// An error that reveals state.
     Refusal,
-    /// What was seen of a namespace as a whole.
+    /// A report about a namespace as a whole.
     Inspect,
     /// That no run is pending.
     Idle,
@@ -39,7 +39,7 @@ pub enum Site {
     GiveUpFunction,
     /// An answer to another namespace that opens a stream or delivers.
     Deliver,
-    /// What is sent to another namespace.
+    /// A message or record to another namespace.
     Send,
     /// By which logs the records of a stream have come.
     Path,

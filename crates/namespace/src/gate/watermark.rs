@@ -1,4 +1,4 @@
-//! What the gate waits for.
+//! The conditions that the gate waits for.
 
 use millrace_journal::Position;
 use millrace_wire::Result;

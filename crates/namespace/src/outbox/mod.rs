@@ -94,7 +94,7 @@ pub struct NewMessage<'a> {
     pub function: Option<&'a Name>,
     /// Its bytes.
     pub data: &'a [u8],
-    /// What caused it.
+    /// Its cause.
     pub cause: EventId,
     /// Which one it is of the records of its cause.
     pub ordinal: u16,
@@ -159,7 +159,7 @@ impl Outgoing {
     }
 }
 
-/// What waits in an outbox.
+/// The number and size of the waiting messages of an outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// Messages.
@@ -170,7 +170,7 @@ pub struct Waiting {
     pub total: u64,
 }
 
-/// What is committed and not acknowledged.
+/// The committed messages that are not acknowledged.
 ///
 /// Once everything is acknowledged, the next message restarts the count of bytes, because no earlier message is left to compare it with.
 pub fn waiting(namespace: &Namespace, log: &Log) -> Result<Waiting> {

@@ -25,7 +25,7 @@ const VERSION: u32 = 1;
 pub struct Stop {
     /// The stable code, such as `MR6063`.
     pub code: String,
-    /// What was wrong.
+    /// The description of the error.
     pub detail: String,
     /// The first and the last of the records that are lost, if that is why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ impl Stop {
     }
 }
 
-/// What both kinds of link remember of the other side.
+/// The recorded state of the other side, for both kinds of link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Course {
     /// The other namespace's identity, once it was met.
@@ -60,7 +60,7 @@ pub struct Course {
     pub generation: u32,
     /// Nothing was acknowledged since the stream was begun or resumed: the other side may be behind.
     pub fresh: bool,
-    /// Where a relay that was restarted or resumed goes on, unless the other side is further.
+    /// The record at which a restarted or resumed relay continues, unless the other side is further.
     pub begin: Option<u64>,
     /// A record that takes its number and nothing else.
     pub void: Option<u64>,
@@ -100,10 +100,10 @@ impl Course {
 pub struct Peer {
     /// Its name here; its outbox is the log `_outbox/NAME`.
     pub name: String,
-    /// Where it is.
+    /// Its location.
     #[serde(with = "address_text")]
     pub address: Address,
-    /// How far things are.
+    /// The progress.
     pub course: Course,
     /// Messages that it refused permanently: their numbers are done, but they were not delivered.
     #[serde(default)]
@@ -169,7 +169,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// What a relay does when records were lost to its source's history before they were forwarded.
+/// The behaviour of a relay when records left the history of its source before they were forwarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnGap {
@@ -191,7 +191,7 @@ pub struct Relay {
     pub from: Endpoint,
     /// Where they go.
     pub to: Endpoint,
-    /// What it does about lost records.
+    /// The behaviour at lost records.
     pub on_gap: OnGap,
     /// The first record to forward.
     pub start: u64,
@@ -203,7 +203,7 @@ pub struct Relay {
     pub pass_gap: bool,
     /// It was removed, and is gone once the other side knows.
     pub leaving: bool,
-    /// How far things are.
+    /// The progress.
     pub course: Course,
 }
 

@@ -16,7 +16,7 @@ use crate::{
 use millrace_journal::{Appended, Durability, HISTORY_ALL, Log, Transaction};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Result};
 
-/// What the names of these logs begin with.
+/// The prefix of the names of these logs.
 const PREFIX: &str = "_publish/";
 /// Most topics for which records wait at once, or have waited.
 pub const TOPICS_MAX: usize = 256;
@@ -30,7 +30,7 @@ pub struct NewPublish<'a> {
     pub key: Option<&'a str>,
     /// Its bytes.
     pub data: &'a [u8],
-    /// What caused it.
+    /// Its cause.
     pub cause: EventId,
     /// Which one it is of the records of its cause.
     pub ordinal: u16,

@@ -43,7 +43,7 @@ pub enum Question {
     },
     /// The time.
     Now,
-    /// So many random bytes.
+    /// Random bytes.
     Random {
         /// How many.
         bytes: usize,

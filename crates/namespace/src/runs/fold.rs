@@ -48,7 +48,7 @@ pub struct Fired {
     pub id: EventId,
     /// When it was claimed.
     pub at: Hlc,
-    /// What it says.
+    /// Its content.
     pub reported: Attempt,
 }
 
@@ -108,7 +108,7 @@ impl Fold {
         }
     }
 
-    /// Takes up an entry; one of another run is ignored.
+    /// Adds an entry; one of another run is ignored.
     pub fn tell(&mut self, entry: &Entry) {
         if entry.cause != self.run.id || entry.claimed {
             return;

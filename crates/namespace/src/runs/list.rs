@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-/// So many runs are looked at for one page. No index knows the runs of a log, nor those that are dead.
+/// How many runs are examined for one page. There is no index of the runs of a log, nor of dead runs.
 const LOOKED_MAX: usize = 20_000;
 /// Runs of removed functions are searched among this number of the newest entries, because their indexes were removed as well.
 const REMOVED_MAX: u64 = 4096;
@@ -222,7 +222,7 @@ impl<'a> Newest<'a> {
         newest
     }
 
-    /// Takes up the newest run of a function up to a number.
+    /// Adds the newest run of a function up to a number.
     fn push(&mut self, function: usize, mut upto: u64) {
         let of = &self.functions[function];
         loop {

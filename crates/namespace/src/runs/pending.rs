@@ -52,7 +52,7 @@ pub fn pending<'a>(
 pub struct RecordOf<'a> {
     /// The run's function and its number there.
     pub run: (u32, u64),
-    /// What caused the run.
+    /// The cause of the run.
     pub cause: EventId,
     /// The log.
     pub log: &'a Log,
@@ -105,7 +105,7 @@ impl Namespace {
         }
     }
 
-    /// What the last repair that replaced the record put there, if its log has left it behind since.
+    /// The entry of the last repair that replaced the record, if the record has left its log since.
     fn record_repaired(&self, of: RecordOf<'_>) -> Result<Option<Result<Vec<u8>>>> {
         let (journal, (function, number)) = (self.journal(), of.run);
         let catalog = journal.catalog()?;

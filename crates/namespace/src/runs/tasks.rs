@@ -44,7 +44,7 @@ pub fn function(pool: &str) -> Result<Name> {
 }
 
 impl Namespace {
-    /// Makes the logs of a pool, unless they are there.
+    /// Makes the logs of a pool, unless they exist.
     pub fn make_pool(&self, pool: &Name) -> Result<()> {
         let logs = [(bodies(pool), BODIES), (tasks(pool), HISTORY), (results(pool), HISTORY)];
         let committed = self.journal().commit(|tx| {

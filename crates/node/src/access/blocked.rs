@@ -12,7 +12,7 @@ use std::{
 /// Waits shorter than this are not reported.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the journal waits for.
+/// The condition that the journal waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// Another process, which has the journal's lock.
@@ -26,7 +26,7 @@ pub enum Obstacle {
 /// A blocked journal, and the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// What it waits for.
+    /// The condition that it waits for.
     pub by: Obstacle,
     /// For how long, at least.
     pub time: Duration,
@@ -49,14 +49,14 @@ impl fmt::Display for Blocked {
     }
 }
 
-/// Looks at a journal now and then.
+/// Checks a journal from time to time.
 pub(crate) struct Monitor {
     journal: Journal,
     gate: Arc<Gate>,
     seen: Mutex<Seen>,
 }
 
-/// What was seen at the last look, and since when it has been so.
+/// The observation at the last check, and since when it holds.
 #[derive(Default)]
 struct Seen {
     /// The owner of the lock, and the tail.
@@ -91,7 +91,7 @@ impl Monitor {
         (writer, seen.flush.map(|(_, since)| now.saturating_duration_since(since)))
     }
 
-    /// What blocks the journal now.
+    /// The current blockage of the journal.
     pub fn blocked(&self) -> Option<Blocked> {
         let (writer, flush) = self.look_at(Instant::now());
         if let Some((writer, time)) = writer.filter(|(_, time)| *time >= PATIENCE) {

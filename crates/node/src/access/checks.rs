@@ -1,4 +1,4 @@
-//! The rights of a caller, and what belongs to it: idempotency keys, streams, rates.
+//! The rights of a caller, and its idempotency keys, streams and rates.
 
 use super::Access;
 use crate::{
@@ -20,14 +20,14 @@ use std::{
     time::Instant,
 };
 
-/// Most rates that are counted at once.
+/// The maximum number of rates that are counted at once.
 const BUCKETS_MAX: usize = 4096;
 /// Hexadecimal digits of a principal's scope.
 const SCOPE_BYTES: usize = 16;
 /// The rights by which a log is seen in lists.
 const SHOWS: [Right; 6] = [Right::Observe, Right::Read, Right::Append, Right::Create, Right::Delete, Right::Bind];
 
-/// For the owner, who needs no key.
+/// For the owner, which needs no key.
 struct NoKeys;
 
 impl Keys for NoKeys {
@@ -55,7 +55,7 @@ impl Rates for Buckets {
         let (now, burst) = (Instant::now(), f64::from(rate.burst));
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(bucket) {
-            // The one that was used longest ago is the fullest, or nearly so.
+            // The least recently used bucket is full, or nearly.
             let oldest = buckets.iter().min_by_key(|(_, (_, at))| *at).map(|(name, _)| *name);
             oldest.and_then(|oldest| buckets.remove(&oldest));
         }
@@ -99,7 +99,7 @@ impl Access {
             let lasting = link.rules.ids.iter().copied().filter(|id| id != used);
             let ids: Vec<TokenId> = lasting.chain([TokenId(random_id()?)]).collect();
             let line = Audited { by: self.caller.principal().to_string(), ..Audited::by_owner(Act::Redeem).of(&ids) };
-            // Of two who redeem it at once, one finds it revoked.
+            // If two clients redeem it at once, one of them finds it revoked.
             if revoke_as(self.namespace(), &[*used], link.rules.not_after, line)? == 0 {
                 return Err(refused());
             }

@@ -124,7 +124,7 @@ impl Denials {
         self.ask(noted);
     }
 
-    /// Writes the counts of a minute that is over. To be called now and then.
+    /// Writes the counts of a minute that is over. To be called from time to time.
     pub fn turn(self: &Arc<Self>) {
         let mut noted = self.noted();
         noted.turn(Instant::now());

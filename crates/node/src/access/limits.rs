@@ -73,7 +73,7 @@ impl Access {
         Access { limits: Some(limits), ..self }
     }
 
-    /// Whether a client may make this log; one that is there already is not made.
+    /// Whether a client may make this log; an existing one is not made.
     pub(super) fn check_log(&self, name: &LogName, history: u64) -> Result<()> {
         let Some(limits) = self.limits else { return Ok(()) };
         let catalog = self.namespace().journal().catalog()?;
@@ -88,7 +88,7 @@ impl Access {
     }
 
     /// Whether a client may make these logs, all of them together, and have those that are there keep as many records as this says. A log
-    /// of dead letters keeps what it keeps if it is there.
+    /// of dead letters keeps what it keeps if it exists.
     pub(super) fn check_logs<'a>(
         &self,
         logs: impl Iterator<Item = (&'a LogName, u64)>,

@@ -4,8 +4,8 @@
 //!   request --> check --> namespace --> gate --> answer
 //! ```
 //!
-//! Every call passes the one access check ([`millrace_access`]) and gives back something [`Gated`], which leaves through the one
-//! gate ([`millrace_namespace::gate`]).
+//! Every call passes the one access check ([`millrace_access`]) and returns a [`Gated`] value, which is released through the one gate
+//! ([`millrace_namespace::gate`]).
 
 pub(crate) mod blocked;
 mod checks;
@@ -96,12 +96,12 @@ impl Served {
         self.inner.namespace.gate()
     }
 
-    /// The namespace itself, for the host's own work: nothing that comes from outside may reach it.
+    /// The namespace itself, for the host's own work; requests from outside must not use it.
     pub fn namespace(&self) -> &Namespace {
         &self.inner.namespace
     }
 
-    /// The cause that blocks its journal, if it has been blocked for a second or longer.
+    /// Why its journal is blocked, if it has been blocked for a second or longer.
     pub fn blocked(&self) -> Option<Blocked> {
         self.inner.monitor.blocked()
     }
@@ -112,23 +112,23 @@ impl Served {
         move || inner.upgrade().and_then(|inner| inner.monitor.blocked())
     }
 
-    /// Has code that is sent to the host checked in sandboxes of this kind; once.
+    /// Sets the sandboxes in which code that is sent to the host is checked; can be called once.
     pub fn keep_apart(&self, isolation: Arc<Isolation>) {
         let _ = self.inner.isolation.set(isolation);
     }
 
-    /// The keys that callers of this namespace are admitted with.
+    /// The keys by which callers of this namespace are authenticated.
     pub fn keys(&self) -> &LiveKeys {
         &self.inner.keys
     }
 
-    /// The namespace as `caller` may use it: the owner, or a caller that was admitted with [`Served::keys`].
+    /// The namespace for `caller`: the owner, or a caller that was authenticated with [`Served::keys`].
     pub fn access(&self, caller: &Arc<Caller>) -> Access {
         Access { served: self.clone(), caller: caller.clone(), limits: None }
     }
 }
 
-/// A served namespace as one caller meets it.
+/// A served namespace for one caller.
 #[derive(Clone)]
 pub struct Access {
     served: Served,
@@ -138,7 +138,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What it leads to.
+    /// Its effects.
     pub fn served(&self) -> &Served {
         &self.served
     }
@@ -147,12 +147,12 @@ impl Access {
         &self.served.inner.namespace
     }
 
-    /// Makes a result leave through the gate: what succeeded brings its own hold.
+    /// Passes a result through the gate: a success has its own position to wait for.
     fn out<T>(&self, result: Result<Gated<T>>, durability: Option<Durability>) -> Gated<T> {
         result.unwrap_or_else(|error| self.refuse(error, durability))
     }
 
-    /// An error that leaves as errors of this namespace do.
+    /// An error, which waits at the gate like other errors of this namespace.
     pub fn refuse<T>(&self, error: Error, durability: Option<Durability>) -> Gated<T> {
         self.served.gate().refuse(error, durability)
     }
@@ -173,7 +173,7 @@ impl Access {
         self.out(append(), options.durability)
     }
 
-    /// Appends records, all or none.
+    /// Appends all of these records, or none.
     pub fn append_many(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Gated<Vec<Receipt>> {
         let append = || {
             for (log, data) in records {
@@ -195,8 +195,8 @@ impl Access {
         self.out(get(), durability)
     }
 
-    /// Reads at most `count` records from `from` on, and at most `bytes_max` bytes of them unless the first alone has more;
-    /// and says of which incarnation of the log they are.
+    /// Reads at most `count` records from `from` on, and at most `bytes_max` bytes of them unless the first alone has more; also returns
+    /// the incarnation of the log.
     pub fn range(
         &self,
         log: &str,
@@ -254,16 +254,15 @@ impl Access {
         self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
     }
 
-    /// Whether there is a log of this name that the caller may read. Anyone who may not is not refused anything.
+    /// Whether there is a log of this name that the caller may read. A caller without the right gets no refusal.
     pub fn finds(&self, log: &str) -> bool {
         self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok()
     }
 
-    /// Where a tail begins that asks for record `from` first, or for what comes from now on if that is 0.
+    /// The start of a tail from record `from` on, or with new records only if `from` is 0.
     ///
     /// # Errors
-    ///
-    /// There is no such place: records before it have left the history, or the log does not reach there.
+    /// If the tail cannot start there: the records have left the history, or the log does not have them yet.
     pub fn cursor(&self, log: &Log, from: u64, durability: Option<Durability>) -> Gated<u64> {
         let cursor = || {
             self.check(Right::Read, Resource::log(log.name()))?;
@@ -272,8 +271,8 @@ impl Access {
         self.out(cursor(), durability)
     }
 
-    /// Asks something of repairs, which takes the right `repair` on each log that it changes. An amendment takes the right to append to its
-    /// log, which must be amendable.
+    /// Executes a request about repairs. A repair requires the right `repair` on each log that it changes; an amendment requires the right
+    /// to append to its log, which must be amendable.
     pub fn ask_repair(&self, ask: Ask) -> Gated<Reported> {
         let asked = || {
             let namespace = self.namespace();
@@ -298,7 +297,7 @@ impl Access {
                         self.check(Right::Bind, Resource::function(&function))?;
                     }
                     for function in ask.run_external(namespace)? {
-                        self.check(Right::Run, Resource::function(&function))?; // What it does outside, it does again.
+                        self.check(Right::Run, Resource::function(&function))?; // The replay repeats its effects outside.
                     }
                 }
             }
@@ -346,13 +345,12 @@ impl Access {
         self.namespace().beyond_voids(log, next)
     }
 
-    /// Resolves once the newest record of the log is above `seen`, or the log is gone. It says only that something is to be
-    /// read, through the gate.
+    /// Resolves once the newest record of the log is above `seen`, or the log was removed. The caller then reads through the gate.
     pub fn growth(&self, log: &Log, seen: u64) -> Growth {
         self.served.inner.watch.growth(log.clone(), seen)
     }
 
-    /// Makes a log.
+    /// Creates a log.
     pub fn create_log(&self, log: &str, history: u64) -> Gated<()> {
         let create = || {
             self.check(Right::Create, Resource::log(log))?;
@@ -363,8 +361,8 @@ impl Access {
         self.out(create(), None).map(drop)
     }
 
-    /// Has a log keep another number of its newest records; whether it kept a different one. A shorter history drops records, so it
-    /// takes the right to delete as well.
+    /// Changes the history of a log; returns whether it was different. A shorter history drops records, so it requires the right to delete
+    /// as well.
     pub fn set_history(&self, log: &str, history: u64) -> Gated<bool> {
         let set = || {
             self.check(Right::Create, Resource::log(log))?;
@@ -379,7 +377,7 @@ impl Access {
         self.out(set(), None)
     }
 
-    /// Cancels a run that has not ended. It takes the right to run its function.
+    /// Cancels a run that has not ended. This requires the right to run its function.
     pub fn cancel_run(&self, run: EventId) -> Gated<()> {
         let cancel = || {
             let function = self.namespace().run(run).map(|run| run.function);
@@ -406,12 +404,12 @@ impl Access {
         self.out(remove(), None)
     }
 
-    /// Looks at the namespace as a whole; what is seen is held until all of it is safe.
+    /// Inspects the namespace as a whole; the result waits until everything in it is safe.
     pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Gated<T> {
         self.inspect_with(Right::Observe, Resource::NAMESPACE, look)
     }
 
-    /// Looks at something of the namespace, which takes this right.
+    /// Inspects a part of the namespace; this requires the given right.
     pub fn inspect_with<T>(
         &self,
         right: Right,
@@ -421,12 +419,12 @@ impl Access {
         self.inspect_if(|| self.check(right, on), look)
     }
 
-    /// Looks at the parts of the namespace that [`Access::sees`] shows: `look` leaves out the others.
+    /// Inspects the parts of the namespace that [`Access::sees`] permits: `look` omits the others.
     pub fn inspect_seen<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Gated<T> {
         self.inspect_if(|| Ok(()), look)
     }
 
-    /// Looks at one log, if the caller has any right on it.
+    /// Inspects one log, if the caller has any right on it.
     pub fn inspect_log<T>(&self, log: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Gated<T> {
         let check = || if self.sees(log) { Ok(()) } else { self.check(Right::Observe, Resource::log(log)) };
         self.inspect_if(check, look)
@@ -439,7 +437,7 @@ impl Access {
         let function = run.and_then(|run| run.function);
         match function.filter(|function| self.may(Right::Observe, Resource::function(function))) {
             Some(function) => self.inspect_with(Right::Observe, Resource::function(&function), look),
-            // The same answer whether there is such a run.
+            // The answer is the same whether or not there is such a run.
             None => self.inspect_with(Right::Read, Resource::NAMESPACE, look),
         }
     }
@@ -471,7 +469,7 @@ impl Access {
         })
     }
 
-    /// Takes what came over a stream that [`Access::link`] opened: what is done is held until it is safe.
+    /// Commits a delivery of a stream that [`Access::link`] opened; the result waits until it is safe.
     pub fn deliver(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Gated<Delivered> {
         self.receive(|inbox| {
             for item in deliver.items.iter().filter(|item| !item.void) {
@@ -481,7 +479,7 @@ impl Access {
                     self.check(Right::Run, Resource::function(function))?;
                 }
             }
-            // Voids and empty deliveries too take the right to the stream.
+            // Voids and empty deliveries also require the right to the stream.
             self.check(Right::Link, Resource::NAMESPACE)?;
             inbox.accept(inbound, epoch, deliver)
         })
@@ -497,7 +495,7 @@ impl Access {
     }
 }
 
-/// The name under which a namespace is served: the directory's that holds it, where that can be a name.
+/// The default name of a served namespace: that of the directory that contains it, if it is a valid name.
 pub fn default_name(dir: &Path) -> Name {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let own = dir.file_name().and_then(|name| name.to_str()).filter(|name| !name.starts_with('.'));

@@ -25,7 +25,7 @@ const HOLDER_LEASE_MAX_MS: u32 = 60_000;
 /// An object, and how copies of it are kept, if several hosts have one.
 pub type ShownObject = (Shown, Option<Copies>);
 
-/// What a call that waits is allowed by.
+/// The rights by which a waiting call is permitted.
 pub struct CallRight {
     right: Right,
     object: String,
@@ -85,7 +85,7 @@ impl Access {
         may("") || names.into_iter().any(may)
     }
 
-    /// What the caller has to be allowed for a call that waits; nothing for the owner.
+    /// The rights that the caller needs for a waiting call; `None` for the owner.
     pub fn call_right(&self, asked: &protocol::Call<'_>) -> Result<Option<CallRight>> {
         if self.caller.chain().is_none() {
             return Ok(None);
@@ -167,7 +167,7 @@ impl Access {
         Ok((all, sessions))
     }
 
-    /// One object, if it is there; one of this host before one that the cluster keeps.
+    /// One object, if it exists; one of this host before one that the cluster keeps.
     pub fn show_object(&self, key: &str) -> Result<Option<ShownObject>> {
         self.check(Right::Observe, Resource::NAMESPACE)?;
         let own = self.objects()?.show_one(key).map(|shown| (shown, None));
@@ -205,8 +205,8 @@ impl Access {
         self.check_pool(millrace_entities::pool_of(asked.arguments).unwrap_or_default(), 0).map(|()| false)
     }
 
-    /// Checks that the caller may have workers of this pool open and run what it sends: tasks of at most so many bytes, which are records,
-    /// or a call of a user class.
+    /// Checks that the caller may have workers of this pool open and run what it sends: tasks of at most this many bytes, which are
+    /// records, or a call of a user class.
     fn check_pool(&self, pool: &str, bytes: usize) -> Result<()> {
         let function = tasks::function(pool)?;
         self.check_action(&Action { bytes, ..Action::new(Right::Run, Resource::function(&function)) })?;

@@ -27,7 +27,7 @@ use std::{
 pub const SUBMISSION_PATIENCE: Duration = Duration::from_secs(10);
 /// Most submissions that wait.
 const SUBMISSIONS_MAX: usize = 1 << 17;
-/// So many are committed before those who submitted them are woken.
+/// How many are committed before their submitters are woken.
 const BATCH: usize = 32;
 
 /// Does one submission; returns whom to wake, and whether a flush is waited for.
@@ -133,7 +133,7 @@ fn commit(queue: &Queue, gate: &Gate) {
             wakers.extend(finished.waker);
         }
         if needs_flush {
-            // While those who wait are woken, the flush is under way.
+            // The flush is in progress while the waiters are woken.
             gate.flush_ahead();
         }
         wakers.into_iter().for_each(Waker::wake);

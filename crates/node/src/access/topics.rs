@@ -20,7 +20,7 @@ impl Served {
         self.inner.cluster.get()
     }
 
-    /// Has the namespace take part in its cluster; once.
+    /// Starts the namespace's part in its cluster; can be called once.
     pub fn set_cluster(&self, cluster: Arc<Cluster>) {
         if let Some(objects) = &self.inner.objects {
             objects.set_cluster(&cluster);
@@ -124,7 +124,7 @@ fn as_log(topic: &str) -> String {
     format!("topics/{topic}")
 }
 
-/// What takes the right to read the records of this log: of a log of records that a topic delivered, the topic.
+/// The resource whose right is needed to read this log: for the log of a subscription, the topic.
 pub(super) fn source_of(log: &str) -> Cow<'_, str> {
     let delivered = log.strip_prefix(DELIVERED).and_then(|name| name.split_once('/'));
     delivered.map_or(Cow::Borrowed(log), |(_function, topic)| Cow::Owned(as_log(topic)))

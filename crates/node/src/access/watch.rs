@@ -180,7 +180,7 @@ impl Future for Growth {
         if first && let Some(thread) = &self.watch.thread {
             thread.thread().unpark();
         }
-        // It may have grown just before this one joined those who wait.
+        // It may have grown just before this waiter was added.
         fence(Ordering::SeqCst);
         if has_grown(&self.log) { Poll::Ready(()) } else { Poll::Pending }
     }

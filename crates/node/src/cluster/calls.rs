@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The durability of a topic, and what keeps its records.
+/// The durability of a topic, and its engine.
 pub(super) type Settings = Result<(Durability, Engine)>;
 
 pub(super) fn done(reply: Reply<()>) -> Reply<u64> {
@@ -51,7 +51,7 @@ fn remove_from(shared: Arc<Shared>, host: u64, mut groups: Vec<u32>, reply: Repl
     shared.attend(group, Box::new(then));
 }
 
-/// Refuses what is no idempotency key.
+/// Refuses an invalid idempotency key.
 pub(super) fn check_key(key: Option<&str>) -> Result<()> {
     match key.filter(|key| key.is_empty() || key.len() > KEY_MAX_BYTES) {
         None => Ok(()),
@@ -62,7 +62,7 @@ pub(super) fn check_key(key: Option<&str>) -> Result<()> {
 }
 
 impl Shared {
-    /// Does something with a group that has this name.
+    /// Calls a function with the group of this name.
     pub(super) fn of_group(
         self: &Arc<Self>,
         name: &str,
@@ -84,7 +84,7 @@ impl Shared {
         self.named(name, Box::new(named));
     }
 
-    /// The durability of a topic, and what keeps its records. A topic that is not known here yet is asked for.
+    /// The durability of a topic, and its engine. If the topic is not known here yet, the group is asked.
     pub(super) fn settings(
         self: &Arc<Self>,
         group: &Arc<Group>,
@@ -114,8 +114,9 @@ impl Cluster {
         self.shared.submit(MAIN, action, Vec::new(), Durability::Quorum, reply);
     }
 
-    /// Publishes a record: the reply has its index, once a majority of the group's disks have it. A record with a key that the topic
-    /// remembers is there already. With the durability of the leader alone, the reply comes once the leader has it on disk, and is 0.
+    /// Publishes a record: the reply has its index, once a majority of the group's disks have it. If the topic remembers the record's key,
+    /// the reply has the index of the earlier record. With the durability of the leader alone, the reply comes once the leader has it on
+    /// disk, and is 0.
     pub fn publish(
         &self,
         topic: &str,
@@ -180,7 +181,7 @@ impl Cluster {
         self.keeper(topic, Box::new(subscribe));
     }
 
-    /// Ends that.
+    /// Ends it.
     pub fn unsubscribe(&self, topic: &str, function: &str, reply: Reply<()>) {
         let (name, function, host) = (topic.to_owned(), function.to_owned(), self.host());
         of_topic(&self.shared, topic, Ok(Action::Unsubscribe { topic: name, function, host }), done(reply));
@@ -200,7 +201,7 @@ impl Cluster {
         subscribed
     }
 
-    /// Has the records of a log of this host's namespace published to a topic from now on.
+    /// Publishes the records of a log of this host's namespace to a topic from now on.
     pub fn feed(&self, topic: &str, log: &str, reply: Reply<()>) {
         let checked = check_topic(topic).and_then(|()| check_public(log));
         let found = checked.and_then(|()| {
@@ -219,14 +220,14 @@ impl Cluster {
         of_topic(&self.shared, topic, action, done(reply));
     }
 
-    /// Ends that.
+    /// Ends it.
     pub fn unfeed(&self, topic: &str, log: &str, reply: Reply<()>) {
         let (name, host) = (topic.to_owned(), self.host());
         let action = check_public(log).map(|()| Action::Unfeed { topic: name, host, log: log.to_owned() });
         of_topic(&self.shared, topic, action, done(reply));
     }
 
-    /// Makes a group on these hosts, or on as many hosts that are chosen.
+    /// Creates a group on these hosts, or on as many hosts as given, which are then chosen.
     pub fn create_group(&self, name: &str, hosts: Vec<u64>, size: u64, reply: Reply<()>) {
         self.of_directory(Action::Group { name: name.to_owned(), hosts, size }, done(reply));
     }
@@ -236,14 +237,14 @@ impl Cluster {
         self.of_directory(Action::Ungroup { name: name.to_owned() }, done(reply));
     }
 
-    /// Has a host lead a group.
+    /// Transfers the leadership of a group to a host.
     pub fn lead(&self, group: &str, host: u64, reply: Reply<()>) {
         self.shared.of_group(group, reply, move |shared, group, reply| {
             shared.ask(Input::Pursue { group: group.id, goal: Goal::Led(host), reply });
         });
     }
 
-    /// Has hosts at a site lead a group whenever they can; with an empty name, any may.
+    /// Prefers the hosts at a site as leaders of a group; with an empty name, there is no preference.
     pub fn prefer(&self, group: &str, site: &str, reply: Reply<()>) {
         let action = Action::Prefer { site: site.to_owned() };
         self.shared.of_group(group, reply, move |shared, group, reply| {
@@ -260,7 +261,7 @@ impl Cluster {
         self.of_directory(action, done(reply));
     }
 
-    /// Has a host leave the cluster. The reply comes once the groups in which it voted do without it.
+    /// Removes a host from the cluster. The reply comes once the groups in which it voted work without it.
     pub fn remove(&self, host: u64, reply: Reply<()>) {
         let groups = {
             let replica = locked(&self.shared.main.replica);
@@ -312,7 +313,7 @@ impl Cluster {
                 Ok((meta, payload)) => {
                     return Ok(Record { seqno: index, id: meta.id, hlc: meta.hlc, cause: EventId::NONE, payload });
                 }
-                // The log was trimmed just now, and the record stands elsewhere.
+                // The log was trimmed just now, and the record has another position.
                 Err(error) if error.code() == Code::BelowHistory && before != Some(place) => before = Some(place),
                 Err(error) => return Err(error),
             }
@@ -344,13 +345,13 @@ impl Cluster {
         replica.topics().topic(topic).map(|topic| topic.latest)
     }
 
-    /// Replies once a topic has more records than `above`, or soon after so much time: at most [`GROWTH_MAX`].
+    /// Replies once the newest index of a topic is above `above`, or soon after the given time: at most [`GROWTH_MAX`].
     pub fn growth(&self, topic: &str, above: u64, within: Duration, reply: Reply<u64>) {
         let group = match self.shared.group_of(topic) {
             Ok(group) => group,
             Err(error) => return reply(Err(error)),
         };
-        // In this order, as where waiters are answered.
+        // In the same order as where waiters are answered.
         let mut waiters = locked(&self.shared.waiters);
         let replica = locked(&group.replica);
         match replica.topics().topic(topic).map(|topic| (topic.latest, topic.born)) {

@@ -18,34 +18,34 @@ use std::{
     time::Duration,
 };
 
-/// Records of one batch, and their bytes unless the first alone has more.
+/// The maximum number of records in one batch, and of their bytes unless the first alone has more.
 const RECORDS_MAX: u64 = 64;
 const BYTES_MAX: usize = 256 << 10;
 /// How many delivered records stay readable.
 const HISTORY: u64 = 1024;
 const CURSOR_HISTORY: u64 = 4;
-/// What the log of the records of a subscription begins with; the function and the topic follow.
+/// The prefix of the name of the log with a subscription's records; the function and the topic follow.
 pub const DELIVERED: &str = "_topic/";
 /// How long the thread sleeps without a notification about topics.
 const REST: Duration = Duration::from_secs(2);
-/// How soon it looks again at what was refused.
+/// The pause after a refusal.
 const AGAIN: Duration = Duration::from_millis(RETRY_AFTER_MS as u64);
 
-/// How far a subscription is.
+/// The cursor of a subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Cursor {
-    /// Which topic of this name.
+    /// The number of the topic, which distinguishes topics of the same name.
     #[serde(default)]
     born: u64,
-    /// Which subscription: the entry that made it.
+    /// The entry that created the subscription.
     since: u64,
     /// The last record that was delivered.
     delivered: u64,
-    /// Records that had left the topic before they could be.
+    /// The number of records that had left the topic before they could be delivered.
     missed: u64,
 }
 
-/// One subscription of this host, and what there is for it.
+/// One subscription of this host, and its pending records.
 struct Work {
     group: Arc<Group>,
     topic: String,
@@ -57,11 +57,11 @@ struct Work {
     engine: Engine,
 }
 
-/// The records of topics that no group keeps, by topic and function; with the entry that subscribed it.
+/// The records of topics with another engine, by topic and function, with the entry that subscribed the function.
 type Followers = HashMap<(String, String), (u64, Box<dyn Follower>)>;
 
 enum Progress {
-    /// There is nothing left.
+    /// There are no more records.
     Done,
     /// There may be more.
     More,
@@ -109,7 +109,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 /// The revision of the topics, and the subscriptions of this host at that revision.
 type Known = (u64, Vec<(Arc<Group>, String, Subscription)>);
 
-/// Finds the subscriptions of this host, if they have changed; whether they may have.
+/// Finds the subscriptions of this host, if they have changed; returns whether they may have.
 fn look(shared: &Shared, known: &mut Known) -> bool {
     let revision = shared.revision.load(Ordering::Relaxed);
     if known.0 == revision {
@@ -134,7 +134,7 @@ fn work(group: &Arc<Group>, name: &str, known: &Subscription) -> Option<Work> {
     let (latest, born, engine) = {
         let replica = locked(&group.replica);
         let found = replica.topics().topic(name).ok()?;
-        // The topic may be another one by now.
+        // There may be another topic of the name by now.
         found.subscriptions.iter().find(|of_topic| *of_topic == known)?;
         (found.latest, found.born, found.engine)
     };
@@ -142,7 +142,7 @@ fn work(group: &Arc<Group>, name: &str, known: &Subscription) -> Option<Work> {
     Some(Work { group, topic, function, first: known.first, since: known.since, born, latest, engine })
 }
 
-/// The logs of a subscription: its records, and how far it is. Not every topic's name leaves room for them.
+/// The logs of a subscription: its records and its cursor. The name of a topic may be too long for them.
 pub(super) fn logs(topic: &str, function: &str) -> Result<[LogName; 2]> {
     let log = |kind| {
         let name = format!("{kind}/{function}/{topic}");
@@ -222,7 +222,7 @@ fn of_group(work: &Work, cursor: &mut Cursor) -> Result<Vec<Vec<u8>>> {
     Ok(records)
 }
 
-/// The next records of a topic that something outside keeps, as far as they are here.
+/// The next records of a topic with another engine, as far as they have arrived here.
 fn of_streams(
     shared: &Arc<Shared>,
     work: &Work,
@@ -245,7 +245,7 @@ fn of_streams(
     if let Some(first) = found.first() {
         cursor.pass_over(work, first.seqno);
     }
-    // Behind a gap the next batch begins.
+    // After a gap, a new batch begins.
     let dense = found.into_iter().zip(cursor.delivered + 1..).take_while(|(record, next)| record.seqno == *next);
     Ok(dense.map(|(record, _)| record.payload).collect())
 }
@@ -263,7 +263,7 @@ impl Cursor {
     }
 }
 
-/// Where the next records stand. Those that have left the topic are counted and passed over.
+/// The positions of the next records. Those that have left the topic are counted and skipped.
 fn places(work: &Work, cursor: &mut Cursor) -> Result<Vec<Place>> {
     let replica = locked(&work.group.replica);
     let topic = replica.topics().topic(&work.topic)?;

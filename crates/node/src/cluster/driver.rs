@@ -23,16 +23,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Collected inputs before a step, and their bytes.
+/// The maximum number of inputs that are collected before a step, and of their bytes.
 const GATHER_MAX: usize = 256;
 const GATHER_MAX_BYTES: usize = 4 << 20;
-/// How long a disk that is full is left alone.
+/// The pause after a write to a full disk.
 const ROOM_PAUSE: Duration = Duration::from_millis(200);
-/// Ticks between two attempts at what a group may have dropped.
+/// Ticks between two attempts of a request that a group may have dropped.
 const AGAIN_TICKS: u32 = 10;
-/// Most subscriptions and feeds of hosts that have left which are ended at once.
+/// The maximum number of subscriptions and feeds of hosts that have left which are ended at once.
 const SWEEP_MAX: usize = 64;
-/// Ticks between two messages about groups that rest, and the group that they are sent to: the host itself.
+/// Ticks between two messages about groups at rest, and the group that they are sent to: the host itself.
 const BEAT_TICKS: u32 = 2;
 pub(super) const HOST: u32 = 0;
 
@@ -44,7 +44,7 @@ pub(super) enum Goal {
 }
 
 impl Goal {
-    /// Whether it is so.
+    /// Whether the change is complete.
     fn is_met(&self, shared: &Shared, replica: &Replica) -> bool {
         match self {
             Goal::Added(member) => self.has(replica, member.id),
@@ -53,12 +53,12 @@ impl Goal {
         }
     }
 
-    /// Why it can never be so.
+    /// Why the change can never complete.
     fn check(&self, replica: &Replica) -> Result<()> {
         let (voters, _) = replica.replicas();
         let (host, can) = match self {
             Goal::Added(_) => return Ok(()),
-            // It has left the first group, and others have not moved yet.
+            // The host has left the first group, and other groups have not followed yet.
             Goal::Removed(host) if !self.has(replica, *host) => return Ok(()),
             Goal::Removed(host) => (host, voters.iter().any(|voter| voter != host)),
             Goal::Led(host) => (host, voters.contains(host)),
@@ -85,7 +85,7 @@ impl Goal {
             if group.leader() == 0 {
                 return Err(unknown());
             }
-            // Until it has its new voters, it may need those that are to go.
+            // Until the group has its new voters, it may need those that will be removed.
             let (voters, _) = group.replicas();
             if voters.len() != spec.hosts.len() || voters.iter().any(|voter| !spec.hosts.contains(voter)) {
                 return Err(Code::GroupBusy.error(format!("the voters of group '{name}' are changing; try again")));
@@ -112,7 +112,7 @@ impl Goal {
         others.find(|group| self.has(&locked(&group.replica), host))
     }
 
-    /// Why it is given up for now.
+    /// The error if it does not complete in time.
     fn late(&self, shared: &Shared, main: &Replica) -> Error {
         let Goal::Removed(host) = self else { return unavailable() };
         match self.holder(shared, *host).filter(|_| !self.has(main, *host)) {
@@ -129,11 +129,11 @@ impl Goal {
         keeps(replica, host)
     }
 
-    /// Takes the next step towards it. Refused and lost requests are repeated.
+    /// Takes the next step of the change. Refused and lost requests are repeated.
     fn pursue(&self, shared: &Shared, replica: &mut Replica) {
         match self {
             Goal::Added(member) => drop(replica.add(member)),
-            // It may not have heard that it is out, and would lead on.
+            // The removed leader may not know of its removal, and would continue to lead.
             Goal::Removed(host) if !self.has(replica, *host) => {
                 for group in shared.kept().into_iter().filter(|group| group.id != MAIN) {
                     let mut replica = locked(&group.replica);
@@ -209,17 +209,18 @@ impl<T> Waiting<T> {
     }
 }
 
-/// A group and those who wait for it.
+/// A group and the requests that wait for it.
 struct Running {
     group: Arc<Group>,
     submitted: HashMap<u64, Waiting<u64>>,
     reads: HashMap<u64, Vec<Waiting<()>>>,
     goals: Vec<(Goal, Waiting<()>)>,
-    /// The command with which this host says where it is.
+    /// The command with the address of this host.
     announced: Option<u64>,
     /// The leader of the group at the last check, to detect a change.
     leader: u64,
-    /// How many hosts had left the cluster, and the revision of the topics, when no host that had left had anything in them.
+    /// The number of hosts that had left the cluster, and the revision of the topics, at the last check that found no subscription or feed
+    /// of a host that had left.
     swept: (usize, u64),
 }
 
@@ -229,10 +230,10 @@ pub(super) struct Driver {
     tick: Duration,
     received: Receiver<Input>,
     groups: BTreeMap<u32, Running>,
-    /// The groups for which there may be something to be done.
+    /// The groups that may have pending work.
     dirty: BTreeSet<u32>,
     ticks: u32,
-    /// The hosts that are not where the group knows them to be.
+    /// The hosts that are at another address than the group knows.
     moved: Moved,
 }
 
@@ -242,7 +243,7 @@ fn keeps(replica: &Replica, host: u64) -> bool {
     voters.contains(&host) || learners.contains(&host)
 }
 
-/// A message that says where this host is.
+/// A message with the address of this host.
 pub(super) fn here(own: &Member) -> Vec<u8> {
     Said::Here { address: own.address.clone(), name: own.name.clone(), itself: true }.bytes(own.id)
 }
@@ -280,7 +281,7 @@ impl Running {
                     goal.pursue(shared, &mut replica);
                     None
                 }
-                // It is looked at again, until the time is over.
+                // It is checked again until the timeout.
                 Err(error) if may_pass(&error) => None,
                 Err(error) => Some(Err(error)),
             }
@@ -292,7 +293,7 @@ impl Running {
         }
     }
 
-    /// Gives up what took too long, and tries again what the group may have dropped.
+    /// Fails requests that took too long, and repeats those that the group may have dropped.
     fn look_again(&mut self, shared: &Shared) {
         let (now, member) = (Instant::now(), &shared.member);
         let late: Vec<u64> =
@@ -309,7 +310,7 @@ impl Running {
         }
         for (goal, waiting) in std::mem::take(&mut self.goals) {
             let mut replica = locked(&self.group.replica);
-            // Other groups may have been what it waited for.
+            // It may have waited for other groups.
             let outcome = if goal.is_met(shared, &replica) {
                 Some(Ok(()))
             } else {
@@ -346,7 +347,7 @@ impl Running {
         if self.group.id != MAIN {
             return;
         }
-        // The others have to know where this host is.
+        // The others have to know the address of this host.
         let (voters, learners) = replica.replicas();
         let takes_part = voters.iter().chain(&learners).any(|id| *id == member.id);
         if takes_part
@@ -368,14 +369,14 @@ impl Running {
                 return;
             }
             let ends: Vec<Action> = replica.topics().left_behind(&gone).take(SWEEP_MAX).collect();
-            // A host may be a replica of this group for a moment longer.
+            // A host may still be a replica of this group for a moment.
             let has_left = |host: &u64| replica.topics().left().contains(host) || !keeps(&replica, *host);
             if ends.is_empty() && gone.iter().all(has_left) {
                 self.swept = as_of;
             }
             ends
         };
-        // What is refused or lost is submitted again.
+        // Refused or lost commands are submitted again.
         ends.into_iter().for_each(|end| self.submit(end, &[], Durability::Quorum, Box::new(drop)));
     }
 
@@ -400,7 +401,7 @@ impl Running {
         }
     }
 
-    /// The leader has these commands on disk, which is what their submitters wait for. Which index they will have is not known yet.
+    /// Replies to submitters that only wait until the leader has their commands on disk. The index of the record is not known yet.
     fn stored(&mut self, serials: &[u64]) {
         for waiting in serials.iter().filter_map(|serial| self.submitted.remove(serial)) {
             (waiting.reply)(Ok(0));
@@ -431,7 +432,7 @@ impl Driver {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= next_tick {
-                // Ticks that were missed are no silence of the others.
+                // Missed ticks do not count as silence of the others.
                 next_tick = Instant::now() + self.tick;
                 self.tick();
             }
@@ -511,10 +512,10 @@ impl Driver {
         }
     }
 
-    /// Another host reports which groups rest under it, or which must not.
+    /// Another host reports which groups at rest it leads, or which must not rest.
     fn hear(&mut self, message: &[u8]) {
         let said = Said::parse(message);
-        // A host that says where it is need not hear this one.
+        // A host that announces its address may not receive messages of this one.
         let beats = said.as_ref().filter(|(_, said)| matches!(said, Said::Beats(_) | Said::Wake(_)));
         self.shared.heard(beats.map(|(host, _)| *host));
         match said {
@@ -525,7 +526,7 @@ impl Driver {
                 };
                 let wake: Vec<u32> = beats.into_iter().filter_map(others).collect();
                 self.dirty.extend(&wake);
-                // Also if there are none: so the other host knows that it is heard.
+                // Also without groups, so that the other host knows that its messages arrive.
                 self.post.send(host, HOST, Said::Wake(wake).bytes(self.shared.facts.host));
             }
             Some((_, Said::Wake(groups))) => {
@@ -541,7 +542,7 @@ impl Driver {
         }
     }
 
-    /// Another host says where it is, or a third one says it of it.
+    /// Another host announces its address, or a third host passes the announcement on.
     fn moves(&mut self, host: u64, (address, name): (String, String), itself: bool) {
         let own = self.shared.facts.host;
         let Some(known) = self.shared.known(host).filter(|_| host != own) else { return };
@@ -556,21 +557,21 @@ impl Driver {
         if !itself {
             return;
         }
-        // Two hosts that have moved do not find each other.
+        // Two hosts that have moved do not know each other's address.
         let there = Said::Here { address, name, itself: false }.bytes(host);
         for member in self.shared.known_members().iter().filter(|member| ![own, host].contains(&member.id)) {
             self.post.send(member.id, HOST, there.clone());
         }
     }
 
-    /// Says to the connections where the other hosts are.
+    /// Passes the addresses of the other hosts to the connections.
     fn say_where(&mut self) {
         let members = self.shared.known_members();
         self.post.members(&self.moved.places(members));
     }
 
-    /// A host that was started at another address hears of no leader until the others know of it. If it leads, a host that was down
-    /// meanwhile hears of it, and answers to the old address.
+    /// A host that was started at another address knows no leader until the others know its address. If it leads, a host that was down
+    /// meanwhile receives its messages, and answers to the old address.
     fn announce(&mut self) {
         let own = &self.shared.member;
         let (is_known, leads) = (self.shared.is_known(), locked(&self.shared.main.replica).role() == Role::Leader);
@@ -620,7 +621,7 @@ impl Driver {
         }
     }
 
-    /// Has decided what was gathered: writes it with one flush for all groups, sends it, and replies.
+    /// Writes the results of the collected inputs with one flush for all groups, sends messages, and replies.
     fn decide(&mut self) -> Result<()> {
         while !self.dirty.is_empty() {
             let (mut held, mut end) = (Vec::new(), None);
@@ -637,11 +638,11 @@ impl Driver {
         Ok(())
     }
 
-    /// Writes what a group wants written; up to where that is to be flushed.
+    /// Writes the turn of a group; returns the position up to which the journal must be flushed.
     fn decide_group(&mut self, id: u32, held: &mut Vec<(u32, Unflushed)>) -> Result<Option<Position>> {
         let Some(group) = self.groups.get(&id).map(|running| running.group.clone()) else { return Ok(None) };
         let (mut end, mut changed) = (None, false);
-        // A replica without its memory must not vote, and one that cannot go on must not lead.
+        // A replica that lost its state must not vote, and one that cannot continue must not lead.
         if let Some(error) = locked(&group.replica).stopped() {
             return Err(error.clone());
         }
@@ -660,7 +661,7 @@ impl Driver {
             end = end.max(written);
             held.push((id, locked(&group.replica).wrote(turn, places)));
         }
-        // Reads here would show other topics than reads on the other hosts.
+        // Reads here could give other results than reads on the other hosts.
         if let Some(error) = locked(&group.replica).stopped() {
             return Err(error.clone());
         }
@@ -674,7 +675,7 @@ impl Driver {
         Ok(end)
     }
 
-    /// The directory may have changed: groups begin and end here.
+    /// Starts and stops replicas after the directory may have changed.
     fn arrange(&mut self) {
         self.shared.arrange();
         for group in self.shared.kept() {
@@ -701,7 +702,7 @@ impl Driver {
         }
     }
 
-    /// A disk without room is waited for: meanwhile the group has another leader.
+    /// Waits for space on a full disk; meanwhile the group has another leader.
     fn write(&self, group: &Group, turn: &Turn) -> Result<(Vec<Place>, Position)> {
         loop {
             match group.store.write(turn) {

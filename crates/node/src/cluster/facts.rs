@@ -1,4 +1,4 @@
-//! What a host knows about its cluster before it reaches the others: the newest record of the log `_cluster`.
+//! The facts that a host knows about its cluster before it reaches the others: the newest record of the log `_cluster`.
 
 use crate::{
     Namespace,
@@ -34,7 +34,7 @@ pub struct Facts {
 pub struct KnownMember {
     /// The identity of its namespace.
     pub id: u64,
-    /// Where it is reached.
+    /// Its address.
     pub address: String,
     /// The name of its namespace there.
     pub name: String,
@@ -81,7 +81,7 @@ impl Facts {
         }
     }
 
-    /// The facts of a namespace; nothing if it belongs to no cluster.
+    /// The facts of a namespace; `None` if it belongs to no cluster.
     pub fn load(namespace: &Namespace) -> Result<Option<Facts>> {
         let journal = namespace.journal();
         let catalog = journal.catalog()?;

@@ -28,12 +28,12 @@ use std::{
     time::Duration,
 };
 
-/// Records that are on their way to a topic at once, and their bytes unless the first alone has more.
+/// The maximum number of records that are sent to a topic at once, and of their bytes unless the first alone has more.
 const RECORDS_MAX: u32 = 64;
 const BYTES_MAX: usize = 1 << 20;
-/// How long it rests when nothing is committed here.
+/// How long the thread sleeps without a commit.
 const REST: Duration = Duration::from_secs(1);
-/// How soon it looks again at what was refused.
+/// The pause after a refusal.
 const AGAIN: Duration = Duration::from_millis(RETRY_AFTER_MS as u64);
 
 /// A feed of this host.
@@ -42,7 +42,7 @@ struct Work {
     topic: String,
     log: String,
     since: u64,
-    /// Which topic of this name.
+    /// The number of the topic, which distinguishes topics of the same name.
     born: u64,
     last: u64,
     engine: Engine,
@@ -74,13 +74,13 @@ pub(super) fn run(shared: &Arc<Shared>) {
             }
         }
         if !more && !shared.is_stopping() {
-            // An answer that came before this waits wakes nobody.
+            // An answer that arrives before this thread waits does not wake it.
             journal.wait(seen, if refused || is_busy(shared) { AGAIN } else { REST });
         }
     }
 }
 
-/// Whether a record is on its way to a topic that no group keeps.
+/// Whether a record is being sent to a topic with another engine.
 fn is_busy(shared: &Shared) -> bool {
     locked(&shared.fed_outside).values().any(|progress| locked(progress).is_busy())
 }
@@ -109,7 +109,7 @@ fn look(shared: &Shared, known: &mut Known) {
         .retain(|(topic, log, _), _| known.1.iter().any(|(_, of, fed)| (of, fed) == (topic, log)));
 }
 
-/// How far a feed is; nothing if it has ended.
+/// The position of a feed; `None` if it has ended.
 fn work(shared: &Shared, group: &Group, topic: &str, log: &str) -> Option<Work> {
     let replica = locked(&group.replica);
     let found = replica.topics().topic(topic).ok()?;
@@ -119,13 +119,13 @@ fn work(shared: &Shared, group: &Group, topic: &str, log: &str) -> Option<Work> 
     Some(Work { group: group.id, topic, log, since: feed.since, born: found.born, last: feed.last, engine })
 }
 
-/// Publishes what is next; whether there was anything.
+/// Publishes the next records; returns whether there were any.
 fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources) -> Result<bool> {
     let is_buffer = work.log == buffer::FEED;
     let name = if is_buffer {
         topics::log_of(&work.topic)?.to_string()
     } else {
-        // Whatever the group agreed on, the runtime's own logs stay here.
+        // The runtime's own logs are never published, even if the group agreed on such a feed.
         check_public(&work.log)?;
         work.log.clone()
     };
@@ -138,7 +138,7 @@ fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources) -> Result<bool
         sources.check(&shared.namespace, work, &log)?;
     }
     if is_buffer && log.earliest() <= work.last {
-        // The topic has them.
+        // The topic already has these records.
         shared.namespace.journal().commit(|tx| tx.trim(&log, work.last + 1))?;
     }
     if !work.engine.is_builtin() {
@@ -175,18 +175,18 @@ fn pass_over(shared: &Shared, work: &Work, behind: u64, from: u64) {
     }
 }
 
-/// The records of a log behind one of them.
+/// The records of a log after a given one.
 fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<FedRecord>> {
     let (from, is_buffer) = (log.earliest().max(behind + 1), work.log == buffer::FEED);
-    // Of records that wait here, only those leave the log that are discarded.
+    // Records that wait to be published leave the log only when they are discarded.
     if from > behind + 1 && !is_buffer {
         pass_over(shared, work, behind, from);
     }
     if from > log.latest() {
         return Ok(Vec::new());
     }
-    // They come through the gate: what this disk could still lose is not told to others. What waits to be published was promised to be on
-    // disk, and its numbers are not given twice, whatever the durability of the namespace.
+    // Records wait at the gate, so that only durable ones are sent. Records that wait to be published were acknowledged as durable, and
+    // their numbers are never reused, whatever the durability of the namespace.
     let durability = is_buffer.then_some(millrace_journal::Durability::Disk);
     let records = shared.namespace.range_of_gated(log, from, RECORDS_MAX, BYTES_MAX, durability)?.wait()?;
     let read = |record: &Record| {
@@ -196,7 +196,7 @@ fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<FedR
     records.iter().map(read).collect()
 }
 
-/// Publishes what is next to a topic that the group does not keep, and tells the group how far the log is.
+/// Publishes the next records to a topic with another engine, and reports the position of the feed to the group.
 fn feed_outside(shared: &Arc<Shared>, work: &Work, log: &Log) -> Result<bool> {
     let feeding = Feeding::of(shared, &work.topic, &work.log, work.since)?;
     let Turn::Behind(last) = feeding.turn(work.last)? else { return Ok(false) };
@@ -214,7 +214,7 @@ fn feed_outside(shared: &Arc<Shared>, work: &Work, log: &Log) -> Result<bool> {
 }
 
 impl Work {
-    /// Says that the topic has a record of the log, behind another one.
+    /// Reports that the topic has a record of the log, after another one.
     fn fed(&self, host: u64, behind: u64, seqno: u64, key: Option<String>) -> Action {
         let (topic, log, since) = (self.topic.clone(), self.log.clone(), self.since);
         Action::Fed { topic, host, log, since, behind, seqno, key }

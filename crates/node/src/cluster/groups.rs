@@ -49,7 +49,7 @@ const PAUSE_MOST: Duration = Duration::from_secs(300);
 pub(super) type Then = Box<dyn FnOnce(Result<Arc<Group>>) + Send>;
 
 impl Group {
-    /// Goes on with what was kept of a replica, or begins one.
+    /// Continues a stored replica, or creates one.
     pub fn open(namespace: &Namespace, id: u32, name: &str, options: Options, ring: Arc<Ring>) -> Result<Self> {
         let store = Store::open(namespace, id)?;
         let recovered = store.recover(options.founders.clone())?;
@@ -68,7 +68,7 @@ impl Group {
 }
 
 impl Shared {
-    /// The hosts of the cluster: as the group has agreed, and else as they were when this host joined.
+    /// The hosts of the cluster, as the group has agreed; before this host knows that, as they were when it joined.
     pub fn known_members(&self) -> Vec<Member> {
         let replica = locked(&self.main.replica);
         let agreed = replica.topics();
@@ -81,7 +81,7 @@ impl Shared {
         self.known_members().into_iter().find(|member| member.id == host)
     }
 
-    /// What the group does not know of this host yet.
+    /// The facts about this host that the group does not know yet.
     pub fn unsaid(&self, known: &Topics) -> Option<Action> {
         let (own, labels) = (&self.member, &self.labels);
         if known.member(own.id) != Some(own) {
@@ -91,13 +91,13 @@ impl Shared {
         (!is_said).then(|| Action::Labels { host: own.id, labels: labels.clone() })
     }
 
-    /// Why nobody can use the groups here any more: this host has heard that it was removed from the cluster.
+    /// The error of all requests once this host knows that it was removed from the cluster.
     pub fn removed(&self) -> Option<Error> {
         let has_left = locked(&self.main.replica).topics().left().contains(&self.member.id);
         has_left.then(|| Code::HostNotInCluster.error("this host was removed from the cluster"))
     }
 
-    /// Whether this host hears of a leader, and the group knows where it is.
+    /// Whether this host knows a leader, and the group knows its address.
     pub fn is_known(&self) -> bool {
         let replica = locked(&self.main.replica);
         replica.leader() != 0 && replica.topics().member(self.member.id) == Some(&self.member)
@@ -113,7 +113,7 @@ impl Shared {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// Which group has a topic, as far as is known here. A topic stays where it is, until it is removed.
+    /// The group of a topic, as far as is known here. A topic stays in its group until it is removed.
     pub fn locate(&self, topic: &str) -> Option<u32> {
         let replica = locked(&self.main.replica);
         let topics = replica.topics();
@@ -126,7 +126,7 @@ impl Shared {
         self.group(id).ok_or_else(not_kept)
     }
 
-    /// Finds the group of a topic: here, or else as of now in the directory.
+    /// Finds the group of a topic: in the local directory, or by a linearizable read of it.
     pub fn find(self: &Arc<Self>, topic: &str, then: Then) {
         if let Some(id) = self.locate(topic) {
             return self.attend(id, then);
@@ -158,7 +158,7 @@ impl Shared {
         self.ask(Input::Read { group: MAIN, reply });
     }
 
-    /// Has a replica of a group here: one that is not becomes a follower.
+    /// Ensures that a replica of a group is here: if there is none, this host becomes a follower.
     pub fn attend(self: &Arc<Self>, id: u32, then: Then) {
         // A removed replica gets no messages from the others.
         if let Some(group) = self.group(id).filter(|group| group.is_placed.load(Ordering::Relaxed)) {

@@ -1,4 +1,4 @@
-//! Topics are made and removed.
+//! Creates and removes topics.
 //!
 //! ```text
 //!            in the first group      in another group N
@@ -6,8 +6,8 @@
 //!  remove    REMOVE                  the first group: DISPLACE begins it        N: REMOVE    the first group: DISPLACED frees the name
 //! ```
 //!
-//! Each of these commands can be repeated, so a request that was interrupted is completed by the same request. A CREATE that comes after the
-//! REMOVE of a topic that had been reserved before makes nothing: it has the number of its PLACE, and REMOVE that of its DISPLACE.
+//! Each of these commands can be repeated, so a request that was interrupted is completed by the same request. A CREATE that comes after
+//! the REMOVE of a topic that had been reserved before creates nothing: it has the number of its PLACE, and REMOVE that of its DISPLACE.
 
 use super::{
     Cluster, MAIN, MAIN_NAME, Reply, Shared,
@@ -27,13 +27,13 @@ pub struct TopicOptions {
     pub history: u64,
     /// The hosts that must have a record on disk before its publish is acknowledged, by default.
     pub durability: Durability,
-    /// The group that has it; nothing for the first.
+    /// The group that has it; `None` for the first.
     pub group: Option<String>,
-    /// What keeps its records.
+    /// Its engine.
     pub engine: Engine,
 }
 
-/// A topic that is to be made.
+/// A topic to be created.
 #[derive(Clone)]
 struct Wanted {
     topic: String,
@@ -43,7 +43,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The command. `born` is the entry that reserved the name, or 0; nothing while no topic has ever been removed, so that hosts of a
+    /// The command. `born` is the entry that reserved the name, or 0; `None` as long as no topic was ever removed, so that hosts of a
     /// version without removals can be in the cluster.
     fn action(&self, born: Option<u64>) -> Action {
         let Self { topic, history, durability, engine } = self.clone();
@@ -55,7 +55,7 @@ impl Wanted {
     }
 }
 
-/// Whether a request came between the commands of a removal, and is to be repeated once.
+/// Whether a request came between the commands of a removal, and must be repeated once.
 fn came_between(outcome: &Result<u64>) -> bool {
     outcome.as_ref().is_err_and(|error| error.code() == Code::TopicRemoving)
 }
@@ -66,7 +66,7 @@ impl Shared {
         locked(&self.main.replica).topics().horizon() > 0
     }
 
-    /// Has a group agree on a new topic: the first one, unless another one is named.
+    /// Creates a topic in a group: the first one, unless another one is named.
     fn agree(self: &Arc<Self>, wanted: Wanted, group: Option<String>, reply: Reply<()>) {
         let Some(name) = group.filter(|name| name != MAIN_NAME) else {
             let shared = self.clone();
@@ -148,7 +148,7 @@ impl Shared {
 }
 
 impl Cluster {
-    /// Makes a topic.
+    /// Creates a topic.
     pub fn create(&self, topic: &str, options: &TopicOptions, reply: Reply<()>) {
         let TopicOptions { history, durability, engine, .. } = *options;
         let checked = check_topic(topic).and_then(|()| match (history, engine) {

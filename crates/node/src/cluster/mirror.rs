@@ -1,7 +1,7 @@
 //! Copies topics into logs of this host, each record under the index that it has in its topic.
 //!
-//! The log itself says how far its copy is, so a host that ends at any instruction continues behind the last record that it has. What is
-//! copied was decided by the group, and is on this disk in the log of the group.
+//! The log itself shows how far the copy is, so a host that ends at any instruction continues after the last record of the log. Only
+//! records that the group has committed are copied, from the log of the group on this disk.
 
 use super::{Cluster, PATIENCE, Shared, groups::Group, is_gone, is_led, locked, recreated};
 use crate::{Gated, Namespace};
@@ -16,10 +16,10 @@ use std::{
     time::Instant,
 };
 
-/// Records of one batch, and their bytes unless the first alone has more.
+/// The maximum number of records in one batch, and of their bytes unless the first alone has more.
 const RECORDS_MAX: u64 = 64;
 const BYTES_MAX: usize = 256 << 10;
-/// Records of one batch that the topic had lost before the mirror had any.
+/// The maximum number of records in one batch that the topic had lost before the mirror began.
 const PASSED_OVER_MAX: u64 = 1024;
 
 /// The report about a mirror.
@@ -38,7 +38,7 @@ pub struct MirrorStat {
     pub lag: Option<u64>,
     /// How many of the topic's oldest records had left its history before the mirror was begun.
     pub missed: u64,
-    /// Why it does not continue.
+    /// Why it is stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -51,16 +51,16 @@ pub(super) struct Known {
     asked: Option<Instant>,
 }
 
-/// What came of a turn.
+/// The result of one turn.
 #[derive(Default)]
 pub(super) struct Turned {
     /// There may be more to copy.
     pub more: bool,
-    /// Something could not be copied.
+    /// A record could not be copied.
     pub refused: bool,
 }
 
-/// Copies what is next to each mirror.
+/// Copies the next records of each mirror.
 pub(super) fn turn(shared: &Arc<Shared>, known: &mut Known) -> Turned {
     let mut turned = Turned::default();
     if let Err(error) = look(shared, known) {
@@ -99,7 +99,7 @@ fn look(shared: &Shared, known: &mut Known) -> Result<()> {
     Ok(())
 }
 
-/// The group of a topic, if this host follows it; otherwise it asks to.
+/// The group of a topic, if this host follows it; otherwise the host requests to follow it.
 fn attended(shared: &Arc<Shared>, topic: &str, asked: &mut Option<Instant>) -> Result<Arc<Group>> {
     let found = shared.group_of(topic);
     if found.as_ref().is_ok_and(|group| group.is_placed.load(Ordering::Relaxed)) {
@@ -108,7 +108,7 @@ fn attended(shared: &Arc<Shared>, topic: &str, asked: &mut Option<Instant>) -> R
     is_led(&shared.main)?;
     if asked.is_none_or(|asked| asked.elapsed() > PATIENCE) {
         *asked = Some(Instant::now());
-        // Its next turn sees what came of it.
+        // The next turn sees the result.
         shared.find(topic, Box::new(|_| ()));
     }
     found
@@ -121,7 +121,7 @@ pub(super) fn topic_of(namespace: &Namespace, log: &str) -> Result<Option<String
     found.map(|(_, state)| mirrors::read(namespace, state).map(|mirror| mirror.topic)).transpose()
 }
 
-/// Copies what is next; whether there is more.
+/// Copies the next records; returns whether there are more.
 fn copy(shared: &Shared, group: &Group, (topic, born): (&str, u64), log: &Log) -> Result<bool> {
     let (namespace, next) = (&shared.namespace, log.latest() + 1);
     let (earliest, latest, places) = {
@@ -160,13 +160,13 @@ fn copy(shared: &Shared, group: &Group, (topic, born): (&str, u64), log: &Log) -
         records.push(data);
     }
     let copied = mirrors::copy(namespace, log.name(), next, &records)?;
-    // With none the mirror has ended.
+    // Without a group the mirror has ended.
     Ok(copied > 0 && next + copied <= latest)
 }
 
 impl Cluster {
-    /// Begins a mirror of a topic in a new log, which keeps as many records as the topic unless that is said. The topic has to be known
-    /// here: see [`Cluster::fresh`].
+    /// Begins a mirror of a topic in a new log, which keeps as many records as the topic unless a number is given. The topic has to be
+    /// known here: see [`Cluster::fresh`].
     pub fn begin_mirror(&self, topic: &str, log: &str, history: Option<u64>) -> Result<Gated<()>> {
         let (shared, log) = (&self.shared, log.parse::<LogName>()?);
         let group = shared.group_of(topic)?;
@@ -191,7 +191,7 @@ impl Cluster {
         mirrors::end(&self.shared.namespace, &log.parse()?, topic)
     }
 
-    /// The index of the newest record of a topic, if it is this one.
+    /// The index of the newest record of a topic, if it has this number.
     fn latest_of(&self, topic: &str, born: u64) -> Option<u64> {
         let group = self.shared.group_of(topic).ok()?;
         let replica = locked(&group.replica);

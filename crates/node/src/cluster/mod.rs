@@ -8,9 +8,9 @@
 //!                                                  └<── feed: one thread      records of logs that feed topics, or wait to be published
 //! ```
 //!
-//! The first group has the directory, and every host follows it: so each host finds a topic's group by itself. A host that is asked for a
-//! topic of a group that it does not keep begins to follow that group. The network is an implementation of [`Post`]. Messages of other
-//! hosts go to [`Cluster::receive`].
+//! The first group has the directory, and every host follows it: so each host finds a topic's group by itself. A host that gets a request
+//! for a topic of a group of which it has no replica begins to follow that group. The network is an implementation of [`Post`]. Messages of
+//! other hosts go to [`Cluster::receive`].
 
 mod calls;
 mod deliver;
@@ -57,23 +57,23 @@ use std::{
 };
 use store::PROPOSE_HEAD_BYTES;
 
-/// A host that lacks more entries than this is reported.
+/// If a host lacks more entries than this, reports name it.
 const BEHIND_MAX: u64 = 10_000;
-/// A leader reports a host that has not answered for so many election timeouts.
+/// If a host has not answered for this many election timeouts, reports of the leader name it.
 const SILENCES: u32 = 4;
-/// So many hosts vote, unless the group has agreed on another number; the others follow.
+/// The number of voters, unless the group has agreed on another one; the other hosts follow.
 const VOTERS_MAX: usize = 3;
-/// Requests and messages that wait for the driver. Messages beyond it are lost, as on a network.
+/// The maximum number of requests and messages that wait for the driver. Further messages are dropped, as on a network.
 const INPUTS_MAX: usize = 8192;
-/// Their bytes, unless one alone has more.
+/// The maximum of their bytes, unless one alone has more.
 const INPUTS_MAX_BYTES: usize = 64 << 20;
-/// Most callers that wait for topics to grow.
+/// The maximum number of callers that wait for topics to grow.
 const WAITERS_MAX: usize = 65_536;
 /// The longest that one waits for a topic to grow.
 pub const GROWTH_MAX: Duration = Duration::from_secs(300);
-/// How long a group may take over a request.
+/// The timeout of a request to a group.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Election timeouts are from once to twice this, unless it is said otherwise.
+/// The default election timeout: actual timeouts are between this and twice this.
 pub const ELECTION: Duration = Duration::from_millis(300);
 /// Ticks of an election timeout.
 const ELECTION_TICKS: u32 = 10;
@@ -85,23 +85,23 @@ pub type Reply<T> = Box<dyn FnOnce(Result<T>) + Send>;
 pub trait Post: Send + Sync {
     /// Takes a message for the replica of a group on another host; group 0 is the host itself.
     fn send(&self, to: u64, group: u32, message: Vec<u8>);
-    /// Says where hosts are.
+    /// Sets the addresses of hosts.
     fn members(&self, members: &[Member]);
     /// Why a host could not be reached when it was last tried.
     fn trouble(&self, host: u64) -> Option<String>;
 }
 
-/// How a host takes part.
+/// The settings of a host in its cluster.
 pub struct ClusterOptions {
-    /// Where the others reach it.
+    /// The address at which the others reach it.
     pub address: String,
     /// The name under which it serves its namespace.
     pub name: String,
-    /// What is said of it besides: see [`check_labels`].
+    /// Its labels: see [`check_labels`].
     pub labels: Labels,
     /// The shortest time without a leader before one is elected.
     pub election: Duration,
-    /// What keeps the records of topics that no group keeps.
+    /// The engine of topics whose records no group keeps.
     pub streams: Option<Arc<dyn Streams>>,
 }
 
@@ -115,7 +115,7 @@ pub struct Cluster {
 struct Waiter {
     group: u32,
     topic: String,
-    /// Which topic of this name it was.
+    /// The number of the topic, which distinguishes topics of the same name.
     born: u64,
     above: u64,
     until: Instant,
@@ -128,13 +128,13 @@ struct Shared {
     facts: Facts,
     member: Member,
     labels: Labels,
-    /// Of replicas here: which life of the host this is, and how much of a log stays.
+    /// For the replicas here: the number of the host's start, and how much of a log stays.
     boot: u64,
     limits: Limits,
     main: Arc<Group>,
     /// The groups with a replica on this host.
     groups: RwLock<BTreeMap<u32, Arc<Group>>>,
-    /// The revision of the directory that `groups` is as of.
+    /// The revision of the directory to which `groups` corresponds.
     arranged: AtomicU64,
     /// Counts changes of subscriptions and feeds in any group.
     revision: AtomicU64,
@@ -142,15 +142,15 @@ struct Shared {
     /// Bytes of inputs that the driver has not taken.
     queued: AtomicUsize,
     stopping: AtomicBool,
-    /// Why this host takes no further part in its groups.
+    /// Why this host no longer participates in its groups.
     halted: Mutex<Option<Error>>,
-    /// When each other host was last heard of, and after which silence a leader doubts that it leads.
+    /// When a message of each other host last arrived, and after which silence a leader is reported as doubtful.
     heard: Mutex<HashMap<u64, Instant>>,
     silence: Duration,
     waiters: Mutex<Vec<Waiter>>,
     /// How often the topics have changed.
     changed: (Mutex<u64>, Condvar),
-    /// Why a group that is to be kept here is not.
+    /// Why a replica that should be here could not be opened.
     unkept: Mutex<BTreeMap<String, Unkept>>,
     /// Why a subscription is stopped.
     troubles: Mutex<HashMap<(String, String), String>>,
@@ -159,14 +159,14 @@ struct Shared {
     /// How many records had left a log that feeds a topic before they could be published, since this host was started; and the first one behind
     /// those.
     unfed: Mutex<HashMap<(String, String), (u64, u64)>>,
-    /// Why a mirror does not go on: of its log and its topic.
+    /// Why a mirror is stopped, by its log and its topic.
     mirroring: Mutex<HashMap<(String, String), String>>,
-    /// What keeps the records of topics that no group keeps, and how far logs of this host that feed such topics are.
+    /// The engine of topics whose records no group keeps, and the positions of this host's feeds of such topics.
     streams: Option<Arc<dyn Streams>>,
     fed_outside: outside::feed::Feeds,
     /// How many records of a subscription had left the topic before they could be delivered.
     missed: Mutex<HashMap<(String, String), u64>>,
-    /// Rings when steps of objects of user classes are due here.
+    /// Notifies when steps of objects of user classes are due here.
     ring: Arc<Ring>,
 }
 
@@ -177,26 +177,26 @@ pub struct Joined {
     pub cluster: String,
     /// The hosts that its group began with.
     pub founders: Vec<u64>,
-    /// The hosts there are.
+    /// The current hosts.
     pub members: Vec<KnownMember>,
 }
 
-/// A host's id as people see it.
+/// A host's id in its text form.
 pub fn shown(host: u64) -> String {
     format!("{host:016x}")
 }
 
-/// A record that left its topic while this host was sent a snapshot, or that did so just now.
+/// The error for a record that left its topic while this host fetched a snapshot, or just now.
 fn is_gone(topic: &str, index: u64) -> Error {
     Code::BelowHistory.error(format!("topic '{topic}' no longer has record {index}"))
 }
 
-/// Another topic has the name by now.
+/// The error if another topic has the name by now.
 fn recreated(topic: &str) -> Error {
     Code::TopicRecreated.error(format!("topic '{topic}' was removed and created again"))
 }
 
-/// Nothing is to wait for a group that decides nothing.
+/// Refuses a request that would have to wait for a group without a leader.
 fn is_led(group: &Group) -> Result<()> {
     if locked(&group.replica).leader() != 0 {
         return Ok(());
@@ -209,7 +209,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cluster {
-    /// Takes part in the cluster that the namespace belongs to; nothing if it belongs to none.
+    /// Starts this host's part in the cluster of the namespace; `None` if it belongs to none.
     pub fn start(namespace: &Namespace, options: &ClusterOptions, post: Arc<dyn Post>) -> Result<Option<Cluster>> {
         let Some(facts) = Facts::load(namespace)? else { return Ok(None) };
         let boot = facts.note(namespace)?;
@@ -281,26 +281,27 @@ impl Cluster {
         self.shared.facts.host
     }
 
-    /// A message for a host of the cluster, and the group that it is for, that says where this host is; nothing once the cluster knows it.
+    /// A message that announces this host's address to a host of the cluster, and the group that it is for; `None` once the cluster knows
+    /// the address.
     pub fn announcement(&self) -> Option<(u32, Vec<u8>)> {
         (!self.shared.is_known()).then(|| (driver::HOST, driver::here(&self.shared.member)))
     }
 
-    /// Takes messages of another host for the replica of a group here.
+    /// Accepts messages of another host for the replica of a group here.
     pub fn receive(&self, group: u32, messages: Vec<Vec<u8>>) {
         // A message for which there is no room is dropped, and sent again later.
         let _ = self.shared.queue(Input::Messages { group, messages });
     }
 
-    /// Says that messages to another host were lost.
+    /// Reports that messages to another host were lost.
     pub fn unreachable(&self, host: u64) {
         let _ = self.shared.queue(Input::Unreachable(host));
     }
 
-    /// Takes no further part. Waiters get an error.
+    /// Ends the participation. Waiters get an error.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
-        // A driver that has much to do sees the flag.
+        // A busy driver sees the flag.
         let _ = self.shared.inputs.try_send(Input::Stop);
         self.shared.namespace.journal().wake();
         *locked(&self.shared.changed.0) += 1;
@@ -330,7 +331,7 @@ impl Shared {
         }
     }
 
-    /// Hands something to the driver, unless too much waits for it.
+    /// Passes an input to the driver, unless too many wait for it.
     fn queue(&self, input: Input) -> std::result::Result<(), Box<(Input, Error)>> {
         let bytes = input.bytes();
         let queued = self.queued.fetch_add(bytes, Ordering::Relaxed);
@@ -352,7 +353,7 @@ impl Shared {
         Err(Box::new((input, error)))
     }
 
-    /// Replies to those whose topic of this group has grown, and to those whose time is over.
+    /// Replies to waiters whose topic of this group has grown, and to those whose timeout is reached.
     fn answer(&self, group: &Group) {
         let mut waiters = locked(&self.waiters);
         if waiters.is_empty() {
@@ -377,7 +378,7 @@ impl Shared {
         }
     }
 
-    /// Nobody learns any more that topics of this group have grown: the group was removed, and this host had not heard that its topics were.
+    /// Ends the waiters for topics of a group that was removed before this host knew that its topics were.
     fn forget_waiters(&self, group: u32) {
         let mut waiters = locked(&self.waiters);
         for waiter in waiters.extract_if(.., |waiter| waiter.group == group) {
@@ -385,14 +386,14 @@ impl Shared {
         }
     }
 
-    /// Another host was heard of.
+    /// Records that a message of another host arrived.
     fn heard(&self, host: Option<u64>) {
         if let Some(host) = host {
             locked(&self.heard).insert(host, Instant::now());
         }
     }
 
-    /// Whether nothing was heard of another host for this long.
+    /// Whether no message of another host arrived for this long.
     fn is_silent(&self, host: u64, long: Duration) -> bool {
         locked(&self.heard).get(&host).is_none_or(|heard| heard.elapsed() > long)
     }

@@ -1,4 +1,4 @@
-//! The cluster, its groups and its topics as they are reported.
+//! Reports about the cluster, its groups and its topics.
 
 use super::{
     BEHIND_MAX, Cluster, SILENCES, Shared,
@@ -25,12 +25,12 @@ pub struct TopicStat {
     /// Its records that wait on the host that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffered: Option<BufferStat>,
-    /// What is known of it where its group is kept.
+    /// Its state, if the host has a replica of its group.
     #[serde(flatten)]
     pub here: Option<TopicHere>,
 }
 
-/// What a host that keeps its group knows of a topic.
+/// The state of a topic, from a host with a replica of its group.
 #[derive(Clone, Debug, Serialize)]
 pub struct TopicHere {
     /// How many of its newest records can be read.
@@ -38,13 +38,13 @@ pub struct TopicHere {
     pub history: u64,
     /// The hosts that must have a record on disk before its publish is acknowledged, by default.
     pub durability: millrace_group::Durability,
-    /// What keeps its records, unless its group does.
+    /// Its engine, unless that is its group.
     #[serde(skip_serializing_if = "Engine::is_builtin")]
     pub engine: Engine,
-    /// The oldest that can be read; nothing if what keeps the records does not answer.
+    /// The oldest record that can be read; `None` if the engine does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earliest: Option<u64>,
-    /// The newest, likewise.
+    /// The newest record; `None` if the engine does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest: Option<u64>,
     /// Why it cannot be used on the host that was asked.
@@ -88,12 +88,12 @@ pub struct SubscriptionStat {
     pub trouble: Option<String>,
 }
 
-/// A host of the cluster, as it is reported.
+/// The report about a host of the cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostStat {
     /// Its id.
     pub host: String,
-    /// Where it is reached.
+    /// Its address.
     pub address: String,
     /// The name of its namespace.
     pub name: String,
@@ -104,12 +104,12 @@ pub struct HostStat {
     pub labels: Labels,
     /// `leader`, `voter` or `learner`.
     pub role: &'static str,
-    /// Whether it is the one that was asked.
+    /// Whether it is the host that answers.
     pub here: bool,
     /// How many entries it lacks, as the leader knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
-    /// Why the host that was asked could not reach it when it last tried.
+    /// Why the host that answers could not reach it at the last attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -119,7 +119,7 @@ pub struct HostStat {
 pub struct ClusterStat {
     /// The cluster's id.
     pub cluster: String,
-    /// The name of the first group, which all hosts keep; the rest is about it.
+    /// The name of the first group, which all hosts keep; the following fields are about it.
     pub group: &'static str,
     /// How many other groups there are.
     pub groups: usize,
@@ -127,7 +127,7 @@ pub struct ClusterStat {
     pub term: u64,
     /// Its leader, if it is known.
     pub leader: Option<String>,
-    /// The site whose hosts lead whenever they can.
+    /// The site whose hosts are preferred as leaders.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub preferred: String,
     /// The role of the host that answers.
@@ -136,13 +136,13 @@ pub struct ClusterStat {
     pub first: u64,
     /// About how many bytes its log has.
     pub log_bytes: u64,
-    /// How many times this host, since it was started, went on behind a snapshot of another one.
+    /// How many snapshots of other hosts this host has installed since it was started.
     pub snapshots: u64,
     /// The last entry that was applied here.
     pub applied: u64,
-    /// The last that is known here to be committed.
+    /// The last entry that is known here to be committed.
     pub committed: u64,
-    /// The last.
+    /// The last entry.
     pub last: u64,
     /// The hosts.
     pub hosts: Vec<HostStat>,
@@ -167,7 +167,7 @@ pub struct GroupStat {
     pub followers: Vec<String>,
     /// How many hosts are to vote.
     pub wanted: u64,
-    /// The site whose hosts lead whenever they can.
+    /// The site whose hosts are preferred as leaders.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub preferred: String,
     /// How many topics it has.
@@ -183,7 +183,7 @@ pub struct GroupStat {
     pub resting: bool,
 }
 
-/// Which records wait here, and why. Those that are on their way are nothing to be told of.
+/// The records that wait here, and why. Records that are just being sent are not reported.
 fn why_buffers(buffers: &[BufferStat], why: &mut Vec<String>) {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64); // until the year 584 million
     for BufferStat { topic, records, bytes, since_ms, trouble } in buffers {
@@ -261,7 +261,7 @@ impl Cluster {
         }
     }
 
-    /// The groups, by name; the first group stands first.
+    /// The groups, by name; the first group comes first.
     pub fn groups(&self) -> Vec<GroupStat> {
         let shared = &self.shared;
         let (directory, topics): (Directory, u64) = {
@@ -302,7 +302,7 @@ impl Cluster {
             let known = replica.topics().member(id).cloned();
             let reported = self.shared.facts.members.iter().find(|known| known.id == id).cloned().map(Member::from);
             let own = (id == own).then_some(&self.shared);
-            // What it said of itself when it started, whether or not the others know it by now.
+            // The labels of its start, whether or not the others know them yet.
             let labels =
                 own.map(|own| &own.labels).or_else(|| replica.topics().labels(id)).cloned().unwrap_or_default();
             let own = own.map(|own| own.member.clone());

@@ -84,7 +84,7 @@ impl Store {
         Ok(recovered)
     }
 
-    /// Writes what a turn wants kept. Where each of its writes stands, and what is to be flushed.
+    /// Writes the items of a turn. Returns the position of each, and the position up to which to flush.
     pub fn write(&self, turn: &Turn) -> Result<(Vec<Place>, Position)> {
         let (mut places, mut end) = (Vec::with_capacity(turn.writes.len()), Position::default());
         for batch in turn.batches(BATCH_MAX_BYTES) {

@@ -187,7 +187,7 @@ impl Order {
 pub struct Stopped {
     /// The code.
     pub code: String,
-    /// What was wrong.
+    /// The description of the error.
     pub detail: String,
     /// When trying again may help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -235,7 +235,7 @@ pub struct RetriedAllDoc {
 pub struct BackfilledDoc {
     /// The log.
     pub log: String,
-    /// What was done.
+    /// How many runs were started.
     pub runs: u64,
     /// The last record that was given a run; 0 if none was.
     pub upto: u64,
@@ -283,7 +283,7 @@ pub enum Managed {
     Removed {
         /// The function.
         function: Name,
-        /// What happened to it.
+        /// The change.
         change: &'static str,
         /// Its runs that were given up.
         given_up: u64,
@@ -302,7 +302,7 @@ pub enum Managed {
         /// The relay.
         #[serde(flatten)]
         relay: Box<LinkView>,
-        /// What it passes over.
+        /// The records that it skips.
         passed_over: Option<PassedOver>,
     },
     /// Messages were dropped.
@@ -331,7 +331,7 @@ pub struct PassedOver {
     pub lost: bool,
 }
 
-/// What was done, or would be.
+/// The changes that were made, or would be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepsDoc {
     /// The steps, in order.

@@ -36,7 +36,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(1);
 /// How much longer a step may take that first loads its class.
 const LOADING: Duration = Duration::from_secs(60);
-/// The lease of a step's session, which ends with the step; after a restart the step may wait for its turn for so long.
+/// The lease of a step's session, which ends with the step; after a restart the step may wait for its turn for this long.
 const LEASE_MS: u64 = 24 * 3_600_000;
 /// That of a step of an object that other hosts have, too, if its host is lost: by then another one has begun with the step.
 const GROUP_LEASE_MS: u64 = 60_000;
@@ -138,7 +138,7 @@ impl ClassPools {
         }
     }
 
-    /// So many steps of a pool may run at once.
+    /// The maximum number of steps of a pool that run at once.
     pub fn allow(&mut self, pool: &str, concurrency: u32) {
         self.of.entry(pool.into()).or_default().concurrency = concurrency as usize;
     }

@@ -111,7 +111,7 @@ impl Slot {
 
 /// An answer that is still to come. Its session does not end meanwhile.
 pub struct Waiting {
-    /// Whose session it is; none for that of an object of a group, which looks at who waits by itself.
+    /// The objects to which the session belongs; `None` for a session of replicated objects, whose waiters the group checks itself.
     objects: Option<Objects>,
     slot: Arc<Slot>,
     session: Session,
@@ -119,7 +119,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// The answer, if it is there.
+    /// The answer, if it exists.
     pub fn take(&self) -> Option<Result<(Called, Position)>> {
         self.slot.found().answer.take()
     }
@@ -197,7 +197,7 @@ impl Inner {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Distributes answers and steps, and wakes those who waited once the lock is free.
+    /// Distributes answers and steps, and wakes the waiters once the lock is free.
     fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let wakers = self.answers(&mut state);
         self.post_steps(&mut state);

@@ -131,7 +131,7 @@ impl Writer {
         late.into_values().flatten().filter_map(|(slot, _)| slot.give(Err(error.clone()))).collect()
     }
 
-    /// Goes on with a snapshot, or begins one; the number of the record up to which the log is trimmed now.
+    /// Continues a snapshot, or begins one; returns the number of the record up to which the log is trimmed.
     fn snapshot(&mut self, space: &mut Space) -> Option<u64> {
         if let Some((_, first)) = self.trim.take_if(|(after, _)| *after <= self.written) {
             self.since = 0;
@@ -167,7 +167,7 @@ impl Writer {
     }
 }
 
-/// Takes up what an earlier host has left.
+/// Restores the objects of an earlier host.
 pub(super) fn recover(namespace: &Namespace, state: &mut State) -> Result<()> {
     state.space.limit_records(namespace.journal().record_max_bytes());
     let name = names::internal(LOG);

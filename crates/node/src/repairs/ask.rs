@@ -95,7 +95,7 @@ pub enum Ask {
     Open(Request),
     /// Opens a repair that replaces a function's code. Only for callers with the namespace's files, because a host accepts no code for a repair.
     Code(NewCode),
-    /// What the initiator of a repair asks a namespace that takes part.
+    /// A request of the initiator of a repair to a participant.
     Part(Box<PartAsk>),
     /// Amends records, which become a repair by the policy of their log.
     Amend(Amendments),

@@ -95,7 +95,7 @@ fn look(namespace: &Namespace, environment: &Environment, peers: &mut dyn Peers,
         // A request wakes all waiters.
         let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
         match noted {
-            // The next repair may need those who do not know yet how the last one ended.
+            // The next repair may need participants that do not know yet how the last one ended.
             Ok(_) if has_news && told.is_none_or(|told| told.elapsed() >= PAUSE) => {
                 (has_news, told) = (outcomes(namespace, peers, stop).unwrap_or(true), Some(Instant::now()));
             }
@@ -143,8 +143,8 @@ fn tracing_of(error: &millrace_wire::Error) {
     tracing::info!(target: "repairs", code = error.code().id(), error = error.detail(), "a repair waits");
 }
 
-/// Replays the newest runs of each function in this process, at most so many, and says by name whether they leave the same again.
-/// Nothing is written.
+/// Replays the newest runs of each function in this process, at most this many, and says by name whether they leave the same again. Nothing
+/// is written.
 pub fn verify(namespace: &Namespace, most: usize) -> Result<BTreeMap<String, Verified>> {
     let secrets: Arc<dyn millrace_dispatch::SecretStore> =
         Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));

@@ -25,7 +25,7 @@ const MODE_BITS: u32 = 0o7777;
 /// No file with secrets is longer.
 const FILE_MAX_BYTES: usize = 64 << 10;
 
-/// The folder of a namespace's secrets, open and locked: of those who open it, one at a time.
+/// The folder of a namespace's secrets, open and locked: only one process can open it at a time.
 pub struct Folder {
     path: PathBuf,
     dir: File,
@@ -78,7 +78,7 @@ fn check_folder(path: &Path, stat: &Stat, uid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes a folder in another one, unless it is there.
+/// Makes a folder in another one, unless it exists.
 fn make(path: &Path, above: &Path) -> Result<()> {
     match fs::mkdir(path, Mode::from_raw_mode(FOLDER_MODE)) {
         Ok(()) => {

@@ -29,7 +29,7 @@ impl FunctionSecrets {
         Self { dir: dir.into() }
     }
 
-    /// Sets a value, in place of the one before. A host takes it up with the function's next run.
+    /// Sets a value, in place of the previous one. A host takes it up with the function's next run.
     pub fn set(&self, name: &Name, value: &[u8]) -> Result<()> {
         if !VALUE_BYTES.contains(&value.len()) {
             return Err(Code::FunctionSecretInvalid.error(format!("secret '{name}' would have {} bytes", value.len())));

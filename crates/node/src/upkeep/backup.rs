@@ -35,7 +35,7 @@ const NAMES: &[(&str, &str)] = &[("segments", JOURNAL), ("manifest", MANIFEST)];
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What is in the head.
+/// The content of the head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backup {
     /// The original namespace.

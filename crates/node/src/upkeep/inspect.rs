@@ -1,4 +1,4 @@
-//! Verifying a whole namespace: its journal, and the code that its functions need.
+//! Verifies a whole namespace: its journal, and the code that its functions need.
 
 use super::backup;
 use crate::{Namespace, functions, links::Links};
@@ -18,7 +18,7 @@ pub struct Inspection {
     pub journal: CheckReport,
     /// The damaged parts of a backup.
     pub files: Vec<Error>,
-    /// What replaces the lost parts of its manifest and its definitions.
+    /// The replacement of the lost parts of its manifest and its definitions.
     pub rebuilt: Option<Rebuilt>,
     /// Ranges that were durable once and are lost.
     pub holes: usize,
@@ -28,12 +28,12 @@ pub struct Inspection {
     pub missing: Vec<LostRecords>,
     /// Runs, by function, that were lost before, too: each was ended.
     pub missing_runs: BTreeMap<Name, u64>,
-    /// Functions whose definition or code is not what it should be.
+    /// Functions whose definition or code is damaged or missing.
     pub functions: Vec<Error>,
 }
 
 impl Inspection {
-    /// Whether nothing is wrong.
+    /// Whether no problem was found.
     pub fn is_sound(&self) -> bool {
         self.journal.fault_count == 0
             && self.files.is_empty()
@@ -92,8 +92,8 @@ pub struct Saved {
     pub lost_runs: BTreeMap<Name, u64>,
 }
 
-/// Copies all that is whole in a view into a new namespace in `to`. Code that is not whole is left out;
-/// the copy remembers which records and runs it lacks.
+/// Copies everything in a view that is intact into a new namespace in `to`. Damaged code is omitted; the copy remembers which records and
+/// runs it lacks.
 pub fn salvage(view: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Saved> {
     let from = view.dir().to_owned();
     view.journal().check_undisturbed()?;

@@ -1,5 +1,5 @@
-//! A rollback replays runs from before the repair as well: a slot that links have filled gets something else, so every run is looked at
-//! again, and one that saw the newest record of a log may see another one.
+//! A rollback also replays runs from before the repair: a slot that links have filled gets another record, so every run is examined again,
+//! and one that read the newest record of a log may now read another one.
 
 use super::{Phase, ask, common, done, number, open_code, repairs::Ask};
 use common::{Fixture, host_process, until};
@@ -27,10 +27,9 @@ fn copy(namespace: &Namespace, from: &str, seqno: u64, to: &str) {
     copied.unwrap();
 }
 
-/// A repair of the code of `f` is applied, and a run with the new code has ended since. The second run of `f` saw that `x` had one record;
-/// in the repair, it saw none.
-///
-/// `f` writes what the file `word` says: code that does not only depend on its inputs has today's value when it is replayed.
+/// A repair of the code of `f` is applied, and a run with the new code has ended since. The second run of `f` read that `x` had one record;
+/// in the repair, it read none.
+/// `f` appends the content of the file `word`: code that depends on more than its inputs gets the current value when it is replayed.
 fn repaired() -> (Fixture, u64) {
     let fixture = Fixture::new();
     let word = fixture.dir.path().join("word");

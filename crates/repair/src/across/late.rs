@@ -18,7 +18,8 @@ use millrace_namespace::Namespace;
 use millrace_wire::{Code, Result};
 use std::collections::BTreeMap;
 
-/// Has another repair correct what a participant, whose part is this one, sent on after it had promised to switch. Once is enough.
+/// Opens another repair for the records that the participant with this part sent after it had promised to switch, unless there already is
+/// one.
 pub(super) fn correct(
     namespace: &Namespace,
     peers: &mut dyn Peers,
@@ -41,7 +42,7 @@ pub(super) fn correct(
             }
         }
         let target = sent.to.as_ref().map(|to| targets.get(to));
-        // Of one that it was not sent to before, nobody knows which one that is.
+        // If it was not sent there before, the corresponding record is unknown.
         let is_for_us = target.map_or(sent.message, |target| target.is_some());
         if is_for_us && !sent.arrived {
             let error = format!("records that change are on their way to '{}'", sent.address);
@@ -54,7 +55,7 @@ pub(super) fn correct(
     if seeds.is_empty() {
         return Ok(());
     }
-    // If the host ended before it had noted everything, the rest follows now: what is noted twice changes nothing.
+    // If the host ended before it had noted everything, the rest is noted now: a repeated note changes nothing.
     let number = match known {
         Some(known) => known.repair,
         None => open(namespace, of, late_of)?,
@@ -97,7 +98,7 @@ mod tests {
     const C: &str = "mr://c.test:7070/n";
     const LATE: &str = "00000000000b-1-23";
 
-    /// A participant that sent one record on late, to another one.
+    /// A participant that sent one record to another participant too late.
     struct Lines;
 
     impl Peers for Lines {
@@ -138,10 +139,10 @@ mod tests {
         namespace.journal().commit(|tx| note(tx, &applied)).unwrap();
         let of = repair(&namespace, first).unwrap();
 
-        // The host has opened it, and ends.
+        // The host has opened the repair, and ends.
         let further = open(&namespace, &of, LateOf { repair: first, address: B.into() }).unwrap();
         assert_eq!(repair(&namespace, further).unwrap().phase, Phase::Open);
-        // The next host asks the participant again, and hears the same.
+        // The next host asks the participant again, and gets the same answer.
         for _ in 0..2 {
             correct(&namespace, &mut Lines, &of, (B, 7)).unwrap();
             assert_eq!(repairs(&namespace).unwrap().len(), 2);

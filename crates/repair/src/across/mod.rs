@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!  initiator ── join ──> parts          each replays in its own journal
-//!            <── sent ── parts          records that links took on, and what they are to be
+//!            <── sent ── parts          records that links sent, and their new values
 //!            ── seeds ─> parts          … which are corrections where they were delivered; again, until nothing is new
 //!            ── prepare > parts         each is behind a fence, and has promised to switch
 //!  initiator switches: its GENERATION is the decision
 //!            ── commit ─> parts         each switches, now or when it is back
 //! ```
 //!
-//! All that is known of it is in the journals of the namespaces. The initiator goes on after a restart where it was, and asks every part
-//! again: what was asked before changes nothing. A part that was prepared waits for its initiator, whose host brings it the outcome.
-//! If it has waited longer than its fence lasts, it finds only then what its runs sent on meanwhile: see [`late`].
-//! This is two-phase commit; the initiator's own switch is the decision, so there is no moment at which it has decided and can still fail.
+//! Its whole state is in the journals of the namespaces. After a restart, the initiator continues where it was, and repeats its requests to
+//! every part: repeated requests change nothing. A prepared part waits for its initiator, whose host sends it the outcome. If it waits
+//! longer than its fence lasts, it finds the records that its runs sent meanwhile only when it switches: see [`late`]. This is two-phase
+//! commit; the initiator's own switch is the decision, so there is no moment at which it has decided and can still fail.
 
 mod late;
 mod part;
@@ -39,13 +39,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often a participant is asked how far it is.
+/// How often a participant is asked for its progress.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// How often it is asked whether it has switched before others are asked.
 const OUTCOME_ASKS: usize = 100;
-/// Most bytes of records that one participant has sent on and that change.
+/// The maximum size of the changed records that one participant has sent.
 const SENT_MAX_BYTES: usize = 256 << 20;
-/// Most rounds in which records that change go from one namespace to another.
+/// The maximum number of rounds in which changed records are passed between namespaces.
 const ROUNDS_MAX: usize = 1000;
 /// Most namespaces that take part in a repair.
 pub(crate) const MEMBERS_MAX: usize = 64;
@@ -55,7 +55,7 @@ pub trait Peers {
     /// The id of the namespace at an address.
     fn meet(&mut self, address: &str) -> Result<String>;
 
-    /// Asks something of its repairs, as JSON; the answer is JSON, too.
+    /// Sends a request about its repairs, as JSON; the answer is JSON, too.
     fn ask(&mut self, address: &str, json: &str) -> Result<String>;
 
     /// A document about it, by its path.
@@ -99,11 +99,11 @@ struct Met {
     /// Whether it has what it was given, as far as this round wants it.
     is_ready: bool,
     missing: u64,
-    /// What it changes of records that it sent on; none if that has to be asked.
+    /// The changes of records that it sent; `None` if they have to be requested.
     sent: Option<Vec<SentDoc>>,
 }
 
-/// The rounds of one repair, as its initiator makes them.
+/// The rounds of one repair on its initiator.
 pub(crate) struct Rounds<'a> {
     namespace: &'a Namespace,
     repair: &'a Repair,
@@ -123,8 +123,9 @@ impl<'a> Rounds<'a> {
         Self { namespace, repair, peers, members: Vec::new(), errors, given: HashMap::new(), news: 0 }
     }
 
-    /// Gives every namespace what changes in the others of what it received, until nothing is new. Each has then replayed what depends on
-    /// it; or, to `prepare`, has done so behind a fence and promised to switch. How often slots here had changed then.
+    /// Passes to every namespace the changes of records that it received from others, until there are no new ones. Each namespace has then
+    /// replayed the affected runs; with `prepare`, it has done so behind a fence and promised to switch. Returns how often slots here had
+    /// changed by then.
     pub fn exchange(&mut self, session: &mut Session<'_>, prepare: bool) -> Result<u64> {
         self.meet(session)?;
         self.members.iter_mut().for_each(|member| (member.is_ready, member.sent) = (false, None));
@@ -153,7 +154,7 @@ impl<'a> Rounds<'a> {
         Err(Code::RepairUnsupported.error(error))
     }
 
-    /// Has everybody join.
+    /// Makes every participant join.
     fn meet(&mut self, session: &Session<'_>) -> Result<()> {
         if !self.members.is_empty() {
             return Ok(());
@@ -178,7 +179,7 @@ impl<'a> Rounds<'a> {
             self.check_stop(session)?;
         }
         self.members = members;
-        // What they send on themselves is newer.
+        // The changes that they send themselves are newer.
         let mut batches: Vec<Vec<Seed>> = self.members.iter().map(|_| Vec::new()).collect();
         for (to, seed) in seeds::of_others(self.namespace, *repair)? {
             if let Some(at) = self.members.iter().position(|member| member.id == to) {
@@ -189,13 +190,13 @@ impl<'a> Rounds<'a> {
         batches.into_iter().enumerate().try_for_each(|(at, batch)| self.give(at, &batch))
     }
 
-    /// Asks a participant something; its part as it is then.
+    /// Sends a request to a participant; returns the state of its part.
     fn ask(&mut self, address: &str, repair: u64, ask: Step) -> Result<Repair> {
         let answer = ask_part(self.namespace, self.peers, address, repair, ask);
         self.heard(address, answer)
     }
 
-    /// Notes whether a participant answers. What may pass is an error of its own.
+    /// Notes whether a participant answers. A temporary failure has its own error code.
     fn heard<T>(&mut self, address: &str, answer: Result<T>) -> Result<T> {
         match answer {
             Ok(answer) => {
@@ -210,7 +211,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Notes what is the matter with a participant, if that is new.
+    /// Notes a problem of a participant, if it is new.
     fn note(&mut self, address: &str, error: Option<&Error>) -> Result<()> {
         let error = error.map(|error| (error.code().id().to_owned(), error.detail().to_owned()));
         if self.errors.get(address).is_some_and(|known| *known == error) {
@@ -221,7 +222,7 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// Has a participant replay or prepare, and waits until it has.
+    /// Makes a participant replay or prepare, and waits until it has.
     fn bring(&mut self, session: &Session<'_>, at: usize, prepare: bool) -> Result<()> {
         let (address, number, repair) = (self.members[at].address.clone(), self.members[at].number, self.repair.repair);
         let (mut asked_again, mut asked_prepare) = (false, false);
@@ -277,7 +278,7 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// The part of a participant as it is.
+    /// The state of a participant's part.
     fn part(&mut self, address: &str, number: u64) -> Result<Repair> {
         let shown = self.peers.show(address, &format!("repairs/{number}")).and_then(|text| read::<Repair>(&text));
         let moves = shown.and_then(|part| match &part.waits {
@@ -287,7 +288,7 @@ impl<'a> Rounds<'a> {
         self.heard(address, moves)
     }
 
-    /// Passes on what changes of records that went from one namespace to another. Whether anything was new.
+    /// Passes on the changes of records that were sent from one namespace to another. Returns whether any was new.
     fn pass_on(&mut self, session: &mut Session<'_>, prepare: bool) -> Result<bool> {
         let (number, journal) = (self.repair.repair, self.namespace.journal());
         let mut batches: Vec<Vec<Seed>> = self.members.iter().map(|_| Vec::new()).collect();
@@ -297,7 +298,7 @@ impl<'a> Rounds<'a> {
             let to = self.route(&sent.to, &sent.address, sent.is_message)?;
             let is_late = !sent.has_arrived && (sent.is_message || to.is_some());
             underway = underway.or_else(|| is_late.then(|| sent.address.clone()));
-            // What it sends to itself, the session sees.
+            // The session sees the records that it sends to itself.
             if let Some(To::Member(at)) = to {
                 let seed = sent.seed(journal)?;
                 if is_news_to(&mut self.members[at].given, &seed) {
@@ -317,7 +318,7 @@ impl<'a> Rounds<'a> {
                 let Some(to) = to else { continue };
                 let seed = doc.seed.clone().seed()?;
                 match to {
-                    // What it sends to itself, it sees by itself.
+                    // A participant sees the records that it sends to itself.
                     To::Member(to) if to == at => {}
                     To::Member(to) if is_news_to(&mut self.members[to].given, &seed) => batches[to].push(seed),
                     To::Here if is_news_to(&mut self.given, &seed) => own.push(seed),
@@ -326,7 +327,7 @@ impl<'a> Rounds<'a> {
             }
             self.members[at].sent = Some(docs);
         }
-        // What is on its way would come with its old bytes after the switch.
+        // A record in transit would arrive with its old bytes after the switch.
         if let Some(address) = underway.filter(|_| prepare) {
             return Err(Code::RepairPeer.error(format!("records that change are on their way to '{address}'")));
         }
@@ -357,7 +358,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// What a participant changes of records that it sent on.
+    /// The changes of a participant to records that it sent.
     fn sent_of(&mut self, at: usize) -> Result<Vec<SentDoc>> {
         let (address, number) = (self.members[at].address.clone(), self.members[at].number);
         let sent = read_sent(self.peers, &address, number);
@@ -419,7 +420,7 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| Code::DocumentUnknown.error(format!("an answer about repairs: {error}")))
 }
 
-/// What a part changes of records that its namespace sent on.
+/// The changes of a part to records that its namespace sent.
 fn read_sent(peers: &mut dyn Peers, address: &str, part: u64) -> Result<Vec<SentDoc>> {
     let (mut all, mut after, mut bytes) = (Vec::new(), 0, 0);
     loop {
@@ -438,7 +439,7 @@ fn read_sent(peers: &mut dyn Peers, address: &str, part: u64) -> Result<Vec<Sent
     }
 }
 
-/// Asks a participant something; its part as it is then.
+/// Sends a request to a participant; returns the state of its part.
 fn ask_part(namespace: &Namespace, peers: &mut dyn Peers, address: &str, repair: u64, ask: Step) -> Result<Repair> {
     let part_of = PartOf { namespace: namespace.journal().namespace().to_string(), repair };
     let mut asked = serde_json::to_value(PartAsk { part_of, ask }).expect("names, numbers and text always make JSON");

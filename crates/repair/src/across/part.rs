@@ -27,12 +27,12 @@ pub(super) const PAGE_BYTES: usize = 512 << 10;
 /// Most records in one answer or request.
 pub(super) const PAGE_RECORDS: usize = 1000;
 
-/// What the initiator of a repair asks a namespace that takes part.
+/// A request of the initiator of a repair to a participant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartAsk {
     /// The initiator's repair.
     pub part_of: PartOf,
-    /// What it asks.
+    /// The request.
     pub ask: Step,
 }
 
@@ -160,7 +160,7 @@ fn join(
         let error = "it takes part already: --with names other namespaces, each once";
         return Err(Code::CorrectionInvalid.error(error));
     }
-    // What is fetched from there has no sender who would tell of its records.
+    // If a relay fetches records from there, no sender reports their changes.
     let among: HashSet<&str> = with.iter().map(|id| &**id).chain([&*part_of.namespace]).collect();
     for relay in State::load(namespace)?.relays.iter().filter(|relay| !relay.pushes() && !relay.leaving) {
         if relay.course.namespace.is_some_and(|from| among.contains(&*shown(from))) {
@@ -205,7 +205,7 @@ fn open(namespace: &Namespace, part_of: PartOf, joining: Joining) -> Result<u64>
 pub(super) struct Sent {
     /// The other namespace's id, once it was met.
     pub to: Option<String>,
-    /// Where it is.
+    /// Its location.
     pub address: String,
     /// The record's id.
     pub id: EventId,
@@ -217,7 +217,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// What the record is to be.
+    /// The new value of the record.
     pub fn seed(&self, journal: &Journal) -> Result<Seed> {
         let value = match self.at.void {
             true => None,
@@ -278,9 +278,9 @@ fn acknowledged(namespace: &Namespace, log: Option<&Log>) -> Result<u64> {
     number.ok_or_else(|| Code::LinkStateDamaged.error(format!("log '{}'", log.name())))
 }
 
-/// What a repair changes of the records that went to other namespaces, by log and seqno.
+/// The changes of a repair to records that were sent to other namespaces, by log and seqno.
 pub(super) fn sent(namespace: &Namespace, past: &Past, repair: u64) -> Result<Vec<Sent>> {
-    // What is put back was perhaps sent on since it was replaced.
+    // A record that is restored may have been sent since it was replaced.
     let mut slots: BTreeMap<_, _> = past.put_back(repair, namespace.journal().first()).collect();
     slots.extend(past.written.get(&repair).into_iter().flat_map(|written| &written.slots));
     let (routes, mut sent) = (routes(namespace)?, Vec::new());
@@ -301,7 +301,7 @@ pub(super) fn sent(namespace: &Namespace, past: &Past, repair: u64) -> Result<Ve
 pub struct SentDoc {
     /// The id of the namespace that it went to, once that was met.
     pub to: Option<String>,
-    /// Where that is.
+    /// Its location.
     pub address: String,
     /// Whether it is a message, and not a record of a relayed log.
     pub message: bool,
@@ -320,11 +320,11 @@ pub struct SentDoc {
 pub struct SentPage {
     /// The records.
     pub sent: Vec<SentDoc>,
-    /// How many records to pass over to go on; none if these are all.
+    /// How many records to skip to continue; `None` if these are all.
     pub next: Option<u64>,
 }
 
-/// What a repair changes of records that went to other namespaces, behind the first `after`.
+/// The changes of a repair to records that were sent to other namespaces, after the first `after` ones.
 pub fn sent_page(namespace: &Namespace, number: u64, after: u64) -> Result<SentPage> {
     let journal = namespace.journal();
     let prepared = book::prepared(namespace, &book::repair(namespace, number)?)?;

@@ -143,7 +143,7 @@ impl Seeds {
         book::Covered { taken: self.taken, missing }
     }
 
-    /// Takes up what was given since: the records that they name.
+    /// Adds the seeds that were received since: the records that they name.
     fn take(&mut self, namespace: &Namespace) -> Result<Vec<EventId>> {
         let mut new = Vec::new();
         for seqno in self.taken + 1..=latest(namespace, self.repair)? {

@@ -189,7 +189,7 @@ fn play(seed: u64) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let to_b = Other { address: B.into(), logs: 0..1 };
     let mut a = World::beside(&dir.path().join("a"), random, Some(to_b));
-    // What comes back runs nothing, so that nothing goes round for ever; it is read.
+    // What comes back runs nothing, so that nothing goes round forever; it is read.
     let last = a.logs.len() - 2;
     let to_a = Some(Other { address: A.into(), logs: last..last + 1 }).filter(|_| random.below(2) == 0);
     let comes_back = to_a.is_some();

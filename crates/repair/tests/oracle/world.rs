@@ -291,7 +291,7 @@ impl World {
     }
 }
 
-/// What a function does. It appends to logs behind the one that runs it, so nothing runs for ever.
+/// What a function does. It appends to logs behind the one that runs it, so nothing runs forever.
 fn steps(random: &mut Random, on: usize, count: usize) -> Vec<Step> {
     let to = |random: &mut Random| on + 1 + random.index(count - on - 1);
     let mut steps = Vec::new();

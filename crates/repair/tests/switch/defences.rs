@@ -1,4 +1,4 @@
-//! What keeps a repair right where nothing else would: each of these tests fails without one check.
+//! Checks of a repair that no other test covers: each of these tests fails without one of them.
 
 use crate::world::{Replays, World};
 use millrace_namespace::{
@@ -56,7 +56,7 @@ fn copy(namespace: &Namespace, from: &str, seqno: u64, to: &str) {
     copied.unwrap();
 }
 
-/// `keep` appends its record; `compare` does, too, and something else if the copy of what `keep` left is not the same.
+/// `keep` appends its record; `compare` does, too, and appends a second one if the copy of `keep`'s record differs.
 fn compared(name: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
     if name == "keep" {
         return calls.append("kept", record).map(drop);

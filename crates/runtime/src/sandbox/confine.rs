@@ -102,7 +102,7 @@ fn landlock(plan: &Plan) -> Result<(), landlock::RulesetError> {
     rules.restrict_self().map(drop)
 }
 
-/// Allows `access` below a path, if it is there.
+/// Allows `access` below a path, if it exists.
 fn beneath(
     rules: RulesetCreated,
     path: &Path,

@@ -25,7 +25,7 @@ pub enum Defence {
 }
 
 impl Defence {
-    /// Whether it stands, where `without` are those taken out. Only builds for tests take any out.
+    /// Whether it is active, where `without` are the removed ones. Only test builds remove any.
     pub(super) fn stands(self, without: u32) -> bool {
         !cfg!(debug_assertions) || without & self as u32 == 0
     }

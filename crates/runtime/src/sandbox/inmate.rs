@@ -170,7 +170,7 @@ impl Room {
         }
     }
 
-    /// Where the code is.
+    /// The location of the code.
     pub(crate) fn code(&self, dir: &Path) -> PathBuf {
         match self {
             Self::Host => dir.to_owned(),
@@ -270,7 +270,7 @@ impl Fault {
 }
 
 impl Running {
-    /// Makes a sandbox, and waits until it is there.
+    /// Makes a sandbox, and waits until it exists.
     pub(super) fn start(supervisor: &Path, plan: &Plan, bounds: Bounds, secrets: &Secrets) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut plan = plan.clone();

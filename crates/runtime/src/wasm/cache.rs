@@ -43,7 +43,7 @@ impl Cache {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// Where the artifact of this module for this engine stands.
+    /// The path of the artifact of this module for this engine.
     pub(super) fn path(&self, engine: &Engine, module: &[u8]) -> PathBuf {
         let mut configuration = DefaultHasher::new();
         // It includes the version of wasmtime and the features of this CPU.

@@ -23,12 +23,12 @@ pub struct WasmExecutor {
 /// The instance of an ended run. Dropping it clears its memory, which should not delay the answer.
 struct Spent<'s> {
     _store: Store<State>,
-    /// Free once the instance is gone.
+    /// Released after the instance is dropped.
     _slot: Slot<'s>,
 }
 
 impl WasmExecutor {
-    /// An executor of the function. It holds nothing between runs.
+    /// An executor of the function. It keeps no state between runs.
     pub fn new(function: Arc<WasmFunction>, limits: Limits) -> Self {
         Self { function, limits }
     }
@@ -99,7 +99,7 @@ impl Executor for WasmExecutor {
         let (mut rest, mut spent) = (Rest::Run, None::<Spent<'_>>);
         for (i, call) in batch.iter_mut().enumerate() {
             let completion = if rest == Rest::Run {
-                drop(spent.take()); // Whoever has a place and waits for another keeps others waiting.
+                drop(spent.take()); // A thread must not keep one instance while it waits for another.
                 let (completion, then, instance) = self.run_one(call, progress);
                 (rest, spent) = (then, Some(instance));
                 completion

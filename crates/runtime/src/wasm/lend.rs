@@ -6,7 +6,7 @@
 use crate::{Call, HostCalls, Invocation, Progress};
 use std::{cell::Cell, ptr::NonNull, rc::Rc};
 
-/// What is lent.
+/// The data that is lent.
 struct Loan<'a, 'b> {
     call: &'a mut Call<'b>,
     progress: &'a mut dyn Progress,

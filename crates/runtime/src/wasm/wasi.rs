@@ -11,7 +11,7 @@ use wasmtime::{Caller, Linker, Result};
 
 const MODULE: &str = "wasi_snapshot_preview1";
 
-/// What `define` defines.
+/// The functions that `define` defines.
 pub(super) const OFFERED: [(&str, &str); 11] = [
     (MODULE, "args_get"),
     (MODULE, "args_sizes_get"),
@@ -32,7 +32,7 @@ const ERRNO_INVAL: i32 = 28;
 const ERRNO_SPIPE: i32 = 70;
 const FILETYPE_CHARACTER_DEVICE: u8 = 2;
 const CLOCKS: u32 = 4;
-/// As many parts as Linux allows in one `writev`.
+/// The maximum number of parts in one `writev`, as on Linux.
 const IOVS_MAX: u32 = 1024;
 
 pub(super) fn define(linker: &mut Linker<State>) -> Result<()> {
@@ -69,7 +69,7 @@ pub(super) fn define(linker: &mut Linker<State>) -> Result<()> {
     Ok(())
 }
 
-/// Descriptors 1 and 2 go to the run's output; 0 is there and has nothing to read.
+/// Writes to descriptors 1 and 2 go to the run's output; descriptor 0 is open and empty.
 fn define_descriptors(linker: &mut Linker<State>) -> Result<()> {
     linker.func_wrap(MODULE, "fd_close", |_: u32| ERRNO_BADF)?;
     linker.func_wrap(

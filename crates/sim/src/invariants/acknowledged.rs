@@ -3,7 +3,7 @@
 use super::Agreement;
 use std::collections::BTreeMap;
 
-/// What publishers were told.
+/// The acknowledgements that publishers received.
 #[derive(Default)]
 pub struct Acknowledged {
     reported: BTreeMap<Vec<u8>, u64>,
@@ -15,7 +15,7 @@ impl Acknowledged {
         self.reported.insert(record, index);
     }
 
-    /// How many were told.
+    /// How many were acknowledged.
     pub fn count(&self) -> usize {
         self.reported.len()
     }

@@ -88,7 +88,7 @@ impl Connecting {
         Ok(Self { key: token.signature().channel_key(), m1, record_max })
     }
 
-    /// What the client sends first.
+    /// The client's first message.
     pub fn m1(&self) -> &[u8] {
         &self.m1
     }
@@ -160,7 +160,7 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// What the host answers.
+    /// The host's answer.
     pub fn m2(&self) -> &[u8] {
         &self.m2
     }
@@ -188,7 +188,7 @@ pub enum First {
         caller: Caller,
         /// The channel.
         channel: Channel,
-        /// What the first record holds.
+        /// The content of the first record.
         plain: Vec<u8>,
         /// How many bytes it had.
         used: usize,

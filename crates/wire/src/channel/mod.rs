@@ -18,7 +18,7 @@ pub use records::{Channel, Opener, Sealer};
 
 use crate::{Code, Error, Result};
 
-/// What the first message begins with, before its length.
+/// The magic bytes of the first message, before its length.
 pub const MAGIC: [u8; 4] = *b"MR/P";
 /// The version of the channel.
 pub const VERSION: u8 = 1;

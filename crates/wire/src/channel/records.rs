@@ -30,7 +30,7 @@ impl Secrets {
         }
     }
 
-    /// The client's channel: it sends records of up to `sends_max` bytes and takes those of up to `takes_max`.
+    /// The client's channel: it sends records of up to `sends_max` bytes and accepts those of up to `takes_max`.
     pub fn client(&self, sends_max: u16, takes_max: u16) -> Channel {
         self.channel(0, sends_max, takes_max)
     }
@@ -71,31 +71,30 @@ impl Direction {
 
 /// Both directions of an open channel.
 pub struct Channel {
-    /// What is sent.
+    /// Encrypts the records to send.
     pub sealer: Sealer,
-    /// What is received.
+    /// Decrypts the received records.
     pub opener: Opener,
 }
 
-/// Encrypts what is sent.
+/// Encrypts the records to send.
 pub struct Sealer {
     direction: Direction,
     record_max: usize,
 }
 
 impl Sealer {
-    /// Most bytes that one record carries; the other side takes no longer ones.
+    /// The maximum number of bytes in one record, which the other side sets.
     pub fn plain_max(&self) -> usize {
         self.record_max - TAG_BYTES
     }
 
-    /// Appends `plain` to `out`, in as many records as it takes; nothing for no bytes, unless `empty` records are asked for
-    /// with [`Sealer::seal_empty`].
+    /// Appends `plain` to `out`, in as many records as necessary; for no bytes, it appends none: see [`Sealer::seal_empty`].
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<()> {
         plain.chunks(self.plain_max()).try_for_each(|chunk| self.record(chunk, out))
     }
 
-    /// Appends a record without bytes: a client that has nothing to say shows with it that it has the signature.
+    /// Appends an empty record, with which a client without requests proves that it has the signature.
     pub fn seal_empty(&mut self, out: &mut Vec<u8>) -> Result<()> {
         self.record(&[], out)
     }
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
     use crate::Code;
 
-    /// A client that sends records of up to 1024 bytes, and a host that takes those of up to `takes_max`.
+    /// A client that sends records of up to 1024 bytes, and a host that accepts those of up to `takes_max`.
     fn pair(takes_max: u16) -> (Channel, Channel) {
         let secrets = Secrets::of(&[7; 88]);
         (secrets.client(1024, 64), secrets.host(64, takes_max))
@@ -171,7 +170,7 @@ mod tests {
         for (takes_max, plain, fits) in [(1024, 1008, true), (64, 48, true), (64, 49, false)] {
             let ((mut client, mut host), mut sent, mut opened) = (pair(takes_max), Vec::new(), Vec::new());
             client.sealer.seal(&vec![1; plain], &mut sent).unwrap();
-            // Nobody waits for bytes that will not be taken.
+            // The opener does not wait for bytes that it will refuse.
             let head = host.opener.open(&sent[..2], &mut opened).map_err(|error| error.code());
             assert_eq!(head, if fits { Ok(None) } else { Err(Code::ChannelBroken) }, "{plain} of {takes_max}");
             assert_eq!(host.opener.open(&sent, &mut opened).is_ok(), fits);

@@ -28,20 +28,20 @@ const ELEMENTS: u32 = 5;
 /// How deeply a message may nest: ours nest three deep.
 const DEPTH_MAX: usize = 8;
 
-/// What can be in a frame.
+/// A message that a frame can have.
 pub trait Message: Serialize {
     /// Its number in the protocol.
     const TYPE: u8;
 }
 
-/// What goes with every message.
+/// The fields of every frame, without the message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heading {
     /// The request that it makes or answers; 0 concerns the whole connection.
     pub request: u64,
     /// The sender's hybrid logical clock; zero if it has none.
     pub hlc: Hlc,
-    /// What caused it.
+    /// Its cause.
     pub cause: EventId,
     /// Which of the connection's capabilities asks, 0 to 15.
     pub slot: u8,
@@ -52,7 +52,7 @@ pub struct Heading {
 pub struct Frame<'b> {
     /// [`Message::TYPE`] of what it holds.
     pub kind: u8,
-    /// What goes with the message.
+    /// The fields besides the message.
     pub heading: Heading,
     body: &'b [u8],
 }

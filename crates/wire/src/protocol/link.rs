@@ -110,7 +110,7 @@ impl Message for Delivered {
 pub struct Refused {
     /// The stable code, such as `MR2101`.
     pub code: String,
-    /// What was wrong.
+    /// The description of the error.
     pub detail: String,
     /// When it makes sense to try again; never, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -32,7 +32,7 @@ messages! {
         oldest: u16,
         /// The highest.
         newest: u16,
-        /// The namespace that the connection is about; empty for the only one of the host.
+        /// The namespace of the connection; empty for the only one of the host.
         namespace: &'b str,
         /// The client's name and version, for people.
         client: &'b str,
@@ -43,7 +43,7 @@ messages! {
 
     /// The host's answer to [`Hello`]. From now on requests may be sent without waiting for answers.
     2 Welcome<'b> {
-        /// The version that both speak from now on.
+        /// The version that both sides use from now on.
         version: u16,
         /// The host's name and version, for people.
         host: &'b str,
@@ -53,48 +53,48 @@ messages! {
         namespace: u64,
         /// Its epoch.
         epoch: u32,
-        /// The longest frame that the host takes.
+        /// The longest frame that the host accepts.
         frame_max_bytes: u32,
-        /// The longest record that the namespace takes.
+        /// The longest record that the namespace accepts.
         record_max_bytes: u32,
-        /// How many requests may be unanswered: the host reads no further until one is.
+        /// How many requests may be unanswered: at this number, the host stops reading until one is answered.
         requests_max: u32,
         /// The default durability of appends.
         durability: Durability,
     }
 
-    /// A request failed; under request 0, the connection did, and closes.
+    /// A request failed; under request 0, the connection failed and is closed.
     3 Failure<'b> {
         /// The stable code, such as `MR2101`.
         code: &'b str,
-        /// What was wrong.
+        /// The description of the failure.
         detail: &'b str,
-        /// When it makes sense to try again.
+        /// The time after which a retry may succeed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u32>,
     }
 
-    /// Either side may ask whether the other is there.
+    /// Sent by either side to check that the other one answers.
     4 Ping {}
 
     /// The answer to [`Ping`].
     5 Pong {}
 
-    /// The answer to [`Hello`] where proofs have to be bound to something that the host chose: the client says [`Hello`] again.
+    /// The answer to [`Hello`] where proofs have to be bound to a value that the host chooses: the client sends [`Hello`] again.
     6 Challenge<'b> {
-        /// What the proofs are bound to, 16 bytes.
+        /// The value to which the proofs are bound, 16 bytes.
         #[serde(borrow, with = "serde_bytes")]
         challenge: &'b [u8],
     }
 
-    /// Fills a slot with one more capability, or another one.
+    /// Fills a slot with a capability, or replaces the one in it.
     7 Present<'b> {
         /// Which slot, 0 to 15.
         slot: u8,
         /// The capability's body.
         #[serde(borrow, with = "serde_bytes")]
         capability: &'b [u8],
-        /// What proves that it is the client's, 32 bytes.
+        /// The proof that the client has its signature, 32 bytes.
         #[serde(borrow, with = "serde_bytes")]
         proof: &'b [u8],
     }
@@ -106,13 +106,13 @@ messages! {
         /// The record's bytes.
         #[serde(borrow, with = "serde_bytes")]
         data: &'b [u8],
-        /// When the answer is due; by default as the namespace says.
+        /// The durability that the answer requires; by default the namespace's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         durability: Option<Durability>,
-        /// A function that the record is to run besides those bound to its log.
+        /// A function that runs for the record, in addition to those bound to its log.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         function: Option<&'b str>,
-        /// The idempotency key: an append with a key that was seen before is answered as that one was.
+        /// The idempotency key: an append with a known key gets the answer of the earlier append.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<&'b str>,
     }
@@ -125,22 +125,22 @@ messages! {
         id: EventId,
     }
 
-    /// Appends records, all or none.
+    /// Appends all of these records, or none.
     18 AppendMany<'b> {
         /// The records, at most 1024.
         #[serde(borrow)]
         records: Vec<NewRecord<'b>>,
-        /// When the answer is due; by default as the namespace says.
+        /// The durability that the answer requires; by default the namespace's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         durability: Option<Durability>,
-        /// The idempotency key of the whole.
+        /// The idempotency key of the batch.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<&'b str>,
     }
 
     /// The answer to [`AppendMany`].
     19 AppendedMany {
-        /// What became of each record, in order.
+        /// The results, in the order of the records.
         records: Vec<Appended>,
     }
 
@@ -150,7 +150,7 @@ messages! {
         log: &'b str,
         /// The record; 0 for the newest.
         seqno: u64,
-        /// How long to wait for it, if it is not there yet.
+        /// How long to wait for it, if it does not exist yet.
         #[serde(default)]
         wait_ms: u32,
         /// The durability that the answer requires; by default the namespace's.
@@ -162,23 +162,23 @@ messages! {
     22 Range<'b> {
         /// The log.
         log: &'b str,
-        /// The first; what lies below the log's history is an error.
+        /// The first record; an error if it has left the log's history.
         from: u64,
-        /// Maximum number of records; the answer has as many as fit a frame, and where to continue.
+        /// The maximum number of records; the answer has as many as fit a frame, and the position at which to continue.
         count: u32,
         /// The durability that the answer requires; by default the namespace's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         durability: Option<Durability>,
     }
 
-    /// Asks for the newest sequence number, or waits until it is above one.
+    /// Requests the newest sequence number, or waits until it is above a given one.
     24 Latest<'b> {
         /// The log.
         log: &'b str,
         /// Wait until it is above this.
         #[serde(default)]
         above: u64,
-        /// How long at most; then the answer is what it is.
+        /// How long to wait at most; then the answer is the current number.
         #[serde(default)]
         wait_ms: u32,
         /// The durability that the answer requires; by default the namespace's.
@@ -196,12 +196,12 @@ messages! {
     26 Tail<'b> {
         /// The log.
         log: &'b str,
-        /// The first record wanted; 0 for those appended from now on.
+        /// The first record; 0 for records that are appended from now on.
         from: u64,
         /// The incarnation that the cursor belongs to; 0 if unknown.
         #[serde(default)]
         incarnation: u32,
-        /// How many records the host may send before it is given more credit.
+        /// How many records the host may send before it gets more credit.
         credit: u32,
         /// The durability that a record requires before it is sent; by default the namespace's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,17 +210,17 @@ messages! {
 
     /// More credit for the [`Tail`] with the same request number. Has no answer.
     27 Credit {
-        /// So many records more.
+        /// How many more records the host may send.
         records: u32,
     }
 
-    /// Ends the [`Tail`] or the waiting with the same request number.
+    /// Ends the [`Tail`] or the waiting request with the same request number.
     28 Cancel {}
 
-    /// A tail has ended as the client asked.
+    /// The last answer of a tail or a waiting request that the client ended.
     29 Ended {}
 
-    /// Makes a log; one with the same attributes is left as it is.
+    /// Creates a log; an existing one with the same attributes is left as it is.
     30 CreateLog<'b> {
         /// Its name.
         log: &'b str,
@@ -228,7 +228,7 @@ messages! {
         history: u64,
     }
 
-    /// It was done.
+    /// The request was carried out.
     31 Done {}
 
     /// Removes a log and its records.
@@ -251,23 +251,23 @@ messages! {
         run: EventId,
     }
 
-    /// Exchanges the capability that asks, which permits nothing else and this once, for one that lasts.
+    /// Exchanges the capability of the request, which permits only this and only once, for a lasting one.
     44 Redeem {}
 
-    /// The answer to [`Redeem`]. Only TLS carries it.
+    /// The answer to [`Redeem`], over TLS only.
     45 Redeemed<'b> {
         /// The capability: its body and its signature.
         #[serde(borrow, with = "serde_bytes")]
         capability: &'b [u8],
     }
 
-    /// Asks for a document: what HTTP answers to `GET /v1/namespaces/NAME/…`.
+    /// Requests a document: the answer of HTTP to `GET /v1/namespaces/NAME/…`.
     34 Show<'b> {
-        /// The path behind the namespace's name, with its query: `logs`, `runs?limit=10`, `functions/smooth`.
+        /// The path after the namespace's name, with its query: `logs`, `runs?limit=10`, `functions/smooth`.
         path: &'b str,
     }
 
-    /// Asks something of repairs: what HTTP takes with `POST /v1/namespaces/NAME/repairs`. The answer is a [`Document`].
+    /// A request about repairs, as in the body of `POST /v1/namespaces/NAME/repairs` over HTTP. The answer is a [`Document`].
     84 Repair<'b> {
         /// The JSON text.
         json: &'b str,
@@ -275,18 +275,18 @@ messages! {
 
     /// The answer to [`Show`].
     35 Document<'b> {
-        /// The same JSON text that HTTP answers.
+        /// The JSON text, as over HTTP.
         json: &'b str,
     }
 }
 
-/// A capability that a client shows, and the proof that it has the signature.
+/// A capability that a client presents, and the proof that it has the signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer<'b> {
     /// The capability's body.
     #[serde(borrow, with = "serde_bytes")]
     pub capability: &'b [u8],
-    /// 32 bytes; empty as long as the client does not know what to bind it to.
+    /// 32 bytes; empty as long as the client does not know the value to which it is bound.
     #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
     pub proof: &'b [u8],
 }

@@ -25,7 +25,7 @@ messages! {
         /// Its id, 16 bytes that the client has chosen at random.
         #[serde(borrow, with = "serde_bytes")]
         session: &'b [u8],
-        /// Whose objects end with the last of its sessions; empty for objects that stay.
+        /// The application: its objects end with the last of its sessions. Empty for objects that stay.
         #[serde(default, skip_serializing_if = "str::is_empty")]
         application: &'b str,
         /// For how long it stays open when nothing is heard of it; 0 ends it now.
@@ -70,7 +70,7 @@ messages! {
         /// It is not made if it is not there.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         must_exist: bool,
-        /// It is refused if it is there.
+        /// It is refused if it exists.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         must_create: bool,
         /// It is one that is there after a restart of its host, and made so.
@@ -87,7 +87,7 @@ messages! {
         wait_ms: u32,
     }
 
-    /// What a call returned.
+    /// The return value of a call.
     67 Returned<'b> {
         /// Which object of the key it was.
         incarnation: u64,
@@ -99,13 +99,13 @@ messages! {
         value: &'b [u8],
     }
 
-    /// What a call raised.
+    /// The exception of a call.
     68 Raised<'b> {
         /// Which object of the key it was.
         incarnation: u64,
         /// The exception's class.
         class: &'b str,
-        /// What it says.
+        /// Its content.
         text: &'b str,
     }
 

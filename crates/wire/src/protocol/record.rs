@@ -13,7 +13,7 @@ pub struct Record<'b> {
     pub id: EventId,
     /// When it was appended.
     pub hlc: Hlc,
-    /// What caused it.
+    /// Its cause.
     #[serde(default, skip_serializing_if = "no_event")]
     pub cause: EventId,
     /// Its bytes.
@@ -37,7 +37,7 @@ pub struct Records<'b> {
     /// The records.
     #[serde(borrow)]
     pub records: Vec<Record<'b>>,
-    /// The sequence number to go on from.
+    /// The sequence number at which to continue.
     pub next: u64,
 }
 

@@ -16,7 +16,7 @@ pub struct GroupMessages<'b> {
 pub struct GroupMessage<'b> {
     /// The group.
     pub group: u32,
-    /// What the replica makes of it.
+    /// The message for the replica.
     #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
 }
@@ -47,7 +47,7 @@ pub struct CreateTopic<'b> {
     /// The group that is to have it; the first one if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<&'b str>,
-    /// What keeps its records: `builtin`, its group, or `nats`.
+    /// The engine that keeps its records: `builtin`, its group, or `nats`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<&'b str>,
 }
@@ -130,7 +130,7 @@ pub struct UnsubscribeTopic<'b> {
     pub function: &'b str,
 }
 
-/// Has the records of a log of this host's namespace published to a topic from now on. Answered with [`super::Done`].
+/// Publishes the records of a log of this host's namespace to a topic from now on. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedTopic<'b> {
     /// The topic.
@@ -148,7 +148,7 @@ pub struct UnfeedTopic<'b> {
     pub log: &'b str,
 }
 
-/// Has a topic copied to a new log of this host's namespace, to which nothing else is appended. Answered with [`super::Done`].
+/// Copies a topic to a new log of this host's namespace, to which nothing else is appended. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MirrorTopic<'b> {
     /// The topic.
@@ -169,7 +169,7 @@ pub struct UnmirrorTopic<'b> {
     pub log: &'b str,
 }
 
-/// Has a host lead a group. Answered with [`super::Done`].
+/// Transfers the leadership of a group to a host. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeadGroup<'b> {
     /// The identity of its namespace.
@@ -179,7 +179,7 @@ pub struct LeadGroup<'b> {
     pub group: Option<&'b str>,
 }
 
-/// Has a host leave the cluster. Answered with [`super::Done`].
+/// Removes a host from the cluster. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveHost {
     /// The identity of its namespace.

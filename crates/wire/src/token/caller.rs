@@ -49,7 +49,7 @@ pub struct Peer {
 pub struct Now(Option<u32>);
 
 impl Now {
-    /// So many seconds after 1970.
+    /// The clock at a number of seconds since 1970.
     pub fn at(seconds: u32) -> Self {
         Self(Some(seconds))
     }
@@ -60,7 +60,7 @@ impl Now {
     }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The action itself.
@@ -71,16 +71,16 @@ pub enum Purpose {
     Redeem,
 }
 
-/// What a caller wants to do.
+/// The action of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action<'a> {
     /// The right that it takes.
     pub right: Right,
-    /// What it is about.
+    /// The resource.
     pub on: Resource<'a>,
     /// The length of the record that is written; 0 if none is.
     pub bytes: usize,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
     /// Whether it is about everything below the resource too, by whole segments: with an empty name, about all of the kind.
     pub below: bool,
@@ -127,7 +127,7 @@ impl Caller {
         &self.principal
     }
 
-    /// What the caller's token says; nothing for the owner.
+    /// The caller's token; `None` for the owner.
     pub fn chain(&self) -> Option<&Chain> {
         self.chain.as_deref()
     }

@@ -95,7 +95,7 @@ impl Signature {
         Zeroizing::new(hmac(&self.0, &[&[USE], name.as_bytes()]))
     }
 
-    /// What proves knowledge of the signature on one connection.
+    /// The proof, for one connection, that the client has the signature.
     pub(super) fn proof(&self, binding: &Binding) -> [u8; 32] {
         let key = self.for_use("proof");
         match binding {
@@ -178,7 +178,7 @@ pub(super) struct Layout<'a> {
     parts: [Plain<'a>; PARTS_MAX],
     count: usize,
     after: Blocks<'a>,
-    /// Where the number of blocks stands that an attenuation raises.
+    /// The offset of the number of blocks, which an attenuation raises.
     pub count_at: usize,
 }
 

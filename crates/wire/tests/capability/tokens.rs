@@ -87,7 +87,7 @@ pub fn all(keys: &TestKeys) -> Vec<Named> {
         all.push(Named { name, made, token });
     };
     let id = |id: u8| Rules { ids: vec![TokenId([id; 8])], ..Rules::default() };
-    // A chain of one to eight blocks, each narrower than the one before.
+    // A chain of one to eight blocks, each narrower than the previous one.
     add(
         "chain 1",
         Made::Issue(HOME, 1, grant_rules(1, &[("read,append,observe", "log:raw/"), ("run", "function:smooth")])),

@@ -14,12 +14,12 @@ fn id(sequence: u64) -> EventId {
     EventId::new(NamespaceId::new(0x0123_4567_89ab).expect("48 bits"), 3, sequence)
 }
 
-/// The largest id there is.
+/// The largest id.
 fn last_id() -> EventId {
     EventId::new(NamespaceId::new(NamespaceId::MAX).expect("48 bits"), EventId::EPOCH_MAX, EventId::SEQUENCE_MAX)
 }
 
-/// A case of a message that owns what it holds.
+/// A case of a message that owns its data.
 pub fn owned<M>(name: &'static str, heading: Heading, message: M) -> Case
 where
     M: Message + DeserializeOwned + PartialEq + std::fmt::Debug + 'static,
@@ -250,7 +250,7 @@ fn logs() -> Vec<Case> {
     ]
 }
 
-/// Changes of functions, relays and logs, and code on its way.
+/// Changes of functions, relays and logs, and uploads of code.
 fn manage() -> Vec<Case> {
     let none = EventId::NONE;
     vec![
@@ -347,8 +347,7 @@ fn lengths() -> Vec<Case> {
     ]
 }
 
-/// Shared objects and tasks.
-/// What not every client speaks.
+/// Shared objects and tasks. Messages that not every client implements.
 pub fn others() -> Vec<Case> {
     objects().into_iter().chain(manage()).collect()
 }

@@ -57,7 +57,7 @@ _UNDO = {("Lock", "acquire"), ("Condition", "acquire"), ("Semaphore", "acquire")
 
 
 class _Ask(BaseException):
-    """A method has come to a call that was not answered yet."""
+    """A method has reached a call that has no answer yet."""
 
     def __init__(self, arguments: tuple[Any, ...], timeout: Optional[float]) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class _Ask(BaseException):
 
 
 class _Replay(_spaces.Space):
-    """Answers the first calls of a method with what the host has said, and stops the method at the next."""
+    """Answers the first calls of a method with the host's answers, and stops the method at the next call."""
 
     def __init__(self, application: str) -> None:
         self.application = application
@@ -92,10 +92,10 @@ class _Replay(_spaces.Space):
 
 
 class Object:
-    """A shared object whose methods are awaited. `sync` is what it becomes in arguments of tasks.
+    """A shared object whose methods are awaited. `sync` is the object that tasks get when it is an argument.
 
-    `get_item`, `set_item`, `del_item`, `contains` and `length` stand for operators; properties are methods; `async for` goes over what the
-    object has as of now.
+    `get_item`, `set_item`, `del_item`, `contains` and `length` stand for operators; properties are methods; `async for` iterates over the
+    current contents.
     """
 
     def __init__(self, sync: _objects.Object, connection: Connection) -> None:
@@ -150,7 +150,7 @@ class Object:
             return result
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        """For a future: has `fn(future)` called once it has a result, or is cancelled. This is not awaited."""
+        """For a future: calls `fn(future)` once it has a result, or is cancelled. This method is not awaited."""
         if type(self.sync) is not _objects.Future:
             raise AttributeError(f"{type(self.sync).__name__} has no 'add_done_callback'")
 
@@ -210,7 +210,7 @@ class SharedClass:
 
 
 class _Space:
-    """Calls objects, numbers its calls, and has each count once: `objects._spaces.ClientSpace` for asyncio."""
+    """Calls objects, and numbers the calls so that each takes effect once: `objects._spaces.ClientSpace` for asyncio."""
 
     def __init__(self, wire: Union[_wire.Wire, _wire.Tunnel], application: Optional[str], lease: float) -> None:
         self._wire = wire
@@ -225,7 +225,7 @@ class _Space:
         self._sharing = asyncio.Lock()
 
     async def share(self, touch: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Has the hosts of the cluster know the session, by a call that may be made any number of times: before, it is lost with its host."""
+        """Registers the session with the hosts of the cluster by a call that is safe to repeat: until then, it is lost with its host."""
         async with self._sharing:
             while not self._is_shared:
                 try:
@@ -272,7 +272,7 @@ class _Space:
     async def answer(
         self, arguments: tuple[Any, ...], timeout: Optional[float]
     ) -> tuple[int, Any, Optional[BaseException]]:
-        """A call's incarnation and value, or what it raises. If the caller is cancelled, what it was given goes back."""
+        """The incarnation and value of a call, or its exception. If the caller is cancelled, an item or lock is given back."""
         (kind, key, method), encoded, new, incarnation, flags = arguments
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
@@ -319,7 +319,7 @@ class _Space:
         return answer["incarnation"], _values.decode(answer["value"]), None
 
     async def _take_back(self, message: dict[str, Any]) -> None:
-        """The caller has been cancelled: the call gives up, and what it was given first goes back."""
+        """Handles a cancelled caller: the call gives up, and an item or lock that it already got is returned."""
         found = None
         while found is None:
             # A condition's waiter continues until it has the lock again, as with asyncio.
@@ -337,7 +337,7 @@ class _Space:
 
 
 async def _unhurried(work: Coroutine[Any, Any, Any]) -> None:
-    """Waits for something whatever cancels this task meanwhile."""
+    """Waits for a result even if this task is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):
@@ -377,7 +377,7 @@ class Connection:
 
     @property
     def application(self) -> str:
-        """Whose objects end with the last of its connections."""
+        """The application: its objects end with the last of its connections."""
         return self._space.application
 
     @property
@@ -387,11 +387,11 @@ class Connection:
         return self._sync.address
 
     def Executor(self, **settings: Any) -> Executor:
-        """An executor whose workers are this host's."""
+        """An executor with workers of this host."""
         return Executor(self, **settings)
 
     async def shared(self, cls: type, *, executor: Optional[_Executor] = None, **how: Any) -> SharedClass:
-        """A class marked with `@millrace.shared`, as `millrace.Connection.shared` has it: `await (await farm.shared(Gate))("front", 3).enter()`."""
+        """A class marked with `@millrace.shared`, as for `millrace.Connection`: `await (await farm.shared(Gate))("front", 3).enter()`."""
         sync = self._sync
         assert sync is not None, "the connection was not awaited"
         if executor is not None:
@@ -400,7 +400,7 @@ class Connection:
         return SharedClass(await asyncio.to_thread(lambda: sync.shared(cls, **how)), self)
 
     async def shared_module(self, path: PathOrAddress, **how: Any) -> SharedClass:
-        """A class in WebAssembly, as `millrace.Connection.shared_module` has it."""
+        """A class in WebAssembly, as with `millrace.Connection.shared_module`."""
         sync = self._sync
         assert sync is not None, "the connection was not awaited"
         return SharedClass(await asyncio.to_thread(lambda: sync.shared_module(path, **how)), self)
@@ -424,7 +424,7 @@ class Connection:
         return make
 
     async def close(self) -> None:
-        """Releases this program's locks, then ends its objects."""
+        """Releases this program's locks, then deletes its objects."""
         if self._sync is not None:
             for task in self._callbacks:
                 task.cancel()
@@ -477,7 +477,7 @@ class Executor:
         await self.shutdown()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
-        """Has `fn(*args, **kwargs)` run; a task to await. Cancelling it cancels the call, if that has not begun."""
+        """Submits `fn(*args, **kwargs)`; returns a task to await. Cancelling the task cancels the call, if it has not begun."""
         if self._sync is None:
             raise RuntimeError("cannot schedule new futures after shutdown")
         return asyncio.get_running_loop().create_task(self._run(self._sync, fn, args, kwargs))
@@ -538,13 +538,13 @@ class Executor:
         return future.result()
 
     def _later(self, revoke: Coroutine[Any, Any, None]) -> None:
-        """Revokes a call whose caller does not wait for that."""
+        """Revokes a call without making its caller wait."""
         revoking = asyncio.get_running_loop().create_task(revoke)
         self._revoking.add(revoking)
         revoking.add_done_callback(self._revoking.discard)
 
     async def _place(self, sync: _Spread) -> None:
-        """Sends what is submitted meanwhile together, too."""
+        """Sends calls, together with those that are submitted meanwhile."""
         while self._ready:
             futures, self._ready = self._ready, []
             await asyncio.to_thread(sync._place_each, futures)
@@ -572,7 +572,7 @@ class Executor:
             await asyncio.to_thread(future._free)
 
     async def _body(self, sync: _executor.Executor, fn: Callable[..., Any]) -> int:
-        """The number of a function's body, which is shipped once however many calls need it."""
+        """The number of a function's body, which is sent once, however many calls need it."""
         try:
             digest, body = sync._body(fn)
         except Error as error:
@@ -589,7 +589,8 @@ class Executor:
             raise
 
     async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more tasks; with `wait`, returns when all have ended. With `cancel_futures`, those that have not begun are cancelled."""
+        """Accepts no more tasks; with `wait`, returns when all have ended. With `cancel_futures`, those that have not begun are cancelled.
+        """
         sync, self._sync = self._sync, None
         if self._placing is not None:
             await asyncio.wait([self._placing])
@@ -600,7 +601,7 @@ class Executor:
 
 
 def _end_of(future: concurrent.futures.Future[Any]) -> asyncio.Future[None]:
-    """What is awaited for the end of a call, and may be cancelled alone."""
+    """A future of the end of a call, which can be cancelled without cancelling the call."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -627,7 +628,7 @@ class _Labelled(Executor):
         return asyncio.get_running_loop().create_task(self._of._run(self._sync, fn, args, kwargs))
 
     async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nothing: the executor goes on, and has these tasks."""
+        """Does nothing: the tasks belong to the executor, which continues."""
 
 
 #: The class, where a method of the same name hides it.

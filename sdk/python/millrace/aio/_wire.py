@@ -46,20 +46,20 @@ class _Line:
         return self._places[self._at % len(self._places)]
 
     def _turn(self, at: int) -> None:
-        """Has the next host asked from now on, unless another request has done so since the host `at` was asked."""
+        """Switches to the next host, unless another request has already switched since a request was sent to the host `at`."""
         if self._at == at and len(self._places) > 1:
             self._at += 1
             self._turned()
 
     def _turned(self) -> None:
-        """Another host is asked from now on."""
+        """Called after a switch to another host."""
 
     async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Sends a request and waits for its answer."""
         raise NotImplementedError
 
     async def insist(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The same for a request that counts once however often it is sent: it is sent again after a lost connection."""
+        """The same for a request that takes effect once, however often it is sent: it is sent again after a lost connection."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_S
         while True:
@@ -148,7 +148,7 @@ class Tunnel(_Line):
 
 
 class Wire(_Line):
-    """A connection that is made again when it is lost, to the next of several hosts. Requests that were not answered raise `Lost`."""
+    """A connection that is opened again when it is lost, to the next of several hosts. Requests that were not answered raise `Lost`."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(paths)
@@ -171,7 +171,7 @@ class Wire(_Line):
             writer.close()
 
     async def connect(self) -> None:
-        """Connects unless it is connected: to the first host that answers, from the one that was asked last on."""
+        """Connects unless it is connected: to the first host that answers, beginning with the one that was used last."""
         async with self._connecting:
             if self._closed:
                 raise _native.error("MR6106", f"the connection to 'unix:{self._path}' is closed")

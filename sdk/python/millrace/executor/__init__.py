@@ -79,7 +79,7 @@ def _cloudpickle() -> Any:
 
 
 def register_module(module: Any) -> None:
-    """From now on functions of this module travel as they are, and need not be installed where tasks run."""
+    """Makes functions of this module be sent by value, so that the module need not be installed where tasks run."""
     _cloudpickle().register_pickle_by_value(module)
 
 
@@ -136,7 +136,7 @@ class Connection:
         _spaces.use(self.space)
 
     def Executor(self, **settings: Any) -> Executor:
-        """An executor whose workers are this host's."""
+        """An executor with workers of this host."""
         return Executor(self, **settings)
 
     def delete(self, reference: objects.Object) -> bool:
@@ -245,11 +245,11 @@ class Connection:
 
     @property
     def application(self) -> str:
-        """Whose objects end with the last of its connections."""
+        """The application: its objects end with the last of its connections."""
         return self.space.application
 
     def close(self) -> None:
-        """Ends executors, releases this program's locks, then ends its objects."""
+        """Closes executors, releases this program's locks, then deletes its objects."""
         for executor in list(self._executors):
             executor.shutdown(wait=True)
         if _spaces._default is self.space:
@@ -356,7 +356,7 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
 
 
 def _check(tasks: list[bytes], bodies: bool) -> None:
-    """Refuses what no record can hold."""
+    """Refuses data that does not fit a record."""
     longest = max(map(len, tasks))
     if longest > _TASK_BYTES_MAX:
         detail = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
@@ -525,7 +525,7 @@ class Executor(concurrent.futures.Executor):
             future.set_result(result)
 
     def _prepare(self, fn: Callable[..., Any]) -> int:
-        """The number of a function's body, which is shipped once."""
+        """The number of a function's body, which is sent once."""
         digest, body = self._body(fn, _LARGE_BYTES_MAX if self._keeps_large else self._limit)
         number = self._bodies.get(digest)
         if number is None:
@@ -538,7 +538,7 @@ class Executor(concurrent.futures.Executor):
 
     @property
     def _keeps_large(self) -> bool:
-        """Whether what is longer than a record can be in blobs: tasks have to reach those."""
+        """Whether data that is longer than a record can be in blobs, which tasks have to reach."""
         return self._shares and not self._is_spread
 
     def _pickle(self, what: str, value: object, limit: Optional[int] = None, writer: Optional[_large.Writer] = None) -> bytes:
@@ -584,7 +584,7 @@ class Executor(concurrent.futures.Executor):
         return future._id, _task.task(future._id, body, self._connection.application, arguments), future
 
     def _drop(self, future: _TaskFuture) -> None:
-        """Expects no result any more."""
+        """Stops waiting for results."""
         with self._lock:
             self._futures.pop(future._id, None)
             if not self._futures:
@@ -681,7 +681,7 @@ class Executor(concurrent.futures.Executor):
         return self
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
-        """Has `fn(*args, **kwargs)` run; a future of what it returns."""
+        """Submits `fn(*args, **kwargs)`; returns a future of the result."""
         return self._begin([(fn, args, kwargs)])[0]
 
     def map(
@@ -713,7 +713,7 @@ class Executor(concurrent.futures.Executor):
         return results()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more tasks; with `wait`, returns when all have ended."""
+        """Accepts no more tasks; with `wait`, returns when all have ended."""
         with self._lock:
             if self._shut:
                 return
@@ -756,7 +756,7 @@ _Executor = Executor
 
 
 def _outcome(kind: int, payload: bytes, space: Optional[_spaces.Space] = None) -> Any:
-    """What a task returned; raises what it raised."""
+    """The return value of a task; raises its exception."""
     if kind == _task.RETURNED:
         try:
             found = pickle.loads(payload)

@@ -1,4 +1,4 @@
-"""An executor over several hosts: each task goes to the host with the fewest waiting tasks, and once more to another one if that is lost.
+"""An executor over several hosts: each task is sent to the host with the fewest waiting tasks, and once more to another if that is lost.
 
 A lost host is asked, after pauses that double, whether it is back; then it gets tasks again.
 """
@@ -55,14 +55,14 @@ class Host:
         self.look()
 
     def look(self, labels: bool = False) -> None:
-        """Asks for the tasks and runs that wait there, whoever has sent them, and for its labels."""
+        """Requests the number of waiting tasks and runs there, of all clients, and its labels."""
         known = json.loads(self.remote.show("functions"))["functions"]
         self.waiting = sum(function["pending"] for function in known)
         if labels and (self.labels is None or time.monotonic() >= self._labels_at + _LABELS_S):
             self.look_at_labels()
 
     def look_at_labels(self) -> None:
-        """Asks for its labels."""
+        """Requests its labels."""
         self.labels = _labels.of_host(self.remote)
         self._labels_at = time.monotonic()
 
@@ -71,7 +71,7 @@ class Host:
         return not labels or self.labels is not None and labels.items() <= self.labels.items()
 
     def invoke(self, tasks: list[bytes], bodies: bool) -> int:
-        """Has it run tasks; the number of the first."""
+        """Submits tasks to it; returns the number of the first."""
         _check(tasks, bodies)
         # Asked again, it counts once.
         key = f"task:{os.urandom(12).hex()}"
@@ -84,7 +84,7 @@ class Host:
                 time.sleep(max(error.retry_after, _PAUSE_S))
 
     def number_of(self, digest: bytes, body: bytes) -> int:
-        """The number of a function's body there, which is shipped once."""
+        """The number of a function's body there, which is sent once."""
         number = self.bodies.get(digest)
         if number is None:
             number = self.bodies[digest] = self.invoke([body], True)
@@ -116,7 +116,7 @@ class _PlacedFuture(_TaskFuture):
     _place: Optional[tuple[Host, int]] = None
 
     def forget(self) -> None:
-        """Needs nothing more to be sent again."""
+        """Drops the data for sending the task again."""
         self._body = self._arguments = b""
 
 
@@ -128,7 +128,7 @@ class _Absent:
         self.due = time.monotonic() + pause
 
     def put_off(self) -> None:
-        """Has it asked after twice the pause."""
+        """Doubles the pause before the next attempt."""
         self.pause = min(2 * self.pause, _RETURN_MAX_S)
         self.due = time.monotonic() + self.pause
 
@@ -227,7 +227,7 @@ class SpreadExecutor(Executor):
                 self._lose(host, error)
 
     def _look(self) -> None:
-        """Asks hosts for their load while tasks are submitted."""
+        """Requests the load of hosts while tasks are submitted."""
         while not self._over.is_set():
             self._submitted.wait()
             self._submitted.clear()
@@ -277,7 +277,7 @@ class SpreadExecutor(Executor):
         self._place_each(again)
 
     def _await_return(self) -> None:
-        """Asks lost hosts whether they are back, after pauses that double."""
+        """Tries to reach lost hosts, after pauses that double."""
         while not self._over.is_set():
             with self._lock:
                 absent = min(self._absent.values(), key=lambda one: one.due, default=None)
@@ -332,7 +332,7 @@ class SpreadExecutor(Executor):
         self._submitted.set()
 
     def _place_each(self, futures: list[_PlacedFuture]) -> None:
-        """Sends tasks of several needs; those that cannot be sent end with the reason."""
+        """Sends tasks that need different labels; those that cannot be sent fail with the reason."""
         of: dict[tuple[tuple[str, str], ...], list[_PlacedFuture]] = {}
         for future in futures:
             of.setdefault(tuple(future._needs.items()), []).append(future)
@@ -391,7 +391,7 @@ class SpreadExecutor(Executor):
         return futures
 
     def _ready(self, shipped: tuple[bytes, bytes], args: Any, kwargs: Any, needs: Optional[Labels] = None) -> _PlacedFuture:
-        """The future of a task that is to be placed, with all that this takes."""
+        """The future of a task to be placed, with the data for sending it."""
         arguments = self._pickle("the arguments", (args, kwargs))
         future: Any = self._expect()
         future._digest, future._body = shipped

@@ -1,4 +1,4 @@
-"""Labels of hosts: which an executor's tasks need, and which a host has."""
+"""Labels of hosts: those that an executor's tasks need, and those that a host has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STARTS_S = 5.0
 
 
 def parse(label: Label) -> Labels:
-    """The labels that are all needed."""
+    """Parses the required labels."""
     needed: Labels = {}
     for one in [label] if isinstance(label, str) else label or ():
         key, _, value = one.partition("=") if isinstance(one, str) else ("", "", "")
@@ -64,7 +64,7 @@ def missing(needed: Labels, hosts: Iterable[tuple[str, Optional[Labels]]]) -> Er
 
 
 class Labelled(Executor):
-    """An executor whose tasks need more labels, and otherwise that executor."""
+    """An executor whose tasks need additional labels; everything else is that of the original executor."""
 
     _is_spread = True
 
@@ -86,4 +86,4 @@ class Labelled(Executor):
         return narrower
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nothing: the executor goes on, and has these tasks."""
+        """Does nothing: the tasks belong to the executor, which continues."""

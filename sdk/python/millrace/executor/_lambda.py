@@ -78,7 +78,7 @@ class _Again(Exception):
 
 
 class LambdaExecutor(Executor):
-    """An executor on AWS Lambda: what `Executor(backend="lambda", ...)` returns."""
+    """An executor on AWS Lambda, which `Executor(backend="lambda", ...)` returns."""
 
     _limit_code, _shares = "MR7131", False
 
@@ -155,7 +155,7 @@ class LambdaExecutor(Executor):
         return [self._threads.submit(self._run, id, request) for id, request in requests]
 
     def _run(self, id: bytes, request: bytes) -> Any:
-        """Has a task run, until an attempt has a result or there are no more."""
+        """Runs a task until an attempt has a result or no attempt is left."""
         if len(request) <= PAYLOAD_BYTES_MAX:
             return self._attempt_all(request)
         bucket, prefix = self._storage or ("", "")
@@ -208,7 +208,7 @@ class LambdaExecutor(Executor):
             raise _native.error("MR7136", str(error)) from error
 
     def _refused(self, error: Any) -> None:
-        """Raises what an error answer means."""
+        """Raises the exception for an error answer."""
         code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
         about = error.response.get("ResponseMetadata", {})
         status, headers = about.get("HTTPStatusCode", 0), about.get("HTTPHeaders", {})
@@ -223,7 +223,7 @@ class LambdaExecutor(Executor):
         raise _native.error("MR7136", f"function '{self._name}': {said}") from error
 
     def _answer(self, payload: bytes) -> tuple[int, bytes]:
-        """What the handler answered; or else why the runtime answered in its place."""
+        """The answer of the handler, or an error if Lambda's runtime answered in its place."""
         try:
             answer = json.loads(payload)
         except ValueError:
@@ -252,7 +252,7 @@ class LambdaExecutor(Executor):
             raise _native.error("MR7136", f"storage s3://{of['Bucket']}/{of['Key']}: {error}") from error
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more tasks; with `wait`, returns when all have ended. Invocations that run cannot be cancelled."""
+        """Accepts no more tasks; with `wait`, returns when all have ended. Invocations that run cannot be cancelled."""
         self._shut = True
         if cancel_futures:
             self._stopped.set()
@@ -277,7 +277,7 @@ class LambdaExecutor(Executor):
 
 
 def _config(botocore: Any, workers: int, timeout: float) -> Any:
-    """Settings of the client. Attempts are made here, where it is known which of them can be repeated."""
+    """Settings of the client. Its own retries are off, because only this class knows which attempts can be repeated."""
     agent = f"millrace python/{sys.version_info[0]}.{sys.version_info[1]}"
     return botocore.config.Config(
         retries={"total_max_attempts": 1},

@@ -1,5 +1,5 @@
-"""What is longer than a record: the function or the arguments of a task, or its result. Its pickle goes into blobs of the host's memory, part by
-part, and the record has references to them. Workers have this file, too."""
+"""Data that is longer than a record: the function or the arguments of a task, or its result. Its pickle goes into blobs of the host's
+memory, part by part, and the record has references to them. Workers have this file, too."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PART_BYTES = 4 << 20
 
 
 class Parts:
-    """Where a long pickle is."""
+    """The location of a long pickle."""
 
     def __init__(self, blobs: list[Blob]) -> None:
         self._blobs = blobs
 
     def load(self, space: Optional[Space] = None) -> Any:
-        """Opens the pickle, without having all of it in memory besides what it makes."""
+        """Unpickles it without having the whole pickle in memory."""
         return pickle.Unpickler(_Reader(self._blobs, space)).load()
 
     def delete(self, space: Optional[Space] = None) -> None:
@@ -79,7 +79,7 @@ class _Reader:
 
 
 class Writer:
-    """Puts a long pickle into blobs as it comes."""
+    """Writes a long pickle into blobs, part by part."""
 
     def __init__(self, name: str, space: Optional[Space] = None) -> None:
         self._name, self._space = name, space
@@ -108,18 +108,18 @@ class Writer:
         self._waiting.clear()
 
     def close(self) -> Parts:
-        """Sends the rest; where everything is."""
+        """Sends the rest; returns the location of all parts."""
         if self._waiting:
             self._send()
         return Parts(self._blobs)
 
     def discard(self) -> None:
-        """Frees what was sent."""
+        """Frees the parts that were sent."""
         Parts(self._blobs).delete(self._space)
 
 
 def send(name: str, pickled: Iterable[Any], space: Optional[Space] = None) -> Parts:
-    """Puts bytes into blobs; where they are. If they find no room, none of them stays."""
+    """Writes bytes into blobs; returns their location. If there is not enough room, no blob remains."""
     writer = Writer(name, space)
     try:
         for part in pickled:
@@ -131,7 +131,7 @@ def send(name: str, pickled: Iterable[Any], space: Optional[Space] = None) -> Pa
 
 
 class Pickle:
-    """Where the pickler writes to: memory, and from `kept_max` bytes on blobs, or `refuse` is called."""
+    """The target of the pickler: memory, and from `kept_max` bytes on blobs, or a call of `refuse`."""
 
     def __init__(self, kept_max: int, refuse: Callable[[], Exception], writer: Optional[Writer] = None) -> None:
         self._kept_max, self._refuse, self._writer = kept_max, refuse, writer

@@ -85,7 +85,7 @@ def settings(
 
 
 def make_pool(connection: Connection, cloudpickle: Any, given: dict[str, Any]) -> str:
-    """A pool with these settings, made unless it is there."""
+    """Creates a pool with these settings, unless it exists."""
     if not connection._directories or connection.directory is None:
         detail = f"'{connection.address}' is another machine's: name a pool that it has, as in Executor(..., pool='NAME')"
         raise _native.error("MR7114", detail)
@@ -101,7 +101,7 @@ def make_pool(connection: Connection, cloudpickle: Any, given: dict[str, Any]) -
 
 
 def make_module_pool(connection: Connection, file: Path, module: bytes, workers: int, memory: int) -> str:
-    """A pool that has a module in WebAssembly, made unless it is there."""
+    """Creates a pool with a module in WebAssembly, unless it exists."""
     if not connection._directories or connection.directory is None:
         detail = f"'{connection.address}' is another machine's: name a pool that has the module, as in shared_module(..., pool='NAME')"
         raise _native.error("MR7114", detail)

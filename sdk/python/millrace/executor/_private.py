@@ -21,7 +21,7 @@ _START_S = 60.0
 
 
 class PrivateHost:
-    """A host that ends with this program, and its namespace in a directory that goes with it."""
+    """A host that ends with this program, and its namespace in a directory that is removed with it."""
 
     def __init__(self) -> None:
         program = os.environ.get("MILLRACE_BIN") or shutil.which("millrace")

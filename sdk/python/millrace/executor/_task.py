@@ -59,7 +59,7 @@ def idempotency_key() -> str:
 
 
 def open_body(key: object, read: Callable[[], bytes]) -> Callable[..., Any]:
-    """The function that was shipped under this key. A worker opens each one once."""
+    """The function with this key. A worker unpickles each one once."""
     found = _bodies.get(key)
     if found is None:
         shipped = read()
@@ -82,7 +82,7 @@ def open_body(key: object, read: Callable[[], bytes]) -> Callable[..., Any]:
 
 
 def load(pickled: bytes) -> Any:
-    """Opens what the program pickled."""
+    """Unpickles data of the program."""
     try:
         found = pickle.loads(pickled)
         return found.load() if isinstance(found, _large.Parts) else found
@@ -97,7 +97,7 @@ def load(pickled: bytes) -> Any:
 
 
 def pickle_result(value: object) -> bytes:
-    """The result of a task as it travels."""
+    """The serialized result of a task."""
     try:
         return _raised.dumps(value)
     except MemoryError:
@@ -134,7 +134,7 @@ def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
 
 
 def run(record: Any, context: Any) -> None:
-    """Runs a task and leaves its result, which is also that it raised; or a method of a shared object."""
+    """Runs a task and appends its result, which may be an exception; or runs a method of a shared object."""
     if record.log.startswith(_STEPS):
         _steps.run(record, context, _body)
         return

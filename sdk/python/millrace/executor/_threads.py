@@ -23,7 +23,7 @@ def chunk(fn: Callable[..., R], calls: list[tuple[Any, ...]]) -> list[R]:
 
 
 class CloudThread:
-    """A `threading.Thread` that runs on a worker. `result` is what its target returned."""
+    """A `threading.Thread` that runs on a worker. `result` returns the return value of its target."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class CloudThread:
         return self._target(*self._args, **self._kwargs) if self._target is not None else None
 
     def start(self) -> None:
-        """Has it run, once."""
+        """Starts it; it can be started once."""
         if self._future is not None:
             raise RuntimeError("threads can only be started once")
         if self._executor is None:
@@ -83,7 +83,7 @@ class CloudThread:
         return bool(stop())
 
     def result(self, timeout: Optional[float] = None) -> Any:
-        """Waits for what it returned, or raises what it raised."""
+        """Waits for its return value, or raises its exception."""
         if self._future is None:
             raise RuntimeError("it was not started")
         return self._future.result(timeout)
@@ -159,7 +159,7 @@ def _from_here(
     chunk: int,
     progress: Optional[Callable[[int, int], object]],
 ) -> None:
-    """The same where tasks have no shared objects, or not all of them the same: this program gives out the indices."""
+    """The same for tasks without common shared objects: this program assigns the indices."""
     pieces = (range(at, min(at + chunk, n)) for at in range(0, n, chunk))
     if schedule == "static":
         pieces = (range(at, n, workers) for at in range(min(workers, n)))

@@ -44,7 +44,7 @@ class _Expired(BaseException):
 
 
 class _NoSpace(_spaces.Space):
-    """Shared objects of a task that no host can be reached from."""
+    """Shared objects of a task that can reach no host."""
 
     def call(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError(
@@ -54,7 +54,7 @@ class _NoSpace(_spaces.Space):
 
 
 class _AttemptSpace(_spaces.ClientSpace):
-    """Shared objects of a task, over a connection. Each attempt is the same session, so its calls count once.
+    """Shared objects of a task, over a connection. All attempts use the same session, so each call takes effect once.
 
     The session ends by its lease, and not with the attempt: the answer may be lost, and then another attempt asks again.
     """
@@ -92,7 +92,7 @@ def handler(event: Any, context: Any) -> Any:
 
 
 def _run(id: bytes, event: dict[str, Any], context: Any) -> tuple[int, bytes]:
-    """What the task returned or raised."""
+    """The return value or the exception of the task."""
     _task.begin(id)
     try:
         with _limited(event["timeout"], context), _objects(id, event):

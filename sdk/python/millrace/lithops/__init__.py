@@ -130,7 +130,7 @@ class StorageBackend:
         return {"ResponseMetadata": {"HTTPStatusCode": 200}}
 
     def put_object(self, bucket_name: str, key: str, data: Any) -> None:
-        """Writes an object, in place of one that has its key."""
+        """Writes an object, or replaces the one with this key."""
         if isinstance(data, str):
             data = data.encode()
         stream = data if hasattr(data, "read") else io.BytesIO(data)

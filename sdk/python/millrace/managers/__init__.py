@@ -34,7 +34,7 @@ _MISSING = object()
 
 
 class DictProxy(_objects.Dict):
-    """A `dict` on the host. Keys are numbers, text, bytes, truth values, None and tuples of these."""
+    """A `dict` on the host. Keys are numbers, text, bytes, booleans, None and tuples of these."""
 
 
 class ListProxy(_objects.List):
@@ -42,7 +42,7 @@ class ListProxy(_objects.List):
 
 
 class Namespace:
-    """A `multiprocessing.managers.Namespace`: attributes that all see."""
+    """A `multiprocessing.managers.Namespace`: shared attributes."""
 
     def __init__(self, /, **kwds: Any) -> None:
         _runtime.ready()
@@ -80,7 +80,7 @@ _FORMS = {**{code: code for code in "bBhHiIqQfd"}, "l": "q", "L": "Q"}
 
 
 def _of_code(typecode: Any, value: Any) -> Any:
-    """A value as its type code has it."""
+    """A value converted to its type code."""
     if not isinstance(typecode, str):
         # A type of ctypes.
         typecode = getattr(typecode, "_type_", None)
@@ -237,7 +237,7 @@ class BaseManager:
             self._connection, self._own = millrace.connect(self._place), True
 
     def shutdown(self) -> None:
-        """Closes the manager's connection, if it made one; its objects end with it."""
+        """Closes the manager's connection, if it opened one; its objects end with it."""
         connection, self._connection = self._connection, None
         if connection is not None and self._own:
             connection.close()
@@ -259,7 +259,7 @@ class BaseManager:
         method_to_typeid: Any = None,
         create_method: bool = True,
     ) -> None:
-        """Has managers make objects of a class, by a method with this name.
+        """Adds a method with this name to managers, which creates objects of a class.
 
         Methods run on workers of the host, one at a time for each object, which keeps its fields: see `millrace.shared`. `exposed` names
         the methods that can be called, by default all public ones. A function that returns an object of this program is refused.
@@ -375,7 +375,7 @@ class SyncManager(BaseManager):
         return made
 
     def Namespace(self, *args: Any, **kwds: Any) -> Namespace:
-        """Attributes that all see."""
+        """Shared attributes."""
         made: Namespace = self._on(Namespace, *args, **kwds)
         return made
 

@@ -2,7 +2,7 @@
 
     import millrace.multiprocessing as multiprocessing
 
-What is said of `millrace.threading` holds: the host is that of the newest connection, and what processes share is created here or with
+As for `millrace.threading`, the host is that of the newest connection, and what processes share is created here or with
 `millrace.objects`. Shared memory and start methods belong to one machine and raise `NotImplementedError`.
 """
 
@@ -91,7 +91,7 @@ class Process(_threads.Thread):
         return self.ident
 
     def terminate(self) -> None:
-        """Ends the process, also if it runs; `exitcode` is then -15."""
+        """Ends the process, even if it runs; `exitcode` is then -15."""
         if self._future is not None:
             self.stop()
 
@@ -135,22 +135,22 @@ class AsyncResult:
                 self._callback(value)
 
     def get(self, timeout: Optional[float] = None) -> Any:
-        """Waits for the result; raises what the call raised, or `TimeoutError`."""
+        """Waits for the result; raises the exception of the call, or `TimeoutError`."""
         self.wait(timeout)
         if not self.ready():
             raise TimeoutError
         return self._join([future.result() for future in self._futures])
 
     def wait(self, timeout: Optional[float] = None) -> None:
-        """Waits until the result is there."""
+        """Waits until there is a result."""
         _futures.wait(self._futures, timeout)
 
     def ready(self) -> bool:
-        """Whether the result is there."""
+        """Whether there is a result."""
         return all(future.done() for future in self._futures)
 
     def successful(self) -> bool:
-        """Whether nothing was raised."""
+        """Whether the call raised no exception."""
         if not self.ready():
             raise ValueError(f"{self!r} not ready")
         return all(not future.cancelled() and future.exception() is None for future in self._futures)
@@ -236,7 +236,7 @@ class Pool:
     def starmap(
         self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: Optional[int] = None
     ) -> list[Any]:
-        """As `map`; each element is the arguments of a call."""
+        """As `map`; each element is a tuple with the arguments of a call."""
         found: list[Any] = self.starmap_async(func, iterable, chunksize).get()
         return found
 
@@ -262,11 +262,11 @@ class Pool:
         return (value for part in _futures.as_completed(parts) for value in part.result())
 
     def close(self) -> None:
-        """Takes no more calls."""
+        """Accepts no more calls."""
         self._closed = True
 
     def terminate(self) -> None:
-        """Takes no more calls, and ends those that have not ended, also if they run."""
+        """Accepts no more calls, and cancels those that have not ended, including running ones."""
         self._closed = True
         with self._executor._lock:
             left = list(self._executor._futures.values())
@@ -396,7 +396,7 @@ def current_process() -> Any:
 
 
 def active_children() -> list[Any]:
-    """The processes of this program that run."""
+    """The running processes of this program."""
     return [thread for thread in _threads.enumerate() if isinstance(thread, Process)]
 
 
@@ -421,7 +421,7 @@ def set_start_method(method: Optional[str], force: bool = False) -> NoReturn:
 class Connection:
     """One end of a pipe: a `multiprocessing.connection.Connection` over two queues of the host.
 
-    A copy of an end travels to a process. `close` of a copy that has sent or received something ends the pipe for the other end, which then
+    A process gets a copy of an end. `close` of a copy that has sent or received something ends the pipe for the other end, which then
     gets `EOFError`; a copy that was not used is closed alone.
     """
 

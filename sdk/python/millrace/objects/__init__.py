@@ -1,4 +1,4 @@
-"""Shared objects: state that programs and tasks on many machines change together, under the names that Python's own have.
+"""Shared objects: state that programs and tasks on many machines share, with the names of Python's own types.
 
     with millrace.connect("farm") as farm:
         hits = farm.AtomicInt("hits")
@@ -112,14 +112,14 @@ def _reference(kind: type[O], key: str, new: bytes, incarnation: int, flags: int
 
 
 def _given(*arguments: object) -> tuple[object, ...]:
-    """The arguments of a constructor without those at its end that were not given: an object that exists has to fit the others."""
+    """The arguments of a constructor, without omitted ones at the end: an existing object must match the others."""
     while arguments and arguments[-1] is None:
         arguments = arguments[:-1]
     return arguments
 
 
 def _wait(blocking: bool, timeout: Optional[float]) -> Optional[float]:
-    """How long to wait, as `threading` has it: -1 or None is without end."""
+    """The timeout in the convention of `threading`: -1 or None means no limit."""
     if not blocking:
         return 0.0
     return None if timeout is None or timeout < 0 else timeout
@@ -131,11 +131,11 @@ class _Atomic(Object):
         return self._call("get")
 
     def set(self, value: Any) -> None:
-        """Puts another value there."""
+        """Sets the value."""
         self._call("set", value)
 
     def get_and_set(self, value: Any) -> Any:
-        """Puts another value there; the one that was there."""
+        """Sets the value; returns the previous one."""
         return self._call("get_and_set", value)
 
     def compare_and_set(self, expected: Any, value: Any) -> bool:
@@ -152,21 +152,21 @@ class AtomicInt(_Atomic):
         super().__init__(key, *_given(value), space=space)
 
     def add(self, delta: int = 1) -> int:
-        """Adds to it; the sum."""
+        """Adds to the value; returns the sum."""
         return int(self._call("add_and_get", delta))
 
     add_and_get = increment = add
 
     def get_and_add(self, delta: int = 1) -> int:
-        """Adds to it; the number before."""
+        """Adds to the value; returns the previous one."""
         return int(self._call("get_and_add", delta))
 
     def decrement(self, delta: int = 1) -> int:
-        """Takes from it; what is left."""
+        """Subtracts from the value; returns the difference."""
         return self.add(-delta)
 
     def multiply(self, factor: int) -> int:
-        """Multiplies it; the product."""
+        """Multiplies the value; returns the product."""
         return int(self._call("multiply_and_get", factor))
 
     def __int__(self) -> int:
@@ -209,7 +209,7 @@ def _flat(mapping: Any, named: Mapping[str, Any]) -> list[Any]:
 
 
 class Dict(_wholes.OfDict, Object):
-    """A `dict`. Keys are numbers, text, bytes, truth values, None and tuples of these; as in Python, 1, 1.0 and True are one key."""
+    """A `dict`. Keys are numbers, text, bytes, booleans, None and tuples of these; as in Python, 1, 1.0 and True are one key."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, space=space)
@@ -232,23 +232,23 @@ class Dict(_wholes.OfDict, Object):
         self.pop(key)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """The value under a key, which is the default if there was none."""
+        """Sets the value of a key to the default if it has none; returns the value."""
         return self._call("setdefault", key, default)
 
     def pop(self, key: Any, default: Any = _MISSING) -> Any:
-        """Takes the value under a key."""
+        """Removes a key; returns its value."""
         found = self._call("pop", key)
         if not found and default is _MISSING:
             raise KeyError(key)
         return found[0] if found else default
 
     def popitem(self) -> tuple[Any, Any]:
-        """Takes the key that came last, and its value."""
+        """Removes the key that was added last; returns it and its value."""
         key, value = self._call("popitem")
         return key, value
 
     def add(self, key: Any, delta: Any = 1) -> Any:
-        """Adds to the number under a key, 0 if there is none; the sum."""
+        """Adds to the number under a key, 0 if there is none; returns the sum."""
         return self._call("add", key, delta)
 
     def compare_and_set(self, key: Any, expected: Any, value: Any) -> bool:
@@ -260,11 +260,11 @@ class Dict(_wholes.OfDict, Object):
         return bool(self._call("compare_and_set", key, [], value))
 
     def compare_and_pop(self, key: Any, expected: Any) -> bool:
-        """Takes a key out if its value is the expected one; returns whether it was."""
+        """Removes a key if its value is the expected one; returns whether it was."""
         return bool(self._call("compare_and_pop", key, expected))
 
     def update(self, mapping: Any = (), /, **named: Any) -> None:
-        """Puts all of these there, at one moment."""
+        """Sets all these values atomically."""
         self._call("update", _flat(mapping, named))
 
     def __contains__(self, key: Any) -> bool:
@@ -274,22 +274,22 @@ class Dict(_wholes.OfDict, Object):
         return int(self._call("len"))
 
     def keys(self) -> list[Any]:
-        """The keys as of now."""
+        """The current keys."""
         return list(self._call("keys"))
 
     def values(self) -> list[Any]:
-        """The values as of now."""
+        """The current values."""
         return list(self._call("values"))
 
     def items(self) -> list[tuple[Any, Any]]:
-        """Keys and values as of now."""
+        """The current keys and values."""
         return _pairs(self._call("items"))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.keys())
 
     def clear(self) -> None:
-        """Takes everything out."""
+        """Removes everything."""
         self._call("clear")
 
 
@@ -319,11 +319,11 @@ class Counter(_wholes.OfCounter, Object):
         return self._call("get", key)
 
     def add(self, key: Any, count: Any = 1) -> Any:
-        """Counts a key; how often it was counted by now."""
+        """Adds to the count of a key; returns the count."""
         return self._call("add", key, count)
 
     def update(self, counts: Any = (), /, **named: Any) -> None:
-        """Counts all of these at one moment: a mapping of counts, or keys."""
+        """Adds all these counts atomically: a mapping of counts, or an iterable of keys."""
         if not hasattr(counts, "keys"):
             found: dict[Any, int] = {}
             for key in counts:
@@ -332,7 +332,7 @@ class Counter(_wholes.OfCounter, Object):
         self._call("update", _flat(counts, named))
 
     def most_common(self, n: Optional[int] = None) -> list[tuple[Any, Any]]:
-        """The keys that were counted most often, with their counts."""
+        """The keys with the highest counts, with these counts."""
         return _pairs(self._call("most_common", n))
 
     def total(self) -> Any:
@@ -340,14 +340,14 @@ class Counter(_wholes.OfCounter, Object):
         return self._call("total")
 
     def items(self) -> list[tuple[Any, Any]]:
-        """Keys and counts as of now."""
+        """The current keys and counts."""
         return _pairs(self._call("items"))
 
     def __len__(self) -> int:
         return int(self._call("len"))
 
     def clear(self) -> None:
-        """Forgets all counts."""
+        """Removes all counts."""
         self._call("clear")
 
 
@@ -358,20 +358,20 @@ class Set(_wholes.OfSet, Object):
         super().__init__(key, space=space)
 
     def add(self, value: Any) -> bool:
-        """Puts something in; whether it was not there."""
+        """Adds an element; returns whether it was new."""
         return bool(self._call("add", value))
 
     def discard(self, value: Any) -> bool:
-        """Takes something out; whether it was there."""
+        """Removes an element; returns whether it was in the set."""
         return bool(self._call("discard", value))
 
     def remove(self, value: Any) -> None:
-        """Takes something out that must be there."""
+        """Removes an element; raises `KeyError` if it is not in the set."""
         if not self.discard(value):
             raise KeyError(value)
 
     def pop(self) -> Any:
-        """Takes something out."""
+        """Removes and returns some element."""
         return self._call("pop")
 
     def __contains__(self, value: Any) -> bool:
@@ -384,7 +384,7 @@ class Set(_wholes.OfSet, Object):
         return iter(self._call("items"))
 
     def clear(self) -> None:
-        """Takes everything out."""
+        """Removes everything."""
         self._call("clear")
 
 
@@ -396,13 +396,13 @@ class List(_lists.OfList, Object):
 
 
 class Log(Object):
-    """A list that only grows, and that one can wait for."""
+    """A list that only grows, and for whose growth a program can wait."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, space=space)
 
     def append(self, value: Any) -> int:
-        """Puts something at the end; its place, from 0."""
+        """Appends an item; returns its index, from 0."""
         return int(self._call("append", value))
 
     def __getitem__(self, index: Any) -> Any:
@@ -425,7 +425,7 @@ class Queue(Object):
         super().__init__(key, *_given(maxsize), space=space)
 
     def put(self, item: Any, block: bool = True, timeout: Optional[float] = None) -> None:
-        """Puts an item in, once there is room."""
+        """Adds an item, once there is room."""
         self._call("put", item, timeout=_wait(block, timeout))
 
     def get(self, block: bool = True, timeout: Optional[float] = None) -> Any:
@@ -433,7 +433,7 @@ class Queue(Object):
         return self._call("get", timeout=_wait(block, timeout))
 
     def put_nowait(self, item: Any) -> None:
-        """Puts an item in, or raises `queue.Full`."""
+        """Adds an item, or raises `queue.Full`."""
         self.put(item, block=False)
 
     def get_nowait(self) -> Any:
@@ -441,11 +441,11 @@ class Queue(Object):
         return self.get(block=False)
 
     def task_done(self) -> None:
-        """Marks an item that was taken out as done."""
+        """Marks an item that was taken as done."""
         self._call("task_done")
 
     def join(self) -> None:
-        """Waits until everything that was put in is done."""
+        """Waits until every item that was added is done."""
         self._call("join")
 
     def qsize(self) -> int:
@@ -453,7 +453,7 @@ class Queue(Object):
         return int(self._call("qsize"))
 
     def empty(self) -> bool:
-        """Whether none is."""
+        """Whether it has no items."""
         return self.qsize() == 0
 
     def full(self) -> bool:
@@ -483,7 +483,7 @@ class Matrix(Object):
         self._call("set", *at, float(value))
 
     def add(self, row: int, column: int, value: float) -> float:
-        """Adds to a number; the sum."""
+        """Adds to a number; returns the sum."""
         return float(self._call("add", row, column, float(value)))
 
     def row(self, row: int) -> bytes:
@@ -491,11 +491,11 @@ class Matrix(Object):
         return bytes(self._call("row", row))
 
     def set_row(self, row: int, values: Any) -> None:
-        """Puts a row there."""
+        """Sets a row."""
         self._call("set_row", row, _doubles(values))
 
     def add_row(self, row: int, values: Any) -> None:
-        """Adds to each number of a row, at one moment."""
+        """Adds to each number of a row, atomically."""
         self._call("add_row", row, _doubles(values))
 
     def tobytes(self) -> bytes:
@@ -503,11 +503,11 @@ class Matrix(Object):
         return bytes(self._call("all"))
 
     def set_all(self, values: Any) -> None:
-        """Puts all numbers there."""
+        """Sets all numbers."""
         self._call("set_all", _doubles(values))
 
     def add_all(self, values: Any) -> None:
-        """Adds to each number, at one moment."""
+        """Adds to each number, atomically."""
         self._call("add_all", _doubles(values))
 
     def to_numpy(self) -> Any:
@@ -534,15 +534,15 @@ class Blob(Object):
         super().__init__(key, *_given(data), space=space)
 
     def read(self, offset: int = 0, size: int = -1) -> bytes:
-        """So many bytes from a place on; -1 for all."""
+        """Returns this many bytes from an offset on; -1 for all."""
         return bytes(self._call("read", offset, size))
 
     def write(self, offset: int, data: bytes) -> None:
-        """Puts bytes at a place; what is between there and the end before is 0."""
+        """Writes bytes at an offset; a gap after the previous end is filled with zeros."""
         self._call("write", offset, bytes(data))
 
     def append(self, data: bytes) -> int:
-        """Puts bytes at the end; where they begin."""
+        """Appends bytes; returns their offset."""
         return int(self._call("append", bytes(data)))
 
     def truncate(self, size: int) -> None:
@@ -550,7 +550,7 @@ class Blob(Object):
         self._call("truncate", size)
 
     def replace(self, data: bytes) -> None:
-        """Puts other bytes there."""
+        """Replaces all bytes."""
         self._call("replace", bytes(data))
 
     def __len__(self) -> int:
@@ -568,7 +568,7 @@ class Lock(Object):
         super().__init__(key, space=space)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> Any:
-        """Waits for the lock: the token, or False."""
+        """Waits for the lock; returns the token, or False."""
         return self._call("acquire", timeout=_wait(blocking, timeout))
 
     def release(self) -> None:
@@ -590,7 +590,7 @@ class Condition(Lock):
     """A `threading.Condition` with a lock of its own."""
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Releases the lock until it is notified, and acquires it again; whether that happened in time."""
+        """Releases the lock until it is notified, and acquires it again; returns whether it was notified in time."""
         return bool(self._call("wait", timeout=timeout))
 
     def wait_for(self, predicate: Callable[[], Any], timeout: Optional[float] = None) -> Any:
@@ -618,11 +618,11 @@ class Semaphore(Object):
         super().__init__(key, *_given(value, bound), space=space)
 
     def acquire(self, blocking: bool = True, timeout: Optional[float] = None) -> bool:
-        """Waits for a permit; whether it has one."""
+        """Waits for a permit; returns whether it acquired one."""
         return bool(self._call("acquire", timeout=_wait(blocking, timeout)))
 
     def release(self, n: int = 1) -> None:
-        """Gives permits back."""
+        """Releases permits."""
         self._call("release", n)
 
     @property
@@ -648,15 +648,15 @@ class Event(Object):
         self._call("set")
 
     def clear(self) -> None:
-        """It has not happened."""
+        """Resets the event."""
         self._call("clear")
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """Whether the event is set."""
         return bool(self._call("is_set"))
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Waits until it happens; whether it did in time."""
+        """Waits until the event is set; returns whether it was set in time."""
         return bool(self._call("wait", timeout=timeout))
 
 
@@ -667,7 +667,7 @@ class Barrier(Object):
         super().__init__(key, parties, space=space)
 
     def wait(self, timeout: Optional[float] = None, action: Optional[Callable[[], object]] = None) -> int:
-        """Waits for all the others; a number from 0 that each of them has for itself.
+        """Waits for all other parties; returns a number from 0 that is different for each of them.
 
         The last one to arrive runs the action before any of them continues. If it raises or its program ends, the barrier breaks.
         """
@@ -708,21 +708,21 @@ class Barrier(Object):
 
 
 class CountDownLatch(Object):
-    """Waits until something has happened a number of times."""
+    """A counter that programs count down to 0, and whose 0 they can wait for."""
 
     def __init__(self, key: str, count: int, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, count, space=space)
 
     def count_down(self, n: int = 1) -> int:
-        """It has happened once more; how often it still has to."""
+        """Counts down by one; returns the remaining count."""
         return int(self._call("count_down", n))
 
     def get_count(self) -> int:
-        """How often it still has to happen."""
+        """The remaining count."""
         return int(self._call("get_count"))
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Waits; whether it came to pass in time."""
+        """Waits until the count is 0; returns whether it was reached in time."""
         return bool(self._call("wait", timeout=timeout))
 
 
@@ -733,23 +733,23 @@ class Future(_futures.OfFuture, Object):
         super().__init__(key, space=space)
 
     def set_result(self, result: Any) -> None:
-        """It is this."""
+        """Sets the result."""
         self._call("set_result", result)
 
     def set_exception(self, exception: BaseException) -> None:
-        """It is that this was raised."""
+        """Sets an exception as the outcome."""
         self._call("set_exception", pickle.dumps(exception))
 
     def cancel(self) -> bool:
-        """There will be none; whether that is so."""
+        """Cancels it; returns whether it is cancelled."""
         return bool(self._call("cancel"))
 
     def done(self) -> bool:
-        """Whether it has a result, or never will have one."""
+        """Whether it has an outcome or is cancelled."""
         return bool(self._call("done") != 0)
 
     def cancelled(self) -> bool:
-        """Whether it never will be."""
+        """Whether it is cancelled."""
         return bool(self._call("done") == 3)
 
     def result(self, timeout: Optional[float] = None) -> Any:

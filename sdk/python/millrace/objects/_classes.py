@@ -43,7 +43,7 @@ _MODULE = "wasm:"
 
 
 class Settings:
-    """How the objects of a class are shared."""
+    """The settings of a shared class."""
 
     __slots__ = ("version", "timeout", "rollback", "persistent", "rf")
 
@@ -100,7 +100,7 @@ def shared(
 
 
 def method(*, timeout: Optional[float] = None, readonly: bool = False) -> Callable[[F], F]:
-    """Says of a method how many seconds it may take, and whether it changes no field."""
+    """Sets how many seconds a method may take, and whether it changes no field."""
 
     def mark(function: F) -> F:
         function.__millrace_method__ = (readonly, None if timeout is None else _seconds(timeout))  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ def readonly(function: F) -> F:
 
 
 def settings_of(cls: type) -> Settings:
-    """How a class is shared."""
+    """The settings of a shared class."""
     found = vars(cls).get("__millrace_shared__") if isinstance(cls, type) else None
     if found is None:
         raise TypeError(f"{cls!r} is not marked with @millrace.shared")
@@ -159,7 +159,7 @@ def _feed(code: types.CodeType, out: Callable[[bytes], None]) -> None:
 
 
 def code_of(cls: type) -> bytes:
-    """Tells the code of a class from other code: that of its methods and of its bases'."""
+    """A digest of the code of a class: that of its methods and of those of its bases."""
     digest = hashlib.sha256(cls.__qualname__.encode())
     for base in cls.__mro__[:-1]:
         for name, member in sorted(vars(base).items()):
@@ -170,12 +170,12 @@ def code_of(cls: type) -> bytes:
 
 
 def module_about(module: bytes, name: str, pool: str, version: int) -> tuple[str, str, int, int, bytes]:
-    """What tells a class in WebAssembly from others. Its pool runs it, so there is no body: the number is that of its content."""
+    """The identity of a class in WebAssembly. Its pool runs it, so there is no body: the number is that of its content."""
     return _MODULE + name, pool, version, number_of(module), hashlib.sha256(module).digest()[:_CODE_BYTES]
 
 
 def number_of(body: bytes) -> int:
-    """The number of a body where several hosts have it: that of its content."""
+    """The number of a body of a replicated class, which is computed from its content."""
     return int.from_bytes(hashlib.sha256(body).digest()[:8], "little") >> 2 | 1
 
 
@@ -192,7 +192,7 @@ def _functions(member: Any) -> list[types.FunctionType]:
 class SharedClass:
     """A shared class whose code a pool has: `SharedClass(key, ...)` is a reference to the object of that key.
 
-    The arguments behind the key are those of the class; they count if the object does not exist. Can be passed to tasks.
+    The arguments after the key are those of the class's constructor; it runs if the object does not exist. Can be passed to tasks.
     """
 
     #: What is shipped if several hosts have the objects: whichever of them runs a method needs the class.
@@ -215,7 +215,7 @@ class SharedClass:
         return SharedClass, (self._about, self._methods, self._flags, None, self._body)
 
     def ship(self) -> None:
-        """Has the hosts that keep the objects keep the class."""
+        """Sends the class to the hosts that have the objects."""
         space = self._space or _spaces.current()
 
         def send() -> None:
@@ -239,7 +239,7 @@ def _arguments(about: tuple[Any, ...], method: str, key: str, args: tuple[Any, .
     for value in args:
         if value is not None and type(value) not in (bool, int, float, str, bytes):
             kind = type(value).__name__
-            raise TypeError(f"{method} of {key!r} takes numbers, text, bytes, truth values and None, not {kind!r}: its class is in WebAssembly")
+            raise TypeError(f"{method} of {key!r} takes numbers, text, bytes, booleans and None, not {kind!r}: its class is in WebAssembly")
     return _values.arguments(method, key, args)
 
 

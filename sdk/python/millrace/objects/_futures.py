@@ -1,4 +1,4 @@
-"""What `concurrent.futures.Future` has besides what the host does."""
+"""The methods of `concurrent.futures.Future` that the host does not have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _lock = threading.Lock()
 
 
 class OfFuture:
-    """What `concurrent.futures.Future` has besides."""
+    """The methods of `concurrent.futures.Future` that the host does not have."""
 
     def exception(self: Any, timeout: Optional[float] = None) -> Optional[BaseException]:
         """Waits for it; the exception, or None if it has a result."""
@@ -31,7 +31,7 @@ class OfFuture:
         return pickle.loads(value) if status == 2 else None
 
     def add_done_callback(self: Any, fn: Callable[[Any], object]) -> None:
-        """Has this program call `fn(future)` once it has a result, or is cancelled; at once if it has one already.
+        """Calls `fn(future)` in this program once it has a result, or is cancelled; at once if it has one already.
 
         A thread of the program waits for the result, one for each future, and makes the calls. They are not made after the connection is
         closed. What they raise is logged.

@@ -17,7 +17,7 @@ def _is_plain(index: slice) -> bool:
 
 
 class OfList:
-    """What `list` has."""
+    """The methods of `list`."""
 
     def __getitem__(self: Any, index: Any) -> Any:
         if not isinstance(index, slice):
@@ -42,7 +42,7 @@ class OfList:
             self._change(lambda items: items.__delitem__(index))
 
     def _change(self: Any, change: Callable[[list[Any]], object]) -> None:
-        """Changes a copy, and puts its items there if the list is as it was."""
+        """Changes a copy, and replaces the items by it if the list is unchanged."""
         for _ in range(_TRIES):
             digest, found = self._call("snapshot")
             # asyncio runs this once for each call, with the same answers.
@@ -53,34 +53,34 @@ class OfList:
         raise RuntimeError(f"{self!r} was changed by others in each of {_TRIES} tries; hold a lock around the changes")
 
     def append(self: Any, value: Any) -> None:
-        """Puts something at the end."""
+        """Appends an item."""
         self._call("append", value)
 
     def extend(self: Any, values: Iterable[Any]) -> None:
-        """Puts all of these at the end, at one moment."""
+        """Appends all these items atomically."""
         self._call("extend", list(values))
 
     def insert(self: Any, index: int, value: Any) -> None:
-        """Puts something before a place."""
+        """Inserts an item before an index."""
         self._call("insert", index, value)
 
     def pop(self: Any, index: int = -1) -> Any:
-        """Takes what is at a place."""
+        """Removes and returns the item at an index."""
         return self._call("pop", index)
 
     def remove(self: Any, value: Any) -> None:
-        """Takes out the first of these; raises `ValueError` if there is none."""
+        """Removes the first item that equals this one; raises `ValueError` if there is none."""
         self._call("remove", value)
 
     def index(self: Any, value: Any, start: int = 0, stop: Optional[int] = None) -> int:
-        """The first place of something; raises `ValueError` if it is not there."""
+        """The first index of an item; raises `ValueError` if it is not in the list."""
         found = self._call("index", value, start, stop)
         if found is None:
             raise ValueError(f"{value!r} is not in list")
         return int(found)
 
     def count(self: Any, value: Any) -> int:
-        """How often something is in it."""
+        """How often an item is in the list."""
         return int(self._call("count", value))
 
     def reverse(self: Any) -> None:
@@ -88,7 +88,7 @@ class OfList:
         self._call("reverse")
 
     def sort(self: Any, *, key: Optional[Callable[[Any], Any]] = None, reverse: bool = False) -> None:
-        """Sorts the items in this program, and puts them there unless another has changed the list; then it sorts again."""
+        """Sorts the items in this program, and writes them unless another program has changed the list; then it sorts again."""
         self._change(lambda items: items.sort(key=key, reverse=reverse))
 
     def copy(self: Any) -> list[Any]:
@@ -96,7 +96,7 @@ class OfList:
         return list(self)
 
     def clear(self: Any) -> None:
-        """Takes everything out."""
+        """Removes all items."""
         self._call("clear")
 
     def __len__(self: Any) -> int:

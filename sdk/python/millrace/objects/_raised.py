@@ -1,4 +1,4 @@
-"""Exceptions on their way from a worker to the program that called it."""
+"""Encodes the exceptions of workers, and decodes them in the calling program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TaskError(Exception):
 
 
 class RemoteTraceback(Exception):
-    """Where a worker raised: the cause of the exception that the caller gets."""
+    """The traceback of the worker, as the cause of the exception that the caller gets."""
 
     def __init__(self, trace: str) -> None:
         super().__init__(trace)
@@ -56,7 +56,7 @@ def pack(error: BaseException, file: str) -> bytes:
 
 
 def known(code: str, detail: str) -> BaseException:
-    """The error of this code, with its cause and remedy where the catalogue is: workers do not have it."""
+    """The error of this code, with its cause and remedy if the catalogue is installed, which workers do not have."""
     import millrace
 
     native = sys.modules.get("millrace._native")

@@ -1,4 +1,4 @@
-"""Where calls of shared objects go: from a task to its host, from a program over its connection."""
+"""Sends calls of shared objects: those of a task to its host, those of a program over its connection."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _raised(kind: str, text: str) -> BaseException:
 
 
 class Space(abc.ABC):
-    """Calls objects, numbers its calls, and has each count once."""
+    """Calls objects, and numbers the calls so that each takes effect once."""
 
     application = ""
 
@@ -69,7 +69,9 @@ class Space(abc.ABC):
         flags: int = 0,
         timeout: Optional[float] = None,
     ) -> tuple[int, Any]:
-        """Calls a method with encoded arguments; the object's incarnation, and what it returns. `timeout` is how long it may wait, 0 for not at all."""
+        """Calls a method with encoded arguments; returns the object's incarnation and the method's return value. `timeout` is how long it
+        may wait, 0 for not at all.
+        """
 
     def prove(self, touch: Callable[[], None], flags: int) -> None:
         """Before the first call of an object with these flags: `touch` makes one that may be made any number of times."""
@@ -109,7 +111,7 @@ class TaskSpace(Space):
 
 
 class ClientSpace(Space):
-    """The objects of a host, over a connection; what this program holds is its own for as long as it lives, and a lease longer."""
+    """The objects of a host, over a connection; this program keeps its locks and permits while it runs, and for one lease longer."""
 
     def __init__(
         self, remote: Any, application: Optional[str], lease: float = _LEASE_MS / 1e3, session: Optional[bytes] = None
@@ -178,7 +180,7 @@ class ClientSpace(Space):
                     refused = True
 
     def close(self) -> None:
-        """Ends the session: what it holds is free, and its objects go."""
+        """Ends the session: releases its locks and permits, and deletes its objects."""
         if not self._closed.is_set():
             self._closed.set()
             try:
@@ -237,7 +239,7 @@ def current() -> Space:
 
 
 def use(space: Optional[Space]) -> None:
-    """From now on references without a connection of their own mean this space."""
+    """Makes this space the one of references without a connection of their own."""
     global _default
     _default = space
 
@@ -254,5 +256,5 @@ def wait_for(wait: Callable[[Optional[float]], object], predicate: Callable[[], 
 
 
 def import_of(name: str) -> Any:
-    """A module that is only there where it was installed."""
+    """Imports an optional module."""
     return importlib.import_module(name)

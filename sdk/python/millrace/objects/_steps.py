@@ -30,7 +30,7 @@ _AGAIN_S = 0.02
 
 
 class StepTimeout(TimeoutError):
-    """A method of a shared object took longer than it may; no field was changed."""
+    """A method of a shared object exceeded its time limit; no field was changed."""
 
 
 class _Kept:
@@ -46,7 +46,7 @@ _kept: collections.OrderedDict[tuple[str, int, int], _Kept] = collections.Ordere
 
 
 class _Limit:
-    """Interrupts a method whose time is over."""
+    """Interrupts a method at its time limit."""
 
     def __init__(self, context: Any, milliseconds: int) -> None:
         self._context, self._seconds = context, milliseconds / 1000
@@ -79,7 +79,7 @@ def _fields(context: Any) -> dict[str, bytes]:
 
 
 def _object(cls: Any, context: Any, place: tuple[str, int, int], about: tuple[int, Optional[int], Optional[bytes]]) -> _Kept:
-    """The object, from the fields that the host has, or made here."""
+    """The object, from the host's fields, or created here."""
     changed, older, new = about
     kept = _kept.get(place)
     if kept is not None and kept.changed == changed and type(kept.object) is cls and older is None and new is None:
@@ -173,7 +173,7 @@ def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[s
 
 
 def run(record: Any, context: Any, body: Any) -> None:
-    """Runs a method, and leaves what came of it. `body` opens the class."""
+    """Runs a method, and sends its result. `body` loads the class."""
     asked = _values.decode(record.data)
     _values.pickle_with(_raised.dumps)
     _spaces.use(_spaces.TaskSpace(context, asked[9]))

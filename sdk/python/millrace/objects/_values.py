@@ -1,6 +1,6 @@
-"""Values as they travel to shared objects and back: MessagePack, and whatever it has no word for as a pickle.
+"""Encodes the values of shared objects: as MessagePack, and as a pickle where MessagePack has no form.
 
-Numbers of 64 bits, truth values, text, bytes, lists, dicts and tuples of these travel as what they are, so that every language and
+Numbers of 64 bits, booleans, text, bytes, lists, dicts and tuples of these travel as what they are, so that every language and
 the host can read them. The host never opens a pickle: only programs and tasks of the same user do.
 """
 
@@ -24,7 +24,7 @@ _dumps: Callable[[object], bytes] = pickle.dumps
 
 
 def pickle_with(dumps: Callable[[object], bytes]) -> None:
-    """From now on this pickles what MessagePack has no word for."""
+    """Sets the function that pickles values for which MessagePack has no form."""
     global _dumps
     _dumps = dumps
 
@@ -37,7 +37,7 @@ def encode(value: object) -> bytes:
 
 
 class TooLong(ValueError):
-    """A value is longer than any call may be."""
+    """A value is longer than the limit of a call."""
 
 
 def array(values: Sequence[object]) -> bytes:
@@ -90,7 +90,7 @@ def _check_key(key: Any) -> None:
             _check_key(element)
     elif key is not None and type(key) not in (bool, int, float, str, bytes):
         kind = type(key).__name__
-        raise TypeError(f"keys of shared objects are numbers, text, bytes, truth values, None and tuples of these, not {kind!r}")
+        raise TypeError(f"keys of shared objects are numbers, text, bytes, booleans, None and tuples of these, not {kind!r}")
 
 
 def _head(put: Callable[[bytes], None], count: int, fixed: int, most: int, words: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Methods that read an object as a whole, at one moment, and go on with a copy: those of the classes of Python that the host does not have."""
+"""Methods that read an object as a whole, atomically, and work on the copy: methods of Python's classes that the host does not have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _refuse(what: str, instead: str) -> NoReturn:
 
 
 class OfCounter:
-    """What `collections.Counter` has besides."""
+    """Further methods of `collections.Counter`."""
 
     def __iter__(self: Any) -> Iterator[Any]:
         return iter(self.keys())
@@ -40,7 +40,7 @@ class OfCounter:
         return iter([key for key, count in self.items() for _ in range(count)])
 
     def subtract(self: Any, counts: Any = (), /, **named: Any) -> None:
-        """Counts all of these down, at one moment."""
+        """Subtracts all these counts atomically."""
         import collections
 
         less = collections.Counter(counts, **named)
@@ -56,7 +56,7 @@ class OfCounter:
         self._call("set", key, count)
 
     def pop(self: Any, key: Any, default: Any = _MISSING) -> Any:
-        """Forgets a key; how often it was counted."""
+        """Removes a key; returns its count."""
         found = self._call("pop", key)
         if not found and default is _MISSING:
             raise KeyError(key)
@@ -114,23 +114,23 @@ def _plain(other: Any) -> Any:
 
 
 class OfSet:
-    """What `set` has besides. The sets that these return are Python's own."""
+    """Further methods of `set`. The sets that these return are Python's own."""
 
     def update(self: Any, *others: Iterable[Any]) -> None:
-        """Puts all of these in, at one moment."""
+        """Adds all these elements atomically."""
         self._call("update", [value for other in others for value in other])
 
     def difference_update(self: Any, *others: Iterable[Any]) -> None:
-        """Takes all of these out, at one moment."""
+        """Removes all these elements atomically."""
         self._call("difference_update", [value for other in others for value in other])
 
     def intersection_update(self: Any, *others: Iterable[Any]) -> None:
-        """Leaves only what all of the others have, at one moment."""
+        """Keeps only the elements that all of the others have, atomically."""
         if others:
             self._call("intersection_update", list(set(others[0]).intersection(*others[1:])))
 
     def symmetric_difference_update(self: Any, other: Iterable[Any]) -> None:
-        """Takes out what both have and puts in what only the other has, at one moment."""
+        """Removes common elements and adds those that only the other has, atomically."""
         self._call("symmetric_difference_update", list(other))
 
     def __ior__(self: Any, other: Any) -> Any:
@@ -190,7 +190,7 @@ class OfSet:
         return set(self).difference(*others)
 
     def symmetric_difference(self: Any, other: Iterable[Any]) -> set[Any]:
-        """The elements that one of both has."""
+        """The elements that exactly one of both has."""
         return set(self).symmetric_difference(other)
 
     def isdisjoint(self: Any, other: Iterable[Any]) -> bool:
@@ -219,10 +219,10 @@ class OfSet:
 
 
 class OfDict:
-    """What `dict` has besides."""
+    """Further methods of `dict`."""
 
     def copy(self: Any) -> dict[Any, Any]:
-        """A `dict` with what is in it as of now."""
+        """A `dict` with the current contents."""
         return dict(self.items())
 
     def __or__(self: Any, other: Any) -> dict[Any, Any]:

@@ -26,7 +26,7 @@ def _check(timeout: Optional[float]) -> None:
 
 
 class Queue:
-    """A `queue.Queue`. Items travel pickled, unless they are numbers, text, bytes, lists, dicts or tuples."""
+    """A `queue.Queue`. Items are pickled, unless they are numbers, text, bytes, lists, dicts or tuples."""
 
     def __init__(self, maxsize: int = 0) -> None:
         _runtime.ready()
@@ -83,7 +83,7 @@ class SimpleQueue(Queue):
 
 
 class _Ordered(Queue):
-    """A queue whose order is not that of the host's: a list and its condition. Each method is a few calls of the host."""
+    """A queue with another order than the host's queues: a list and its condition. Each method is a few calls of the host."""
 
     def __init__(self, maxsize: int = 0) -> None:
         _runtime.ready()

@@ -1,4 +1,4 @@
-"""Repairs: other values for records of the past, or other code for past runs, and what depended on them replayed.
+"""Repairs: new values for past records, or new code for past runs, with a replay of the runs that depended on them.
 
     plan = ns.repair({"raw": {289: "21.5"}}, reason="stuck sensor")
     repair = plan.run()                       # replays beside the live system; not visible yet
@@ -77,7 +77,7 @@ class Diff(Sequence[Change]):
 
 
 class Repair:
-    """A repair of a namespace, and how far it is."""
+    """A repair of a namespace, and its progress."""
 
     def __init__(self, namespace: Namespace, told: dict[str, Any]) -> None:
         self._namespace = namespace
@@ -96,7 +96,7 @@ class Repair:
 
     @property
     def reason(self) -> str:
-        """Why it was begun."""
+        """The reason that was given for it."""
         return str(self._told["reason"])
 
     @property
@@ -106,12 +106,12 @@ class Repair:
 
     @property
     def function(self) -> Optional[str]:
-        """The function that it gives other code."""
+        """The function whose code it replaces."""
         return self._told.get("function")
 
     @property
     def undo(self) -> Optional[int]:
-        """The repair that it takes back."""
+        """The repair that it rolls back."""
         return self._told.get("undo")
 
     @property
@@ -122,13 +122,13 @@ class Repair:
 
     @property
     def progress(self) -> Optional[tuple[int, int]]:
-        """How far a replay is that takes long: how many runs were examined, and how many have ended."""
+        """The progress of a long replay: how many runs were examined, and how many have ended."""
         told = self._told.get("progress")
         return (told["examined"], told["runs"]) if told else None
 
     @property
     def error(self) -> Optional[tuple[str, str]]:
-        """Why it stopped, if it did: a code, and what was wrong."""
+        """Why it stopped, if it did: a code and a detail."""
         told = self._told.get("error")
         return (told[0], told[1]) if told else None
 
@@ -139,18 +139,18 @@ class Repair:
 
     @property
     def waits(self) -> Optional[tuple[str, str]]:
-        """Why the host cannot go on now, while it tries again: a code, and what is wrong."""
+        """Why the host cannot continue now, while it tries again: a code and a detail."""
         told = self._told.get("waits")
         return (told[0], told[1]) if told else None
 
     @property
     def across(self) -> dict[str, Optional[tuple[str, str]]]:
-        """The addresses of the namespaces that take part, each with what is wrong there: a code, and its details."""
+        """The addresses of the namespaces that take part, each with its problem, if any: a code and a detail."""
         told = self._told.get("across", [])
         return {one["address"]: tuple(one["error"]) if one["error"] else None for one in told}
 
     def refresh(self) -> Repair:
-        """Asks how far it is."""
+        """Requests its current state."""
         self._told = self._namespace._ask(f"repairs/{self.number}")
         return self
 
@@ -167,11 +167,11 @@ class Repair:
             after = page["next"]
 
     def run(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
-        """Goes on with a repair that was stopped; returns when all is replayed."""
+        """Continues a stopped repair; returns when all affected runs are replayed."""
         return self._do("run", progress, timeout)
 
     def apply(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
-        """Makes it visible: all its logs switch at once. It replays first what came since."""
+        """Applies it: all its logs switch at once. Before that, it replays the runs that have ended since."""
         return self._do("apply", progress, timeout)
 
     def rollback(
@@ -180,18 +180,18 @@ class Repair:
         progress: Optional[Callable[[Repair], object]] = None,
         timeout: Optional[float] = None,
     ) -> Repair:
-        """Takes it back, by a repair of its own, which is returned. The last one goes first."""
+        """Rolls it back by another repair, which is returned. Only the newest applied repair can be rolled back."""
         told = self._namespace.ask_repair(json.dumps({"do": "rollback", "repair": self.number, "reason": reason}))
         undo = Repair(self._namespace, json.loads(told))._wait(progress, timeout)
         self.refresh()
         return undo
 
     def abandon(self) -> Repair:
-        """Gives it up before it is applied; nothing was changed."""
+        """Abandons it before it is applied; nothing was changed."""
         return self._do("abandon", None, None)
 
     def gc(self) -> Repair:
-        """Frees what is kept to take it back."""
+        """Releases the data for a rollback."""
         return self._do("gc", None, None)
 
     def _do(
@@ -201,7 +201,7 @@ class Repair:
         return self._wait(progress, timeout)
 
     def _wait(self, progress: Optional[Callable[[Repair], object]], timeout: Optional[float]) -> Repair:
-        """Returns once there is nothing that a host does about it; without a host, this process does it."""
+        """Returns once the host has nothing to do for it; without a host, this process does the work."""
         until = None if timeout is None else time.monotonic() + timeout
         if self.phase in _MOVING:
             self._namespace.repair_here()
@@ -246,8 +246,8 @@ class Plan:
     run_external: list[str]
 
     def run(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
-        """Opens the repair and returns when all that depended on it is replayed. Nobody sees anything of it before
-        `apply`. `progress` is called with the repair now and then; without `timeout` (seconds) it waits for ever.
+        """Opens the repair and returns when all affected runs are replayed. It is not visible before `apply`. `progress` is called with the
+        repair from time to time; without `timeout` (seconds) it waits forever.
         """
         if self.code is None:
             told = self.namespace.ask_repair(json.dumps(self.request))
@@ -270,7 +270,7 @@ def plan(
     across: list[str],
     run_external: list[str],
 ) -> Plan:
-    """What `Namespace.repair` answers."""
+    """The implementation of `Namespace.repair`."""
     given = [one for one in (values, function) if one]
     if len(given) != 1 or len(given[0]) != 1:
         raise _native.error("MR7003", "a repair corrects the records of one log, or gives one function other code")
@@ -296,14 +296,14 @@ def plan(
 
 
 def amend(namespace: Namespace, log: str, values: Any) -> int:
-    """What `Namespace.amend` does."""
+    """The implementation of `Namespace.amend`."""
     corrections = [_correction(seqno, value) for seqno, value in _pairs(values)]
     request = {"do": "amend", "log": log, "corrections": corrections}
     return int(json.loads(namespace.ask_repair(json.dumps(request)))["waiting"])
 
 
 def repairs(namespace: Namespace) -> list[Repair]:
-    """What `Namespace.repairs` answers."""
+    """The implementation of `Namespace.repairs`."""
     return [Repair(namespace, told) for told in namespace._list("repairs")]
 
 

@@ -96,7 +96,7 @@ class Lock:
         self._lock.release()
 
     def locked(self) -> bool:
-        """Whether anybody has the lock."""
+        """Whether the lock is taken."""
         return self._lock.locked()
 
     @property
@@ -228,7 +228,7 @@ class Condition:
         return _spaces.wait_for(self.wait, predicate, timeout)
 
     def notify(self, n: int = 1) -> None:
-        """Wakes at most `n` of those who wait."""
+        """Wakes at most `n` waiters."""
         if not self._lock._is_owned():
             raise RuntimeError("cannot notify on un-acquired lock")
         if self._waiters is None:
@@ -238,7 +238,7 @@ class Condition:
             self._waiters.notify(n)
 
     def notify_all(self) -> None:
-        """Wakes all who wait."""
+        """Wakes all waiters."""
         self.notify((1 << 62) - 1)
 
     notifyAll = notify_all
@@ -248,7 +248,7 @@ class Condition:
 
 
 class Semaphore:
-    """A `threading.Semaphore`. Permits of a program or task that dies come back after its lease."""
+    """A `threading.Semaphore`. Permits of a program or task that dies are released after its lease."""
 
     def __init__(self, value: int = 1) -> None:
         _runtime.ready()
@@ -303,7 +303,7 @@ class Event:
     isSet = is_set
 
     def set(self) -> None:
-        """Sets the event; all who wait go on."""
+        """Sets the event; all waiters continue."""
         self._event.set()
 
     def clear(self) -> None:
@@ -319,7 +319,7 @@ class Event:
 
 
 class Barrier:
-    """A `threading.Barrier`. It breaks when one of those who wait gives up or dies."""
+    """A `threading.Barrier`. It breaks when a waiter gives up or dies."""
 
     def __init__(self, parties: int, action: Optional[Callable[[], Any]] = None, timeout: Optional[float] = None) -> None:
         _runtime.ready()
@@ -329,7 +329,7 @@ class Barrier:
         self._barrier = _objects.Barrier(_runtime.new_key("barrier"), parties)
 
     def wait(self, timeout: Optional[float] = None) -> int:
-        """Waits for the others; returns a number from 0 to `parties` - 1 that each of them has for itself."""
+        """Waits for the others; returns a number from 0 to `parties` - 1 that is different for each of them."""
         return self._barrier.wait(self._timeout if timeout is None else timeout, self._action)
 
     def reset(self) -> None:
@@ -342,12 +342,12 @@ class Barrier:
 
     @property
     def parties(self) -> int:
-        """How many have to come."""
+        """The number of parties."""
         return self._parties
 
     @property
     def n_waiting(self) -> int:
-        """How many wait now."""
+        """How many parties wait now."""
         return self._barrier.n_waiting
 
     @property
@@ -483,7 +483,7 @@ def get_ident() -> int:
 
 
 def enumerate() -> list[Any]:
-    """The threads of this program that run: those on workers, and its main thread."""
+    """The running threads of this program: those on workers, and its main thread."""
     return [_threading.main_thread(), *(thread for thread in list(_started) if thread.is_alive())]
 
 

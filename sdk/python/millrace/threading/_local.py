@@ -12,7 +12,7 @@ _MISSING = object()
 
 
 class local:
-    """A `threading.local`: every thread has attributes of its own. A copy of it that travels has none yet."""
+    """A `threading.local`: every thread has attributes of its own. A copy that is sent elsewhere has none at first."""
 
     __slots__ = ("_millrace_made", "_millrace_own", "__dict__", "__weakref__")
 
@@ -66,7 +66,7 @@ def _again(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _values(self: local) -> dict[str, Any]:
-    """The attributes of the thread that asks. A worker runs one thread after another: each begins without any."""
+    """The attributes of the calling thread. A worker runs one thread after another: each begins without any."""
     own = object.__getattribute__(self, "_millrace_own")
     ident = _ident()
     if getattr(own, "ident", None) != ident:

@@ -110,7 +110,7 @@ def test_a_worker_that_is_lost_is_replaced_and_its_calls_count_once(
         return first
 
     future = executor.submit(die)
-    # The second attempt is told what the first was: 0 items. So it dies as well, until none is left.
+    # The second attempt gets the answer of the first: 0 items. So it dies as well, until no attempt is left.
     with pytest.raises(millrace.Error):
         future.result(120)
     assert hits.get() == 1
@@ -236,7 +236,7 @@ def test_what_is_longer_than_a_record_travels_in_blobs(
         listed = subprocess.run([str(binary), "-n", str(farm.directory), "entity", "ls"], capture_output=True, text=True, check=True)
         return listed.stdout.count("large-")
 
-    # Nothing about these bytes repeats: parts in another order would be noticed.
+    # These bytes do not repeat, so parts in another order would be noticed.
     long = b"".join(hashlib.sha256(at.to_bytes(4, "little")).digest() for at in range(1 << 19)) + bytes(5 << 20)
     assert len(long) > 20 << 20
     digest = hashlib.sha256(long).hexdigest()
@@ -292,7 +292,7 @@ def test_what_is_too_long_for_the_host_is_refused_while_it_is_pickled(farm: mill
 def test_another_version_of_python_is_refused_before_anything_is_opened(
     farm: millrace.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A body that no pickle could be: whoever opened it would raise something else.
+    # A body that is not a pickle: unpickling it would raise another error.
     monkeypatch.setattr(_task, "body", lambda version, pickled: bytes((3, 1)) + b"no pickle")
     with farm.Executor(workers=1) as old:
         with pytest.raises(millrace.FunctionFailed, match="MR7137: the program runs Python 3.1, and the workers") as skew:

@@ -28,7 +28,7 @@ def farm(ns: millrace.Namespace, host: Callable[..., Any]) -> Iterator[millrace.
 
 
 def among(count: int, work: Callable[[int], object]) -> None:
-    """Has threads do this, and fails if one of them does."""
+    """Runs this in threads, and fails if one of them does."""
     failed: list[BaseException] = []
 
     def run(number: int) -> None:
@@ -170,7 +170,7 @@ def test_who_is_gone_holds_nothing_when_its_lease_is_over(farm: millrace.Connect
     assert farm.Lock("door").acquire(blocking=False)
     farm.Lock("door").release()
     objects.Lock("door", space=gone).acquire()
-    # As when its program is killed: nothing more is heard of it.
+    # As when its program is killed: no further requests of it arrive.
     gone._closed.set()
     lock = farm.Lock("door")
     assert lock.acquire(blocking=False) is False

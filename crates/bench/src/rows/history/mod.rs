@@ -18,7 +18,7 @@ const MANY_EVENTS: u64 = 10_000_000;
 const ENTRIES_PER_RUN: u64 = 6;
 const RUNS_PER_BATCH: u64 = 50;
 
-/// A journal with this many events. Each run in it reads what the run before it appended.
+/// A journal with this many events. Each run reads the record that the previous run appended.
 fn chained(dir: &Path, events: u64) -> Outcome<Journal> {
     let (journal, input) = journal_with_log(dir, Durability::Memory, 8 << 30, HISTORY_ALL)?;
     let (output, function) = journal
@@ -105,7 +105,7 @@ pub fn found(context: &Context) -> Outcome<Measured> {
         .note(format!(
             "A journal of {PAPER_EVENTS} entries, memory durability, cached: it is read, every checksum is verified, and a table is built; \
              then the runs that a correction of its first record reaches are \
-             found: all of them, because each read the append of the one before. {}",
+             found: all of them, because each read the append of the previous one. {}",
             all.spread()
         )))
 }

@@ -34,7 +34,7 @@ const READY_MAX_BYTES: usize = 64 << 10;
 const CURVE: [f64; 7] = [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0];
 /// Answers that have not come so long after the load has ended are missing.
 const LATEST: Duration = Duration::from_secs(20);
-/// Rates tried for a minute, each four fifths of the one before.
+/// Rates tried for a minute, each four fifths of the previous one.
 const MINUTES_MOST: u32 = 6;
 const FIRST_REQUEST: u64 = 2;
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// How to get the peer; for the note of a row that has to do without.
-const INSTALL: &str = "bubblewrap is not installed (apt-get install bubblewrap) and left out.";
+const INSTALL: &str = "bubblewrap is not installed (apt-get install bubblewrap) and was not measured.";
 
 pub fn start(context: &Context) -> Outcome<Measured> {
     let mut spec = function("f", Runtime::Python, "in")?;

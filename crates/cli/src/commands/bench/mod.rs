@@ -79,7 +79,7 @@ fn measure(target: &Target, place: &Place, log: &str, plan: &Plan, stop: &Receiv
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    // The answers to what is under way are counted, and so is the time until they are there.
+    // Answers to requests in progress are counted, and so is the time until they arrive.
     load.end()
 }
 

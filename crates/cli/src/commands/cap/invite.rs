@@ -21,7 +21,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::{io::Read, sync::Arc};
 
-/// An invitation is no longer than this.
+/// The maximum length of an invitation.
 const TEXT_MAX_BYTES: u64 = 4096;
 
 /// The id with which all capabilities of an invited machine begin, so that its streams and keys continue if it is invited again.
@@ -38,7 +38,7 @@ pub fn invite(args: &InviteArgs, global: &Global, out: &mut Out) -> Outcome {
         let detail = "it would permit nothing; say what with --append, --read or --allow";
         return Err(Code::CapabilityRuleInvalid.error(detail).into());
     }
-    // Relays and outboxes bring records through streams; what they may append is said by the other grants.
+    // Relays and outboxes send records through streams; the other grants determine the logs to which they may append.
     rules.grants.push(Grant::namespace([Right::Link].into_iter().collect()));
     let namespace = place::open(global)?;
     let authority = Authority::ensure(namespace.dir())?;
@@ -94,7 +94,7 @@ fn identity() -> Result<credentials::Identity> {
 
 pub fn join(args: &JoinArgs, out: &mut Out) -> Outcome {
     let Invitation { peer, pin, token } = invitation(&args.invitation)?;
-    // Before the invitation is used up: it would be a pity about it.
+    // Checked before the invitation is redeemed, because it can be redeemed only once.
     let mut contexts = Contexts::load()?;
     let name = args.context.clone().unwrap_or_else(|| peer.namespace.clone());
     let identity = Some(Arc::new(identity()?));

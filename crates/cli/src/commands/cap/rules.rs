@@ -1,4 +1,4 @@
-//! The rules of a block, as options state them.
+//! Makes the rules of a capability's block from options.
 
 use super::new_id;
 use crate::args::RuleArgs;
@@ -60,7 +60,7 @@ fn from_now(time: Duration) -> Result<u32> {
     })
 }
 
-/// Rights on one resource, which is written `NAME`, `KIND:NAME` or `namespace`, with a `/` behind it for a subtree.
+/// Rights on one resource, which is written `NAME`, `KIND:NAME` or `namespace`, with a trailing `/` for a subtree.
 fn grant(rights: Rights, on: &str) -> Result<Grant> {
     if on == Kind::Namespace.name() {
         return Ok(Grant::namespace(rights));
@@ -89,7 +89,7 @@ fn grant(rights: Rights, on: &str) -> Result<Grant> {
     Ok(grant)
 }
 
-/// Grants on the same resource as one.
+/// Merges grants on the same resource.
 fn unite(grants: Vec<Grant>) -> Vec<Grant> {
     let mut united: Vec<Grant> = Vec::new();
     for grant in grants {

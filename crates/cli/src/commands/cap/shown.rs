@@ -132,7 +132,7 @@ fn principal(chain: &Chain) -> String {
     }
 }
 
-/// How far away a moment is.
+/// The time until or since a moment.
 fn distance(second: u32) -> String {
     let apart = |a: u32, b: u32| units::show_duration(Duration::from_secs((a - b).into()));
     match now_s() {

@@ -127,7 +127,7 @@ impl<'a> Plan<'a> {
         &self.sources.history.tables()[at]
     }
 
-    /// Takes up corrections of a log of the first namespace.
+    /// Adds corrections of a log of the first namespace.
     fn correct(&mut self, log: &str, corrections: &Corrections, accept_unknown: bool) -> Result<()> {
         let table = self.table(0);
         let name: LogName = log.parse()?;
@@ -181,7 +181,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Takes up other code for a function, given as `NAME=SOURCE`.
+    /// Adds new code for a function, given as `NAME=SOURCE`.
     fn replace(&mut self, function: &str, since: Option<&str>) -> Result<()> {
         let (name, source) = super::named_source(function)?;
         let table = self.table(0);

@@ -227,7 +227,7 @@ fn show_one(place: &Place, args: &RepairShowArgs, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-/// How far a replay is.
+/// The progress of a replay.
 fn progress(repair: &RepairDoc) -> Option<String> {
     let ProgressDoc { examined, runs } = repair.progress?;
     let (examined, runs) = (show::grouped(examined), show::count(runs, "run"));

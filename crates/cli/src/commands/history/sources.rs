@@ -22,9 +22,9 @@ use std::{
     thread,
 };
 
-/// Most entries read on from a known position to find one.
+/// The maximum number of entries that are read from a known position on to find one.
 const READ_ON_MAX: usize = 256;
-/// Most pairs of events in the wrong order that are shown.
+/// The maximum number of reported pairs of events in the wrong order.
 const VIOLATIONS_MAX: usize = 5;
 
 /// The kinds of entries that a host's document may have.
@@ -43,7 +43,7 @@ const KINDS: [Kind; 12] = [
     Kind::Catalog,
 ];
 
-/// A journal, and how its namespace is called here.
+/// A journal, and the name of its namespace here.
 pub struct Source {
     /// The last part of its directory's or address's name.
     pub name: String,
@@ -65,11 +65,11 @@ struct Page {
 #[derive(Clone, Debug)]
 pub struct Stored {
     pub bytes: Vec<u8>,
-    /// Whether these are only its beginning.
+    /// Whether these are only its first bytes.
     pub cut: bool,
 }
 
-/// All journals of a command, and the history that they make.
+/// All journals of a command, and their common history.
 pub struct Sources {
     pub sources: Vec<Source>,
     pub history: History,
@@ -85,7 +85,7 @@ pub enum Version {
 }
 
 impl Sources {
-    /// Reads the journals of the namespace that the command is about and of those named besides.
+    /// Reads the journals of the command's namespace and of the other ones that it names.
     pub fn load(global: &Global, with: &WithArgs, version: Version) -> Result<Self> {
         Self::load_from(Target::find(global)?.0, global, with, version)
     }
@@ -189,7 +189,7 @@ impl Sources {
         })
     }
 
-    /// Since when the journals are complete, for messages.
+    /// The time from which on the journals are complete, for messages.
     fn reach(&self) -> String {
         let horizons = self.history.tables().iter().filter_map(Table::horizon).max();
         horizons.map_or(String::new(), |horizon| format!("; the journals reach back to {}", show::rfc3339(horizon)))
@@ -238,7 +238,8 @@ impl Sources {
         }
     }
 
-    /// The bytes of a record, if they can be read: those that a repair in force put there, if one did. None also if it removed the record.
+    /// The bytes of a record, if they can be read: the repaired ones, if an applied repair changed it. `None` also if the repair removed
+    /// the record.
     pub fn value(&self, place: Spot) -> Result<Option<Stored>> {
         match self.history.table(place).version(place.row) {
             Some(version) if version.void => Ok(None),
@@ -253,7 +254,7 @@ impl Sources {
         self.sources[place.table as usize].value(id, near)
     }
 
-    /// The repairs in force that have changed something, each with the name of its namespace.
+    /// The applied repairs that have changed something, each with the name of its namespace.
     pub fn repairs(&self) -> Vec<(String, u64, Extent)> {
         let of = |(name, table): (String, &Table)| {
             let repairs = table.repairs().into_iter();
@@ -272,7 +273,7 @@ impl Sources {
         }
     }
 
-    /// An error if a process began to use a directory that was only looked at: what was read may be wrong.
+    /// Returns an error if a process began to use a directory while it was read: the result may be wrong.
     pub fn check(&self) -> Result<()> {
         for source in &self.sources {
             if let Inner::Files(namespace) = &source.inner {
@@ -311,7 +312,7 @@ fn split_target(target: &str) -> Result<(&str, Option<u64>)> {
     }
 }
 
-/// A directory as it is, without a change: through a view, unless a process uses it.
+/// Opens a directory without changing it: through a view, unless a process uses it.
 fn open(dir: &Path) -> Result<Namespace> {
     match upkeep::view(dir) {
         Err(error) if error.code() == Code::NamespaceInUse => Namespace::open(dir),
@@ -391,7 +392,7 @@ impl Source {
         }
     }
 
-    /// Its links to other namespaces, as far as they are known: the copy of a broken machine may not tell.
+    /// Its links to other namespaces, as far as they are known: the copy of a broken machine may not show them.
     pub fn links(&self) -> Vec<LinkDoc> {
         let links = match &self.inner {
             Inner::Files(namespace) => viewed_links(namespace),
@@ -408,7 +409,7 @@ impl Source {
         }
     }
 
-    /// How many bytes the journal has from a position on; only of files.
+    /// How many bytes the journal has from a position on; only for files.
     pub fn bytes_from(&self, position: u64) -> Option<u64> {
         match &self.inner {
             Inner::Files(namespace) => Some(namespace.journal().tail().get().saturating_sub(position)),
@@ -427,9 +428,9 @@ pub struct Facts {
     pub network: bool,
     /// Whether each of its appends is published at once.
     pub streamed: bool,
-    /// Whether its code is there and whole.
+    /// Whether its code exists and is intact.
     pub has_code: bool,
-    /// How many of its runs go at once.
+    /// How many of its runs are executed at once.
     pub concurrency: u32,
 }
 

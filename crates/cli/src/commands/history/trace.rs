@@ -45,7 +45,7 @@ pub fn run(args: &TraceArgs, global: &Global, out: &mut Out) -> Outcome {
     Ok(sources.check()?)
 }
 
-/// How far a run is.
+/// The state of a run.
 #[derive(Clone, Copy, Default)]
 struct Course {
     /// When its first attempt and its last one began.

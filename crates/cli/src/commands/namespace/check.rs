@@ -1,4 +1,4 @@
-//! What a verification found, for people and for programs.
+//! The results of a verification, for people and for programs.
 
 use crate::{
     out::{Out, Style},

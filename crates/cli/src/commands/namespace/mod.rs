@@ -37,7 +37,7 @@ fn directory(named: Option<&PathBuf>, global: &Global) -> Result<PathBuf> {
     }
 }
 
-/// The namespace to verify: as it lies, or as those who use it see it.
+/// The namespace to verify: its files as they are on disk, or as the processes that use it see them.
 fn to_verify(dir: &Path) -> Result<Namespace> {
     match upkeep::view(dir) {
         Err(error) if error.code() == Code::NamespaceInUse => Namespace::open(dir),

@@ -84,7 +84,7 @@ pub fn up(remote: &Remote, args: &UpArgs, out: &mut Out) -> Outcome {
     release_removed(remote, &steps, out)
 }
 
-/// Has the host apply an application, after it was sent what it lacks.
+/// Makes the host apply an application, after sending it the missing files.
 fn apply(remote: &Remote, order: &Order, files: &BTreeMap<String, CodeItem>) -> Result<Vec<Step>> {
     for _ in 0..ROUNDS_MAX {
         match remote.manage(order)? {

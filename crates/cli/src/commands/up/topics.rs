@@ -25,7 +25,7 @@ struct There {
     own: String,
 }
 
-/// What an application says of topics, and the host that applies it.
+/// The topics of an application, and the host that applies them.
 pub struct Topics<'a> {
     remote: &'a Remote,
     application: &'a Application,
@@ -56,7 +56,7 @@ impl<'a> Topics<'a> {
         application.has_topics().then_some(Self { remote, application })
     }
 
-    /// What is there, as of now.
+    /// The current state.
     fn there(&self) -> Result<There> {
         // A host follows the group of a topic that it was asked for, and knows all that was agreed on before it answers.
         for topic in self.named().collect::<BTreeSet<_>>() {
@@ -75,7 +75,7 @@ impl<'a> Topics<'a> {
             .chain(self.application.functions.iter().flat_map(|function| function.topics.iter().map(|name| &**name)))
     }
 
-    /// What would become of the topics; an error if it cannot be.
+    /// The changes to the topics; an error if they are impossible.
     fn plan_topics(&self, there: &There) -> Result<Vec<Step>> {
         let steps = self.application.topics.iter().map(|topic| match there.topic(&topic.name) {
             None => Ok(Step::new(What::Topic, &topic.name, Action::Created)),
@@ -115,7 +115,7 @@ impl<'a> Topics<'a> {
         (wanted.collect(), are)
     }
 
-    /// What applying would do. Nothing is touched.
+    /// The changes that applying would make. Changes nothing.
     pub fn plan(&self) -> Result<Vec<Step>> {
         let there = self.there()?;
         let mut steps = self.plan_topics(&there)?;
@@ -203,7 +203,7 @@ impl There {
         self.topics.iter().find(|topic| topic["topic"] == name)
     }
 
-    /// What this host has of a kind, with its topic.
+    /// This host's subscriptions or feeds, each with its topic.
     fn pairs(&self, kind: &str, key: &str) -> BTreeSet<Pair> {
         let of_topic = |topic: &'_ Value| {
             let name = topic["topic"].as_str().unwrap_or_default().to_owned();
@@ -224,7 +224,7 @@ fn own_id(remote: &Remote) -> Result<String> {
         .ok_or_else(|| Code::NotInCluster.error("the host does not know itself as one of the cluster"))
 }
 
-/// What is wanted and not there, what is both, and what is there and not wanted.
+/// The items to add, to keep, and to remove.
 fn changes<'p>(
     wanted: &'p BTreeSet<Pair>,
     are: &'p BTreeSet<Pair>,

@@ -14,7 +14,7 @@ use millrace_node::Access;
 use millrace_wire::{Code, HISTORY_DEFAULT, Result, history};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// A description of a log is no longer than this.
+/// The maximum length of a request body that describes a log.
 const BODY_MAX_BYTES: usize = 4 << 10;
 
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ struct Change<'l> {
     change: &'static str,
 }
 
-/// The namespace as the caller may use it, and what the body says of a log, if there is a body.
+/// The namespace for this caller, and the description of a log in the body, if there is a body.
 async fn described<T: DeserializeOwned>(
     session: &Session,
     namespace: &str,
@@ -80,7 +80,7 @@ async fn described<T: DeserializeOwned>(
     }
 }
 
-/// Makes a log; one that is there with the same history is left as it is.
+/// Creates a log; an existing one with the same history is left as it is.
 pub(in crate::http) async fn create(
     session: &Session,
     namespace: &str,
@@ -91,13 +91,13 @@ pub(in crate::http) async fn create(
     let history = described.unwrap_or_default().history;
     let existed = access.finds(log);
     let name = log.to_owned();
-    // It makes a file, which may take a while on a slow disk.
+    // It may grow a file, which takes a while on a slow disk.
     session.hosted.define(access, move |access| access.create_log(&name, history)).await?;
     let (status, change) = if existed { (StatusCode::OK, "unchanged") } else { (StatusCode::CREATED, "created") };
     Ok(response::document(status, &Change { log, history: Some(Kept { history }), change }))
 }
 
-/// Changes what a log keeps.
+/// Changes the history of a log.
 pub(in crate::http) async fn change(
     session: &Session,
     namespace: &str,
@@ -113,12 +113,12 @@ pub(in crate::http) async fn change(
     Ok(response::document(StatusCode::OK, &Change { log, history: Some(Kept { history }), change }))
 }
 
-/// Removes a log that nothing needs.
+/// Removes a log that no function or pending run needs.
 pub(in crate::http) async fn remove(session: &Session, namespace: &str, log: &str, query: &str) -> Result<Response> {
     Query::parse(query)?.finish()?;
     let access = session.access(namespace)?;
     let name = log.to_owned();
-    // It reads the journal, to see that nothing needs the log.
+    // It reads the journal to check that no pending run needs the log.
     session.hosted.define(access, move |access| access.remove_log(&name)).await?;
     Ok(response::document(StatusCode::OK, &Change { log, history: None, change: "removed" }))
 }

@@ -35,7 +35,7 @@ struct Check {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// What blocks a sound journal.
+    /// The blockage of a sound journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked: Option<String>,
 }

@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// A connection without requests for so long is idle.
+/// A connection without requests for this long is idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// The part of its answer that a client must take within [`patience::client`]: so none takes longer than ten times that.
 const GOOD_PART: u64 = 10;
@@ -88,7 +88,7 @@ pub(in crate::http) enum Verdict {
     Stuck,
 }
 
-/// Looks at a connection now and then.
+/// Checks a connection from time to time.
 pub(in crate::http) struct Watchdog {
     activity: Arc<Activity>,
     /// The last state: requests begun and ended, whether a head has begun, since when this is unchanged without progress of an answer, and

@@ -92,7 +92,7 @@ pub(crate) mod schedule {
         MINE.with_borrow(|mine| mine.as_ref().is_some_and(|(schedule, _)| schedule.0.0.lock().unwrap().stuck))
     }
 
-    /// Runs the threads in the order of this seed; false if some slept for ever.
+    /// Runs the threads in the order of this seed; false if some slept forever.
     pub fn run(seed: u64, threads: &[&(dyn Fn() + Sync)]) -> bool {
         let state = State { threads: vec![At::Ready; threads.len()], running: 0, random: seed, stuck: false };
         let schedule = Schedule(Arc::new((Mutex::new(state), Condvar::new())));

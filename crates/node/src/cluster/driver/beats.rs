@@ -19,7 +19,7 @@ const WHERE: u8 = 4;
 const THERE: u8 = 5;
 const BEAT_BYTES: usize = 20;
 
-/// What one host says.
+/// A message of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// These groups rest under it.

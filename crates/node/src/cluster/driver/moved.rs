@@ -16,11 +16,11 @@ use std::{
 /// and if it cannot. A connection that failed is tried again at least each second.
 const ANSWER: (u32, Duration) = (10, Duration::from_secs(5));
 const ANSWER_UNREACHED: (u32, Duration) = (4, Duration::from_secs(2));
-/// After so many announcements without success, only every tenth one is sent.
+/// After this many announcements without success, only every tenth one is sent.
 const OFTEN: u32 = 100;
 const SELDOM: u32 = 10;
 
-/// What is to be done about a host that says where it is.
+/// The reaction to a host that announces its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     /// Nothing: this is known.

@@ -28,9 +28,9 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-/// What the feed is called in the group. No log has this name: there is one log for each topic.
+/// The name of the feed in the group. No log has this name, because there is one log for each topic.
 pub(in crate::cluster) const FEED: &str = "_publish";
-/// What the command has around such a record, at most: the name of its topic, its key, and what the feed has to say.
+/// The maximum overhead of the command for such a record: the topic's name, the key, and the fields of the feed.
 const AROUND_MAX_BYTES: usize = 768;
 
 /// The report about records that wait on this host.
@@ -89,7 +89,7 @@ pub(super) fn attach(shared: &Arc<Shared>, feeds: &[(Arc<Group>, String, String)
     refused
 }
 
-/// Has the group of a topic agree on the feed.
+/// Creates the feed in the group of a topic.
 fn begin(shared: &Arc<Shared>, topic: &str) -> Result<()> {
     // Others are not to wait for a group that decides nothing.
     is_led(&shared.group_of(topic).unwrap_or_else(|_| shared.main.clone()))?;
@@ -101,7 +101,7 @@ fn begin(shared: &Arc<Shared>, topic: &str) -> Result<()> {
     answered(|reply| shared.ask(Input::Submit { group, action, data, durability, reply })).map(|_| ())
 }
 
-/// What a call of the group replies.
+/// The reply of a call of the group.
 pub(super) fn answered<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(Result<T>) + Send>)) -> Result<T> {
     let (sender, receiver) = mpsc::channel();
     // Nobody may listen any more.
@@ -111,7 +111,7 @@ pub(super) fn answered<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(Resul
 }
 
 impl Cluster {
-    /// Keeps a record on this disk until it is published. It leaves the gate once it is there.
+    /// Keeps a record on this disk until it is published. The answer waits at the gate until the record is on disk.
     pub fn publish_later(&self, record: NewPublish<'_>, clock: Hlc) -> Result<Gated<()>> {
         let (shared, topic) = (&self.shared, record.topic);
         check_topic(topic)?;

@@ -192,7 +192,7 @@ impl GroupObjects {
         }
         here.retain(|_, here| here.is_pinned || here.until > now);
         if leads && !std::mem::replace(led, leads) {
-            // What was heard elsewhere is not known here.
+            // Requests that other hosts received are not known here.
             heard.values_mut().for_each(|heard| *heard = now);
             steps.all(replicated);
         }

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// What a command has besides the result of a step.
+/// The overhead of a command around the result of a step.
 const AROUND_MAX_BYTES: usize = 4096;
 
 /// Wakes the thread that hands steps to workers.
@@ -33,7 +33,7 @@ impl Ring {
         self.due.notify_one();
     }
 
-    /// Waits until it is rung, or for so long.
+    /// Waits until it is rung, or for this long.
     pub fn wait(&self, most: Duration) {
         let waited = self.due.wait_timeout_while(locked(&self.rung), most, |rung| !*rung);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
@@ -60,7 +60,7 @@ impl Due {
         self.work = replicated.waiting_objects().map(|(key, pool)| (key.into(), pool.into())).collect();
     }
 
-    /// What was put off is due; whether anything is.
+    /// Starts the postponed steps that are due; returns whether there were any.
     pub fn again(&mut self) -> bool {
         self.work.append(&mut self.later);
         !self.work.is_empty()

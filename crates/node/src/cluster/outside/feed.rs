@@ -14,7 +14,7 @@ use std::{
 /// The feeds of this host to topics outside: of a topic, the log and the entry that began the feed.
 pub(in crate::cluster) type Feeds = Mutex<HashMap<(String, String, u64), Arc<Mutex<Progress>>>>;
 
-/// How far a feed is.
+/// The position of a feed.
 #[derive(Default)]
 pub(in crate::cluster) struct Progress {
     /// The last record that the topic has.
@@ -27,7 +27,7 @@ pub(in crate::cluster) struct Progress {
     error: Option<Error>,
 }
 
-/// What is to be done for a feed.
+/// The next action for a feed.
 pub(in crate::cluster) enum Turn {
     /// Nothing: an answer will wake the thread.
     Busy,
@@ -60,7 +60,7 @@ impl Feeding {
         Ok(Self { shared: shared.clone(), streams, topic: topic.to_owned(), source, progress })
     }
 
-    /// What comes next, if the group says that the topic has the records up to `last`.
+    /// The next action, if the topic has the records up to `last` according to the group.
     pub fn turn(&self, last: u64) -> Result<Turn> {
         let mut progress = locked(&self.progress);
         if progress.is_busy {
@@ -103,7 +103,7 @@ impl Feeding {
             match fed {
                 Ok(Fed { seqno, index }) => {
                     progress.is_known = true;
-                    // What the group knows may have left the history of the topic.
+                    // The record that the group knows may have left the history of the topic.
                     progress.fed = Fed { seqno: seqno.max(progress.fed.seqno), index };
                 }
                 Err(error) => progress.error = Some(error),

@@ -53,7 +53,7 @@ pub struct FedRecord {
     pub data: Vec<u8>,
 }
 
-/// How far such a log is: as a number of it, and as the index of that record in the topic; 0 if there is none.
+/// The position of such a feed: the number of the record in the log, and its index in the topic; 0 if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fed {
     /// The number.
@@ -64,13 +64,13 @@ pub struct Fed {
 
 /// Keeps the records of topics. Calls return at once, and failures have the codes of what keeps them.
 pub trait Streams: Send + Sync {
-    /// Has room for a topic; one that is there with the same history is left as it is.
+    /// Has room for a topic; an existing one with the same history is left as it is.
     fn create(&self, topic: &str, history: u64, reply: Reply<()>);
     /// Keeps a record; one with a key that is remembered is there already. The reply has its index.
     fn publish(&self, topic: &str, data: Vec<u8>, key: Option<&str>, reply: Reply<u64>);
     /// Keeps a record of a log, unless the last one of that log is not at the index `behind`.
     fn feed(&self, topic: &str, source: &Source, behind: u64, record: FedRecord, reply: Reply<u64>);
-    /// How far a log is, as far as the history of the topic says.
+    /// The position of a feed, from the records in the topic's history.
     fn fed(&self, topic: &str, source: &Source, reply: Reply<Fed>);
     /// Which records can be read.
     fn bounds(&self, topic: &str, reply: Reply<Bounds>);
@@ -95,7 +95,7 @@ pub trait Follower: Send {
     fn records(&self, from: u64, count: usize, bytes_max: usize) -> Result<Vec<Record>>;
 }
 
-/// What has the records of a topic.
+/// The engine of a topic.
 pub enum Keeper {
     /// Its group: what is read here is what it was when this was asked, or newer.
     Group,
@@ -117,12 +117,12 @@ fn not_configured() -> Error {
 }
 
 impl Shared {
-    /// What keeps the topics that are outside.
+    /// The engine of topics that are not in groups.
     pub fn streams(&self) -> Result<&Arc<dyn Streams>> {
         self.streams.as_ref().ok_or_else(not_configured)
     }
 
-    /// What keeps the records of a topic, as far as is known here. A topic stays where it is.
+    /// The engine of a topic, as far as is known here. A topic never changes its engine.
     pub fn engine_of(&self, topic: &str) -> Option<Engine> {
         let group = self.group_of(topic).ok()?;
         let replica = locked(&group.replica);
@@ -194,7 +194,7 @@ impl Shared {
         asked.into_iter().map(answer).collect()
     }
 
-    /// What is wrong with the topics outside, if there are any. The caller has the replica of the first group.
+    /// The problems of topics with another engine, if there are such topics. The caller has the replica of the first group.
     pub fn why_outside(&self, main: &Topics, why: &mut Vec<String>) {
         let trouble = match &self.streams {
             Some(streams) => streams.trouble(),
@@ -219,7 +219,7 @@ impl Cluster {
             Some(Engine::Nats) => shared.streams().cloned().map(Keeper::Outside),
             _ => Ok(Keeper::Group),
         };
-        // What is known of such a topic does not change, so no majority is needed to read it.
+        // The definition of such a topic does not change, so no majority is needed to read it.
         if let engine @ Some(Engine::Nats) = shared.engine_of(topic) {
             return reply(keeper(&shared, engine));
         }

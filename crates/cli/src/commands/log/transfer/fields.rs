@@ -32,7 +32,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
     }
 }
 
-/// The fields of a record that is a JSON object in which no field stands twice.
+/// The fields of a record that is a JSON object without repeated fields.
 pub fn of(record: &[u8]) -> Option<Fields<'_>> {
     let fields: Fields<'_> = serde_json::from_slice(record).ok()?;
     let mut names: Vec<&str> = fields.0.iter().map(|(name, _)| name.as_str()).collect();

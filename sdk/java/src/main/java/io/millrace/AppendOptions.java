@@ -2,9 +2,9 @@ package io.millrace;
 
 import java.util.Map;
 
-/** How a record is appended. The default waits as the namespace says, and has no idempotency key. */
+/** The options of an append. By default, it waits for the durability of the namespace and has no idempotency key. */
 public final class AppendOptions {
-    /** The usual way. */
+    /** The default options. */
     public static final AppendOptions DEFAULT = new AppendOptions(null, null, null, null);
 
     private final Durability durability;
@@ -29,12 +29,12 @@ public final class AppendOptions {
         return new AppendOptions(durability, key, function, cause);
     }
 
-    /** The same, answered once the record is as durable as this. */
+    /** The same, answered once the record has this durability. */
     public AppendOptions withDurability(Durability durability) {
         return new AppendOptions(durability, key, function, cause);
     }
 
-    /** The same, which also runs this function. */
+    /** The same; the append also runs this function. */
     public AppendOptions withFunction(String function) {
         return new AppendOptions(durability, key, function, cause);
     }

@@ -14,7 +14,7 @@ import java.util.Map;
 
 /** A log of a namespace. */
 public final class Log {
-    /** How long the host waits before it is asked again. */
+    /** How long the host waits in one request; the client repeats the request. */
     private static final long SLICE_MS = 20_000;
 
     private final Client client;
@@ -58,7 +58,7 @@ public final class Log {
         return new Receipt(name, answer.number("seqno"), EventId.text(answer.bytes("id")));
     }
 
-    /** A record by its number; MR2105 if the log does not have it yet, MR2104 if the record has left the log's history. */
+    /** The record with this number; MR2105 if the log does not have it yet, MR2104 if the record has left the log's history. */
     public LogRecord get(long seqno) {
         return get(seqno, Duration.ZERO);
     }
@@ -108,7 +108,7 @@ public final class Log {
     }
 
     /**
-     * Records of a log, and where to go on.
+     * Records of a log, and where to continue.
      *
      * @param records the records
      * @param next the number to begin the next request with

@@ -48,7 +48,7 @@ import java.util.concurrent.ConcurrentHashMap;
  * }
  * }</pre>
  *
- * Any number of threads may use it. A lost connection is made again; calls of shared objects and reads are then repeated and count once.
+ * Any number of threads may use it. After a lost connection it connects again, and repeats calls of shared objects, which take effect once, and reads.
  */
 public final class Millrace implements AutoCloseable {
     private static final String NAMESPACE = "MILLRACE_NAMESPACE";
@@ -63,7 +63,7 @@ public final class Millrace implements AutoCloseable {
     private final Space before;
     private boolean closed;
 
-    /** How a namespace is reached. */
+    /** The options of a connection. */
     public static final class Builder {
         private final List<String> places;
         private String application;
@@ -77,39 +77,39 @@ public final class Millrace implements AutoCloseable {
             this.places = places;
         }
 
-        /** Whose objects these are: they are deleted with the last connection of this application. By default, with this connection. */
+        /** The application of the shared objects: they are deleted with its last connection. By default, with this connection. */
         public Builder application(String name) {
             application = name;
             return this;
         }
 
-        /** How long locks stay this program's after the host has heard of it last; by default 10 s. */
+        /** How long this program keeps its locks after the host received its last request; by default 10 s. */
         public Builder lease(Duration lease) {
             this.lease = lease;
             return this;
         }
 
-        /** How long a lost connection is tried again; by default 30 s. */
+        /** How long the client tries to connect again after a lost connection; by default 30 s. */
         public Builder patience(Duration patience) {
             this.patience = patience;
             return this;
         }
 
-        /** How long connecting to a host and its greeting may take; by default 10 s. */
+        /** How long connecting to a host, with the handshake, may take; by default 10 s. */
         public Builder connectTimeout(Duration timeout) {
             connectTimeout = timeout;
             return this;
         }
 
-        /** A file with the capability to use; by default the one that MILLRACE_CAPABILITY names, if it does. */
+        /** A file with the capability to use; by default the one that MILLRACE_CAPABILITY names, if it is set. */
         public Builder capability(Path file) {
             capability = file;
             return this;
         }
 
         /**
-         * A file in PEM with the authorities that vouch for a host whose key is not known, or {@code system} for those of this machine; by
-         * default what MILLRACE_CA names, if no capability is given. Then TLS is spoken, which takes Java 25.
+         * A PEM file with the certificate authorities to trust for a host whose key is not pinned, or {@code system} for those of this machine; by
+         * default the value of MILLRACE_CA, if no capability is given. The connection then uses TLS, which needs Java 25.
          */
         public Builder authorities(Path file) {
             authorities = file;
@@ -151,8 +151,8 @@ public final class Millrace implements AutoCloseable {
     }
 
     /**
-     * A connection with options to a namespace, named as in {@link #connect(String)}. With several places of hosts of one cluster, the first
-     * one that can be reached is asked. If it is lost, calls of shared objects go to the next one, and so does all else from then on.
+     * A connection with options to a namespace, named as in {@link #connect(String)}. With several hosts of one cluster, the first
+     * one that can be reached is used. If it is lost, the client sends calls of shared objects and all later requests to the next one.
      */
     public static Builder at(String place, String... others) {
         List<String> places = new ArrayList<>(List.of(place));
@@ -180,7 +180,7 @@ public final class Millrace implements AutoCloseable {
         return new Log(client, name);
     }
 
-    /** Creates a log that keeps so many records. */
+    /** Creates a log that keeps this many records. */
     public Log createLog(String name, long history) {
         change(Messages.CREATE_LOG, name, history);
         return log(name);
@@ -221,7 +221,7 @@ public final class Millrace implements AutoCloseable {
      */
     public record NewRecord(String log, byte[] data) {}
 
-    /** Appends 1 to 1024 records, all or none. */
+    /** Appends 1 to 1024 records: all of them or none. */
     public List<Receipt> appendMany(List<NewRecord> records) {
         return appendMany(records, AppendOptions.DEFAULT);
     }
@@ -258,30 +258,30 @@ public final class Millrace implements AutoCloseable {
         return client.insist(Messages.SHOW, Map.of("path", path), null, 0).text("json");
     }
 
-    /** For other packages of Millrace: whose objects these are. From now on, the application exists. */
+    /** For other packages of Millrace: the application of the shared objects. From now on, the application exists. */
     public String application() {
         return space.open();
     }
 
-    /** A shared object of this host, whatever connection is the newest. */
+    /** A shared object of this host; {@code Queue.of} and the like use the newest connection instead. */
     public <T extends SharedObject> T bind(T object) {
         return space.bind(object, false);
     }
 
-    /** The same, for an object whose state is in the journal: it is there after a restart of the host, until it is deleted. */
+    /** The same, for an object whose state is in the journal: it exists until it is deleted, also after a restart of the host. */
     public <T extends SharedObject> T bindPersistent(T object) {
         return space.bind(object, true);
     }
 
     /**
-     * The same for an object that the hosts of a cluster keep together: at least so many of them have a copy, 2 or 3, so it survives the loss
+     * The same for an object that the hosts of a cluster replicate: at least this many of them have a copy, 2 or 3, so it survives the loss
      * of one or two. Shared classes have {@code SharedClass.persistent(copies)} for it.
      */
     public <T extends SharedObject> T bindPersistent(T object, int copies) {
         return space.bindCopied(object, copies);
     }
 
-    /** Deletes a shared object; returns whether it existed. Calls that wait for it fail with MR7106. */
+    /** Deletes a shared object; returns whether it existed. Waiting calls fail with MR7106. */
     public boolean delete(SharedObject object) {
         return ClientSpace.delete(object);
     }
@@ -294,7 +294,7 @@ public final class Millrace implements AutoCloseable {
         throw new IllegalArgumentException(object.getClass().getName() + " is no shared object");
     }
 
-    /** For other packages of Millrace: where the calls of this connection's objects go. */
+    /** For other packages of Millrace: the space to which the calls of this connection's objects are sent. */
     public ClientSpace space() {
         return space;
     }
@@ -385,7 +385,7 @@ public final class Millrace implements AutoCloseable {
 
     /**
      * A class marked with {@link io.millrace.shared.Shared}, for objects whose methods run on the workers of this connection's newest
-     * executor; without one, on those of an executor that this makes. References have the methods of the interface.
+     * executor; without one, on those of an executor that this call creates. References have the methods of the interface.
      */
     public <T> SharedClass<T> shared(Class<T> face, Class<? extends T> type) {
         ServerlessExecutorService executor;
@@ -395,29 +395,29 @@ public final class Millrace implements AutoCloseable {
         return (executor == null ? executor().start() : executor).shared(face, type);
     }
 
-    /** An executor whose workers are this host's. */
+    /** An executor with workers of this host. */
     public ServerlessExecutorService.Builder executor() {
         return new ServerlessExecutorService.Builder(this);
     }
 
-    /** An executor with so many workers of this host. */
+    /** An executor with this many workers of this host. */
     public ServerlessExecutorService executor(int workers) {
         return executor().workers(workers).start();
     }
 
-    /** For other packages of Millrace: this is closed before the connection. */
+    /** For other packages of Millrace: registers an object that is closed before the connection. */
     public synchronized void attach(ServerlessExecutorService executor) {
         attached.add(executor);
         newest = executor;
     }
 
-    /** For other packages of Millrace: this has ended. */
+    /** For other packages of Millrace: removes an object that has been closed. */
     public synchronized void detach(ServerlessExecutorService executor) {
         attached.remove(executor);
         newest = newest == executor ? null : newest;
     }
 
-    /** Ends executors, then what this program holds, and its objects unless they belong to an application. */
+    /** Closes executors, releases the locks and permits of this program, and deletes its objects unless they belong to an application. */
     @Override
     public void close() {
         synchronized (this) {

@@ -25,23 +25,23 @@ public final class MillraceException extends RuntimeException {
         INVALID,
         /** No such log, record, function, run or namespace exists. */
         NOT_FOUND,
-        /** The record was there, and has left the log's history. */
+        /** The record existed, and has left the log's history. */
         GONE,
         /** It exists already, or is in use. */
         CONFLICT,
-        /** Too much is pending; {@link MillraceException#retryAfter()} says when to try again. */
+        /** Too much is pending; {@link MillraceException#retryAfter()} is the time after which to try again. */
         BUSY,
         /** It did not happen within the time given. */
         TIMED_OUT,
         /** It is not permitted. */
         DENIED,
-        /** The host cannot be reached, or went away. */
+        /** The host cannot be reached, or the connection to it was lost. */
         UNAVAILABLE,
         /** A function's code cannot be used, or failed. */
         FUNCTION,
-        /** The disk is full, or refused. */
+        /** The disk is full, or returned an error. */
         STORAGE,
-        /** Bytes are not what was written. */
+        /** Stored bytes are damaged. */
         DAMAGED,
         /** A part that this program needs is not installed. */
         MISSING,
@@ -62,7 +62,7 @@ public final class MillraceException extends RuntimeException {
         this(code, detail, 0, null);
     }
 
-    /** An error with this code, which another one led to. */
+    /** An error with this code and its cause. */
     public MillraceException(String code, String detail, Throwable cause) {
         this(code, detail, 0, cause);
     }
@@ -94,7 +94,7 @@ public final class MillraceException extends RuntimeException {
         return code;
     }
 
-    /** What this case is about. */
+    /** The description of this case. */
     public String detail() {
         return detail;
     }

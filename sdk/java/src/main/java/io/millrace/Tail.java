@@ -11,7 +11,7 @@ import java.util.Optional;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/** Follows a log: the host sends records as they are appended. A lost connection is made again, and no record is missed or repeated. */
+/** Follows a log: the host sends records as they are appended. After a lost connection it connects again, and no record is missed or repeated. */
 public final class Tail implements AutoCloseable {
     /** How many records the host may send ahead. */
     private static final int CREDIT = 512;
@@ -19,9 +19,9 @@ public final class Tail implements AutoCloseable {
     private static final long LOOK_MS = 4000;
 
     /**
-     * Where a tail goes on.
+     * Where a tail continues.
      *
-     * @param incarnation tells whether the log was deleted and recreated
+     * @param incarnation the incarnation of the log, to detect that it was deleted and recreated
      * @param next the number of the next record
      */
     public record Cursor(int incarnation, long next) {}
@@ -61,7 +61,7 @@ public final class Tail implements AutoCloseable {
         stream = client.stream(Messages.TAIL, message, frame -> take(queue, frame), queue::add);
     }
 
-    /** Takes a frame on the connection's thread; whether it was the last one. */
+    /** Handles a frame on the connection's thread; returns whether it was the last one. */
     private boolean take(LinkedBlockingQueue<Object> queue, Frame frame) {
         try {
             frame.checked();
@@ -81,7 +81,7 @@ public final class Tail implements AutoCloseable {
         return true;
     }
 
-    /** Waits for the first answer, which says where the tail starts. */
+    /** Waits for the first answer, which has the start of the tail. */
     private Void begin() {
         boolean interrupted = false;
         try {
@@ -166,7 +166,7 @@ public final class Tail implements AutoCloseable {
         }
     }
 
-    /** Where to go on after the records that {@link #next} has returned. */
+    /** Where to continue after the records that {@link #next} has returned. */
     public Cursor cursor() {
         return new Cursor(incarnation, from);
     }

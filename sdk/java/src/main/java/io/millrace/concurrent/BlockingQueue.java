@@ -11,7 +11,7 @@ import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A queue, shaped like {@link java.util.concurrent.LinkedBlockingQueue}. A waiting call takes no thread of the host. An item is only seen
+ * A queue, shaped like {@link java.util.concurrent.LinkedBlockingQueue}. A waiting call takes no thread of the host. An item can only be seen
  * by taking it, so {@link #peek}, {@link #iterator} and the methods that use them, such as {@code contains}, are not supported. Python's
  * {@code Queue} of the same key is the same object.
  */
@@ -152,13 +152,13 @@ public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.conc
         }
     }
 
-    /** Not supported: an item is only seen by taking it. */
+    /** Not supported: an item can only be seen by taking it. */
     @Override
     public E peek() {
         throw new UnsupportedOperationException("a shared queue shows an item only to the caller that takes it; use poll()");
     }
 
-    /** Not supported: an item is only seen by taking it. */
+    /** Not supported: an item can only be seen by taking it. */
     @Override
     public Iterator<E> iterator() {
         throw new UnsupportedOperationException("a shared queue shows an item only to the caller that takes it; use drainTo()");

@@ -3,7 +3,7 @@ package io.millrace.concurrent;
 import io.millrace.space.Reference;
 import java.util.Map;
 
-/** A {@link ConcurrentMap} under the name that it has in {@code java.util.concurrent}; without a key, it is this program's alone. */
+/** A {@link ConcurrentMap} under the name that it has in {@code java.util.concurrent}; without a key, only this program uses it. */
 public final class ConcurrentHashMap<K, V> extends ConcurrentMap<K, V> {
     private static final long serialVersionUID = 1L;
 

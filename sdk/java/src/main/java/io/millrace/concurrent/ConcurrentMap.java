@@ -14,7 +14,7 @@ import java.util.Optional;
 import java.util.Set;
 
 /**
- * A map, shaped like {@link java.util.concurrent.ConcurrentHashMap}. Keys are numbers, text, bytes and truth values; neither keys nor
+ * A map, shaped like {@link java.util.concurrent.ConcurrentHashMap}. Keys are numbers, text, bytes and booleans; neither keys nor
  * values are null. Python's {@code Dict} of the same key is the same object. Views are copies, as of the moment of the call.
  */
 public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.concurrent.ConcurrentMap<K, V>, SharedObject {
@@ -165,7 +165,7 @@ public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.
         return pairs((List<?>) self.call("items"));
     }
 
-    /** Keys and values that come by turns. */
+    /** Keys and values that alternate. */
     @SuppressWarnings("unchecked")
     Map<K, V> pairs(List<?> flat) {
         Map<K, V> found = new LinkedHashMap<>();

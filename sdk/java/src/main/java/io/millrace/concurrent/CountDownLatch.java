@@ -26,7 +26,7 @@ public final class CountDownLatch implements SharedObject {
         return self;
     }
 
-    /** Lowers the count by 1. At 0, all waiting threads go on. */
+    /** Lowers the count by 1. At 0, all waiting threads continue. */
     public void countDown() {
         self.call("count_down");
     }
@@ -41,7 +41,7 @@ public final class CountDownLatch implements SharedObject {
         await(Reference.FOREVER);
     }
 
-    /** Waits so long until the count is 0; returns whether it is. */
+    /** Waits at most this long until the count is 0; returns whether it is. */
     public boolean await(long timeout, TimeUnit unit) throws InterruptedException {
         return await(Reference.nanos(timeout, unit));
     }

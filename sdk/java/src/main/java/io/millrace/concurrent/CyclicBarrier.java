@@ -20,22 +20,22 @@ public final class CyclicBarrier implements SharedObject {
     private final int parties;
     private final Runnable action;
 
-    /** A barrier without a name, for so many parties. */
+    /** A barrier without a name, for this many parties. */
     public CyclicBarrier(int parties) {
         this(Reference.unnamed(), parties);
     }
 
-    /** The same; the last party to arrive runs the action before any of them goes on. An action that travels is serializable. */
+    /** The same; the last party to arrive runs the action before any of them continues. An action that is sent to another program must be serializable. */
     public CyclicBarrier(int parties, Runnable action) {
         this(Reference.unnamed(), parties, action);
     }
 
-    /** The barrier with this key, for so many parties. */
+    /** The barrier with this key, for this many parties. */
     public CyclicBarrier(String key, int parties) {
         this(key, parties, null);
     }
 
-    /** The same; the last party to arrive runs the action before any of them goes on. An action that travels is serializable. */
+    /** The same; the last party to arrive runs the action before any of them continues. An action that is sent to another program must be serializable. */
     public CyclicBarrier(String key, int parties, Runnable action) {
         self = new Reference("Barrier", "n_waiting", key, parties);
         this.parties = parties;

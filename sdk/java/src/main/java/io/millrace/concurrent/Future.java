@@ -113,7 +113,7 @@ public final class Future<V> implements java.util.concurrent.Future<V>, SharedOb
     }
 
     /**
-     * A future of this program that has the outcome of this one, with all that {@link CompletableFuture} has: {@code thenAccept} and the
+     * A future of this program that has the outcome of this one, with all methods of {@link CompletableFuture}: {@code thenAccept} and the
      * like. A thread of the program waits for the outcome.
      */
     public CompletableFuture<V> toCompletableFuture() {

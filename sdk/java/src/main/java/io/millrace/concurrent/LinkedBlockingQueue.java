@@ -2,7 +2,7 @@ package io.millrace.concurrent;
 
 import io.millrace.space.Reference;
 
-/** A {@link BlockingQueue} under the name that it has in {@code java.util.concurrent}; without a key, it is this program's alone. */
+/** A {@link BlockingQueue} under the name that it has in {@code java.util.concurrent}; without a key, only this program uses it. */
 public final class LinkedBlockingQueue<E> extends BlockingQueue<E> {
     private static final long serialVersionUID = 1L;
 

@@ -15,13 +15,13 @@ import java.util.function.Predicate;
 import java.util.function.UnaryOperator;
 
 /**
- * A list, shaped like {@link java.util.List}. Each call is atomic, but {@link #set}, which takes two. Iterators, which remove nothing, and
+ * A list, shaped like {@link java.util.List}. Each call is atomic, except {@link #set}, which takes two. Iterators, which remove nothing, and
  * arrays are copies, as of the moment of the call. Python's {@code List} of the same key is the same object.
  */
 public final class List<E> extends AbstractList<E> implements SharedObject {
     private static final long serialVersionUID = 1L;
 
-    /** How often a change that Java computes is tried while others change the list. */
+    /** How often a change that this program computes is tried while others change the list. */
     private static final int TRIES = 100;
 
     private final Reference self;
@@ -127,7 +127,7 @@ public final class List<E> extends AbstractList<E> implements SharedObject {
         return copy().lastIndexOf(element);
     }
 
-    /** Changes a copy, and puts it there if no other program has changed the list meanwhile; returns whether the list changed. */
+    /** Changes a copy, and replaces the list by it if no other program has changed the list meanwhile; returns whether the list changed. */
     private boolean change(Predicate<java.util.List<E>> change) {
         for (int tries = 0; tries < TRIES; tries++) {
             java.util.List<?> snapshot = (java.util.List<?>) self.call("snapshot");

@@ -24,7 +24,7 @@ public final class Semaphore implements SharedObject {
         this(permits);
     }
 
-    /** The semaphore with this key; it has so many permits when it is created. */
+    /** The semaphore with this key; it has this many permits when it is created. */
     public Semaphore(String key, int permits) {
         self = new Reference("Semaphore", "value", key, permits);
     }
@@ -47,7 +47,7 @@ public final class Semaphore implements SharedObject {
         acquire(Reference.FOREVER);
     }
 
-    /** Waits for a permit, and is not interrupted. */
+    /** Waits for a permit; the wait cannot be interrupted. */
     public void acquireUninterruptibly() {
         self.waitUninterruptibly("acquire");
     }
@@ -57,7 +57,7 @@ public final class Semaphore implements SharedObject {
         return (Boolean) self.call("acquire");
     }
 
-    /** Waits so long for a permit; returns whether it has one. */
+    /** Waits at most this long for a permit; returns whether it acquired one. */
     public boolean tryAcquire(long timeout, TimeUnit unit) throws InterruptedException {
         return acquire(Reference.nanos(timeout, unit));
     }
@@ -67,7 +67,7 @@ public final class Semaphore implements SharedObject {
         release(1);
     }
 
-    /** Releases so many permits. */
+    /** Releases this many permits. */
     public void release(int permits) {
         self.call("release", permits);
     }

@@ -11,7 +11,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 
 /**
- * A set, shaped like {@link java.util.Set}. Elements are numbers, text, bytes and truth values. Iterators are copies, as of the moment of
+ * A set, shaped like {@link java.util.Set}. Elements are numbers, text, bytes and booleans. Iterators are copies, as of the moment of
  * the call; removing through one removes from the set. Python's {@code Set} of the same key is the same object.
  */
 public final class Set<E> extends AbstractSet<E> implements SharedObject {

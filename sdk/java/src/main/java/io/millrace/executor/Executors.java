@@ -4,13 +4,13 @@ import io.millrace.Millrace;
 import java.util.concurrent.ExecutorService;
 
 /**
- * Makes executors as {@link java.util.concurrent.Executors} does. Each connects to the namespace that MILLRACE_NAMESPACE names, or to a host of
- * this program's own, and ends the connection with its last task. Shared objects without a connection of their own are those of the newest.
+ * Makes executors as {@link java.util.concurrent.Executors} does. Each connects to the namespace that MILLRACE_NAMESPACE names, or starts a host of
+ * its own, and closes the connection after its last task. Shared objects without a connection of their own use the newest one.
  */
 public final class Executors {
     private Executors() {}
 
-    /** An executor with so many workers, 1 to 64. */
+    /** An executor with this many workers, 1 to 64. */
     public static ExecutorService newFixedThreadPool(int threads) {
         return new ServerlessExecutorService.Builder(Millrace.connect()).owned().workers(threads).start();
     }

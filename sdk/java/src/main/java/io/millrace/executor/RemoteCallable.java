@@ -3,6 +3,6 @@ package io.millrace.executor;
 import java.io.Serializable;
 import java.util.concurrent.Callable;
 
-/** A {@link Callable} that travels; a lambda that a {@link ServerlessExecutorService} is given is one. */
+/** A serializable {@link Callable}; a lambda that is passed to a {@link ServerlessExecutorService} is one. */
 @FunctionalInterface
 public interface RemoteCallable<V> extends Callable<V>, Serializable {}

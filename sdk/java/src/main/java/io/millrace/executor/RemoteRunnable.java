@@ -2,6 +2,6 @@ package io.millrace.executor;
 
 import java.io.Serializable;
 
-/** A {@link Runnable} that travels; a lambda that a {@link CloudThread} is given is one. */
+/** A serializable {@link Runnable}; a lambda that is passed to a {@link CloudThread} is one. */
 @FunctionalInterface
 public interface RemoteRunnable extends Runnable, Serializable {}

@@ -44,7 +44,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
     private static final int BATCH_MAX = 1024;
     private static final int BATCH_BYTES = 4 << 20;
     private static final long BUSY_MS = 50;
-    /** How many parts each worker gets of a loop, about: enough that no worker waits long for another. */
+    /** About how many parts of a loop each worker gets: enough that no worker waits long for another. */
     private static final int PARTS_PER_WORKER = 16;
     private static final String CANCELLED = "MR7116";
     private static final Duration LOOK = Duration.ofSeconds(1);
@@ -67,7 +67,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
     private boolean ended;
     private MillraceException broken;
 
-    /** How an executor is made. See {@link Millrace#executor()}. */
+    /** The options of an executor. See {@link Millrace#executor()}. */
     public static final class Builder {
         private final Millrace farm;
         private boolean owned;
@@ -142,7 +142,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         }
 
         /**
-         * The name of the pool; by default one that follows from its settings and code. A pool of this name gets the settings and the code
+         * The name of the pool; by default one that is computed from its settings and code. A pool of this name gets the settings and the code
          * of this executor. Objects of shared classes belong to a pool, so programs of several versions name one.
          */
         public Builder pool(String name) {
@@ -155,13 +155,13 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
                     classPath);
         }
 
-        /** Makes the pool, unless it is there, and the executor. */
+        /** Creates the executor, and its pool unless that exists. */
         public ServerlessExecutorService start() {
             return new ServerlessExecutorService(this, settings());
         }
     }
 
-    /** An executor on a host of this program's own, which ends with it. */
+    /** An executor on a host that this program starts and that ends with it. */
     public ServerlessExecutorService() {
         this(new Builder(Millrace.connect()).owned());
     }
@@ -194,7 +194,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         farm.attach(this);
     }
 
-    /** Any host of a cluster may come to lead its objects, and then runs the methods of shared classes. */
+    /** Creates the pool on all hosts: any of them may become the leader of the objects, and then runs the methods of shared classes. */
     private void makeAtOthers(Pool settings) {
         for (Place place : farm.client().others()) {
             try (Client other = new Client(List.of(place), farm.client().options())) {
@@ -228,7 +228,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         return new SharedClass<>(face, type, pool, body, farm.space());
     }
 
-    /** A task whose end is awaited. */
+    /** The future of a task. */
     private final class TaskFuture<T> extends CompletableFuture<T> {
         private final byte[] id;
         private volatile long number;
@@ -237,7 +237,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
             this.id = id;
         }
 
-        /** Cancels the task if it has not started; one that runs goes on. */
+        /** Cancels the task if it has not started; a running task continues. */
         @Override
         public boolean cancel(boolean mayInterruptIfRunning) {
             if (isDone() || number == 0) {
@@ -333,7 +333,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         }
     }
 
-    /** Submits calls, many to a request. */
+    /** Submits calls, many in one request. */
     private <T> List<Future<T>> begin(Collection<? extends Callable<T>> calls) {
         List<Future<T>> all = new ArrayList<>();
         List<TaskFuture<T>> batch = new ArrayList<>();
@@ -402,7 +402,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         return this.<T>begin(List.of(task)).get(0);
     }
 
-    /** Runs a task that a lambda is. */
+    /** Runs a task that is a lambda. */
     public <T> Future<T> submit(RemoteCallable<T> task) {
         return submit((Callable<T>) task);
     }
@@ -413,7 +413,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         return submit(task, null);
     }
 
-    /** Runs a task that a lambda is. */
+    /** Runs a task that is a lambda. */
     public Future<?> submit(RemoteRunnable task) {
         return submit((Runnable) task, null);
     }
@@ -424,13 +424,13 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         return submit((Callable<T>) new Ran<>(task, result));
     }
 
-    /** Runs a task; what it throws is lost. */
+    /** Runs a task; its exception is discarded. */
     @Override
     public void execute(Runnable task) {
         submit(task);
     }
 
-    /** Runs a task that a lambda is. */
+    /** Runs a task that is a lambda. */
     public void execute(RemoteRunnable task) {
         submit((Runnable) task);
     }
@@ -477,7 +477,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         return futures;
     }
 
-    /** Waits until a task has ended, however it did; returns whether that was in time. */
+    /** Waits until a task has ended, in any way; returns whether it ended in time. */
     private static boolean settled(Future<?> future, long ns) throws InterruptedException {
         try {
             future.get(ns, TimeUnit.NANOSECONDS);
@@ -528,8 +528,8 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
     }
 
     /**
-     * Runs the iterations from one index up to, and without, another on so many workers, and waits for all of them. A worker takes the
-     * next iterations when it is done with its last. What an iteration throws ends the loop.
+     * Runs the iterations from one index up to, and without, another on this many workers, and waits for all of them. A worker takes the
+     * next iterations when it is done with its last. An exception of an iteration ends the loop.
      */
     public void invokeIterativeTask(IterativeTask task, int workers, int fromInclusive, int toExclusive)
             throws InterruptedException, ExecutionException {
@@ -577,7 +577,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         }
     }
 
-    /** Takes no more tasks; those that were submitted are run. */
+    /** Accepts no more tasks; submitted ones are still run. */
     @Override
     public void shutdown() {
         synchronized (open) {
@@ -596,7 +596,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         ending.start();
     }
 
-    /** Takes no more tasks, and cancels those that have not started. Tasks that run go on. */
+    /** Accepts no more tasks, and cancels those that have not started. Running tasks continue. */
     @Override
     public List<Runnable> shutdownNow() {
         shutdown();
@@ -648,7 +648,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         return true;
     }
 
-    /** Takes no more tasks, and waits until all have ended. */
+    /** Accepts no more tasks, and waits until all have ended. */
     @Override
     public void close() {
         shutdown();

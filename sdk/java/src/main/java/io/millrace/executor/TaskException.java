@@ -6,13 +6,13 @@ public final class TaskException extends RuntimeException {
 
     private final String remoteStackTrace;
 
-    /** An exception with this text; {@code remoteStackTrace} says where the worker threw it. */
+    /** An exception with this text; {@code remoteStackTrace} is the stack trace of the worker. */
     public TaskException(String text, String remoteStackTrace, Throwable cause) {
         super(text, cause);
         this.remoteStackTrace = remoteStackTrace;
     }
 
-    /** Where the worker threw it. */
+    /** The stack trace of the worker. */
     public String remoteStackTrace() {
         return remoteStackTrace;
     }

@@ -14,7 +14,7 @@ import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
- * A host, over a connection that is made again when it is lost; or several hosts of a cluster, of which one is asked. Any number of threads
+ * A host, over a connection that is opened again when it is lost; or several hosts of a cluster, of which one is used. Any number of threads
  * may use it.
  */
 public final class Client implements AutoCloseable {
@@ -22,16 +22,16 @@ public final class Client implements AutoCloseable {
     private static final Set<String> LOST = Set.of("MR6008", "MR6009", "MR6053", "MR6121", "MR6122", "MR6123", "MR6127");
     private static final long PAUSE_FIRST_MS = 20;
     private static final long PAUSE_MOST_MS = 2000;
-    /** Requests that are left unused, so that the host always reads pings. */
+    /** The number of requests that are kept free, so that the host always reads pings. */
     private static final int REQUESTS_SPARE = 8;
 
-    /** A host that hears of no majority: another one may. */
+    /** Errors of a host without a majority: another host may have one. */
     private static final String NO_MAJORITY = "MR7208";
 
     private final List<Place> places;
     private final Options options;
     private final Semaphore unanswered;
-    /** Which of the places is asked. */
+    /** The host that is used. */
     private volatile int at;
     private volatile Connection connection;
     private volatile boolean closed;
@@ -57,7 +57,7 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    /** From now on the next host is asked, unless another thread has changed that already. */
+    /** Switches to the next host, unless another thread has already switched. */
     private synchronized void turn(int from) {
         if (at == from) {
             at = (from + 1) % places.size();
@@ -75,18 +75,18 @@ public final class Client implements AutoCloseable {
         return places.get(at);
     }
 
-    /** The other hosts that may be asked. */
+    /** The other hosts that may be used. */
     public List<Place> others() {
         Place asked = place();
         return places.stream().filter(place -> !place.equals(asked)).toList();
     }
 
-    /** How it is reached. */
+    /** The options of the connection. */
     public Options options() {
         return options;
     }
 
-    /** What the host said of itself. */
+    /** The host's WELCOME. */
     public Frame host() {
         return connection.host();
     }
@@ -107,7 +107,7 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    /** An answer that is on its way. */
+    /** A pending answer. */
     private static final class Pending implements Connection.Sink {
         private final CompletableFuture<Frame> answered = new CompletableFuture<>();
 
@@ -198,17 +198,17 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    /** The same for a request that counts once however often it is sent: it is sent again when the connection is lost. */
+    /** The same for a request that takes effect once, however often it is sent: it is sent again when the connection is lost. */
     public Frame insist(int type, Map<String, Object> message, byte[] cause, long waitMs) {
         return persist(() -> ask(type, message, cause, waitMs));
     }
 
-    /** Does something again as long as connections are lost, for the time that the options say. */
+    /** Repeats an action while connections are lost, for the time in the options. */
     public <T> T persist(Supplier<T> work) {
         return persist(work, false);
     }
 
-    /** The same for something that any of the hosts does: the next one is asked when one is lost. */
+    /** The same for an action that any of the hosts can do: the next one is used when one is lost. */
     public <T> T persistAnywhere(Supplier<T> work) {
         return persist(work, places.size() > 1);
     }
@@ -250,7 +250,7 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    /** A request that the host answers again and again. */
+    /** A request with a series of answers. */
     public final class Stream {
         private final Connection asked;
         private final long number;
@@ -265,7 +265,7 @@ public final class Client implements AutoCloseable {
             asked.send(type, number, message);
         }
 
-        /** Says that no more answers are wanted. */
+        /** Cancels the request: no more answers follow. */
         public void cancel() {
             asked.forget(number);
             if (asked.isOpen()) {
@@ -273,7 +273,7 @@ public final class Client implements AutoCloseable {
             }
         }
 
-        /** Looks whether the host still lives, and ends the connection if it was silent for too long. Call it every few seconds. */
+        /** Checks whether the host still answers, and ends the connection if it was silent for too long. Call it every few seconds. */
         public void look() {
             long quiet = System.nanoTime() - asked.heardNs();
             if (quiet >= TimeUnit.MILLISECONDS.toNanos(options.silenceMs())) {
@@ -284,7 +284,7 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    /** Sends a request with many answers; {@code take} gets each on the connection's thread, and says whether it was the last. */
+    /** Sends a request with many answers; {@code take} gets each on the connection's thread, and returns whether it was the last. */
     public Stream stream(int type, Map<String, Object> message, Function<Frame, Boolean> take,
             java.util.function.Consumer<MillraceException> lost) {
         Connection asked = connected();

@@ -28,9 +28,9 @@ import javax.net.ssl.SSLSocket;
 
 /** One connection to a host: a thread reads it, and the threads of callers write it. */
 final class Connection implements Closeable {
-    /** Takes what the host answers to a request. */
+    /** Receives the host's answers to a request. */
     interface Sink {
-        /** An answer; whether it was the last one. Called on the connection's thread. */
+        /** Receives an answer; returns whether it was the last one. Called on the connection's thread. */
         boolean answer(Frame frame);
 
         /** The connection ended before the last answer. */
@@ -65,7 +65,7 @@ final class Connection implements Closeable {
         this.socket = socket;
     }
 
-    /** Connects and shakes hands. */
+    /** Connects, and does the handshake. */
     static Connection open(Place place, Options options) {
         Connection connection = new Connection(place, options, dial(place, options));
         Thread reader = new Thread(connection::run, "millrace-connection");
@@ -122,22 +122,22 @@ final class Connection implements Closeable {
         }
     }
 
-    /** What the host said of itself. */
+    /** The host's WELCOME. */
     Frame host() {
         return welcome.join();
     }
 
-    /** Whether it stands, as far as this program knows. */
+    /** Whether it is open, as far as this program knows. */
     boolean isOpen() {
         return ended == null;
     }
 
-    /** Whether it takes requests. */
+    /** Whether it accepts requests. */
     boolean isUsable() {
         return ended == null && !retired;
     }
 
-    /** From now on it takes no requests, and it ends with the last answer. */
+    /** Stops accepting requests; the connection ends with the last answer. */
     void retire() {
         retired = true;
         endIfDone();
@@ -154,12 +154,12 @@ final class Connection implements Closeable {
         return place;
     }
 
-    /** When the host was heard last, in nanoseconds of this program's clock. */
+    /** When the last bytes of the host arrived, in nanoseconds of this program's clock. */
     long heardNs() {
         return heardNs;
     }
 
-    /** Sends a request; its number. */
+    /** Sends a request; returns its number. */
     long request(int type, Map<String, Object> message, byte[] cause, Sink sink) {
         long number = numbers.incrementAndGet();
         byte[] bytes = new Frame(type, number, clock.get(), cause, message, 0).encode();
@@ -209,7 +209,7 @@ final class Connection implements Closeable {
         }
     }
 
-    /** Notes why it ended; all requests without an answer get the first reason. */
+    /** Records why it ended; all requests without an answer fail with the first reason. */
     MillraceException end(MillraceException why) {
         MillraceException first;
         synchronized (this) {
@@ -272,7 +272,7 @@ final class Connection implements Closeable {
         }
     }
 
-    /** The error that a FAILURE is. */
+    /** The error in a FAILURE. */
     static MillraceException failure(Frame frame) {
         return new MillraceException(frame.text("code"), frame.text("detail"), (int) frame.number("retry_after_ms"), null);
     }

@@ -53,7 +53,7 @@ public record Frame(int type, long request, long hlc, byte[] cause, Map<String, 
         return frame.putInt(body.length).put(body).array();
     }
 
-    /** The length that four bytes announce. */
+    /** The length in the first four bytes. */
     static int length(byte[] head, int max) {
         int length = ByteBuffer.wrap(head).order(ByteOrder.LITTLE_ENDIAN).getInt();
         if (length < 0 || length > max) {
@@ -97,29 +97,29 @@ public record Frame(int type, long request, long hlc, byte[] cause, Map<String, 
         throw MessagePack.malformed("a number without a sign is expected");
     }
 
-    /** The message; refused unless it has the keys and types that the protocol says for its type. */
+    /** The message; refused unless it has the keys and types that the protocol defines for its type. */
     public Frame checked() {
         Messages.check(type, message);
         return this;
     }
 
-    /** A number of the message; 0 if it is not there. */
+    /** A number of the message; 0 if it is missing. */
     public long number(String key) {
         Object value = message.get(key);
         return value == null ? 0 : number(value);
     }
 
-    /** A text of the message; empty if it is not there. */
+    /** A text of the message; empty if it is missing. */
     public String text(String key) {
         return message.get(key) instanceof String text ? text : "";
     }
 
-    /** Bytes of the message; null if they are not there. */
+    /** Bytes of the message; null if they are missing. */
     public byte[] bytes(String key) {
         return message.get(key) instanceof byte[] bytes ? bytes : null;
     }
 
-    /** A truth value of the message; false if it is not there. */
+    /** A boolean of the message; false if it is not there. */
     public boolean truth(String key) {
         return Boolean.TRUE.equals(message.get(key));
     }

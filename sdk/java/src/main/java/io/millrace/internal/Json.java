@@ -6,7 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** JSON: maps, lists, texts, {@link Long} or {@link BigInteger} or {@link Double}, truth values and null. */
+/** JSON: maps, lists, texts, {@link Long} or {@link BigInteger} or {@link Double}, booleans and null. */
 public final class Json {
     private static final int DEPTH_MAX = 64;
 
@@ -17,7 +17,7 @@ public final class Json {
         this.text = text;
     }
 
-    /** The value that a text is. */
+    /** Parses a value. */
     public static Object parse(String text) {
         Json json = new Json(text);
         Object value = json.value(DEPTH_MAX);
@@ -28,7 +28,7 @@ public final class Json {
         return value;
     }
 
-    /** The object that a text is. */
+    /** Parses an object. */
     @SuppressWarnings("unchecked")
     public static Map<String, Object> object(String text) {
         if (!(parse(text) instanceof Map<?, ?> map)) {

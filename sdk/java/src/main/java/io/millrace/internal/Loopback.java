@@ -12,8 +12,8 @@ import java.nio.file.Path;
 import java.util.List;
 
 /**
- * Which user holds the other end of a TCP connection within this machine, as the kernel reports in {@code /proc/net}. A client uses
- * it so that it does not take another user's program for the host because that program had the port first.
+ * The user of the other end of a TCP connection within this machine, as the kernel reports in {@code /proc/net}. A client uses
+ * it to detect that another user's program listens on the port of the host.
  */
 final class Loopback {
     private static final List<Path> TABLES = List.of(Path.of("/proc/net/tcp"), Path.of("/proc/net/tcp6"));
@@ -54,7 +54,7 @@ final class Loopback {
             }
             for (String line : lines) {
                 String[] columns = line.strip().split(" +");
-                // A socket without an inode has lost its holder, and its user means nothing.
+                // A socket without an inode has no owner, so the user in the table is meaningless.
                 if (columns.length > INODE && same(columns[LOCAL], theirs) && same(columns[REMOTE], ours) && !columns[INODE].equals("0")) {
                     return Integer.valueOf(columns[USER]);
                 }
@@ -63,7 +63,7 @@ final class Loopback {
         return null;
     }
 
-    /** Whether a column of the table, words of 32 bits as the machine orders them and then the port, is this address. */
+    /** Whether a column of the table, words of 32 bits in the byte order of the machine and then the port, is this address. */
     private static boolean same(String column, InetSocketAddress address) {
         int colon = column.indexOf(':');
         if (colon < 0 || Integer.parseInt(column.substring(colon + 1), 16) != address.getPort()) {

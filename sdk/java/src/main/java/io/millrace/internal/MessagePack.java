@@ -35,7 +35,7 @@ public final class MessagePack {
         }
     }
 
-    /** Makes something that can be written of a value that MessagePack has no form for. */
+    /** Converts a value for which MessagePack has no form. */
     public interface Fallback {
         /** The value to write instead. */
         Object replace(Object value);
@@ -57,7 +57,7 @@ public final class MessagePack {
         return writer.out.toByteArray();
     }
 
-    /** The number as it is written: one below 0 stands for one from 2^63 on. */
+    /** The number to write: a negative one stands for a number from 2^63 on. */
     public static Object unsigned(long bits) {
         return bits >= 0 ? (Object) bits : new BigInteger(Long.toUnsignedString(bits));
     }
@@ -116,7 +116,7 @@ public final class MessagePack {
             }
         }
 
-        /** Whether it is a collection of the JDK; another one may be more than its elements. */
+        /** Whether it is a collection of the JDK; another one may have further state. */
         private static boolean isPlain(Object collection) {
             return collection.getClass().getName().startsWith("java.util.");
         }

@@ -39,7 +39,7 @@ public final class Messages {
     public static final int CANCEL_RUN = 141;
 
     /** The types of values: {@code N} numbers of 64 bits, {@code n} of 32, {@code t} text, {@code b} bytes, {@code i} an event id,
-     * {@code d} a durability, {@code f} a truth value, {@code a} an array of bytes, {@code [TYPE} an array of maps. */
+     * {@code d} a durability, {@code f} a boolean, {@code a} an array of bytes, {@code [TYPE} an array of maps. */
     private static final Map<Integer, Map<String, String>> KEYS = new HashMap<>();
     private static final Map<String, Map<String, String>> NESTED = new HashMap<>();
 
@@ -122,7 +122,7 @@ public final class Messages {
         return KEYS.containsKey(type);
     }
 
-    /** The map with text keys that a value is. */
+    /** The value as a map with text keys. */
     static Map<String, Object> keyed(Object value) {
         if (!(value instanceof Map<?, ?> map)) {
             throw MessagePack.malformed("a message is a map");

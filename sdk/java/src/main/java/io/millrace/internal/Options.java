@@ -24,7 +24,7 @@ public record Options(String client, Path capability, Path authorities, long con
         return file != null || named == null || named.isEmpty() ? file : Path.of(named);
     }
 
-    /** The usual ones, with this capability and these authorities; without, with those that the environment names. */
+    /** The default options, with this capability and these authorities; without them, with those that the environment names. */
     public static Options with(Path capability, Path authorities, Duration connect, Duration patience) {
         return new Options("millrace-java", given(capability, CAPABILITY), given(authorities, AUTHORITIES), connect.toMillis(), 30_000, 10_000,
                 patience.toMillis());

@@ -6,7 +6,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Where a host is reached: its Unix socket, or an address.
+ * The location of a host: its Unix socket, or an address.
  *
  * @param socket the path of the Unix socket; null for an address
  * @param host the name or number of the machine
@@ -21,7 +21,7 @@ public record Place(Path socket, String host, int port, String namespace) {
     private static final Pattern ADDRESS = Pattern.compile("mr://(?:\\[([0-9a-fA-F:.]+)\\]|([A-Za-z0-9._-]{1,253}))(?::([0-9]{1,5}))?/([^/]+)");
     private static final Pattern NAME = Pattern.compile("[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}");
 
-    /** The place that a text names: {@code unix:PATH}, {@code mr://HOST[:PORT]/NAMESPACE}, or a namespace's directory. */
+    /** Parses a location: {@code unix:PATH}, {@code mr://HOST[:PORT]/NAMESPACE}, or a namespace's directory. */
     public static Place parse(String text) {
         if (text.startsWith(UNIX)) {
             if (text.length() == UNIX.length()) {

@@ -12,9 +12,9 @@ import javax.crypto.Cipher;
 import javax.crypto.spec.IvParameterSpec;
 import javax.crypto.spec.SecretKeySpec;
 
-/** The encrypted channel of spec/formats/capability.md, as its client has it. No I/O. */
+/** The client's side of the encrypted channel of spec/formats/capability.md. No I/O. */
 public final class SecureChannel {
-    /** The longest record that this client takes. */
+    /** The longest record that this client accepts. */
     static final int RECORD_MAX = 16384;
     static final int NONCE_BYTES = 16;
     /** The length of M2 without its two bytes of length. */
@@ -119,7 +119,7 @@ public final class SecureChannel {
         return Arrays.copyOf(found.toByteArray(), bytes);
     }
 
-    /** The records that carry these bytes to the host. */
+    /** Encrypts these bytes as records for the host. */
     public byte[] seal(byte[] plain) {
         ByteArrayOutputStream sealed = new ByteArrayOutputStream(plain.length + plain.length / plainMax * 18 + 64);
         int from = 0;
@@ -147,7 +147,7 @@ public final class SecureChannel {
         return length;
     }
 
-    /** What the host sealed in a record, given with its two bytes of length. */
+    /** Decrypts a record of the host, given with its two bytes of length. */
     public byte[] open(byte[] head, byte[] record) {
         try {
             return in.run(Cipher.DECRYPT_MODE, head, record, 0, record.length);

@@ -82,17 +82,17 @@ public final class Token {
         return new MillraceException("MR6165", "'" + path + "': " + why);
     }
 
-    /** What is sent of it. */
+    /** The part of it that is sent. */
     public byte[] body() {
         return body.clone();
     }
 
-    /** The proof that its holder answers a challenge on a Unix socket. */
+    /** The proof for a challenge on a Unix socket. */
     public byte[] proof(byte[] challenge) {
         return hmac(use("proof"), "unix".getBytes(StandardCharsets.US_ASCII), challenge);
     }
 
-    /** The proof over a connection of TLS that exported this. */
+    /** The proof over a TLS connection that exported this keying material. */
     byte[] proofOver(byte[] exported) {
         return hmac(use("proof"), exported);
     }

@@ -12,7 +12,7 @@ import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
 
-/** Tells the code of a class from other code, by its class file and those of its superclasses. Numbers of lines do not count. */
+/** A digest of the code of a class: of its class file and those of its superclasses, without line numbers. */
 final class ClassCode {
     private static final int BYTES = 16;
     private static final String LINES = "LineNumberTable";
@@ -34,7 +34,7 @@ final class ClassCode {
         in = new DataInputStream(new ByteArrayInputStream(file));
     }
 
-    /** What tells the code of this class from other code. */
+    /** The digest of the code of this class. */
     static byte[] of(Class<?> type) {
         try {
             MessageDigest digest = MessageDigest.getInstance("SHA-256");

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Fields, arguments and results of shared classes as they travel: exactly what they were. Only Java opens them, so a number that is not of a
+ * Encodes fields, arguments and results of shared classes without a change of type. Only Java reads them, so a number that is not of a
  * primitive type is serialized and keeps its class, and so does each element of a collection.
  */
 public final class Exact {
@@ -41,7 +41,7 @@ public final class Exact {
         return as(type, Values.decode(bytes));
     }
 
-    /** A number as a variable of this type has it; other values as they are. */
+    /** Converts a number to the type of the variable; other values are unchanged. */
     public static Object as(Class<?> type, Object value) {
         if (type == char.class && value instanceof Long code) {
             return (char) code.longValue();

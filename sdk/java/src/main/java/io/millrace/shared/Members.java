@@ -43,7 +43,7 @@ public final class Members {
         }
     }
 
-    /** Those of a class; refused unless it is marked with {@link Shared}, and can be. */
+    /** The members of a class; refused unless it is marked with {@link Shared} and can be shared. */
     public static Members of(Class<?> type) {
         return ALL.get(type);
     }
@@ -77,12 +77,12 @@ public final class Members {
         return method.getName() + "(" + parameters + ")";
     }
 
-    /** How it is shared. */
+    /** Its settings. */
     public Shared settings() {
         return settings;
     }
 
-    /** What tells its code from other code. */
+    /** The digest of its code. */
     public byte[] code() {
         return code.clone();
     }
@@ -92,7 +92,7 @@ public final class Members {
         return MessagePack.encode(List.of(type.getName(), code));
     }
 
-    /** The method with this name among those that are called from elsewhere; null if there is none. */
+    /** The remotely callable method with this name; null if there is none. */
     public Method method(String name) {
         return methods.get(name);
     }
@@ -121,7 +121,7 @@ public final class Members {
         return found;
     }
 
-    /** Whether a method is marked to change no field. */
+    /** Whether a method is marked as read-only. */
     public boolean isReadOnly(Method method) {
         return annotation(method, ReadOnly.class) != null;
     }
@@ -132,7 +132,7 @@ public final class Members {
         return Math.max(1, limit == null ? settings.timeLimitMs() : limit.value());
     }
 
-    /** The constructor that takes these arguments, each of them as its parameter's type in place. */
+    /** The constructor for these arguments, which are converted to the parameters' types in place. */
     public Constructor<?> constructor(Object[] arguments) {
         for (boolean widens : new boolean[] {false, true}) {
             for (Constructor<?> constructor : type.getDeclaredConstructors()) {
@@ -165,7 +165,7 @@ public final class Members {
         return Exact.boxed(type).isInstance(argument) || widens && wide;
     }
 
-    /** The method that makes fields of those of an older version; null if there is none. */
+    /** The method that migrates the fields of an older version; null if there is none. */
     public Method migration() {
         for (Method method : type.getDeclaredMethods()) {
             if (method.isAnnotationPresent(Migration.class)) {

@@ -7,7 +7,7 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * Marks the static method of a {@link Shared} class that makes the fields of this version of those of an older one. It gets a map of the
+ * Marks the static method of a {@link Shared} class that converts the fields of an older version to those of this version. It gets a map of the
  * fields by their names and the older version, and returns a map: {@code static Map<String, Object> migrate(Map<String, Object> fields, int version)}.
  * Whole numbers of primitive fields are in the map as {@link Long}.
  */

@@ -5,13 +5,13 @@ import java.lang.reflect.Method;
 import java.util.Arrays;
 import java.util.List;
 
-/** What a call of a method came to. */
+/** The outcome of a method call. */
 final class Outcome {
     private static final long RETURNED = 0;
 
     private Outcome() {}
 
-    /** What the method returned; or throws what it threw, with the worker's stack trace above that of the caller. */
+    /** Returns the method's result, or throws its exception, with the worker's stack trace above that of the caller. */
     static Object of(Object answer, Method method) throws Throwable {
         List<?> parts = (List<?>) answer;
         byte[] value = (byte[]) parts.get(1);

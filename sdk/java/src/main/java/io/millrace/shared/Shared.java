@@ -7,8 +7,8 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * Marks a class whose objects are shared. Its methods run in workers of a pool, next to the fields and one at a time for each object, and
- * the host keeps the fields. The class stays an ordinary class, and implements the interface that references to its objects have.
+ * Marks a class whose objects are shared. Its methods run in workers of a pool, one at a time for each object, and the host keeps the
+ * fields. The class stays an ordinary class, and implements the interface that references to its objects have.
  *
  * <pre>{@code
  * @Shared
@@ -33,12 +33,12 @@ import java.lang.annotation.Target;
 @Retention(RetentionPolicy.RUNTIME)
 @Target(ElementType.TYPE)
 public @interface Shared {
-    /** Raise it when the fields or the code change; a {@link Migration} then makes the new fields of those of an older version. */
+    /** Raise it when the fields or the code change; a {@link Migration} then converts the fields of an older version. */
     int version() default 1;
 
     /** How many milliseconds a method may take, unless it has a {@link TimeLimit} of its own. */
     int timeLimitMs() default 10_000;
 
-    /** After a method that throws, fields keep what it has changed; with {@code rollback}, they are as before. */
+    /** Whether the changes of a method that throws are undone; by default they are kept. */
     boolean rollback() default false;
 }

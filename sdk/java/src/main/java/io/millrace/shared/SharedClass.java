@@ -18,26 +18,26 @@ import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
 
 /**
- * A class marked with {@link Shared} whose code a pool has. It can be passed to tasks, and so can the references that it makes.
+ * A class marked with {@link Shared} whose code a pool has. It can be passed to tasks, and so can references to its objects.
  *
  * @param <T> the interface of the references
  */
 public final class SharedClass<T> implements Serializable {
     private static final long serialVersionUID = 1L;
-    /** Where {@code about} has the number of the class's description. */
+    /** The index in {@code about} of the number of the class's description. */
     private static final int BODY = 3;
-    /** The hosts that keep the objects do not have the class any more. */
+    /** The error that the hosts of a replicated object no longer have its class. */
     private static final String CLASS_MISSING = "MR7123";
 
     private final Class<T> face;
     private final Class<? extends T> type;
     private final Object[] about;
     private final int flags;
-    /** What is sent if several hosts have the objects: whichever of them runs a method needs the class. */
+    /** The class as it is sent for replicated objects: every host that runs a method needs it. */
     private final byte[] body;
     private transient ClientSpace space;
 
-    /** For other packages of Millrace: a class of which record {@code body} of the pool says which code it is. */
+    /** For other packages of Millrace: a class whose code is described by record {@code body} of the pool. */
     public SharedClass(Class<T> face, Class<? extends T> type, String pool, long body, ClientSpace space) {
         this(face, type, about(type, pool, body), 0, null, space);
     }
@@ -59,15 +59,15 @@ public final class SharedClass<T> implements Serializable {
         return new Object[] {type.getName(), pool, members.settings().version(), body, members.code()};
     }
 
-    /** The same for objects whose fields are in the journal: they are there after a restart of the host, until they are deleted. */
+    /** The same for objects whose fields are in the journal: they exist until they are deleted, also after a restart of the host. */
     public SharedClass<T> persistent() {
         return new SharedClass<>(face, type, about, flags | Space.PERSISTENT, body, space);
     }
 
     /**
-     * The same for objects that the hosts of a cluster keep together: at least so many of them have a copy, 2 or 3. The host that leads the
-     * group {@code objects} runs a method; if it is lost before the answer, the next one runs it again with the fields from before. All hosts
-     * need the pool: an executor makes it at those that the connection names.
+     * The same for objects that the hosts of a cluster replicate: at least this many of them have a copy, 2 or 3. The host that leads the
+     * group {@code objects} runs a method; if it is lost before the answer, the next leader runs it again with the earlier fields. All hosts
+     * need the pool: an executor creates it on those that the connection names.
      */
     public SharedClass<T> persistent(int copies) {
         if (copies == 1) {
@@ -81,7 +81,7 @@ public final class SharedClass<T> implements Serializable {
         return copied;
     }
 
-    /** The number of a body where several hosts have it: that of its content. */
+    /** The number of a body of a replicated class, which is computed from its content. */
     private static long numberOf(byte[] body) {
         try {
             byte[] digest = MessageDigest.getInstance("SHA-256").digest(body);
@@ -91,7 +91,7 @@ public final class SharedClass<T> implements Serializable {
         }
     }
 
-    /** Has the hosts that keep the objects keep the class. */
+    /** Sends the class to the hosts that have the objects. */
     private void ship() {
         Object[] sent = Arrays.copyOf(about, about.length + 1);
         sent[about.length] = body;
@@ -126,7 +126,7 @@ public final class SharedClass<T> implements Serializable {
         return "shared class " + type.getName() + " version " + about[2];
     }
 
-    /** What a reference does with a call. */
+    /** Handles a call of a reference. */
     private record Handler(SharedClass<?> of, Reference reference) implements java.lang.reflect.InvocationHandler, Serializable {
         private static final String CALL = "call";
         private static final String READ = "read";

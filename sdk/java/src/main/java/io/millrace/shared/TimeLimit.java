@@ -7,7 +7,7 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * How long a method of a {@link Shared} class may take. Then its thread is interrupted, and if it does not end within a second, the host ends
+ * How long a method of a {@link Shared} class may take. After this time its thread is interrupted; if it does not end within a second, the host ends
  * its worker. In both cases the method has changed nothing.
  */
 @Documented

@@ -13,10 +13,10 @@ import java.util.TreeSet;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/** The objects of a host, over a connection. Locks and permits of this program stay its own while it runs, and one lease longer. */
+/** The objects of a host, over a connection. This program keeps its locks and permits while it runs, and for one lease longer. */
 public final class ClientSpace extends Space implements AutoCloseable {
     private static final int SESSION_BYTES = 16;
-    /** How long the host lets a call wait before it is asked again, so that both notice if the other is gone. */
+    /** How long a call waits in one request before the client repeats it, so that each side notices if the other is gone. */
     private static final long SLICE_MS = 20_000;
     private static final long LEASE_MIN_MS = 100;
 
@@ -54,17 +54,17 @@ public final class ClientSpace extends Space implements AutoCloseable {
         return application;
     }
 
-    /** From now on the object's calls go to this space. */
+    /** Binds an object to this space. */
     public <T extends SharedObject> T bind(T object, boolean persistent) {
         return bind(object, persistent ? PERSISTENT : 0);
     }
 
-    /** The same for an object of which so many hosts of the cluster have a copy. */
+    /** The same for an object of which this many hosts of the cluster have a copy. */
     public <T extends SharedObject> T bindCopied(T object, int copies) {
         return bind(object, copied(copies));
     }
 
-    /** The flags of calls of an object of which so many hosts have a copy. */
+    /** The flags of calls of an object of which this many hosts have a copy. */
     public static int copied(int copies) {
         if (copies < 1 || copies > COPIES_MAX) {
             throw new MillraceException("MR7113", copies + " copies; there are from 1 to " + COPIES_MAX);
@@ -123,7 +123,7 @@ public final class ClientSpace extends Space implements AutoCloseable {
 
     /**
      * Before the first call of a persistent object, and of one that several hosts have: has the host, or its cluster, record the session, by a
-     * call that changes nothing. From then on, a restarted host and the others know the session, and a call that is sent again counts once.
+     * call that changes nothing. From then on, a restarted host and the others know the session, and a call that is sent again takes effect once.
      */
     void prove(Reference object, boolean copied) {
         if ((copied ? provenByCluster : proven) || proving.get()) {
@@ -217,7 +217,7 @@ public final class ClientSpace extends Space implements AutoCloseable {
         return raised.is("queue.Empty") || raised.is("queue.Full") || raised.is("TimeoutError") || raised.is("threading.BrokenBarrierError");
     }
 
-    /** Whether a call answers this because it gave up; what a queue returns is an item. */
+    /** Whether a call answers this because it gave up; the answer of a queue is an item. */
     private static boolean isFalse(Target target, byte[] value) {
         return value.length == 1 && value[0] == (byte) 0xc2 && !target.method().equals("get");
     }

@@ -9,7 +9,7 @@ import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
-/** Which object a shared object is, and how it is called. Each call is atomic and counts once, even if a connection is lost. */
+/** The identity of a shared object, and its calls. Each call is atomic and takes effect once, even if a connection is lost. */
 public final class Reference implements Serializable {
     private static final long serialVersionUID = 1L;
     /** A call that waits without end. */
@@ -27,7 +27,7 @@ public final class Reference implements Serializable {
     private transient Space space;
 
     /**
-     * The object with this key, made with these arguments unless it exists.
+     * The object with this key, created with these arguments unless it exists.
      *
      * @param type the name of its type at the host
      * @param probe a method without arguments that changes nothing
@@ -158,7 +158,7 @@ public final class Reference implements Serializable {
         call(probe);
     }
 
-    /** Deletes the object; returns whether it existed. Calls that wait for it fail with MR7106. */
+    /** Deletes the object; returns whether it existed. Waiting calls fail with MR7106. */
     boolean delete() {
         return (Boolean) call("delete");
     }

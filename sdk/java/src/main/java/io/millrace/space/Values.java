@@ -17,7 +17,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Values as they travel to shared objects and back. Numbers, truth values, text, bytes, lists and maps travel as what they are, so that
+ * Values as they travel to shared objects and back. Numbers, booleans, text, bytes, lists and maps travel as what they are, so that
  * every language reads them; all others as Java serializes them. The host opens none of these; only programs and tasks do that have a
  * right to the object.
  */
@@ -73,7 +73,7 @@ public final class Values {
             throw new NullPointerException("a key is not null");
         } else if (!plain) {
             String name = key.getClass().getName();
-            throw new IllegalArgumentException("keys of shared objects are numbers, text, bytes and truth values, not " + name);
+            throw new IllegalArgumentException("keys of shared objects are numbers, text, bytes and booleans, not " + name);
         }
         return key;
     }

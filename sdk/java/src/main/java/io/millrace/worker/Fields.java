@@ -9,7 +9,7 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** The fields of a shared class that the host keeps: all but those that are static or transient. */
+/** The fields of a shared class that the host keeps: all except static and transient ones. */
 final class Fields {
     private static final ClassValue<Fields> ALL = new ClassValue<>() {
         @Override
@@ -61,7 +61,7 @@ final class Fields {
         return made;
     }
 
-    /** The fields of an object, as the host keeps them. */
+    /** The fields of an object, encoded for the host. */
     Map<String, byte[]> encoded(Object object) throws IllegalAccessException {
         Map<String, byte[]> found = new LinkedHashMap<>();
         for (Map.Entry<String, Field> field : fields.entrySet()) {
@@ -74,7 +74,7 @@ final class Fields {
         return found;
     }
 
-    /** Which of the fields differ from what they were; null for one that is gone. */
+    /** The fields that have changed; null for a field that was removed. */
     static Map<String, byte[]> changes(Map<String, byte[]> before, Map<String, byte[]> now) {
         Map<String, byte[]> changed = new LinkedHashMap<>();
         now.forEach((name, value) -> {

@@ -43,7 +43,7 @@ class ExamplesTest {
     private static final int NEWTON_ROUNDS = 12;
     private static final int TREES = 24;
     private static final int TESTED = 500;
-    /** A forest of scikit-learn with as many trees tells 0.81 right. */
+    /** A forest of scikit-learn with as many trees has an accuracy of 0.81. */
     private static final double RIGHT_MIN = 0.8;
     /** The weights that scikit-learn finds in logistic.rows, the data of the example in Python; the last one is the intercept. */
     private static final double[] WEIGHTS = {-1.9366976799947364, -1.0538233909192223, 1.6867298291209076, 0.9288344932703151,

@@ -3,7 +3,7 @@ package io.millrace.concurrent.atomic;
 import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 
-/** A truth value, shaped like {@link java.util.concurrent.atomic.AtomicBoolean}. */
+/** A boolean, shaped like {@link java.util.concurrent.atomic.AtomicBoolean}. */
 public final class AtomicBoolean implements SharedObject {
     private static final long serialVersionUID = 1L;
 
@@ -24,7 +24,7 @@ public final class AtomicBoolean implements SharedObject {
         self = new Reference("AtomicBool", "get", key);
     }
 
-    /** The value with this key; this is it when it is created. */
+    /** The value with this key; it has this value when it is created. */
     public AtomicBoolean(String key, boolean value) {
         self = new Reference("AtomicBool", "get", key, value);
     }

@@ -94,7 +94,7 @@ public final class AtomicInteger extends Number implements SharedObject {
         return getAndAdd(-1);
     }
 
-    /** Sets the value to what the function makes of it; returns the new value. The function may be called several times. */
+    /** Sets the value to the function's result for it; returns the new value. The function may be called several times. */
     public int updateAndGet(IntUnaryOperator function) {
         while (true) {
             int before = get();
@@ -105,12 +105,12 @@ public final class AtomicInteger extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to what the function makes of it and {@code x}; returns the new value. The function may be called several times. */
+    /** Sets the value to the function's result for it and {@code x}; returns the new value. The function may be called several times. */
     public int accumulateAndGet(int x, IntBinaryOperator function) {
         return updateAndGet(value -> function.applyAsInt(value, x));
     }
 
-    /** Sets the value to what the function makes of it; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it; returns the value before. The function may be called several times. */
     public int getAndUpdate(IntUnaryOperator function) {
         while (true) {
             int before = get();
@@ -120,7 +120,7 @@ public final class AtomicInteger extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to what the function makes of it and {@code x}; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it and {@code x}; returns the value before. The function may be called several times. */
     public int getAndAccumulate(int x, IntBinaryOperator function) {
         return getAndUpdate(value -> function.applyAsInt(value, x));
     }

@@ -90,7 +90,7 @@ public final class AtomicLong extends Number implements SharedObject {
         return getAndAdd(-1);
     }
 
-    /** Sets the value to what the function makes of it; returns the new value. The function may be called several times. */
+    /** Sets the value to the function's result for it; returns the new value. The function may be called several times. */
     public long updateAndGet(LongUnaryOperator function) {
         while (true) {
             long before = get();
@@ -101,12 +101,12 @@ public final class AtomicLong extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to what the function makes of it and {@code x}; returns the new value. The function may be called several times. */
+    /** Sets the value to the function's result for it and {@code x}; returns the new value. The function may be called several times. */
     public long accumulateAndGet(long x, LongBinaryOperator function) {
         return updateAndGet(value -> function.applyAsLong(value, x));
     }
 
-    /** Sets the value to what the function makes of it; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it; returns the value before. The function may be called several times. */
     public long getAndUpdate(LongUnaryOperator function) {
         while (true) {
             long before = get();
@@ -116,7 +116,7 @@ public final class AtomicLong extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to what the function makes of it and {@code x}; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it and {@code x}; returns the value before. The function may be called several times. */
     public long getAndAccumulate(long x, LongBinaryOperator function) {
         return getAndUpdate(value -> function.applyAsLong(value, x));
     }

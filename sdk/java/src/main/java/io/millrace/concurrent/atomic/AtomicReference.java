@@ -27,7 +27,7 @@ public final class AtomicReference<V> implements SharedObject {
         this(key, null, null);
     }
 
-    /** The value with this key; this is it when it is created. */
+    /** The value with this key; it has this value when it is created. */
     public AtomicReference(String key, V value) {
         this(key, value, null);
     }
@@ -68,7 +68,7 @@ public final class AtomicReference<V> implements SharedObject {
         return (Boolean) self.call("compare_and_set", expected, value);
     }
 
-    /** Sets the value to what the function makes of it; returns the new value. The function may be called several times. */
+    /** Sets the value to the function's result for it; returns the new value. The function may be called several times. */
     public V updateAndGet(UnaryOperator<V> function) {
         while (true) {
             V before = get();
@@ -79,7 +79,7 @@ public final class AtomicReference<V> implements SharedObject {
         }
     }
 
-    /** Sets the value to what the function makes of it; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it; returns the value before. The function may be called several times. */
     public V getAndUpdate(UnaryOperator<V> function) {
         while (true) {
             V before = get();
@@ -89,12 +89,12 @@ public final class AtomicReference<V> implements SharedObject {
         }
     }
 
-    /** Sets the value to what the function makes of it and {@code x}; returns the new value. The function may be called several times. */
+    /** Sets the value to the function's result for it and {@code x}; returns the new value. The function may be called several times. */
     public V accumulateAndGet(V x, BinaryOperator<V> function) {
         return updateAndGet(value -> function.apply(value, x));
     }
 
-    /** Sets the value to what the function makes of it and {@code x}; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it and {@code x}; returns the value before. The function may be called several times. */
     public V getAndAccumulate(V x, BinaryOperator<V> function) {
         return getAndUpdate(value -> function.apply(value, x));
     }

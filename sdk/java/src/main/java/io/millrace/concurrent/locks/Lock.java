@@ -7,8 +7,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 
 /**
- * A lock among programs and tasks, shaped like {@link java.util.concurrent.locks.Lock}. It is not reentrant, and its owner is a program
- * or task, not a thread; {@link ReentrantLock} is a thread's. A program that is gone loses it when its lease expires.
+ * A lock among programs and tasks, shaped like {@link java.util.concurrent.locks.Lock}. It is not reentrant, and its owner is a program or
+ * task, not a thread; the owner of a {@link ReentrantLock} is a thread. A program that is gone loses it when its lease expires.
  *
  * <p>{@link #acquire} returns a fencing token, which is higher with each owner. A resource that gets the token with each request can
  * refuse requests of an earlier owner that does not know yet that it has lost the lock.
@@ -88,7 +88,7 @@ public final class Lock implements java.util.concurrent.locks.Lock, SharedObject
         return new SharedCondition(new Owned(this), waiters());
     }
 
-    /** Where the waiters of the next condition are. */
+    /** The object with the waiters of the next condition. */
     synchronized Reference waiters() {
         return self.beside("Condition", "locked", "condition-" + conditions++);
     }
@@ -97,7 +97,7 @@ public final class Lock implements java.util.concurrent.locks.Lock, SharedObject
     private record Owned(Lock lock) implements SharedCondition.Conditional {
         @Override
         public boolean isOwned() {
-            // Whose it is, the host knows: it refuses the release of another owner's.
+            // Only the host knows the owner: it refuses a release by another one.
             return lock.isLocked();
         }
 

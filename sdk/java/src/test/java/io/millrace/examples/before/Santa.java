@@ -71,7 +71,7 @@ public final class Santa implements Callable<Void> {
         }
     }
 
-    /** Helps three elves, if three wait; how many groups that were. */
+    /** Helps three elves, if three wait; returns the number of groups. */
     private int helpElves() throws InterruptedException {
         if (village.waiting.size() < GROUP) {
             return 0;
