@@ -68,8 +68,12 @@ class Space(abc.ABC):
         *,
         flags: int = 0,
         timeout: Optional[float] = None,
+        fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
-        """Calls a method with encoded arguments; the object's incarnation, and what it returns. `timeout` is how long it may wait, 0 for not at all."""
+        """Calls a method with encoded arguments; the object's incarnation, and what it returns. `timeout` is how long it may wait, 0 for not at all.
+
+        `fence` is the name and the token of a lock: the object refuses a lower token than it has seen.
+        """
 
     def prove(self, touch: Callable[[], None], flags: int) -> None:
         """Before the first call of an object with these flags: `touch` makes one that may be made any number of times."""
@@ -93,6 +97,7 @@ class TaskSpace(Space):
         *,
         flags: int = 0,
         timeout: Optional[float] = None,
+        fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
         with self._lock:
             self._count += 1
@@ -100,6 +105,8 @@ class TaskSpace(Space):
         flags |= _GIVE_UP if timeout is not None and timeout <= 0 else 0
         kind, key, method = (part.encode() for part in target)
         call = [number, kind, key, method, arguments, new, incarnation, flags, self.application.encode(), timeout]
+        if fence is not None:
+            call.append([fence[0].encode(), fence[1]])
         answer = self._context._call_object(_values.encode(call))
         incarnation = int.from_bytes(answer[:8], "little")
         if answer[8] == 0:
@@ -196,6 +203,7 @@ class ClientSpace(Space):
         *,
         flags: int = 0,
         timeout: Optional[float] = None,
+        fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -211,7 +219,7 @@ class ClientSpace(Space):
                 over = _GIVE_UP if left <= 0 else 0
                 wait_ms = int(min(_SLICE_S if over else left, _SLICE_S) * 1000) + 1
                 status, incarnation_now, value, text = ask(
-                    self._session, number, acked, target, arguments, new, incarnation, flags | over, wait_ms
+                    self._session, number, acked, target, arguments, new, incarnation, flags | over, wait_ms, fence
                 )
                 if status == 0:
                     return incarnation_now, _values.decode(value)
@@ -219,7 +227,7 @@ class ClientSpace(Space):
                     raise _raised(value.decode(), text)
         except KeyboardInterrupt:
             # Nobody waits any more.
-            ask(self._session, number, acked, target, arguments, new, incarnation, flags | _GIVE_UP, 1000)
+            ask(self._session, number, acked, target, arguments, new, incarnation, flags | _GIVE_UP, 1000, fence)
             raise
         finally:
             with self._lock:
