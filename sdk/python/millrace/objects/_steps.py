@@ -159,13 +159,16 @@ def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[s
             kept = _object(cls, context, place, (changed, older, new))
             args, kwargs = _values.decode(payload)
             guard = _classes.guard_of(function)
-            if guard is not None and not _holds(guard, kept.object, args, kwargs):
-                made = _changes(kept)
-                if made and new is None and older is None:
-                    raise TypeError(f"the guard of {cls.__qualname__}.{method} has changed {', '.join(map(repr, made))}")
-                if made:
-                    kept.changed = number
-                return BLOCKED, b"", made
+            if guard is not None:
+                # The fields of an object that was made or migrated just now are kept even if the guard does not hold.
+                before, made = kept.fields, {} if new is None and older is None else _changes(kept)
+                holds = _holds(guard, kept.object, args, kwargs)
+                if spoilt := _changes(kept):
+                    raise TypeError(f"the guard of {cls.__qualname__}.{method} has changed {', '.join(map(repr, spoilt))}")
+                if not holds:
+                    kept.changed = number if made else kept.changed
+                    return BLOCKED, b"", made
+                kept.fields = before
             kind = RAISED
             returned = function(kept.object, *args, **kwargs)
             try:

@@ -114,7 +114,7 @@ class Careless:
 def waiting(farm: millrace.Connection, key: str) -> int:
     """How many calls wait for an object."""
     shown = json.loads(farm.remote.show("objects"))["objects"]
-    return sum(len(one["waiting"]) for one in shown if one["key"] == key)
+    return sum(one["waiting"] for one in shown if one["key"] == key)
 
 
 def until(farm: millrace.Connection, key: str, calls: int) -> None:
@@ -261,8 +261,10 @@ def test_a_waiter_whose_program_is_killed_takes_nothing(
         buffer = shared("doomed")
         command = [sys.executable, str(tmp_path / "program.py"), served.socket, str(tmp_path), shared._about[1]]
         with subprocess.Popen(command, cwd="/") as process:
-            until(farm, "doomed", 1)
-            process.kill()
+            try:
+                until(farm, "doomed", 1)
+            finally:
+                process.kill()
         until(farm, "doomed", 0)
         buffer.put("x")
         assert buffer.get() == "x", "the killed program's call did not take it"
