@@ -135,14 +135,21 @@ pub fn check_size(host: &Host, payload_bytes: usize) -> Result<()> {
 
 /// An append as a message.
 pub fn append<'a>(log: &'a str, data: &'a [u8], options: &AppendOptions<'a>) -> Append<'a> {
-    Append { log, data, durability: options.durability, function: options.function, key: options.key }
+    Append {
+        log,
+        data,
+        durability: options.durability,
+        function: options.function,
+        key: options.key,
+        fence: options.fence,
+    }
 }
 
 /// Appends as one message, and how many bytes they hold.
 pub fn append_many<'a>(records: &[(&'a str, &'a [u8])], options: &AppendOptions<'a>) -> (AppendMany<'a>, usize) {
     let bytes = records.iter().map(|(log, data)| log.len() + data.len() + 32).sum();
     let records = records.iter().map(|&(log, data)| NewRecord { log, data }).collect();
-    (AppendMany { records, durability: options.durability, key: options.key }, bytes)
+    (AppendMany { records, durability: options.durability, key: options.key, fence: options.fence }, bytes)
 }
 
 /// The one record of an answer.

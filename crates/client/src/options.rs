@@ -1,7 +1,7 @@
 //! Options and their defaults.
 
 use crate::{connector::Resolve, credentials::Credentials, loopback::Near};
-use millrace_wire::{Durability, EventId, Peer, Result};
+use millrace_wire::{Durability, EventId, Peer, Result, protocol::Fence};
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 /// How to connect and how long to wait.
@@ -113,6 +113,8 @@ pub struct AppendOptions<'a> {
     pub function: Option<&'a str>,
     /// The idempotency key, 1 to 128 bytes: an append with a key that was used before gets the answer of the earlier append.
     pub key: Option<&'a str>,
+    /// A token of a lock: the append is refused if a higher one was used under its name.
+    pub fence: Option<Fence<'a>>,
     /// The cause; none if it comes from outside.
     pub cause: EventId,
 }

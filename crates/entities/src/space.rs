@@ -1,6 +1,7 @@
 //! A space: entities, the sessions that call them, and one step at a time.
 
 pub(crate) mod durable;
+mod fences;
 mod steps;
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     value,
 };
 pub use durable::Cursor;
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{Code, Error, Result, protocol::Fence};
 use std::{
     collections::{BTreeMap, HashMap},
     mem,
@@ -78,6 +79,8 @@ pub struct Call<'a> {
     pub new: Option<&'a [u8]>,
     /// Further options.
     pub flags: Flags,
+    /// A token of a lock: the call is refused if the object has seen a higher one under its name.
+    pub fence: Option<Fence<'a>>,
 }
 
 impl Call<'_> {
@@ -295,7 +298,7 @@ impl Space {
     /// The answer of a call that only reads an existing entity, without storing the call; `None` if it has to be executed like any other
     /// call.
     pub fn peek(&mut self, call: &Call<'_>, moment: Moment) -> Option<Called> {
-        let client = self.sessions.get(&call.session)?;
+        let client = self.sessions.get(&call.session).filter(|_| call.fence.is_none())?;
         let is_read = call.method.reads && !call.method.waits && !client.calls.contains_key(&call.number);
         let entity = self.entities.get_mut(call.key).filter(|entity| is_read && entity.kind == call.kind)?;
         let fits = |entity: &Entity| {
@@ -339,6 +342,7 @@ impl Space {
                 (None, true) => Ok(self.give_up(call, moment)),
             };
         }
+        call.fence.map_or(Ok(()), |fence| fence.check())?;
         if client.calls.len() >= CALLS_MAX {
             return Err(busy(format!("{CALLS_MAX} calls of the session are not acknowledged")));
         }
@@ -386,7 +390,11 @@ impl Space {
             Some(entity) if call.incarnation != 0 && call.incarnation != entity.incarnation => {
                 return Err(lost(kind, key, "it was deleted and recreated"));
             }
-            entity => entity.map(|entity| entity.incarnation),
+            Some(entity) => {
+                fences::check(&entity.state, call.fence)?;
+                Some(entity.incarnation)
+            }
+            None => None,
         };
         let reply: Reply = Ok(value::boolean(incarnation.is_some()).into());
         self.remove(key, Some((call, Some(&reply))), moment);
@@ -456,13 +464,17 @@ impl Space {
     /// One step of an existing entity.
     fn step(&mut self, call: &Call<'_>, args: &Args<'_>, incarnation: u64, moment: Moment) -> Result<Called> {
         let Some(entity) = self.entities.get_mut(call.key) else { return Err(lost(call.kind, call.key, "it is gone")) };
+        fences::check(&entity.state, call.fence)?;
         let others = self.bytes - entity.state.bytes();
         let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
         turn.keeps = entity.persistent;
         let ran = call.kind.run(&mut turn, call.method.name, args);
         if ran.is_err() {
             turn.undo();
-        } else if let Err(error) = self.limits.check_growth(turn.state, others, self.bytes) {
+        } else if !call.method.reads || call.method.waits {
+            fences::note(&mut turn, call.fence);
+        }
+        if let Err(error) = self.limits.check_growth(turn.state, others, self.bytes) {
             turn.undo();
             return Err(error);
         }

@@ -1,5 +1,8 @@
 //! A namespace as programs use it: append, read, define. Every process may do this at once, with or without a host.
 
+mod appends;
+mod fences;
+
 use crate::{
     admission::{self, Publish, Room, Stage},
     bindings::{Bindings, BindingsCache, Bound},
@@ -16,6 +19,7 @@ use crate::{
         pending::{Pending, pending},
     },
 };
+pub use appends::{AppendOptions, NewRecord, Receipt};
 use millrace_journal::{
     Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
 };
@@ -51,43 +55,6 @@ struct Inner {
     keys: Keys,
     fence: Fence,
     measures: Measures,
-}
-
-/// How a record is appended.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AppendOptions<'a> {
-    /// A function that this record is to run besides those bound to its log.
-    pub function: Option<&'a str>,
-    /// When the append counts as done; by default as the namespace says.
-    pub durability: Option<Durability>,
-    /// Its cause; none for a record from outside.
-    pub cause: EventId,
-    /// The clock of the caller: the record is dated after it.
-    pub clock: Hlc,
-    /// The idempotency key: a repeated append with the same key gets the first answer.
-    pub key: Option<&'a str>,
-    /// How long to wait for room while too many runs are pending, before `Busy` is returned.
-    pub patience: Duration,
-}
-
-/// A record to be appended by [`Namespace::append_many`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewRecord {
-    /// The log's name.
-    pub log: String,
-    /// The record's bytes.
-    pub payload: Vec<u8>,
-}
-
-/// The result of an append.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receipt {
-    /// The record's sequence number in its log.
-    pub seqno: u64,
-    /// The record's id.
-    pub id: EventId,
-    /// The end of the batch that holds it.
-    pub end: Position,
 }
 
 /// A record as it is read.
@@ -741,6 +708,9 @@ struct Outside<'a> {
 impl<'a> Outside<'a> {
     fn new(namespace: &'a Namespace, tx: &mut Transaction<'_>, options: &AppendOptions<'a>) -> Result<Self> {
         tx.observe(options.clock)?;
+        if let Some(fence) = options.fence {
+            fences::pass(namespace.journal(), tx, fence)?;
+        }
         let catalog = tx.catalog().clone();
         Ok(Self { catalog, function: options.function, cause: options.cause, publish: Publish::new(namespace, tx) })
     }

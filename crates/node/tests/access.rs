@@ -33,6 +33,7 @@ const DISK: AppendOptions<'_> = AppendOptions {
     cause: millrace_node::EventId::NONE,
     clock: ZERO,
     key: None,
+    fence: None,
     patience: Duration::ZERO,
 };
 const ZERO: Hlc = Hlc::ZERO;

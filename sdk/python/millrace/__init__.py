@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from millrace._records import StoredRecord
     from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, Why
     from millrace.executor import CloudThread, Connection, Executor, connect, idempotency_key, parallel_for, register_module
-    from millrace.objects._classes import method, readonly, shared
+    from millrace.objects._classes import method, readonly, shared, when
     from millrace.topics import Topic, TopicStat
 
 __all__ = [
@@ -102,6 +102,7 @@ __all__ = [
     "register_module",
     "repairs",
     "shared",
+    "when",
 ]
 
 _LATER = {
@@ -133,6 +134,7 @@ _LATER = {
     "readonly": "objects._classes",
     "register_module": "executor",
     "shared": "objects._classes",
+    "when": "objects._classes",
 }
 
 for _name in _worker.OFFERED:

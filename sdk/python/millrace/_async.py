@@ -146,16 +146,17 @@ class AsyncNamespace:
         function: Optional[str] = None,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         cause: Optional[str] = None,
         patience: float = 0.0,
     ) -> int:
         """Appends a record and returns its number, once it has the requested durability. See `Namespace.append`."""
         if self._prompt and durability != "disk" and not patience:
             return self.sync.append(
-                log, data, function=function, durability=durability, key=key, cause=cause
+                log, data, function=function, durability=durability, key=key, fence=fence, cause=cause
             )
         if self._pipeline is not None and not patience:
-            number: int = await self._send(self._pipeline.append, log, data, function, durability, key, cause)
+            number: int = await self._send(self._pipeline.append, log, data, function, durability, key, cause, fence)
             return number
         return await self._call(
             self.sync.append,
@@ -164,6 +165,7 @@ class AsyncNamespace:
             function=function,
             durability=durability,
             key=key,
+            fence=fence,
             cause=cause,
             patience=patience,
         )
@@ -174,10 +176,13 @@ class AsyncNamespace:
         *,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         patience: float = 0.0,
     ) -> list[int]:
         """Appends (log, data) pairs, many per commit, and returns their numbers."""
-        return await self._call(self.sync.append_many, records, durability=durability, key=key, patience=patience)
+        return await self._call(
+            self.sync.append_many, records, durability=durability, key=key, fence=fence, patience=patience
+        )
 
     async def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> StoredRecord:
         """Returns the record with this number, or the newest; waits for it for at most `wait` seconds."""

@@ -200,13 +200,14 @@ class Log(Series[T]):
         function: Optional[str] = None,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         cause: Optional[str] = None,
         patience: float = 0.0,
     ) -> int:
         """Appends a value and returns its number. See `Namespace.append`."""
         data = self.encode(value)
         return self.namespace.append(
-            self.name, data, function=function, durability=durability, key=key, cause=cause, patience=patience
+            self.name, data, function=function, durability=durability, key=key, fence=fence, cause=cause, patience=patience
         )
 
     def append_many(

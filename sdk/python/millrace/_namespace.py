@@ -84,6 +84,7 @@ class Namespace(ABC):
         function: Optional[str] = None,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         cause: Optional[str] = None,
         patience: float = 0.0,
     ) -> int:
@@ -91,7 +92,8 @@ class Namespace(ABC):
 
         `data` is bytes, text, or anything JSON can express. `function` names one more function to run for the record.
         With a `key` (1 to 128 bytes) a repeated append gets the first answer, so it can be repeated safely when its
-        outcome is unknown. `cause` is the id of the record's cause, if it is known. While too many runs are pending, `patience` is how
+        outcome is unknown. `fence=(name, token)` passes the token of a lock: once a higher token was used under this name in the
+        namespace, the append raises `Conflict` (MR7127). `cause` is the id of the record's cause, if it is known. While too many runs are pending, `patience` is how
         many seconds to wait for room before `Busy` is raised.
         """
 
@@ -129,6 +131,7 @@ class Namespace(ABC):
         *,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         patience: float = 0.0,
     ) -> None:
         """The basis of `append_many`."""
@@ -205,11 +208,13 @@ class Namespace(ABC):
         *,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         patience: float = 0.0,
     ) -> list[int]:
         """Appends (log, data) pairs as they arrive, many per commit, and returns their numbers.
 
-        With a `key` they are one batch, all or none, of at most 1024, and repeating it with the same key is safe.
+        With a `key` they are one batch, all or none, of at most 1024, and repeating it with the same key is safe. With a `fence`, each
+        batch is refused that comes after a higher token.
 
         When it raises, the numbers of the records that were appended are in the exception's `appended`.
         """
@@ -219,10 +224,10 @@ class Namespace(ABC):
             for pair in records:
                 batch.append(pair)
                 if len(batch) == _BATCH_MAX and key is None:
-                    self.append_batch(batch, appended, durability=durability, patience=patience)
+                    self.append_batch(batch, appended, durability=durability, fence=fence, patience=patience)
                     batch = []
             if batch:
-                self.append_batch(batch, appended, durability=durability, key=key, patience=patience)
+                self.append_batch(batch, appended, durability=durability, key=key, fence=fence, patience=patience)
         except Exception as error:
             error.appended = appended  # type: ignore[attr-defined]
             raise

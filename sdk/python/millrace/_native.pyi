@@ -59,6 +59,7 @@ class LocalNamespace:
         function: Optional[str] = None,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         cause: Optional[str] = None,
         patience: float = 0.0,
     ) -> int: ...
@@ -69,6 +70,7 @@ class LocalNamespace:
         *,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         patience: float = 0.0,
     ) -> None: ...
     def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> Record: ...
@@ -128,6 +130,7 @@ class RemoteNamespace:
         function: Optional[str] = None,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         cause: Optional[str] = None,
         patience: float = 0.0,
     ) -> int: ...
@@ -138,6 +141,7 @@ class RemoteNamespace:
         *,
         durability: Optional[str] = None,
         key: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
         patience: float = 0.0,
     ) -> None: ...
     def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> Record: ...
@@ -163,6 +167,7 @@ class RemoteNamespace:
         incarnation: int,
         flags: int,
         wait_ms: int,
+        fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, int, bytes, str]: ...
     def invoke(self, pool: str, bodies: bool, tasks: list[bytes], key: str) -> int: ...
     def revoke(self, pool: str, task: int) -> bool: ...
@@ -201,6 +206,7 @@ class Pipeline:
         durability: Optional[str] = None,
         key: Optional[str] = None,
         cause: Optional[str] = None,
+        fence: Optional[tuple[str, int]] = None,
     ) -> Request: ...
     def get(
         self, future: Future[Record], log: str, seqno: Optional[int] = None, wait: float = 0.0

@@ -1,10 +1,11 @@
 //! Arguments of methods: data, sequence numbers, times, words and timeouts.
 
 use crate::errors::{OrRaise, refuse};
-use millrace_wire::{Code, Durability, EventId};
+use millrace_wire::{Code, Durability, EventId, protocol::Fence};
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
+    pybacked::PyBackedStr,
     sync::PyOnceLock,
     types::{PyBytes, PyInt, PyString},
 };
@@ -44,6 +45,11 @@ fn encode<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
 #[inline]
 pub fn text<'a>(value: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
     value.to_str()
+}
+
+/// A fence as Python gives it: the name and the token.
+pub fn fence_of(fence: &Option<(PyBackedStr, u64)>) -> Option<Fence<'_>> {
+    fence.as_ref().map(|(name, token)| Fence { name, token: *token })
 }
 
 /// A sequence number as Python gives it; what is no whole number from 1 on is refused with the catalogue's words.

@@ -4,7 +4,7 @@
 //! calls keep it, because releasing it costs as much as the append itself.
 
 use crate::{
-    arguments::{self, SLICE, Seqno, bytes_of, event, patiently, seconds, text},
+    arguments::{self, SLICE, Seqno, bytes_of, event, fence_of, patiently, seconds, text},
     errors::{OrRaise, refuse},
     record::{Meta, Record},
     records::Records,
@@ -16,7 +16,7 @@ use millrace_node::{
     repairs::{self, Ask, NewCode},
 };
 use millrace_wire::{Code, EventId, HISTORY_ALL};
-use pyo3::{prelude::*, types::PyString};
+use pyo3::{prelude::*, pybacked::PyBackedStr, types::PyString};
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -136,7 +136,7 @@ impl LocalNamespace {
         self.with(py, |namespace| Ok(namespace.journal().namespace().to_string()))
     }
 
-    #[pyo3(signature = (log, data, *, function=None, durability=None, key=None, cause=None, patience=0.0))]
+    #[pyo3(signature = (log, data, *, function=None, durability=None, key=None, fence=None, cause=None, patience=0.0))]
     #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn append(
         &self,
@@ -146,6 +146,7 @@ impl LocalNamespace {
         function: Option<&str>,
         durability: Option<&str>,
         key: Option<&str>,
+        fence: Option<(PyBackedStr, u64)>,
         cause: Option<&str>,
         patience: f64,
     ) -> PyResult<u64> {
@@ -153,7 +154,8 @@ impl LocalNamespace {
         let durability = arguments::durability(py, durability)?;
         let patience = seconds(py, "patience", patience)?;
         let cause = event(py, cause)?;
-        let options = AppendOptions { function, durability, key, cause, patience, ..AppendOptions::default() };
+        let fence = fence_of(&fence);
+        let options = AppendOptions { function, durability, key, fence, cause, patience, ..AppendOptions::default() };
         let payload = data.as_bytes();
         if self.is_prompt(durability, patience) {
             return self.with(py, |namespace| Ok(namespace.append(log, payload, options)?.seqno));
@@ -165,7 +167,7 @@ impl LocalNamespace {
     }
 
     /// Appends in batches, and returns the seqnos. When a batch is refused, `progress` tells what is appended.
-    #[pyo3(signature = (records, progress, *, durability=None, key=None, patience=0.0))]
+    #[pyo3(signature = (records, progress, *, durability=None, key=None, fence=None, patience=0.0))]
     fn append_batch(
         &self,
         py: Python<'_>,
@@ -173,12 +175,14 @@ impl LocalNamespace {
         progress: &Bound<'_, PyAny>,
         durability: Option<&str>,
         key: Option<&str>,
+        fence: Option<(PyBackedStr, u64)>,
         patience: f64,
     ) -> PyResult<()> {
         let options = AppendOptions {
             durability: arguments::durability(py, durability)?,
             patience: seconds(py, "patience", patience)?,
             key,
+            fence: fence_of(&fence),
             ..AppendOptions::default()
         };
         let new = |(log, data): (String, Bound<'_, PyAny>)| {

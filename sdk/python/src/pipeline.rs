@@ -16,7 +16,7 @@ use crate::{
 use millrace_client::{AppendOptions, Options, Place, Resilient, Wait};
 use millrace_wire::{
     Code, Result,
-    protocol::{Call, Invoke, Message, Revoke, Session, split},
+    protocol::{Call, Fence, Invoke, Message, Revoke, Session, split},
 };
 use pyo3::{
     IntoPyObjectExt,
@@ -127,7 +127,7 @@ impl Pipeline {
     }
 
     /// Sends an append; `future` gets its number.
-    #[pyo3(signature = (future, log, data, function=None, durability=None, key=None, cause=None))]
+    #[pyo3(signature = (future, log, data, function=None, durability=None, key=None, cause=None, fence=None))]
     #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn append(
         &self,
@@ -139,13 +139,15 @@ impl Pipeline {
         durability: Option<&str>,
         key: Option<String>,
         cause: Option<&str>,
+        fence: Option<(String, u64)>,
     ) -> PyResult<Request> {
         let (log, data) = (text(log)?.to_owned(), bytes_of(data)?.as_bytes().to_vec());
         let durability = arguments::durability(py, durability)?;
         let (client, cause) = (self.client.clone(), event(py, cause)?);
         self.spawn(py, future, async move {
             let (function, key) = (function.as_deref(), key.as_deref());
-            let options = AppendOptions { durability, function, key, cause };
+            let fence = fence.as_ref().map(|(name, token)| Fence { name, token: *token });
+            let options = AppendOptions { durability, function, key, fence, cause };
             let append = async || client.client().await?.append(&log, &data, options).await;
             Answer::Number(append().await.map(|receipt| receipt.seqno))
         })

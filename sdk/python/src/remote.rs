@@ -2,7 +2,7 @@
 //! it.
 
 use crate::{
-    arguments::{self, SLICE, Seqno, bytes_of, event, patiently, seconds, text},
+    arguments::{self, SLICE, Seqno, bytes_of, event, fence_of, patiently, seconds, text},
     errors::{OrRaise, refuse},
     local::closed,
     record::{Meta, Record},
@@ -16,6 +16,7 @@ use millrace_client::{
 use millrace_wire::{Code, Durability, Error, EventId, HISTORY_ALL, LogName, NamespaceId, Result};
 use pyo3::{
     prelude::*,
+    pybacked::PyBackedStr,
     types::{PyBytes, PyString},
 };
 use std::{
@@ -195,7 +196,7 @@ impl RemoteNamespace {
         &self.id
     }
 
-    #[pyo3(signature = (log, data, *, function=None, durability=None, key=None, cause=None, patience=0.0))]
+    #[pyo3(signature = (log, data, *, function=None, durability=None, key=None, fence=None, cause=None, patience=0.0))]
     #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn append(
         &self,
@@ -205,12 +206,13 @@ impl RemoteNamespace {
         function: Option<&str>,
         durability: Option<&str>,
         key: Option<&str>,
+        fence: Option<(PyBackedStr, u64)>,
         cause: Option<&str>,
         patience: f64,
     ) -> PyResult<u64> {
         let (log, data) = (text(log)?, bytes_of(data)?);
         let durability = arguments::durability(py, durability)?;
-        let options = AppendOptions { durability, function, key, cause: event(py, cause)? };
+        let options = AppendOptions { durability, function, key, fence: fence_of(&fence), cause: event(py, cause)? };
         let payload = data.as_bytes();
         patiently(py, seconds(py, "patience", patience)?, SLICE, |_| {
             self.ask(py, |client| Ok(client.append(log, payload, options)?.seqno))
@@ -218,7 +220,7 @@ impl RemoteNamespace {
     }
 
     /// Appends in batches, each all or none, and tells `progress` the numbers of what is appended.
-    #[pyo3(signature = (records, progress, *, durability=None, key=None, patience=0.0))]
+    #[pyo3(signature = (records, progress, *, durability=None, key=None, fence=None, patience=0.0))]
     fn append_batch(
         &self,
         py: Python<'_>,
@@ -226,11 +228,12 @@ impl RemoteNamespace {
         progress: &Bound<'_, PyAny>,
         durability: Option<&str>,
         key: Option<&str>,
+        fence: Option<(PyBackedStr, u64)>,
         patience: f64,
     ) -> PyResult<()> {
         let patience = seconds(py, "patience", patience)?;
         let durability = arguments::durability(py, durability)?;
-        let options = AppendOptions { durability, key, ..AppendOptions::default() };
+        let options = AppendOptions { durability, key, fence: fence_of(&fence), ..AppendOptions::default() };
         let bytes = |(log, data): (String, Bound<'_, PyAny>)| PyResult::Ok((log, bytes_of(&data)?.unbind()));
         let records: Vec<(String, Py<PyBytes>)> = records.into_iter().map(bytes).collect::<PyResult<_>>()?;
         let mut left: Vec<(&str, &[u8])> =
@@ -307,7 +310,7 @@ impl RemoteNamespace {
     }
 
     /// Calls a shared object: 0 and the value, 1 and what it raises, or 2 if the call waits.
-    #[pyo3(signature = (session, call, acked, target, arguments, new, incarnation, flags, wait_ms))]
+    #[pyo3(signature = (session, call, acked, target, arguments, new, incarnation, flags, wait_ms, fence=None))]
     #[allow(clippy::too_many_arguments, reason = "each is a field of the message")]
     fn object_call<'py>(
         &self,
@@ -321,6 +324,7 @@ impl RemoteNamespace {
         incarnation: u64,
         flags: u32,
         wait_ms: u32,
+        fence: Option<(PyBackedStr, u64)>,
     ) -> PyResult<(u8, u64, Bound<'py, PyBytes>, String)> {
         let (kind, key, method) = (&*target.0, &*target.1, &*target.2);
         let asked = Asked {
@@ -339,6 +343,7 @@ impl RemoteNamespace {
             persistent: flags & 8 != 0,
             rf: u8::try_from(flags >> 8).unwrap_or(u8::MAX),
             wait_ms,
+            fence: fence_of(&fence),
         };
         Ok(match self.ask(py, |client| client.call(&asked))? {
             Answer::Returned(incarnation, value) => (0, incarnation, PyBytes::new(py, &value), String::new()),

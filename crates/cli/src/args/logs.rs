@@ -203,7 +203,7 @@ pub struct AppendArgs {
     pub ndjson: bool,
     /// Amend this record of an amendable log instead, with --lines this one and the following; the host repairs them
     #[arg(long, value_name = "SEQNO", value_parser = seqno, requires = "log",
-        conflicts_with_all = ["ndjson", "function", "key", "wait", "durability"])]
+        conflicts_with_all = ["ndjson", "function", "key", "fence", "wait", "durability"])]
     pub amends: Option<u64>,
     /// Also run this function, whether or not it is bound to the log
     #[arg(long, value_name = "FUNCTION")]
@@ -211,6 +211,9 @@ pub struct AppendArgs {
     /// Append the record only once, even if the append is repeated with this key
     #[arg(long, value_name = "KEY", conflicts_with_all = ["lines", "ndjson"])]
     pub key: Option<String>,
+    /// Refuse the append if a higher token was used under this name: the key of a lock, and the token that acquiring it returned
+    #[arg(long, value_name = "NAME=TOKEN")]
+    pub fence: Option<String>,
     /// What to wait for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,

@@ -434,7 +434,8 @@ impl Remote {
 }
 
 fn asked<'a>(options: &AppendOptions<'a>) -> Asked<'a> {
-    Asked { durability: options.durability, function: options.function, key: options.key, cause: options.cause }
+    let AppendOptions { durability, function, key, fence, cause, .. } = *options;
+    Asked { durability, function, key, fence, cause }
 }
 
 fn record(record: millrace_client::Record) -> Record {

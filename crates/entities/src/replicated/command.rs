@@ -6,7 +6,7 @@ use crate::{
     types::raised_class,
     value,
 };
-use millrace_wire::Result;
+use millrace_wire::{Result, protocol::Fence};
 
 // The kinds of commands.
 const CALL: i64 = 1;
@@ -24,6 +24,7 @@ const RAN: i64 = 0;
 const NOT_BEGUN: i64 = 1;
 const FAILED: i64 = 2;
 const REFUSED: i64 = 3;
+const BLOCKED: i64 = 4;
 
 /// A command.
 #[derive(Clone, Debug)]
@@ -81,14 +82,13 @@ impl<'a> Within<'a> {
 }
 
 fn finished_bytes(finished: &Finished) -> Vec<u8> {
+    let pair = |(name, value): &(Vec<u8>, Option<Vec<u8>>)| {
+        list(&[value::bytes(name), value.as_ref().map_or_else(value::nil, |value| value::bytes(value))])
+    };
+    let pairs = |changed: &[(Vec<u8>, Option<Vec<u8>>)]| list(&changed.iter().map(pair).collect::<Vec<_>>());
     match finished {
-        Finished::Ran(answer, changed) => {
-            let pair = |(name, value): &(Vec<u8>, Option<Vec<u8>>)| {
-                list(&[value::bytes(name), value.as_ref().map_or_else(value::nil, |value| value::bytes(value))])
-            };
-            let changed: Vec<Vec<u8>> = changed.iter().map(pair).collect();
-            list(&[value::int(RAN), value::bytes(answer), list(&changed)])
-        }
+        Finished::Ran(answer, changed) => list(&[value::int(RAN), value::bytes(answer), pairs(changed)]),
+        Finished::Blocked(changed) => list(&[value::int(BLOCKED), pairs(changed)]),
         Finished::NotBegun(answer) => list(&[value::int(NOT_BEGUN), value::bytes(answer)]),
         Finished::Failed(reported) => list(&[value::int(FAILED), value::text(reported)]),
         Finished::Refused(class, reported) => list(&[value::int(REFUSED), value::text(class), value::text(reported)]),
@@ -97,18 +97,16 @@ fn finished_bytes(finished: &Finished) -> Vec<u8> {
 
 fn read_finished(bytes: &[u8]) -> Result<Finished> {
     let mut reader = Reader(value::elements(bytes)?.into_iter());
+    let pair = |pair: &[u8]| {
+        let mut pair = Reader(value::elements(pair)?.into_iter());
+        let name = pair.read(value::as_bytes)?.to_vec();
+        let value = optional(pair.next()?, |value| value::as_bytes(value).ok_or_else(damaged))?;
+        Ok((name, value.map(<[u8]>::to_vec)))
+    };
+    let pairs = |changed: &[u8]| value::elements(changed)?.into_iter().map(pair).collect::<Result<_>>();
     Ok(match reader.read(value::as_int)? {
-        RAN => {
-            let answer = reader.read(value::as_bytes)?.to_vec();
-            let pair = |pair: &[u8]| {
-                let mut pair = Reader(value::elements(pair)?.into_iter());
-                let name = pair.read(value::as_bytes)?.to_vec();
-                let value = optional(pair.next()?, |value| value::as_bytes(value).ok_or_else(damaged))?;
-                Ok((name, value.map(<[u8]>::to_vec)))
-            };
-            let changed = value::elements(reader.next()?)?.into_iter().map(pair);
-            Finished::Ran(answer, changed.collect::<Result<_>>()?)
-        }
+        RAN => Finished::Ran(reader.read(value::as_bytes)?.to_vec(), pairs(reader.next()?)?),
+        BLOCKED => Finished::Blocked(pairs(reader.next()?)?),
         NOT_BEGUN => Finished::NotBegun(reader.read(value::as_bytes)?.to_vec()),
         FAILED => Finished::Failed(reader.text()?.to_owned()),
         REFUSED => Finished::Refused(raised_class(reader.text()?), reader.text()?.to_owned()),
@@ -152,6 +150,7 @@ impl<'a> Command<'a> {
                     call.new.map_or_else(value::nil, value::bytes),
                     uint(flags),
                     within.map_or_else(value::nil, Within::encode),
+                    call.fence.map_or_else(value::nil, |fence| list(&[value::text(fence.name), uint(fence.token)])),
                 ])
             }
             Command::Step { of, changed, number, session, finished } => list(&[
@@ -188,12 +187,10 @@ impl<'a> Command<'a> {
                     persistent: true,
                     copies: 0,
                 };
-                let call = Call { session, number, acked, kind, key, incarnation, method, args, new, flags };
-                // Commands of an earlier version end here.
-                let within = match reader.0.next() {
-                    Some(within) => optional(within, Within::decode)?,
-                    None => None,
-                };
+                // Commands of an earlier version end here, or behind the next one.
+                let within = reader.0.next().map_or(Ok(None), |within| optional(within, Within::decode))?;
+                let fence = reader.0.next().map_or(Ok(None), |fence| optional(fence, fence_of))?;
+                let call = Call { session, number, acked, kind, key, incarnation, method, args, new, flags, fence };
                 Command::Call { token, open, call, within }
             }
             STEP => Command::Step {
@@ -208,6 +205,11 @@ impl<'a> Command<'a> {
             _ => return Err(damaged()),
         })
     }
+}
+
+fn fence_of(bytes: &[u8]) -> Result<Fence<'_>> {
+    let mut reader = Reader(value::elements(bytes)?.into_iter());
+    Ok(Fence { name: reader.text()?, token: reader.uint()? })
 }
 
 fn optional<'a, T>(bytes: &'a [u8], read: impl FnOnce(&'a [u8]) -> Result<T>) -> Result<Option<T>> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Finished, Flags, SESSION_BYTES};
+use millrace_wire::protocol::Fence;
 
 const SESSIONS: [Session; 3] = [[1; SESSION_BYTES], [2; SESSION_BYTES], [3; SESSION_BYTES]];
 
@@ -24,6 +25,7 @@ fn call<'a>(
         args,
         new,
         flags: Flags { persistent: true, ..Flags::default() },
+        fence: None,
     }
 }
 
@@ -163,6 +165,49 @@ fn of_class(session: Session, number: u64, (key, method): (&'static str, &str), 
     let args = list(&args);
     let call = Call { key, ..call(session, number, Type::Shared, method, &args, Some(&new)) };
     command(call)
+}
+
+/// The end of a step whose guard does not hold.
+fn blocked(job: &Job, made: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Vec<u8> {
+    job.command(STEP, Finished::Blocked(made)).encode()
+}
+
+#[test]
+fn a_guard_is_tried_by_the_next_host_as_by_the_one_before() {
+    let mut replica = Replicated::default();
+    replica.apply(&of_class(SESSIONS[0], 1, ("gate", "class"), 1, 7));
+    replica.apply(&of_class(SESSIONS[0], 2, ("gate", "call"), 1, 7));
+    let job = replica.plan("gate", 1).unwrap();
+    replica.apply(&blocked(&job, vec![(value::text("count"), Some(value::int(4)))]));
+    let job = replica.plan("gate", 2).unwrap();
+    let applied = replica.apply(&blocked(&job, Vec::new()));
+    assert!(applied.work.is_empty() && applied.ready.is_empty() && replica.plan("gate", 3).is_none());
+    let mut late = Replicated::decode(&replica.encode()).unwrap();
+    assert!(late.plan("gate", 3).is_none());
+    for host in [&mut replica, &mut late] {
+        host.apply(&of_class(SESSIONS[1], 1, ("gate", "call"), 1, 7));
+        let other = host.plan("gate", 4).unwrap();
+        let applied = host.apply(&ran(host, &other, STEP, 1));
+        assert_eq!((applied.ready.len(), applied.work.len()), (1, 1), "the guard is tried once more");
+        let again = host.plan("gate", 5).unwrap();
+        assert_eq!((again.ticket, count(host, &again)), (job.ticket, Some(5)));
+        assert_eq!(host.apply(&ran(host, &again, STEP, 1)).ready.len(), 1);
+    }
+}
+
+#[test]
+fn fences_are_the_same_on_all_hosts() {
+    let mut replica = Replicated::default();
+    let fenced = |number, token| {
+        let fence = Some(Fence { name: "door", token });
+        command(Call { fence, ..call(SESSIONS[0], number, Type::AtomicInt, "add_and_get", &[0x90], None) })
+    };
+    replica.apply(&fenced(1, 7));
+    let mut late = Replicated::decode(&replica.encode()).unwrap();
+    for host in [&mut replica, &mut late] {
+        assert_eq!(error_of(&host.apply(&fenced(2, 6))), Code::FenceStale);
+        assert!(host.apply(&fenced(3, 7)).called.unwrap().2.is_ok());
+    }
 }
 
 fn value_of(called: &Called) -> &[u8] {

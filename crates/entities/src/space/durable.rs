@@ -598,8 +598,7 @@ mod tests {
             let client = CLIENTS[self.below(3) as usize];
             let number = self.numbers.get_mut(&client).unwrap();
             *number += 1;
-            let number = *number;
-            let (key, args) = (format!("{}-{}", kind.name(), self.below(2)), list(args));
+            let (number, key, args) = (*number, format!("{}-{}", kind.name(), self.below(2)), list(args));
             let new = match kind {
                 Type::Queue => list(&[value::int(2)]),
                 Type::Semaphore => list(&[value::int(1)]),
@@ -620,6 +619,7 @@ mod tests {
                 args: &args,
                 new: Some(&new),
                 flags: Flags { persistent: true, give_up, ..Flags::default() },
+                fence: None,
             };
             let moment = self.moment();
             self.space.call(&call, moment).unwrap();
@@ -772,6 +772,7 @@ mod tests {
             args: &args,
             new: None,
             flags,
+            fence: None,
         };
         assert_eq!(world.space.call(&call, moment).unwrap_err().code(), Code::ObjectTooLarge);
         world.take();

@@ -14,12 +14,12 @@ use crate::{
     state::{Effect, State, Ticket},
     types::{
         Turn,
-        user::{self, BODY, CHANGED, CLASS, CODE, METHOD, NEW, POOL, READ, RUNNING, TIMEOUT, VERSION},
+        user::{self, BODY, CHANGED, CLASS, CODE, METHOD, NEW, POOL, READ, RUNNING, TIMEOUT, TRIED, VERSION},
     },
     value,
 };
 use millrace_wire::Result;
-use std::{collections::BTreeSet, mem};
+use std::{collections::BTreeSet, mem, ops::Bound};
 
 /// A step that has begun.
 #[derive(Clone, Debug)]
@@ -60,6 +60,8 @@ pub enum Finished {
     Ran(Vec<u8>, Vec<(Vec<u8>, Option<Vec<u8>>)>),
     /// The constructor or the migration raised an exception: the answer of the call.
     NotBegun(Vec<u8>),
+    /// The guard of the method does not hold, so the call waits until a field changes; and the fields of an object that was made or migrated.
+    Blocked(Vec<(Vec<u8>, Option<Vec<u8>>)>),
     /// The worker did not run it to its end.
     Failed(String),
     /// The method was not run, or its result cannot be stored: the exception of the call, and its text.
@@ -98,7 +100,7 @@ impl Space {
         let pool = |key: Box<str>| {
             let state = &self.entities.get(&key).filter(|entity| user::running(&entity.state).is_none())?.state;
             let pool = value::as_text(state.field(POOL)?)?.into();
-            Some((key, pool))
+            self.next(&key, 0).map(|_| (key, pool))
         };
         keys.into_iter().filter_map(pool).collect()
     }
@@ -106,7 +108,9 @@ impl Space {
     /// The call of an object that is next, and its step, or why it is refused.
     fn next(&self, key: &str, number: u64) -> Option<(Ticket, std::result::Result<Job, String>)> {
         let entity = self.entities.get(key).filter(|entity| entity.kind == Type::Shared)?;
-        let (ticket, waiter) = entity.state.waiters().first_key_value()?;
+        // The guards of those before do not hold until a field changes.
+        let from = user::tried(&entity.state).map_or(Bound::Unbounded, Bound::Excluded);
+        let (ticket, waiter) = entity.state.waiters().range((from, Bound::Unbounded)).next()?;
         let args = value::elements(&waiter.value).unwrap_or_default();
         let is_newer = match fit(&entity.state, &args) {
             Fit::Same => false,
@@ -133,8 +137,7 @@ impl Space {
             };
             let entity = self.entities.get_mut(key)?;
             let before = entity.state.bytes();
-            let ticket = value::int(i64::try_from(job.ticket).unwrap_or(i64::MAX));
-            entity.state.apply(Effect::Field(RUNNING, Some(ticket)));
+            entity.state.apply(Effect::Field(RUNNING, Some(user::ticket_value(job.ticket))));
             self.bytes = self.bytes + entity.state.bytes() - before;
             return Some(job);
         }
@@ -216,8 +219,35 @@ impl Space {
         }
     }
 
+    /// The guard of a step's method does not hold: the call continues to wait.
+    fn block(&mut self, job: &Job, made: Vec<(Vec<u8>, Option<Vec<u8>>)>, moment: Moment) {
+        let Some(entity) = self.entities.get_mut(&job.key) else { return };
+        let (before, limits) = (self.bytes, self.limits);
+        let others = before - entity.state.bytes();
+        entity.state.apply(Effect::Field(RUNNING, None));
+        let mut turn = Turn::new(&mut entity.state, moment, [0; crate::SESSION_BYTES], 0);
+        turn.keeps = entity.persistent;
+        if job.constructs || job.becomes.is_some() {
+            job.apply(&mut turn, made);
+        } else {
+            turn.field(TRIED, user::ticket_value(job.ticket));
+        }
+        let fits = limits.check_growth(turn.state, others, before);
+        let (changes, back) = (mem::take(&mut turn.done), mem::take(&mut turn.back));
+        self.bytes = others + entity.state.bytes();
+        if let Err(error) = fits.and_then(|()| self.record_step((&*job.key, false), &changes, None, &[])) {
+            self.take_back(&job.key, back);
+            self.answer_one(&job.key, job.ticket, Err(Raised::new("millrace.TooLarge", error.detail())), moment);
+        }
+        self.work.push(job.key.clone());
+    }
+
     /// Ends a step that is known to be the one in progress.
     pub(crate) fn conclude(&mut self, job: &Job, finished: Finished, moment: Moment) {
+        let finished = match finished {
+            Finished::Blocked(made) => return self.block(job, made, moment),
+            finished => finished,
+        };
         let Some(entity) = self.entities.get_mut(&job.key) else { return };
         let others = self.bytes - entity.state.bytes();
         let limits = self.limits;
@@ -234,6 +264,7 @@ impl Space {
                 (Err(Raised::new("RuntimeError", "a method that is marked read-only has changed fields")), false)
             }
             Finished::NotBegun(answer) => (Ok(answer.into()), false),
+            Finished::Blocked(_) => return,
             Finished::Failed(reported) => (Err(Raised::new("millrace.StepFailed", reported)), false),
             Finished::Refused(class, reported) => (Err(Raised::new(class, reported)), false),
         };
@@ -350,6 +381,11 @@ impl Job {
     }
 
     fn apply(&self, turn: &mut Turn<'_>, changed: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+        // Guards may hold now that did not.
+        let is_other = !changed.is_empty() || self.constructs || self.becomes.is_some();
+        if is_other && turn.state.field(TRIED).is_some() {
+            turn.apply(Effect::Field(TRIED, None));
+        }
         if !changed.is_empty() {
             turn.field(CHANGED, value::int(i64::try_from(self.number).unwrap_or(i64::MAX)));
         }
@@ -380,7 +416,7 @@ pub(super) fn class(entity: &Entity) -> Option<Box<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Call, Flags, SESSION_BYTES};
+    use crate::{Call, Called, Flags, SESSION_BYTES};
 
     #[test]
     fn an_object_has_the_newest_record_of_its_class_that_a_caller_named() {
@@ -405,6 +441,7 @@ mod tests {
                 args: &args,
                 new: Some(&new),
                 flags: Flags { persistent: true, ..Flags::default() },
+                fence: None,
             };
             space.call(&call, moment(10 * number)).unwrap();
             let job = space.begin("g", moment(10 * number + 1)).unwrap();
@@ -412,6 +449,91 @@ mod tests {
             let body = space.entities.get("g").and_then(|entity| entity.state.field(BODY)).and_then(value::as_int);
             assert_eq!(body, Some(expected), "call {number}");
         }
+    }
+
+    /// Calls a method of the object `g`, and returns what comes of it.
+    fn enter(space: &mut Space, session: u8, number: u64, flags: Flags, moment: Moment) -> Result<Called> {
+        let list = |parts: &[Vec<u8>]| value::array(parts.iter().map(Vec::as_slice));
+        let [class, pool, code, method] = ["Gate", "p", "c", "enter"].map(value::text);
+        let about = [class, pool, value::int(1), value::int(5), code];
+        let new = list(&[&about[..], &[value::bytes(b"new")]].concat());
+        let args = list(&[&about[..], &[method, value::int(100), value::bytes(b"args")]].concat());
+        let call = Call {
+            session: [session; SESSION_BYTES],
+            number,
+            acked: 0,
+            kind: Type::Shared,
+            key: "g",
+            incarnation: 0,
+            method: Type::Shared.method("call").unwrap(),
+            args: &args,
+            new: Some(&new),
+            flags,
+            fence: None,
+        };
+        space.call(&call, moment)
+    }
+
+    fn changed(number: i64) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        vec![(value::text("inside"), Some(value::int(number)))]
+    }
+
+    #[test]
+    fn calls_whose_guards_do_not_hold_wait_and_are_tried_in_order_after_each_change() {
+        let persistent = Flags { persistent: true, ..Flags::default() };
+        let give_up = Flags { give_up: true, ..persistent };
+        let mut space = Space::default();
+        let moment = |token| Moment { now_ms: 0, token };
+        for session in 1..=5 {
+            space.open([session; SESSION_BYTES], "", 1000, moment(1)).unwrap();
+        }
+        let reply = |space: &Space, session| space.reply(&[session; SESSION_BYTES], 1);
+        // The first call makes the object, and its guard does not hold: the object stays, and the call is tried on it once more.
+        enter(&mut space, 1, 1, persistent, moment(2)).unwrap();
+        let job = space.begin("g", moment(3)).unwrap();
+        assert!(job.constructs);
+        space.finish(&job, Finished::Blocked(changed(0)), moment(4));
+        let job = space.begin("g", moment(5)).unwrap();
+        assert!(!job.constructs && job.caller == [1; SESSION_BYTES]);
+        space.finish(&job, Finished::Blocked(changed(9)), moment(6));
+        assert!(space.begin("g", moment(7)).is_none() && space.take_work().is_empty(), "nothing has changed");
+        let fields = space.fields("g", job.incarnation).unwrap();
+        assert_eq!(value::elements(&fields).unwrap()[1], value::int(0), "a guard changes no field");
+        // A second one waits behind it. A third changes a field, and both are tried, the first one first.
+        for session in [2, 3] {
+            enter(&mut space, session, 1, persistent, moment(8)).unwrap();
+        }
+        let job = space.begin("g", moment(9)).unwrap();
+        assert_eq!(job.caller, [2; SESSION_BYTES], "the first one was tried");
+        space.finish(&job, Finished::Blocked(Vec::new()), moment(10));
+        let job = space.begin("g", moment(11)).unwrap();
+        space.finish(&job, Finished::Ran(value::nil(), Vec::new()), moment(12));
+        assert!(reply(&space, 3).is_some() && space.begin("g", moment(13)).is_none(), "it has changed nothing");
+        enter(&mut space, 4, 1, persistent, moment(14)).unwrap();
+        let job = space.begin("g", moment(15)).unwrap();
+        space.finish(&job, Finished::Ran(value::nil(), changed(1)), moment(16));
+        let job = space.begin("g", moment(17)).unwrap();
+        assert_eq!(job.caller, [1; SESSION_BYTES]);
+        space.finish(&job, Finished::Blocked(Vec::new()), moment(18));
+        // The last waiter leaves, and the one that comes next is tried nevertheless.
+        let over = enter(&mut space, 2, 1, give_up, moment(19)).unwrap();
+        assert!(matches!(over, Called::Now(_, Err(raised)) if raised.class == "TimeoutError"));
+        space.end(&[1; SESSION_BYTES], moment(20));
+        assert!(space.begin("g", moment(21)).is_none());
+        enter(&mut space, 5, 1, persistent, moment(22)).unwrap();
+        let job = space.begin("g", moment(23)).unwrap();
+        assert_eq!(job.caller, [5; SESSION_BYTES]);
+        space.finish(&job, Finished::Blocked(Vec::new()), moment(24));
+        // All of it is in the records.
+        let records = space.take_records();
+        let mut restored = Space::default();
+        records.iter().for_each(|record| restored.restore(record, Moment::default()).unwrap());
+        restored.restored();
+        assert_eq!(restored.entities["g"].state, space.entities["g"].state);
+        assert!(restored.begin("g", moment(25)).is_none());
+        let over = enter(&mut restored, 5, 1, give_up, moment(26)).unwrap();
+        let reported = "the guard of the method did not hold";
+        assert!(matches!(over, Called::Now(_, Err(raised)) if &*raised.text == reported));
     }
 
     #[test]
@@ -441,6 +563,7 @@ mod tests {
             args: &args,
             new: Some(&new),
             flags: Flags::default(),
+            fence: None,
         };
         assert!(!space.has_class("g", &args), "there is no object yet");
         space.call(&made, moment).unwrap();

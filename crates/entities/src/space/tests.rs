@@ -8,13 +8,15 @@ struct World {
     now: u64,
     token: u64,
     calls: HashMap<u8, u64>,
+    /// That of every call.
+    fence: Option<Fence<'static>>,
 }
 
 const LEASE_MS: u64 = 1000;
 
 impl World {
     fn new(clients: &[u8]) -> Self {
-        let mut world = Self { space: Space::default(), now: 0, token: 100, calls: HashMap::new() };
+        let mut world = Self { space: Space::default(), now: 0, token: 100, calls: HashMap::new(), fence: None };
         for client in clients {
             let moment = world.moment();
             assert!(!world.space.open([*client; 16], "", LEASE_MS, moment).unwrap());
@@ -61,6 +63,7 @@ impl World {
             args: &args,
             new: new.as_deref(),
             flags,
+            fence: self.fence,
         };
         self.space.call(&call, moment)
     }
@@ -274,8 +277,101 @@ fn entities_end_with_the_last_session_of_their_application_and_are_never_a_fresh
         args: &args,
         new: None,
         flags: Flags::default(),
+        fence: None,
     };
     assert_eq!(world.space.call(&call, moment).unwrap_err().code(), Code::ObjectLost);
+}
+
+#[test]
+fn a_call_with_a_lower_token_than_the_object_has_seen_is_refused() {
+    let mut world = World::new(&[1, 2]);
+    let refused = |world: &mut World, method, args: &[Vec<u8>]| {
+        let number = world.number(1);
+        world.with(1, number, HITS, method, args, Flags::default()).unwrap_err().code()
+    };
+    let fence = |token| Some(Fence { name: "door", token });
+    world.fence = fence(7);
+    world.value(2, HITS, "get", &[]);
+    world.fence = fence(5);
+    world.value(1, HITS, "add_and_get", &[]);
+    world.fence = fence(7);
+    world.value(2, HITS, "add_and_get", &[]);
+    world.fence = fence(6);
+    for (method, args) in [("add_and_get", &[][..]), ("get", &[]), ("delete", &[])] {
+        assert_eq!(refused(&mut world, method, args), Code::FenceStale);
+    }
+    world.fence = Some(Fence { name: "window", token: 1 });
+    world.value(1, HITS, "add_and_get", &[]);
+    world.fence = None;
+    assert_eq!(world.value(1, HITS, "get", &[]), value::int(3));
+    world.fence = fence(0);
+    assert_eq!(refused(&mut world, "get", &[]), Code::FenceInvalid);
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"] {
+        world.fence = Some(Fence { name, token: 1 });
+        world.value(1, HITS, "add_and_get", &[]);
+    }
+    world.fence = Some(Fence { name: "o", token: 1 });
+    assert_eq!(refused(&mut world, "get", &[]), Code::FenceInvalid, "16 names are enough");
+}
+
+#[test]
+fn several_permits_are_acquired_at_once_in_the_order_of_the_calls() {
+    let mut world = World::new(&[1, 2, 3]);
+    let permits = (Type::Semaphore, "permits");
+    let (one, two) = ([value::int(1)], [value::int(2)]);
+    let session = |client| ([client; 16], Flags::default());
+    let new = value::array([&*value::int(3), &*value::int(3)].into_iter());
+    let (args, moment) = (value::array([&*two[0]].into_iter()), world.moment());
+    let call = Call {
+        session: session(1).0,
+        number: world.number(1),
+        acked: 0,
+        kind: Type::Semaphore,
+        key: "permits",
+        incarnation: 0,
+        method: Type::Semaphore.method("acquire").unwrap(),
+        args: &args,
+        new: Some(&new),
+        flags: session(1).1,
+        fence: None,
+    };
+    assert!(matches!(world.space.call(&call, moment).unwrap(), Called::Now(_, Ok(_))));
+    let pair = world.waits(2, permits, "acquire", &two);
+    let single = world.waits(3, permits, "acquire", &one);
+    assert_eq!(world.value(1, permits, "value", &[]), value::int(1), "it does not overtake the one that wants two");
+    let odd = world.call(1, permits, "acquire", &[value::int(4)]);
+    assert!(matches!(odd, Called::Now(_, Err(raised)) if raised.class == "ValueError"), "there never are four");
+    // The one that wants two gives up, and the one behind it goes on.
+    let flags = Flags { give_up: true, ..Flags::default() };
+    world.with(2, pair, permits, "acquire", &two, flags).unwrap();
+    assert_eq!(world.reply(3, single), Some(Ok(value::boolean(true))));
+    let pair = world.waits(2, permits, "acquire", &two);
+    world.value(1, permits, "release", &two);
+    assert_eq!(world.reply(2, pair), Some(Ok(value::boolean(true))));
+    // What a session held is free when it ends, and so is the way for those behind it.
+    let all = world.waits(1, permits, "acquire", &[value::int(3)]);
+    let moment = world.moment();
+    world.space.end(&[2; 16], moment);
+    assert_eq!(world.reply(1, all), None);
+    let single_more = world.waits(3, permits, "acquire", &one);
+    let moment = world.moment();
+    world.space.end(&[1; 16], moment);
+    assert_eq!(world.reply(3, single_more), Some(Ok(value::boolean(true))));
+}
+
+#[test]
+fn a_queue_shows_its_items_without_taking_them() {
+    let mut world = World::new(&[1]);
+    let jobs = (Type::Queue, "jobs");
+    let empty = world.call(1, jobs, "peek", &[]);
+    assert!(matches!(empty, Called::Now(_, Err(raised)) if raised.class == "queue.Empty"));
+    assert_eq!(world.value(1, jobs, "items", &[]), value::array([].into_iter()));
+    world.value(1, jobs, "put", &[value::int(7)]);
+    for _ in 0..2 {
+        assert_eq!(world.value(1, jobs, "peek", &[]), value::int(7));
+        assert_eq!(world.value(1, jobs, "items", &[]), value::array([&*value::int(7)].into_iter()));
+    }
+    assert_eq!(world.value(1, jobs, "get", &[]), value::int(7));
 }
 
 #[test]

@@ -112,7 +112,10 @@ types! {
         read("snapshot"), change("swap"),
     ];
     Log = collections::log, [change("append"), read("get"), read("slice"), read("len"), wait("wait_for")];
-    Queue = waiting::queue, [wait("put"), wait("get"), change("give_back"), change("task_done"), wait("join"), read("qsize"), read("maxsize")];
+    Queue = waiting::queue, [
+        wait("put"), wait("get"), change("give_back"), change("task_done"), wait("join"), read("qsize"), read("maxsize"),
+        read("peek"), read("items"),
+    ];
     Matrix = numbers::matrix, [
         read("shape"), read("get"), change("set"), change("add"), read("row"), change("set_row"), change("add_row"), read("all"),
         change("set_all"), change("add_all"),
@@ -164,6 +167,10 @@ impl Type {
             Type::Shared => user::gives_up(turn, ticket),
             _ => {
                 turn.apply(Effect::Leave(ticket));
+                if self == Type::Semaphore {
+                    // It may have waited for more permits than those behind it.
+                    sync::give_free(turn);
+                }
                 Some(waiting::gives_up(self, turn, waiter))
             }
         }

@@ -138,13 +138,24 @@ pub(super) fn semaphore(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> R
             turn.number(BOUND, bound);
             done()
         }
-        "acquire" if free > 0 => {
-            turn.number(FREE, free - 1);
+        "acquire" => {
+            let (count, bound) = (args.int_or(0, 1)?, turn.state.number(BOUND));
+            if !(1..=bound).contains(&count) {
+                let reported = format!("{count} permits at once, of a semaphore that has at most {bound}");
+                return Err(Raised::new(
+                    "ValueError",
+                    if count < 1 { "n must be one or more".into() } else { reported },
+                ));
+            }
+            // Nobody overtakes those who wait for more permits than are free.
+            if free < count || turn.first(&[ACQUIRE]).is_some() {
+                return turn.wait(ACQUIRE, if count == 1 { value::nil() } else { value::int(count) });
+            }
+            turn.number(FREE, free - count);
             let session = turn.session;
-            hold(turn, &session, 1);
+            hold(turn, &session, count);
             reply(value::boolean(true))
         }
-        "acquire" => turn.wait(ACQUIRE, value::nil()),
         "release" => {
             let count = args.int_or(0, 1)?;
             if count < 1 {
@@ -189,23 +200,29 @@ fn hold(turn: &mut Turn<'_>, session: &Session, more: i64) {
 
 /// Gives free permits to waiters.
 fn give(turn: &mut Turn<'_>, mut free: i64) {
-    while free > 0
-        && let Some((ticket, waiter)) = turn.first(&[ACQUIRE])
+    while let Some((ticket, waiter)) = turn.first(&[ACQUIRE])
+        && let count = value::as_int(&waiter.value).unwrap_or(1)
+        && count <= free
     {
-        free -= 1;
-        hold(turn, &waiter.session, 1);
+        free -= count;
+        hold(turn, &waiter.session, count);
         turn.release(ticket, &waiter, Ok(value::boolean(true)));
     }
     turn.number(FREE, free);
 }
 
+/// A waiter has left: those behind it take free permits.
+pub(super) fn give_free(turn: &mut Turn<'_>) {
+    let free = turn.state.number(FREE);
+    give(turn, free);
+}
+
 /// Releases everything that belongs to a session which has ended.
 pub(super) fn freed(kind: Type, turn: &mut Turn<'_>, session: &Session) {
     if kind == Type::Semaphore {
-        if let Some(held) = turn.drop_key(&value::bytes(session)).as_deref().and_then(value::as_int) {
-            let free = turn.state.number(FREE) + held;
-            give(turn, free);
-        }
+        let held = turn.drop_key(&value::bytes(session)).as_deref().and_then(value::as_int);
+        let free = turn.state.number(FREE) + held.unwrap_or(0);
+        give(turn, free);
     } else if owner(turn) == Some(session) {
         pass_on(turn);
     }

@@ -22,6 +22,9 @@ pub(crate) const NEW: u8 = 5;
 pub(crate) const CHANGED: u8 = 6;
 /// The waiter whose step a worker runs now.
 pub(crate) const RUNNING: u8 = 7;
+/// The last waiter whose guard did not hold, of those that were tried since a field changed: the guards of all waiters before it do not
+/// hold either.
+pub(crate) const TRIED: u8 = 8;
 
 /// A call that may change fields, and one of a method that is marked read-only.
 const CALL: u8 = 0;
@@ -112,6 +115,11 @@ pub(super) fn shared(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
             }
             args.raw(ARGUMENTS - 1)?;
             args.int(TIMEOUT)?;
+            // The next ticket follows the last waiter's, which may have left.
+            let last = turn.state.waiters().last_key_value().map(|(ticket, _)| *ticket);
+            if tried(turn.state) > last {
+                turn.apply(Effect::Field(TRIED, last.map(ticket_value)));
+            }
             turn.wait(if method == "read" { READ } else { CALL }, value::array(args.0.iter().copied()))
         }
         _ => unknown(method),
@@ -133,8 +141,11 @@ pub(super) fn gives_up(turn: &mut Turn<'_>, ticket: Ticket) -> Option<Outcome> {
     if running(turn.state) == Some(ticket) {
         return None;
     }
+    let was_tried = tried(turn.state) >= Some(ticket);
     turn.apply(Effect::Leave(ticket));
-    Some(Err(Raised::new("TimeoutError", "the object was busy with other calls")))
+    let reported =
+        if was_tried { "the guard of the method did not hold" } else { "the object was busy with other calls" };
+    Some(Err(Raised::new("TimeoutError", reported)))
 }
 
 /// Refuses a constructor of another class or pool than the call's, because the caller's rights were checked for the call's pool.
@@ -148,5 +159,18 @@ pub(crate) fn check_new(args: &[u8], new: Option<&[u8]>) -> Result<(), Error> {
 
 /// The waiter whose step a worker runs.
 pub(crate) fn running(state: &State) -> Option<Ticket> {
-    state.field(RUNNING).and_then(value::as_int).and_then(|ticket| u64::try_from(ticket).ok())
+    ticket_of(state.field(RUNNING))
+}
+
+/// The last waiter whose guard does not hold: see [`TRIED`].
+pub(crate) fn tried(state: &State) -> Option<Ticket> {
+    ticket_of(state.field(TRIED))
+}
+
+fn ticket_of(field: Option<&[u8]>) -> Option<Ticket> {
+    field.and_then(value::as_int).and_then(|ticket| u64::try_from(ticket).ok())
+}
+
+pub(crate) fn ticket_value(ticket: Ticket) -> Vec<u8> {
+    value::int(i64::try_from(ticket).unwrap_or(i64::MAX))
 }

@@ -98,6 +98,11 @@ pub(super) fn queue(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resul
             0 => reply(value::boolean(true)),
             _ => turn.wait(JOIN, value::nil()),
         },
+        "peek" => match turn.state.sequence().front() {
+            Some(item) => reply(item.clone()),
+            None => Err(Raised::new("queue.Empty", "")),
+        },
+        "items" => reply(value::array(turn.state.sequence().iter().map(Vec::as_slice))),
         "qsize" => reply(value::count(length)),
         "maxsize" => reply(value::int(most)),
         _ => unknown(method),

@@ -181,19 +181,19 @@ impl Connection {
 }
 
 pub(super) fn append(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
-    let Append { log, data, durability, function, key } = frame.message()?;
-    let options = AppendOptions { durability, function, key, ..options(frame) };
+    let Append { log, data, durability, function, key, fence } = frame.message()?;
+    let options = AppendOptions { durability, function, key, fence, ..options(frame) };
     Ok(access.append(log, data, options).map(|receipt| Answer::Appended(receipt, None)))
 }
 
 pub(super) fn append_many(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
-    let AppendMany { records, durability, key } = frame.message()?;
+    let AppendMany { records, durability, key, fence } = frame.message()?;
     if records.len() > BATCH_RECORDS_MAX {
         let count = records.len();
         return Err(Code::ValueInvalid.error(format!("{count} records in one batch; the limit is {BATCH_RECORDS_MAX}")));
     }
     let records: Vec<(&str, &[u8])> = records.iter().map(|record| (record.log, record.data)).collect();
-    let options = AppendOptions { durability, key, ..options(frame) };
+    let options = AppendOptions { durability, key, fence, ..options(frame) };
     Ok(access.append_many(&records, options).map(|receipts| Answer::AppendedMany(receipts, None)))
 }
 

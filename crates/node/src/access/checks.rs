@@ -10,6 +10,7 @@ use millrace_access::{Action, Kind, Now, Principal, Purpose, Rates, Resource, Ri
 use millrace_namespace::keys::KEY_MAX_BYTES;
 use millrace_wire::{
     Code, Defence, Hex, NamespaceId, Result,
+    protocol::Fence,
     token::{AuthorityId, Key, Keys, Rate, Rules, Token, TokenId},
 };
 use sha2::{Digest, Sha256};
@@ -203,6 +204,14 @@ impl Access {
     /// The prefix of the caller's own streams, so that no caller reaches the streams of another principal.
     pub(super) fn own_streams(&self) -> Option<String> {
         if Defence::OwnStreams.stands() { self.own_prefix() } else { None }
+    }
+
+    /// Checks that the caller may use the name of a fence: of a holder, that it may acquire the lock of this name. Otherwise any holder that
+    /// may append could have the owners of all locks refused.
+    pub(super) fn check_fence(&self, fence: Option<Fence<'_>>) -> Result<()> {
+        let Some(fence) = fence.filter(|_| self.caller.chain().is_some()) else { return Ok(()) };
+        fence.check()?;
+        self.check(Right::Call, Resource::object(&format!("Lock/{}", fence.name)))
     }
 
     /// The idempotency key as it is stored, so that no caller reaches the keys of another principal.

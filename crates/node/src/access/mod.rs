@@ -167,6 +167,7 @@ impl Access {
         let append = || {
             self.check_append(log, data.len(), options.function)?;
             self.check_outboxes([log].into_iter())?;
+            self.check_fence(options.fence)?;
             let key = self.own_key(options.key)?;
             self.namespace().append_gated(log, data, AppendOptions { key: key.as_deref(), ..options })
         };
@@ -180,6 +181,7 @@ impl Access {
                 self.check_append(log, data.len(), options.function)?;
             }
             self.check_outboxes(records.iter().map(|(log, _)| *log))?;
+            self.check_fence(options.fence)?;
             let key = self.own_key(options.key)?;
             self.namespace().append_many_gated(records, AppendOptions { key: key.as_deref(), ..options })
         };

@@ -108,6 +108,7 @@ impl Access {
         let method = kind.method(asked.method)?;
         let name = name_of(kind, asked.key);
         self.check(right_to(method), Resource::object(&name))?;
+        self.check_fence(asked.fence)?;
         let must_exist = asked.must_exist || (kind == Type::Shared && self.check_class(asked)?);
         // The object may go or come meanwhile: what the call itself does is what counts.
         let may_create = must_exist || self.may(Right::Create, Resource::object(&name));
@@ -131,6 +132,7 @@ impl Access {
                 persistent: asked.persistent,
                 copies: asked.rf,
             },
+            fence: asked.fence,
         });
         called.map_err(|error| match error.code() {
             // Callers with a right on it may know its type.

@@ -51,6 +51,7 @@ const RESULT: &str = "_step/result";
 const RETURNED: i64 = 0;
 const RAISED: i64 = 1;
 const NOT_BEGUN: i64 = 2;
+const BLOCKED: i64 = 3;
 
 /// An object of a user class: of this host, or of a group that this host leads. Their keys are apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -395,7 +396,7 @@ fn finished_of(result: &[u8]) -> Result<Finished> {
     let wrong = || Code::WorkerProtocol.error("the result of a step does not follow the worker protocol");
     let elements = value::elements(result)?;
     let [kind, value, changed] = *elements else { return Err(wrong()) };
-    let kind = value::as_int(kind).filter(|kind| (RETURNED..=NOT_BEGUN).contains(kind)).ok_or_else(wrong)?;
+    let kind = value::as_int(kind).filter(|kind| (RETURNED..=BLOCKED).contains(kind)).ok_or_else(wrong)?;
     let reported = value::int(if kind == RETURNED { RETURNED } else { RAISED });
     let answer = value::array([&*reported, value].into_iter());
     if kind == NOT_BEGUN {
@@ -403,7 +404,8 @@ fn finished_of(result: &[u8]) -> Result<Finished> {
     }
     let changed = value::elements(changed)?;
     let change = |pair: &[&[u8]]| (pair[0].to_vec(), (!value::is_nil(pair[1])).then(|| pair[1].to_vec()));
-    Ok(Finished::Ran(answer, changed.chunks_exact(2).map(change).collect()))
+    let changed = changed.chunks_exact(2).map(change).collect();
+    Ok(if kind == BLOCKED { Finished::Blocked(changed) } else { Finished::Ran(answer, changed) })
 }
 
 /// The requests of a step to its host.

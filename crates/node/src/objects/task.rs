@@ -4,7 +4,7 @@ use super::{Answered, Objects, State, Waiting, class_pool::Place};
 use crate::Site;
 use millrace_dispatch::{Asked, Later, Objects as Callee};
 use millrace_entities::{Call, Called, Flags, Session, Type, Within, value};
-use millrace_wire::{Code, Error, EventId, Result};
+use millrace_wire::{Code, Error, EventId, Result, protocol::Fence};
 use rustix::event::{EventfdFlags, eventfd};
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -95,6 +95,8 @@ struct Parsed<'a> {
     application: &'a str,
     /// How long it waits; none for as long as it takes.
     wait: Option<f64>,
+    /// Absent from the calls of workers that know no fences.
+    fence: Option<Fence<'a>>,
 }
 
 const GIVE_UP: i64 = 1;
@@ -108,10 +110,21 @@ fn invalid() -> Error {
     Code::ObjectCallInvalid.error("the call does not follow the worker protocol")
 }
 
+/// A fence: its name and its token.
+fn fence_of(fence: &[u8]) -> Result<Fence<'_>> {
+    let elements = value::elements(fence)?;
+    let [name, token] = *elements else { return Err(invalid()) };
+    let name = value::as_bytes(name).and_then(|name| std::str::from_utf8(name).ok()).ok_or_else(invalid)?;
+    let token = value::as_int(token).and_then(|token| u64::try_from(token).ok()).ok_or_else(invalid)?;
+    Ok(Fence { name, token })
+}
+
 impl<'a> Parsed<'a> {
     fn of(session: Session, call: &'a [u8]) -> Result<Self> {
         let elements = value::elements(call)?;
-        let [number, kind, key, method, arguments, new, incarnation, flags, application, wait] = *elements else {
+        let [number, kind, key, method, arguments, new, incarnation, flags, application, wait, ref fence @ ..] =
+            *elements
+        else {
             let reported = format!("a call of {} elements; {ELEMENTS} belong there", elements.len());
             return Err(Code::ObjectCallInvalid.error(reported));
         };
@@ -129,6 +142,7 @@ impl<'a> Parsed<'a> {
             incarnation: whole(incarnation)?,
             flags: value::as_int(flags).ok_or_else(invalid)?,
             application: text(application)?,
+            fence: fence.first().filter(|fence| !value::is_nil(fence)).map(|fence| fence_of(fence)).transpose()?,
             wait: if value::is_nil(wait) { None } else { Some(value::as_float(wait).ok_or_else(invalid)?) },
         })
     }
@@ -155,6 +169,7 @@ impl<'a> Parsed<'a> {
                 persistent: self.flags & PERSISTENT != 0,
                 copies: u8::try_from(self.flags >> COPIES_SHIFT).unwrap_or(u8::MAX),
             },
+            fence: self.fence,
         }
     }
 }

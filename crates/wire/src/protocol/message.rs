@@ -1,6 +1,6 @@
 //! Messages between a client and a host. `spec/protocol/wire.md` describes the protocol.
 
-use super::Message;
+use super::{Fence, Message};
 use crate::{Durability, EventId, Hlc};
 use serde::{Deserialize, Serialize};
 
@@ -115,6 +115,9 @@ messages! {
         /// The idempotency key: an append with a known key gets the answer of the earlier append.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<&'b str>,
+        /// A token of a lock: the append is refused if a higher one was seen.
+        #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+        fence: Option<Fence<'b>>,
     }
 
     /// The answer to [`Append`].
@@ -136,6 +139,9 @@ messages! {
         /// The idempotency key of the batch.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<&'b str>,
+        /// A token of a lock: the append is refused if a higher one was seen.
+        #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+        fence: Option<Fence<'b>>,
     }
 
     /// The answer to [`AppendMany`].

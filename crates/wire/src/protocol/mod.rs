@@ -2,6 +2,7 @@
 //!
 //! [`frame`] splits a byte stream into frames; [`message`] and [`link`] define their contents.
 
+mod fence;
 mod frame;
 mod link;
 mod manage;
@@ -11,6 +12,7 @@ mod record;
 mod strict;
 mod topic;
 
+pub use fence::{FENCE_NAME_MAX_BYTES, Fence};
 pub use frame::{
     FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,
 };

@@ -1,6 +1,6 @@
 //! Messages between clients and hosts about shared objects and tasks.
 
-use super::Message;
+use super::{Fence, Message};
 use serde::{Deserialize, Serialize};
 
 macro_rules! messages {
@@ -85,6 +85,9 @@ messages! {
         /// How long the answer may take; then the host answers that the call waits, and the call continues to wait.
         #[serde(default, skip_serializing_if = "is_zero_u32")]
         wait_ms: u32,
+        /// A token of a lock: the call is refused if the object has seen a higher one.
+        #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+        fence: Option<Fence<'b>>,
     }
 
     /// The return value of a call.

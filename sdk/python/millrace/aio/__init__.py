@@ -33,6 +33,7 @@ from millrace import executor as _executor
 from millrace import objects as _objects
 from millrace._open import PathOrAddress
 from millrace._worker import Error
+from millrace._worker import encode as _encode
 from millrace.aio import _wire
 from millrace.executor._hosts import SpreadExecutor, _PlacedFuture
 from millrace.executor._labels import Labelled
@@ -81,9 +82,10 @@ class _Replay(_spaces.Space):
         *,
         flags: int = 0,
         timeout: Optional[float] = None,
+        fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
         if self.at == len(self.answers):
-            raise _Ask((target, arguments, new, incarnation, flags), timeout)
+            raise _Ask((target, arguments, new, incarnation, flags, fence), timeout)
         incarnation, value, error = self.answers[self.at]
         self.at += 1
         if error is not None:
@@ -148,6 +150,10 @@ class Object:
                 self.sync._incarnation = space.answers[-1][0] or self.sync._incarnation
                 continue
             return result
+
+    def with_options(self, **options: Any) -> Object:
+        """The same object, whose calls have these options: see `millrace.objects.Object.with_options`."""
+        return Object(self.sync.with_options(**options), self._connection)
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """For a future: calls `fn(future)` once it has a result, or is cancelled. This method is not awaited."""
@@ -273,7 +279,7 @@ class _Space:
         self, arguments: tuple[Any, ...], timeout: Optional[float]
     ) -> tuple[int, Any, Optional[BaseException]]:
         """The incarnation and value of a call, or its exception. If the caller is cancelled, an item or lock is given back."""
-        (kind, key, method), encoded, new, incarnation, flags = arguments
+        (kind, key, method), encoded, new, incarnation, flags, fence = arguments
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         self._last += 1
@@ -294,6 +300,7 @@ class _Space:
         message |= {"must_create": True} if flags & _spaces.MUST_CREATE else {}
         message |= {"persistent": True} if flags & _spaces.PERSISTENT else {}
         message |= {"rf": flags >> _spaces.COPIES_SHIFT} if flags >> _spaces.COPIES_SHIFT else {}
+        message |= _fence(fence)
         try:
             while True:
                 left = _spaces._SLICE_S if deadline is None else deadline - loop.time()
@@ -330,10 +337,19 @@ class _Space:
         target = message["kind"], message["key"]
         if (message["kind"], message["method"]) in _UNDO:
             if value is not False:
-                await self.answer(((*target, "release"), _values.array([]), b"", 0, 0), None)
+                # As many permits as it has acquired; a lock takes no arguments.
+                await self.answer(((*target, "release"), message["arguments"], b"", 0, 0, None), None)
         elif message["kind"] == "Queue" and message["method"] == "get":
             # It was not delivered, so it becomes the first one again.
-            await self.answer(((*target, "give_back"), _values.array([value]), b"", 0, 0), None)
+            await self.answer(((*target, "give_back"), _values.array([value]), b"", 0, 0, None), None)
+
+
+def _fence(fence: Optional[tuple[str, int]]) -> dict[str, Any]:
+    """The fence of a message."""
+    if fence is None:
+        return {}
+    name, token = fence
+    return {"fence": {"name": name, "token": token}}
 
 
 async def _unhurried(work: Coroutine[Any, Any, Any]) -> None:
@@ -404,6 +420,14 @@ class Connection:
         sync = self._sync
         assert sync is not None, "the connection was not awaited"
         return SharedClass(await asyncio.to_thread(lambda: sync.shared_module(path, **how)), self)
+
+    async def append(
+        self, log: str, data: object, *, key: Optional[str] = None, fence: Optional[tuple[str, int]] = None
+    ) -> int:
+        """Appends a record to a log of the host's namespace, and returns its number: see `millrace.Connection.append`."""
+        message = {"log": log, "data": _encode(data), "key": key or f"append:{os.urandom(12).hex()}", **_fence(fence)}
+        _, answer = await self._wire.insist(_wire.APPEND, message)
+        return int(answer["seqno"])
 
     async def delete(self, reference: Object) -> bool:
         """Deletes an object; returns whether it existed. Calls that wait for it raise `millrace.Gone`."""

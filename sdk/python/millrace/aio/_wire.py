@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import itertools
@@ -14,6 +15,7 @@ from millrace._worker import Error
 from millrace.objects import _values
 
 HELLO, WELCOME, FAILURE, PING, PONG, CHALLENGE = 1, 2, 3, 4, 5, 6
+APPEND = 16
 SESSION, CALL, RETURNED, RAISED, INVOKE, REVOKE = 64, 66, 67, 68, 70, 72
 _VERSION = 2
 #: The longest frame that a host sends, unless WELCOME says less.
@@ -30,7 +32,7 @@ class Lost(ConnectionError):
     """The connection ended before the answer came."""
 
 
-class _Line:
+class _Line(abc.ABC):
     """Requests to one of several hosts, and to the next one when it is lost."""
 
     #: The errors after which a request is sent again: the host cannot be reached, or was lost.
@@ -54,9 +56,9 @@ class _Line:
     def _turned(self) -> None:
         """Called after a switch to another host."""
 
+    @abc.abstractmethod
     async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Sends a request and waits for its answer."""
-        raise NotImplementedError
 
     async def insist(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """The same for a request that takes effect once, however often it is sent: it is sent again after a lost connection."""

@@ -139,6 +139,10 @@ class Connection:
         """An executor with workers of this host."""
         return Executor(self, **settings)
 
+    def append(self, log: str, data: object, *, key: Optional[str] = None, fence: Optional[tuple[str, int]] = None) -> int:
+        """Appends a record to a log of the host's namespace, and returns its number: see `millrace.Namespace.append`."""
+        return self.remote.append(log, data, key=key, fence=fence)
+
     def delete(self, reference: objects.Object) -> bool:
         """Deletes an object; returns whether it existed. Calls that wait for it raise `millrace.Gone`."""
         return reference._delete()
@@ -209,7 +213,7 @@ class Connection:
         if pool is None:
             pool = _pools.make_module_pool(self, file, module, workers or min(os.cpu_count() or 1, 64), memory)
         limit = max(1, int(settings.timeout * 1000))
-        known = {name: (reads, limit) for names, reads in ((methods, False), (readonly, True)) for name in names}
+        known: _classes.Methods = {name: (reads, limit, None) for names, reads in ((methods, False), (readonly, True)) for name in names}
         about = _classes.module_about(module, name or file.stem, pool, version)
         if flags >> _spaces.COPIES_SHIFT <= 1:
             return _classes.SharedClass(about, known, flags, self.space)

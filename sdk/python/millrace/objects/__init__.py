@@ -61,6 +61,8 @@ class Object:
     _type, _keys = "Object", 0
     #: The additional flags of every call.
     _flags = 0
+    #: The name and the token that every call carries.
+    _fence: Optional[tuple[str, int]] = None
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -84,15 +86,25 @@ class Object:
         target = (self._type, self.key, method)
         encoded = _values.arguments(method, self.key, arguments)
         self._incarnation, value = space.call(
-            target, encoded, self._new, self._incarnation, flags=self._flags, timeout=timeout
+            target, encoded, self._new, self._incarnation, flags=self._flags, timeout=timeout, fence=self._fence
         )
         return value
+
+    def with_options(self: O, *, fence: Optional[tuple[str, int]] = None) -> O:
+        """The same object, whose calls carry the name and the token of a lock: `hits.with_options(fence=("tick", token)).add()`.
+
+        Once the object was called with a higher token of this name, calls with lower ones raise `millrace.Conflict` (MR7127).
+        """
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made._fence = fence
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A reference means this very object, and never another one that has its key later.
         if not self._incarnation:
             self._touch()
-        return _reference, (type(self), self.key, self._new, self._incarnation, self._flags)
+        return _reference, (type(self), self.key, self._new, self._incarnation, self._flags, self._fence)
 
     def _touch(self) -> None:
         """Creates it if it does not exist."""
@@ -105,8 +117,11 @@ class Object:
         return f"<millrace.{type(self).__name__} {self.key!r}>"
 
 
-def _reference(kind: type[O], key: str, new: bytes, incarnation: int, flags: int = 0) -> O:
+def _reference(
+    kind: type[O], key: str, new: bytes, incarnation: int, flags: int = 0, fence: Optional[tuple[str, int]] = None
+) -> O:
     found = kind.__new__(kind)
+    found._fence = fence
     found.key, found._new, found._space, found._incarnation, found._flags = key, new, None, incarnation, flags
     return found
 
@@ -448,6 +463,14 @@ class Queue(Object):
         """Waits until every item that was added is done."""
         self._call("join")
 
+    def peek(self) -> Any:
+        """The oldest item, which stays in the queue; raises `queue.Empty` if there is none."""
+        return self._call("peek")
+
+    def items(self) -> list[Any]:
+        """All items as of now, the oldest first; they stay in the queue."""
+        return list(self._call("items"))
+
     def qsize(self) -> int:
         """How many items are in it."""
         return int(self._call("qsize"))
@@ -617,9 +640,9 @@ class Semaphore(Object):
     ) -> None:
         super().__init__(key, *_given(value, bound), space=space)
 
-    def acquire(self, blocking: bool = True, timeout: Optional[float] = None) -> bool:
-        """Waits for a permit; returns whether it acquired one."""
-        return bool(self._call("acquire", timeout=_wait(blocking, timeout)))
+    def acquire(self, blocking: bool = True, timeout: Optional[float] = None, *, n: int = 1) -> bool:
+        """Waits for a permit, or for `n` permits at once; returns whether it acquired them. Calls are served in their order."""
+        return bool(self._call("acquire", *(() if n == 1 else (n,)), timeout=_wait(blocking, timeout)))
 
     def release(self, n: int = 1) -> None:
         """Releases permits."""

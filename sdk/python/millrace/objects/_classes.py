@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     C = TypeVar("C", bound=type)
     F = TypeVar("F", bound=Callable[..., Any])
+    S = TypeVar("S", bound="Shared")
+    #: By name: whether it only reads, for how many milliseconds it may run, and for how many seconds a call may wait.
+    Methods = dict[str, tuple[bool, int, Optional[float]]]
 
 #: The default timeout of a method, in seconds.
 _TIMEOUT_S = 10.0
@@ -109,6 +112,29 @@ def method(*, timeout: Optional[float] = None, readonly: bool = False) -> Callab
     return mark
 
 
+def when(guard: Callable[..., object], /, *, timeout: Optional[float] = None) -> Callable[[F], F]:
+    """Has calls of a method wait until its guard holds: `@when(lambda self: self.inside < self.size)`.
+
+    The guard gets the arguments of the method. It only reads fields: it changes none, and calls no other objects. Waiting calls are tried
+    in their order, each time a method has changed a field. After `timeout` seconds a call that has not begun raises `TimeoutError`.
+    """
+    if not callable(guard):
+        raise TypeError(f"a guard is a function, not {guard!r}")
+    wait = None if timeout is None else _seconds(timeout)
+
+    def mark(function: F) -> F:
+        function.__millrace_guard__ = (guard, wait)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def guard_of(function: object) -> Optional[Callable[..., object]]:
+    """The guard of a method."""
+    guard: Optional[Callable[..., object]] = getattr(function, "__millrace_guard__", (None, None))[0]
+    return guard
+
+
 def readonly(function: F) -> F:
     """Marks a method that changes no field: callers that may only read objects may call it."""
     return method(readonly=True)(function)
@@ -127,17 +153,18 @@ def is_readonly(function: object) -> bool:
     return bool(getattr(function, "__millrace_method__", (False, None))[0])
 
 
-def methods_of(cls: type) -> dict[str, tuple[bool, int]]:
-    """The methods that are called from elsewhere: whether each only reads, and for how many milliseconds it may run."""
+def methods_of(cls: type) -> Methods:
+    """The methods that are called from elsewhere: whether each only reads, for how many milliseconds it may run, and how long it may wait."""
     limit = settings_of(cls).timeout
-    found = {}
+    found: Methods = {}
     for name, member in inspect.getmembers(cls, inspect.isfunction):
         if name.startswith("_") and not (name.startswith("__") and name in _OPERATORS):
             continue
         if inspect.iscoroutinefunction(member) or inspect.isgeneratorfunction(member):
             raise TypeError(f"{cls.__qualname__}.{name} is a coroutine or a generator: methods of shared objects are plain functions")
         reads, own = getattr(member, "__millrace_method__", (False, None))
-        found[name] = (bool(reads), max(1, int((own or limit) * 1000)))
+        wait = getattr(member, "__millrace_guard__", (None, None))[1]
+        found[name] = (bool(reads), max(1, int((own or limit) * 1000)), wait)
     return found
 
 
@@ -186,6 +213,7 @@ def _functions(member: Any) -> list[types.FunctionType]:
         found = [member.__func__]
     else:
         found = [member]
+    found += [guard_of(function) for function in found]
     return [function for function in found if isinstance(function, types.FunctionType)]
 
 
@@ -201,7 +229,7 @@ class SharedClass:
     def __init__(
         self,
         about: tuple[Any, ...],
-        methods: dict[str, tuple[bool, int]],
+        methods: Methods,
         flags: int = 0,
         space: Optional[_spaces.Space] = None,
         body: Optional[bytes] = None,
@@ -247,7 +275,9 @@ class Shared(Object):
     """A reference to an object of a shared class. It has the methods of the class; each call runs in a worker."""
 
     _type = "Shared"
-    _methods: dict[str, tuple[bool, int]] = {}
+    _methods: Methods = {}
+    #: For how many seconds every call may wait.
+    _timeout: Optional[float] = None
     #: The class, if it can be shipped.
     _of: Optional[SharedClass] = None
 
@@ -265,14 +295,24 @@ class Shared(Object):
         return super()._call(method, *arguments, timeout=timeout)
 
     def _ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        reads, timeout_ms = self._methods[name]
+        reads, timeout_ms, wait = self._methods[name]
+        wait = wait if self._timeout is None else self._timeout
         payload = _arguments(self._about, name, self.key, args, kwargs)
-        kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload)
+        kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload, timeout=wait)
         if kind and self._about[0].startswith(_MODULE):
             raise _spaces._raised(*_values.decode(value))
         if kind:
             raise _raised.completed(_raised.unpack(value))
         return _values.decode(value)
+
+    def with_options(self: S, *, fence: Optional[tuple[str, int]] = None, timeout: Optional[float] = None) -> S:
+        """The same object, whose calls carry the token of a lock, and wait for at most `timeout` seconds until their method begins.
+
+        See `millrace.objects.Object.with_options`. A call that waits for longer raises `TimeoutError`.
+        """
+        made = super().with_options(fence=fence)
+        made._timeout = timeout
+        return made
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -289,16 +329,17 @@ class Shared(Object):
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._incarnation:
             self._touch()
-        return _reference, (self._about, self._methods, (self.key, self._new, self._incarnation, self._flags))
+        which = (self.key, self._new, self._incarnation, self._flags, self._fence, self._timeout)
+        return _reference, (self._about, self._methods, which)
 
     def __repr__(self) -> str:
         return f"<shared {self._about[0]} {self.key!r}>"
 
 
-def _reference(about: tuple[Any, ...], methods: dict[str, tuple[bool, int]], which: tuple[Any, ...]) -> Shared:
+def _reference(about: tuple[Any, ...], methods: Methods, which: tuple[Any, ...]) -> Shared:
     kind = _class(about, methods)
     found: Shared = kind.__new__(kind)
-    found.key, found._new, found._incarnation, found._flags = which
+    found.key, found._new, found._incarnation, found._flags, found._fence, found._timeout = which
     found._space, found._about = None, about
     return found
 
@@ -307,7 +348,7 @@ def _reference(about: tuple[Any, ...], methods: dict[str, tuple[bool, int]], whi
 _kinds: dict[tuple[Any, ...], type[Shared]] = {}
 
 
-def _class(about: tuple[Any, ...], methods: dict[str, tuple[bool, int]]) -> type[Shared]:
+def _class(about: tuple[Any, ...], methods: Methods) -> type[Shared]:
     found = _kinds.get((about, *methods))
     if found is None:
 

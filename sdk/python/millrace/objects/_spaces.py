@@ -68,9 +68,10 @@ class Space(abc.ABC):
         *,
         flags: int = 0,
         timeout: Optional[float] = None,
+        fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
         """Calls a method with encoded arguments; returns the object's incarnation and the method's return value. `timeout` is how long it
-        may wait, 0 for not at all.
+        may wait, 0 for not at all. `fence` is the name and the token of a lock: the object refuses a token lower than an earlier one.
         """
 
     def prove(self, touch: Callable[[], None], flags: int) -> None:
@@ -95,6 +96,7 @@ class TaskSpace(Space):
         *,
         flags: int = 0,
         timeout: Optional[float] = None,
+        fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
         with self._lock:
             self._count += 1
@@ -102,6 +104,8 @@ class TaskSpace(Space):
         flags |= _GIVE_UP if timeout is not None and timeout <= 0 else 0
         kind, key, method = (part.encode() for part in target)
         call = [number, kind, key, method, arguments, new, incarnation, flags, self.application.encode(), timeout]
+        if fence is not None:
+            call.append([fence[0].encode(), fence[1]])
         answer = self._context._call_object(_values.encode(call))
         incarnation = int.from_bytes(answer[:8], "little")
         if answer[8] == 0:
@@ -198,6 +202,7 @@ class ClientSpace(Space):
         *,
         flags: int = 0,
         timeout: Optional[float] = None,
+        fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -213,7 +218,7 @@ class ClientSpace(Space):
                 over = _GIVE_UP if left <= 0 else 0
                 wait_ms = int(min(_SLICE_S if over else left, _SLICE_S) * 1000) + 1
                 status, incarnation_now, value, text = ask(
-                    self._session, number, acked, target, arguments, new, incarnation, flags | over, wait_ms
+                    self._session, number, acked, target, arguments, new, incarnation, flags | over, wait_ms, fence
                 )
                 if status == 0:
                     return incarnation_now, _values.decode(value)
@@ -221,7 +226,7 @@ class ClientSpace(Space):
                     raise _raised(value.decode(), text)
         except KeyboardInterrupt:
             # Nobody waits any more.
-            ask(self._session, number, acked, target, arguments, new, incarnation, flags | _GIVE_UP, 1000)
+            ask(self._session, number, acked, target, arguments, new, incarnation, flags | _GIVE_UP, 1000, fence)
             raise
         finally:
             with self._lock:

@@ -3,7 +3,8 @@
     asked   [key, incarnation, changed, number, reads, pool, body, older, new, application, [method, milliseconds, arguments]]
             changed: which step has changed the fields last; number: this one's; older: the version that the fields are of if the body is
             of a newer one; new: the constructor's arguments if it has not run
-    left    [kind, value, fields that changed]; 0 and the value, 1 and the exception, or 2 and the exception before the method began
+    left    [kind, value, fields that changed]; 0 and the value, 1 and the exception, or 2 and the exception before the method began; 3 if
+            its guard does not hold, and then the call waits until a field changes
 
 A worker keeps objects. It asks for the fields of an object if it has none, or if another worker has changed them since.
 """
@@ -19,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-RETURNED, RAISED, NOT_BEGUN = 0, 1, 2
+RETURNED, RAISED, NOT_BEGUN, BLOCKED = 0, 1, 2, 3
 _FIELDS, _RESULT = "_step/fields", "_step/result"
 #: The most bytes that a call may leave: the fields that changed, and the answer.
 _RESULT_BYTES_MAX = (16 << 20) - 4096
@@ -31,6 +32,13 @@ _AGAIN_S = 0.02
 
 class StepTimeout(TimeoutError):
     """A method of a shared object exceeded its time limit; no field was changed."""
+
+
+class _GuardSpace(_spaces.Space):
+    """Refuses the calls of a guard: it is tried any number of times, so none of them would count once."""
+
+    def call(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("a guard reads the fields of its own object, and calls no other object")
 
 
 class _Kept:
@@ -125,6 +133,16 @@ def _changes(kept: _Kept) -> dict[str, Optional[bytes]]:
     return changed
 
 
+def _holds(guard: Any, of: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a guard holds."""
+    space = _spaces.current()
+    _spaces.use(_GuardSpace())
+    try:
+        return bool(guard(of, *args, **kwargs))
+    finally:
+        _spaces.use(space)
+
+
 def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[str, Optional[bytes]]]:
     key, incarnation, changed, number, reads, pool, record, older, new, _, (method, milliseconds, payload) = asked
     place = (key, incarnation, record)
@@ -140,6 +158,17 @@ def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[s
                 raise TypeError(f"{cls.__qualname__}.{method} is not marked read-only")
             kept = _object(cls, context, place, (changed, older, new))
             args, kwargs = _values.decode(payload)
+            guard = _classes.guard_of(function)
+            if guard is not None:
+                # The fields of an object that was made or migrated just now are kept even if the guard does not hold.
+                before, made = kept.fields, {} if new is None and older is None else _changes(kept)
+                holds = _holds(guard, kept.object, args, kwargs)
+                if spoilt := _changes(kept):
+                    raise TypeError(f"the guard of {cls.__qualname__}.{method} has changed {', '.join(map(repr, spoilt))}")
+                if not holds:
+                    kept.changed = number if made else kept.changed
+                    return BLOCKED, b"", made
+                kept.fields = before
             kind = RAISED
             returned = function(kept.object, *args, **kwargs)
             try:

@@ -59,6 +59,14 @@ class Queue:
         """Waits until every item that was added is done."""
         self._queue.join()
 
+    def peek(self) -> Any:
+        """The oldest item, which stays in the queue; raises `Empty` if there is none."""
+        return self._queue.peek()
+
+    def items(self) -> list[Any]:
+        """All items as of now, in the order in which they will be taken; they stay in the queue."""
+        return self._queue.items()
+
     def qsize(self) -> int:
         """How many items it has."""
         return self._queue.qsize()
@@ -138,6 +146,17 @@ class _Ordered(Queue):
         """Waits until every item that was added is done."""
         with self._changed:
             self._changed.wait_for(lambda: self._unfinished.get() == 0)
+
+    def peek(self) -> Any:
+        """The item that will be taken next, which stays in the queue; raises `Empty` if there is none."""
+        try:
+            return self._items[-1]
+        except IndexError:
+            raise Empty from None
+
+    def items(self) -> list[Any]:
+        """All items as of now, in the order in which they will be taken; they stay in the queue."""
+        return list(self._items)[::-1]
 
     def qsize(self) -> int:
         """How many items it has."""

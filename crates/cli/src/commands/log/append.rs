@@ -13,6 +13,7 @@ use millrace_node::{
     application::units,
     repairs::{Amendments, Correction},
 };
+use millrace_wire::protocol::Fence;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -33,6 +34,7 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
     let options = AppendOptions {
         function: args.function.as_deref(),
         key: args.key.as_deref(),
+        fence: args.fence.as_deref().map(Fence::parse).transpose()?,
         durability: args.durability.map(durability),
         patience: args.busy_timeout.unwrap_or(if streaming { STREAM_PATIENCE } else { Duration::ZERO }),
         ..AppendOptions::default()

@@ -18,7 +18,7 @@ use hyper::{
     http::request::Parts,
 };
 use millrace_node::{Access, AppendOptions, BATCH_RECORDS_MAX, Durability, Gated, Receipt, SUBMISSION_PATIENCE};
-use millrace_wire::{Code, EventId, Result};
+use millrace_wire::{Code, EventId, Result, protocol::Fence};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{IgnoredAny, SeqAccess, Visitor},
@@ -43,6 +43,7 @@ fn options<'h>(headers: &'h HeaderMap, query: Option<&str>) -> Result<AppendOpti
         durability,
         cause: header(headers, "millrace-cause")?.map(str::parse).transpose()?.unwrap_or(EventId::NONE),
         key: header(headers, "idempotency-key")?,
+        fence: header(headers, "millrace-fence")?.map(Fence::parse).transpose()?,
         ..AppendOptions::default()
     })
 }

@@ -1,20 +1,23 @@
 package io.millrace;
 
+import io.millrace.internal.MessagePack;
 import java.util.Map;
 
 /** The options of an append. By default, it waits for the durability of the namespace and has no idempotency key. */
 public final class AppendOptions {
     /** The default options. */
-    public static final AppendOptions DEFAULT = new AppendOptions(null, null, null, null);
+    public static final AppendOptions DEFAULT = new AppendOptions(null, null, null, null, null);
 
     private final Durability durability;
     private final String key;
+    private final Map<String, Object> fence;
     private final String function;
     private final String cause;
 
-    private AppendOptions(Durability durability, String key, String function, String cause) {
+    private AppendOptions(Durability durability, String key, Map<String, Object> fence, String function, String cause) {
         this.durability = durability;
         this.key = key;
+        this.fence = fence;
         this.function = function;
         this.cause = cause;
     }
@@ -26,22 +29,30 @@ public final class AppendOptions {
 
     /** The same with an idempotency key. */
     public AppendOptions withKey(String key) {
-        return new AppendOptions(durability, key, function, cause);
+        return new AppendOptions(durability, key, fence, function, cause);
+    }
+
+    /**
+     * The same with the token of a lock: once a higher token was used under this name in the namespace, the append fails with MR7127. The
+     * name is usually the key of the lock.
+     */
+    public AppendOptions withFence(String name, long token) {
+        return new AppendOptions(durability, key, Map.of("name", name, "token", MessagePack.unsigned(token)), function, cause);
     }
 
     /** The same, answered once the record has this durability. */
     public AppendOptions withDurability(Durability durability) {
-        return new AppendOptions(durability, key, function, cause);
+        return new AppendOptions(durability, key, fence, function, cause);
     }
 
     /** The same; the append also runs this function. */
     public AppendOptions withFunction(String function) {
-        return new AppendOptions(durability, key, function, cause);
+        return new AppendOptions(durability, key, fence, function, cause);
     }
 
     /** The same with the id of the event that caused it. */
     public AppendOptions withCause(String cause) {
-        return new AppendOptions(durability, key, function, cause);
+        return new AppendOptions(durability, key, fence, function, cause);
     }
 
     boolean isKeyed() {
@@ -61,6 +72,9 @@ public final class AppendOptions {
         }
         if (key != null) {
             message.put("key", key);
+        }
+        if (fence != null) {
+            message.put("fence", fence);
         }
     }
 }

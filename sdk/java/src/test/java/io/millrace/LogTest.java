@@ -41,6 +41,22 @@ class LogTest {
     }
 
     @Test
+    void anAppendWithTheTokenOfAFormerOwnerIsRefused() throws Exception {
+        try (Host host = Host.start(folder); Millrace farm = Millrace.connect(host.address())) {
+            Log log = farm.createLog("raw", 100);
+            long former = farm.lock("tick").acquire();
+            farm.lock("tick").unlock();
+            long token = farm.lock("tick").acquire();
+            log.append("owner", AppendOptions.DEFAULT.withFence("tick", token));
+            MillraceException error = assertThrows(
+                    MillraceException.class, () -> log.append("former", AppendOptions.DEFAULT.withFence("tick", former)));
+            assertEquals("MR7127", error.code());
+            assertEquals(MillraceException.Kind.CONFLICT, error.kind());
+            assertEquals(2, log.append("owner", AppendOptions.key("k").withFence("tick", token)).seqno());
+        }
+    }
+
+    @Test
     void errorsSayWhatTheyMeanAndWhatToDo() throws Exception {
         try (Host host = Host.start(folder); Millrace farm = Millrace.connect(host.address())) {
             assertEquals("farm", farm.name());

@@ -236,7 +236,11 @@ class ObjectTest {
             queue.taskDone();
         }
         queue.join();
-        assertThrows(UnsupportedOperationException.class, queue::peek);
+        assertNull(queue.peek());
+        queue.addAll(java.util.List.of(7, 8));
+        assertEquals(7, queue.peek());
+        assertEquals(java.util.List.of(7, 8), new ArrayList<>(queue));
+        assertTrue(queue.contains(8) && queue.size() == 2);
     }
 
     @Test
@@ -264,6 +268,15 @@ class ObjectTest {
         assertTrue(of(acquired));
         semaphore.release(2);
         assertEquals(2, semaphore.availablePermits());
+        assertFalse(semaphore.tryAcquire(3) || semaphore.tryAcquire(3, 1, TimeUnit.MILLISECONDS));
+        FutureTask<Boolean> three = meanwhile(() -> semaphore.tryAcquire(3, PATIENCE_S, TimeUnit.SECONDS));
+        semaphore.release();
+        assertTrue(of(three) && semaphore.tryAcquire(0));
+        assertThrows(IllegalArgumentException.class, () -> semaphore.acquire(-1));
+        semaphore.release(3);
+        semaphore.acquire(2);
+        semaphore.acquireUninterruptibly(1);
+        semaphore.release(2);
 
         CountDownLatch latch = new CountDownLatch("latch", 2);
         assertFalse(latch.await(1, TimeUnit.MILLISECONDS));

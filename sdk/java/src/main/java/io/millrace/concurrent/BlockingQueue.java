@@ -7,13 +7,13 @@ import io.millrace.space.Values;
 import java.util.AbstractQueue;
 import java.util.Collection;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A queue, shaped like {@link java.util.concurrent.LinkedBlockingQueue}. A waiting call takes no thread of the host. An item can only be seen
- * by taking it, so {@link #peek}, {@link #iterator} and the methods that use them, such as {@code contains}, are not supported. Python's
- * {@code Queue} of the same key is the same object.
+ * A queue, shaped like {@link java.util.concurrent.LinkedBlockingQueue}. A waiting call takes no thread of the host. An iterator
+ * goes over the items as of its creation, and removes none. Python's {@code Queue} of the same key is the same object.
  */
 public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.concurrent.BlockingQueue<E>, SharedObject {
     private static final long serialVersionUID = 1L;
@@ -145,23 +145,28 @@ public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.conc
 
     /** Waits until every item that was put in is done. */
     public void join() throws InterruptedException {
+        self.await(Reference.FOREVER, "join");
+    }
+
+    @Override
+    @SuppressWarnings("unchecked")
+    public E peek() {
         try {
-            self.waitFor(Reference.FOREVER, "join");
+            return (E) Values.as(type, self.tryCall("peek"));
         } catch (Raised raised) {
+            if (raised.is("queue.Empty")) {
+                return null;
+            }
             throw raised.toRuntime();
         }
     }
 
-    /** Not supported: an item can only be seen by taking it. */
+    /** The items at this moment, the oldest first. */
     @Override
-    public E peek() {
-        throw new UnsupportedOperationException("a shared queue shows an item only to the caller that takes it; use poll()");
-    }
-
-    /** Not supported: an item can only be seen by taking it. */
-    @Override
+    @SuppressWarnings("unchecked")
     public Iterator<E> iterator() {
-        throw new UnsupportedOperationException("a shared queue shows an item only to the caller that takes it; use drainTo()");
+        List<?> items = (List<?>) self.call("items");
+        return items.stream().map(item -> (E) Values.as(type, item)).toList().iterator();
     }
 
     @Override

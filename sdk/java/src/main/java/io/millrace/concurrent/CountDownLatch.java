@@ -1,6 +1,5 @@
 package io.millrace.concurrent;
 
-import io.millrace.space.Raised;
 import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 import java.util.concurrent.TimeUnit;
@@ -38,20 +37,12 @@ public final class CountDownLatch implements SharedObject {
 
     /** Waits until the count is 0. */
     public void await() throws InterruptedException {
-        await(Reference.FOREVER);
+        self.await(Reference.FOREVER, "wait");
     }
 
     /** Waits at most this long until the count is 0; returns whether it is. */
     public boolean await(long timeout, TimeUnit unit) throws InterruptedException {
-        return await(Reference.nanos(timeout, unit));
-    }
-
-    private boolean await(long timeoutNs) throws InterruptedException {
-        try {
-            return (Boolean) self.waitFor(timeoutNs, "wait");
-        } catch (Raised raised) {
-            throw raised.toRuntime();
-        }
+        return (Boolean) self.await(Reference.nanos(timeout, unit), "wait");
     }
 
     @Override

@@ -1,6 +1,5 @@
 package io.millrace.concurrent;
 
-import io.millrace.space.Raised;
 import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 import java.util.concurrent.TimeUnit;
@@ -34,32 +33,57 @@ public final class Semaphore implements SharedObject {
         return self;
     }
 
-    private boolean acquire(long timeoutNs) throws InterruptedException {
-        try {
-            return (Boolean) self.waitFor(timeoutNs, "acquire");
-        } catch (Raised raised) {
-            throw raised.toRuntime();
+    private boolean acquire(int permits, long timeoutNs) throws InterruptedException {
+        return checked(permits) == 0 || (Boolean) self.await(timeoutNs, "acquire", permits);
+    }
+
+    private static int checked(int permits) {
+        if (permits < 0) {
+            throw new IllegalArgumentException(permits + " permits");
         }
+        return permits;
     }
 
     /** Waits for a permit. */
     public void acquire() throws InterruptedException {
-        acquire(Reference.FOREVER);
+        acquire(1, Reference.FOREVER);
+    }
+
+    /** Waits for so many permits at once. Calls are served in their order, so one for fewer permits waits behind it. */
+    public void acquire(int permits) throws InterruptedException {
+        acquire(permits, Reference.FOREVER);
     }
 
     /** Waits for a permit; the wait cannot be interrupted. */
     public void acquireUninterruptibly() {
-        self.waitUninterruptibly("acquire");
+        acquireUninterruptibly(1);
+    }
+
+    /** Waits for so many permits at once, and is not interrupted. */
+    public void acquireUninterruptibly(int permits) {
+        if (checked(permits) > 0) {
+            self.waitUninterruptibly("acquire", permits);
+        }
     }
 
     /** Acquires a permit if one is free; returns whether it did. */
     public boolean tryAcquire() {
-        return (Boolean) self.call("acquire");
+        return tryAcquire(1);
+    }
+
+    /** Acquires so many permits if they are free and no call waits; returns whether it did. */
+    public boolean tryAcquire(int permits) {
+        return checked(permits) == 0 || (Boolean) self.call("acquire", permits);
     }
 
     /** Waits at most this long for a permit; returns whether it acquired one. */
     public boolean tryAcquire(long timeout, TimeUnit unit) throws InterruptedException {
-        return acquire(Reference.nanos(timeout, unit));
+        return acquire(1, Reference.nanos(timeout, unit));
+    }
+
+    /** Waits so long for so many permits at once; returns whether it has them. */
+    public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
+        return acquire(permits, Reference.nanos(timeout, unit));
     }
 
     /** Releases a permit. */
@@ -69,7 +93,9 @@ public final class Semaphore implements SharedObject {
 
     /** Releases this many permits. */
     public void release(int permits) {
-        self.call("release", permits);
+        if (checked(permits) > 0) {
+            self.call("release", permits);
+        }
     }
 
     /** Acquires all permits that are free, one after the other; returns how many. */

@@ -119,6 +119,15 @@ public final class Reference implements Serializable {
         return Values.decode(answer.value());
     }
 
+    /** The same, with what the object raises as an exception of Java. */
+    public Object await(long timeoutNs, String method, Object... arguments) throws InterruptedException {
+        try {
+            return waitFor(timeoutNs, method, arguments);
+        } catch (Raised raised) {
+            throw raised.toRuntime();
+        }
+    }
+
     private Object[] all(Object[] arguments) {
         if (about.length == 0) {
             return arguments;
