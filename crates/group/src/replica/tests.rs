@@ -258,6 +258,36 @@ fn a_snapshot_whose_topics_cannot_be_read_is_given_up_and_another_one_is_taken()
 }
 
 #[test]
+fn a_command_that_was_applied_before_a_snapshot_which_arrives_is_settled_by_it() {
+    let founders = vec![1, 2];
+    let limits = Limits::default();
+    let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
+    let create = Action::Create { topic: "t".into(), history: 9, durability: Durability::Quorum };
+    let refused = Action::Publish { topic: "u".into(), key: None };
+    let [made, failed, unknown] =
+        [&create, &refused, &create].map(|action| replica.submit(action.clone(), &[], Durability::Quorum).unwrap());
+    // The others have applied two of the commands, and trimmed the entries.
+    let mut topics = Topics::default();
+    for (serial, action) in [(made, create), (failed, refused)] {
+        let origin = Origin { host: 1, boot: 1, serial, settled: 1 };
+        topics.apply(serial, Command { origin, action, data: &[] }, &mut Without);
+    }
+    let topics = crate::snapshot::encode(&topics, &Without).unwrap();
+    let mut completed = Vec::new();
+    for message in [offer(9, 1, &[1, 2]), said(&Said::Chunk(chunk(9, &topics)))] {
+        replica.step(&message);
+        while let Some(turn) = replica.take() {
+            completed.extend(turn.completed.iter().map(|known| (known.serial, known.outcome.is_ok())));
+            let held = replica.wrote(turn, vec![Place(9); 64]);
+            replica.flushed(held);
+        }
+    }
+    assert_eq!(replica.received(), 1);
+    assert_eq!(completed, [(made, true), (failed, false)], "command {unknown} was never applied");
+}
+
+#[test]
 fn a_command_that_no_record_can_hold_is_refused() {
     let founders = vec![1];
     let limits = Limits { entry_max_bytes: 100, ..Limits::default() };
