@@ -194,3 +194,17 @@ fn ls(global: &Global, out: &mut Out) -> Outcome {
     }
     Ok(out.table(&table)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_shown_by_its_name_if_only_one_has_it() {
+        let host = |host: &str, name: &str| json!({ "host": host, "name": name });
+        let cluster = json!({ "hosts": [host("0a", "lab"), host("0b", "farm"), host("0c", "farm"), host("0d", "")] });
+        let names = Names::of(&cluster);
+        let shown = ["0a", "0b", "0c", "0d", "0e"].map(|id| names.show(&json!(id)).to_owned());
+        assert_eq!(shown, ["lab", "0b", "0c", "0d", "0e"]);
+    }
+}
