@@ -278,6 +278,11 @@ impl Topics {
         Some(outcome)
     }
 
+    /// The outcome of a command that was applied, as long as its submitter may ask for it.
+    pub(crate) fn outcome(&self, host: u64, boot: u64, serial: u64) -> Option<&Result<u64>> {
+        self.seen.get(&host).filter(|seen| seen.boot == boot)?.outcomes.get(&serial)
+    }
+
     /// Only a host itself may submit its address, its subscriptions and its feeds. Other hosts end the subscriptions and feeds of a host
     /// that is no longer a replica.
     fn check_origin(&self, origin: u64, action: &Action) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Many clusters, each by its seed. `MILLRACE_SIM_SEEDS` says how many, `MILLRACE_SIM_SEED` plays one again.
+//! Many clusters, each by its seed. `MILLRACE_SIM_SEEDS` says how many, `MILLRACE_SIM_BASE` from which on, and `MILLRACE_SIM_SEED` plays one
+//! again.
 
 use millrace_sim::{Defect, Setting, run};
 
@@ -9,7 +10,10 @@ fn number(variable: &str) -> Option<u64> {
 fn seeds() -> std::ops::Range<u64> {
     match number("MILLRACE_SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("MILLRACE_SIM_SEEDS").unwrap_or(60),
+        None => {
+            let base = number("MILLRACE_SIM_BASE").unwrap_or(0);
+            base..base + number("MILLRACE_SIM_SEEDS").unwrap_or(60)
+        }
     }
 }
 
@@ -88,6 +92,29 @@ fn a_topic_that_was_removed_and_another_one_of_its_name_are_two_topics_on_every_
     }
     println!("{topics} times there was another topic of the name");
     assert!(topics > 0);
+}
+
+#[test]
+fn a_group_moves_while_its_log_is_trimmed_and_its_topic_is_removed() {
+    let (mut received, mut trimmed, mut topics, mut acknowledged) = (0, 0, 0, 0);
+    for (hosts, history, rests, grows) in
+        [(4, 20, false, false), (5, 1 << 20, true, false), (7, 20, true, false), (5, 20, false, true)]
+    {
+        for seed in seeds() {
+            let plain = Setting { hosts, history, rests, grows, ..Setting::default() };
+            let setting = Setting { moves: true, trims: true, removes: true, ..plain };
+            let report = run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
+            received += report.received;
+            trimmed += report.trimmed;
+            topics += report.topics.saturating_sub(1);
+            acknowledged += report.acknowledged;
+        }
+    }
+    println!(
+        "{received} snapshots received, {trimmed} writes trimmed, {topics} times there was another topic of the name, \
+         {acknowledged} records acknowledged"
+    );
+    assert!(received > 0 && trimmed > 0 && topics > 0 && acknowledged > 0);
 }
 
 #[test]

@@ -153,7 +153,11 @@ fn commands_about_groups_say_what_is_wrong() {
     fails(&["cluster", "group", "create", "two", "--voters", "nobody"], "MR7216", 1);
     fails(&["cluster", "group", "create", "two", "--site", "main"], "MR7216", 1);
     fails(&["cluster", "group", "create", "two", "--site", "nowhere", "--count", "1"], "MR7216", 1);
-    first.place.run(["cluster", "group", "create", "near", "--site", "main", "--count", "1"]).ok();
+    let near = ["cluster", "group", "create", "near", "--site", "main", "--count", "1"];
+    assert_eq!(first.place.run(near).ok().text(), "created group near\n");
+    assert_eq!(first.place.run(near).ok().text(), "group near already exists\n");
+    let one = ["--json", "cluster", "group", "create", "one", "--count", "1"];
+    assert_eq!(first.place.run(one).ok().object()["change"], "unchanged");
     fails(&["cluster", "group", "rm", "none"], "MR7218", 1);
     fails(&["cluster", "voters", "3", "--group", "none"], "MR7218", 1);
     fails(&["topic", "create", "t", "--group", "none"], "MR7218", 1);

@@ -247,7 +247,10 @@ fn commands_about_topics_say_what_is_wrong() {
     first.place.run(["cluster", "init"]).ok();
     first.place.run(["cluster", "init"]).fails("MR7210", 1);
     first.live(None);
-    first.topic(&["create", "t", "--history", "2"]).ok();
+    let change = |words: &[&str]| first.topic(words).ok().object()["change"].clone();
+    assert_eq!(change(&["create", "t", "--history", "2"]), "created");
+    assert_eq!(change(&["create", "t", "--history", "2"]), "unchanged");
+    assert_eq!(first.place.run(["topic", "create", "t", "--history", "2"]).ok().text(), "topic t already exists\n");
     let fails = |words: &[&str], code: &str, exit: i32| {
         first.place.run(["topic"].iter().chain(words)).fails(code, exit);
     };
@@ -256,6 +259,9 @@ fn commands_about_topics_say_what_is_wrong() {
     fails(&["create", "_t"], "MR7201", 2);
     fails(&["get", "t"], "MR2105", 1);
     fails(&["subscribe", "t", "nobody"], "MR3001", 1);
+    let endless = vec![b'x'; (16 << 20) + 100];
+    let refused = first.place.feed(["topic", "publish", "t", "-"], &endless).fails("MR1004", 2);
+    assert!(refused.stderr.contains("more than 16777216 bytes"), "{}", refused.stderr);
     for record in ["a", "b", "c"] {
         first.topic(&["publish", "t", record]).ok();
     }

@@ -1,6 +1,6 @@
 //! How a replica creates a snapshot, receives one from another replica, and sends its own to others.
 
-use super::{Envelope, Replica, Role, Turn};
+use super::{Completed, Envelope, Replica, Role, Turn};
 use crate::{
     Place, Topics,
     index::Slot,
@@ -379,9 +379,21 @@ impl Replica {
             self.machine.restore(&machine);
             self.applied = index;
             turn.applied = true;
+            self.settle(turn);
             turn.writes.push(Write::End(intake.mark.clone()));
             self.snapshots.received += 1;
             self.snapshots.ending = Some(intake);
+        }
+    }
+
+    /// Commands of this replica that the snapshot contains are settled: their entries will not be applied here.
+    fn settle(&mut self, turn: &mut Turn) {
+        let (host, boot) = (self.options.id, self.options.boot);
+        for serial in self.pending.keys().copied().collect::<Vec<_>>() {
+            if let Some(outcome) = self.topics.outcome(host, boot, serial).cloned() {
+                self.forget(serial);
+                turn.completed.push(Completed { serial, outcome });
+            }
         }
     }
 

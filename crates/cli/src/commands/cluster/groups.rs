@@ -1,6 +1,6 @@
 //! `millrace cluster groups` and `millrace cluster group …`
 
-use super::{host, id_of};
+use super::{Names, host, id_of};
 use crate::{
     args::{CreateGroupArgs, Global, GroupArg},
     out::{Out, Table},
@@ -10,33 +10,64 @@ use crate::{
 };
 use millrace_node::{Code, Result};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a host that has just joined may take to hear of the others, and how often it is asked.
+const JOINING_MAX: Duration = Duration::from_secs(10);
+const ASKED_EVERY: Duration = Duration::from_millis(100);
 
 pub fn create(args: &CreateGroupArgs, global: &Global, out: &mut Out) -> Outcome {
     let remote = host(global)?;
+    let groups: Vec<Value> = remote.document("cluster/groups")?;
+    let existed = groups.iter().any(|group| group["group"] == *args.group);
     let hosts = match (&args.site, &args.near) {
+        // Others might be chosen now.
+        (site, near) if existed && (site.is_some() || near.is_some() || args.here) => None,
         (Some(site), _) => {
-            chosen(&remote, args.count, |host| host["site"] == **site, &format!("at site '{site}'"), true)?
+            Some(chosen(&remote, args.count, |host| host["site"] == **site, &format!("at site '{site}'"), true)?)
         }
         (_, Some((key, value))) => {
             let has = |host: &Value| host["labels"][key] == **value;
-            chosen(&remote, args.count, has, &format!("with the label {key}={value}"), false)?
+            Some(chosen(&remote, args.count, has, &format!("with the label {key}={value}"), false)?)
         }
-        _ if args.here => chosen(&remote, args.count, |host| host["here"] == true, "asked", false)?,
-        _ => args.voters.iter().map(|named| id_of(&remote, named)).collect::<Result<Vec<u64>>>()?,
+        _ if args.here => Some(chosen(&remote, args.count, |host| host["here"] == true, "asked", false)?),
+        _ => Some(args.voters.iter().map(|named| id_of(&remote, named)).collect::<Result<Vec<u64>>>()?),
     };
-    remote.client().create_group(&args.group, hosts, args.count)?;
-    if out.json() {
-        Ok(out.object(&json!({ "group": args.group, "change": "created" }))?)
+    if let Some(hosts) = hosts {
+        remote.client().create_group(&args.group, hosts, args.count)?;
+    }
+    let (change, line) = if existed {
+        ("unchanged", format!("group {} already exists", args.group))
     } else {
-        Ok(out.line(format!("created group {}", args.group))?)
+        ("created", format!("created group {}", args.group))
+    };
+    if out.json() { Ok(out.object(&json!({ "group": args.group, "change": change }))?) } else { Ok(out.line(line)?) }
+}
+
+/// The cluster as a host sees it once it has heard of its own join, and so of the hosts that had joined before.
+fn joined(remote: &Remote) -> Result<Value> {
+    let start = Instant::now();
+    loop {
+        let cluster: Value = remote.document("cluster")?;
+        if cluster["hosts"].as_array().is_some_and(|hosts| hosts.iter().any(|host| host["here"] == true)) {
+            return Ok(cluster);
+        }
+        if start.elapsed() > JOINING_MAX {
+            let detail = "this host has joined the cluster and has not heard of its hosts yet; try again, \
+                          or see `millrace cluster why`";
+            return Err(Code::GroupUnavailable.error(detail));
+        }
+        thread::sleep(ASKED_EVERY);
     }
 }
 
 /// So many hosts: those that fit, and of them those that vote in the fewest groups. If they are too few, and they need not be the only ones,
 /// then others at their sites, and then any: each at a site with the fewest of them.
 fn chosen(remote: &Remote, count: u64, fits: impl Fn(&Value) -> bool, what: &str, only: bool) -> Result<Vec<u64>> {
-    let (cluster, groups): (Value, Vec<Value>) = (remote.document("cluster")?, remote.document("cluster/groups")?);
+    let (cluster, groups): (Value, Vec<Value>) = (joined(remote)?, remote.document("cluster/groups")?);
     let votes = |host: &Value| {
         let voters = groups.iter().filter_map(|group| group["voters"].as_array());
         voters.filter(|voters| voters.contains(host)).count()
@@ -78,15 +109,8 @@ pub fn ls(global: &Global, out: &mut Out) -> Outcome {
     let remote = host(global)?;
     let groups: Vec<Value> = remote.document("cluster/groups")?;
     let cluster: Value = remote.document("cluster")?;
-    let hosts = cluster["hosts"].as_array().into_iter().flatten();
-    let names: HashMap<&str, &str> =
-        hosts.filter_map(|host| Some((host["host"].as_str()?, host["name"].as_str()?))).collect();
-    let is_unique = |name: &str| names.values().filter(|other| **other == name).count() == 1;
-    // A name says more than an id, if only one host has it.
-    let named = |id: &Value| {
-        let id = id.as_str().unwrap_or("-");
-        names.get(id).copied().filter(|name| !name.is_empty() && is_unique(name)).unwrap_or(id).to_owned()
-    };
+    let names = Names::of(&cluster);
+    let named = |id: &Value| names.show(id).to_owned();
     let all = |hosts: &Value| hosts.as_array().into_iter().flatten().map(named).collect::<Vec<_>>().join(", ");
     let mut table = Table::new(&["group", "leader", "voters", "followers", "topics>", "behind>", "here", ""]);
     for group in groups {

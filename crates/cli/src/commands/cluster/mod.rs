@@ -16,7 +16,7 @@ use crate::{
 };
 use millrace_node::{Code, Namespace, Result, cluster::Facts, secrets::ClusterSecret};
 use serde_json::{Value, json};
-use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
+use std::{collections::HashMap, fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
 
 pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
@@ -85,6 +85,24 @@ fn id_of(remote: &Remote, named: &str) -> Result<u64> {
             hosts => format!("{hosts} hosts have the name '{named}'; give the id of one"),
         })
     })
+}
+
+/// The names of the hosts of a cluster, by id.
+struct Names(HashMap<String, String>);
+
+impl Names {
+    fn of(cluster: &Value) -> Self {
+        let text = |host: &Value, key: &str| host[key].as_str().map(str::to_owned);
+        let hosts = cluster["hosts"].as_array().into_iter().flatten();
+        Self(hosts.filter_map(|host| Some((text(host, "host")?, text(host, "name")?))).collect())
+    }
+
+    /// The name of a host, which says more than an id, if only one host has it; otherwise the id.
+    fn show<'a>(&'a self, id: &'a Value) -> &'a str {
+        let id = id.as_str().unwrap_or("-");
+        let is_unique = |name: &str| self.0.values().filter(|other| **other == name).count() == 1;
+        self.0.get(id).map(|name| &**name).filter(|name| !name.is_empty() && is_unique(name)).unwrap_or(id)
+    }
 }
 
 fn of_group(group: Option<&str>) -> String {
@@ -175,4 +193,18 @@ fn ls(global: &Global, out: &mut Out) -> Outcome {
         ]);
     }
     Ok(out.table(&table)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_shown_by_its_name_if_only_one_has_it() {
+        let host = |host: &str, name: &str| json!({ "host": host, "name": name });
+        let cluster = json!({ "hosts": [host("0a", "lab"), host("0b", "farm"), host("0c", "farm"), host("0d", "")] });
+        let names = Names::of(&cluster);
+        let shown = ["0a", "0b", "0c", "0d", "0e"].map(|id| names.show(&json!(id)).to_owned());
+        assert_eq!(shown, ["lab", "0b", "0c", "0d", "0e"]);
+    }
 }

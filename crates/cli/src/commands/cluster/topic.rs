@@ -1,6 +1,6 @@
 //! `millrace topic …`
 
-use super::host;
+use super::{Names, host};
 use crate::{
     args::{
         CreateTopicArgs, Global, MirrorTopicArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs,
@@ -98,13 +98,16 @@ fn create(client: &Client, args: &CreateTopicArgs, out: &mut Out) -> Outcome {
     };
     for (topic, group) in topics.into_iter().zip(groups) {
         let (durability, engine) = (Some(args.durability.name()), args.engine.name());
+        let existed = client.latest_topic(topic, 0, 0).is_ok();
         client.create_topic_in(topic, args.history, durability, group.as_deref(), engine)?;
-        let line = match &group {
-            Some(group) => format!("created topic {topic} in group {group}"),
-            None => format!("created topic {topic}"),
+        let place = group.as_deref().map(|group| format!(" in group {group}")).unwrap_or_default();
+        let (change, line) = if existed {
+            ("unchanged", format!("topic {topic} already exists{place}"))
+        } else {
+            ("created", format!("created topic {topic}{place}"))
         };
         let group = group.as_deref().unwrap_or(millrace_node::cluster::MAIN_NAME);
-        said(out, json!({ "topic": topic, "group": group, "change": "created" }), line)?;
+        said(out, json!({ "topic": topic, "group": group, "change": change }), line)?;
     }
     Ok(())
 }
@@ -175,6 +178,11 @@ fn publish(client: &Client, args: &PublishArgs, out: &mut Out) -> Outcome {
         data.clear();
         let read = std::io::stdin().lock().take(RECORD_MAX_BYTES + 1).read_to_end(&mut data);
         read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
+        // Only as much was read.
+        if data.len() as u64 > RECORD_MAX_BYTES {
+            let detail = format!("standard input has more than {RECORD_MAX_BYTES} bytes, and no record is longer");
+            return Err(Code::RecordTooLong.error(detail).into());
+        }
     }
     let index =
         client.publish(&args.topic, &data, args.key.as_deref(), args.durability.map(PublishDurability::name))?;
@@ -293,6 +301,7 @@ fn engine(topic: &Value) -> String {
 
 fn ls(remote: &Remote, out: &mut Out) -> Outcome {
     let mut table = Table::new(&["topic", "group", "records>", "latest>", "history>", "runs", "fed by", "waits here"]);
+    let names = if out.json() { Names::of(&Value::Null) } else { Names::of(&remote.document("cluster")?) };
     for topic in topics(remote)? {
         if out.json() {
             out.object(&topic)?;
@@ -305,12 +314,12 @@ fn ls(remote: &Remote, out: &mut Out) -> Outcome {
         let runs = runs.map(|known| {
             let text = |key: &str| known[key].as_str().unwrap_or("?").to_owned();
             let trouble = known["trouble"].as_str().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
-            format!("{} at {}{trouble}", text("function"), text("host"))
+            format!("{} at {}{trouble}", text("function"), names.show(&known["host"]))
         });
         let feeds = topic["feeds"].as_array().into_iter().flatten().map(|known| {
             let text = |key: &str| known[key].as_str().unwrap_or("?").to_owned();
             let trouble = known["trouble"].as_str().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
-            format!("{} at {}{trouble}", text("log"), text("host"))
+            format!("{} at {}{trouble}", text("log"), names.show(&known["host"]))
         });
         table.row(vec![
             topic["topic"].as_str().unwrap_or("?").to_owned(),
