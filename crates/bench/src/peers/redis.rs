@@ -15,8 +15,7 @@ use std::{
 /// For the note of a row that was measured without Redis: how to install it.
 pub const INSTALL: &str = "Redis is not installed (apt-get install redis-server) and was not measured.";
 /// The description of the scenario, for the note of a row.
-pub const SCENARIO: &str =
-    "Redis 7: XADD of the same record over a Unix socket, `appendfsync always`, no pipelining.";
+pub const SCENARIO: &str = "Redis 7: XADD of the same record over a Unix socket, `appendfsync always`, no pipelining.";
 
 /// The result of redis-benchmark.
 pub struct Benchmark {
