@@ -262,7 +262,7 @@ def runs(out: Path) -> Repaired:
 
 
 def own(functions: dict[str, str], generator: str = "functions", **settings: str) -> Callable[[Path], Path]:
-    """Writes the application of functions of this example, each bound to a log and alone in its file; with settings of logs."""
+    """Writes the application file of this example: its functions, each in a file of its own and bound to a log, and its logs."""
 
     def write(directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)

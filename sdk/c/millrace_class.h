@@ -199,7 +199,7 @@ static inline double mr_double(mr_call *call, size_t which) {
     if (at == 0) return 0;
     if (*at == 0xCB) return wide.bits = mr_be_(at + 1, 8), wide.value;
     if (*at == 0xCA) return narrow.bits = (uint32_t)mr_be_(at + 1, 4), (double)narrow.value;
-    if (!mr_read_int_(&at, call->end_, &whole)) mr_raise(call, "TypeError", "an argument is no number");
+    if (!mr_read_int_(&at, call->end_, &whole)) mr_raise(call, "TypeError", "an argument is not a number");
     return (double)whole;
 }
 

@@ -1,4 +1,4 @@
-"""The description is true: requests made from it, and requests made to break what it says, are answered as it says."""
+"""Tests the description: requests that follow it, and requests that violate it, get the answers that it defines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WAIT_MS = 20
 
 
 def tame(case: schemathesis.Case) -> None:
-    """Waits are kept short, and names are often those of what there is."""
+    """Shortens waits, and often uses names of existing objects."""
     if isinstance(case.query, dict) and str(case.query.get("wait_ms", "")).isdigit():
         case.query["wait_ms"] = min(int(case.query["wait_ms"]), WAIT_MS)
     if isinstance(case.body, dict) and isinstance(case.body.get("history"), int):
@@ -54,7 +54,7 @@ def tame(case: schemathesis.Case) -> None:
 )
 def test_answers_are_as_described(case: schemathesis.Case, host: Host) -> None:
     tame(case)
-    # The log that most requests are about must not vanish under the others.
+    # The log that most requests use must not be removed.
     if case.method == "DELETE" and isinstance(case.path_parameters, dict):
         case.path_parameters["log"] = "nowhere"
     case.call_and_validate(base_url=host.url, checks=CHECKS, timeout=PATIENCE_S)

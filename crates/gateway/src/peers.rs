@@ -1,4 +1,4 @@
-//! How a repair reaches the hosts of other namespaces that take part in it: as a client of theirs.
+//! Connects a repair to the hosts of other namespaces that take part in it, as their client.
 
 use crate::wire::SOFTWARE;
 use millrace_client::{Options, Place, blocking::Client};
@@ -13,9 +13,9 @@ use std::{
     },
 };
 
-/// To find a host, and for its first answer.
+/// The timeout for connecting to a host and for its first answer.
 const CONNECT_MS: u32 = 5_000;
-/// For an answer: the other host may have to read its journal.
+/// The timeout of an answer: the other host may have to read its journal.
 const ANSWER_MS: u32 = 120_000;
 
 /// Connections to hosts, by address.
@@ -53,7 +53,7 @@ impl Hosts {
         };
         let asked = ask(&client);
         if asked.is_err() {
-            // It may be another host that answers there next.
+            // The next connection may reach another host there.
             self.clients.remove(address);
         }
         asked

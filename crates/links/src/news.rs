@@ -26,9 +26,9 @@ pub struct LinkNews {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// Where records come from.
+    /// The source of the records.
     pub from: String,
-    /// Where they go.
+    /// Their destination.
     pub to: String,
     /// The change.
     pub change: LinkChange,
@@ -37,7 +37,7 @@ pub struct LinkNews {
 /// The kinds of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkChange {
-    /// The other side answers, and takes what is sent.
+    /// The other side answers, and accepts records.
     Connected,
     /// Nothing is transferred now; the link continues once the cause is over.
     Waiting(Error),
@@ -53,7 +53,7 @@ pub enum LinkChange {
 #[derive(Default)]
 pub struct LinkWatch {
     reported: HashMap<LinkKey, Reported>,
-    /// The note of all links, and which one it is.
+    /// The note of all links, and its version.
     state: State,
     version: Option<u64>,
 }
@@ -84,7 +84,7 @@ impl Reported {
         Self { phase: Phase::Unknown, wrong: String::new(), dead, lost, since: now, changes: 0 }
     }
 
-    /// Whether there is room for one more line; it is taken.
+    /// Reserves one more line, if there is room; returns whether there was.
     fn may_tell(&mut self, now: Instant) -> bool {
         if now.duration_since(self.since) >= WINDOW {
             (self.since, self.changes) = (now, 0);
@@ -116,7 +116,7 @@ impl Reported {
             (Some(stop), _) => (Phase::Stopped, Some(stop)),
             (None, Some(wrong)) => (Phase::Waiting, Some(wrong)),
             (None, None) if live.is_some_and(|live| live.connected) => (Phase::Connected, None),
-            // It has not got anywhere yet, or has nothing to send and needs no connection.
+            // It has not connected yet, or has nothing to send and needs no connection.
             (None, None) => return changes,
         };
         // Attempts to connect may fail with different texts; missing targets and causes of a stop are distinguished.
@@ -149,7 +149,7 @@ impl LinkWatch {
         let mut news = Vec::new();
         let mut reported = HashMap::new();
         let mut look = |key: LinkKey, course: &Course, (dead, lost), kind, name: &str, ends: (String, String)| {
-            // A link that was made since the last look has lost what it lost since.
+            // All losses of a link that was created since the last check are new.
             let known = self.reported.remove(&key);
             let mut known = known.unwrap_or_else(|| {
                 let (dead, lost) = if is_first { (dead, lost) } else { (0, 0) };
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(look(&course, &up, 7, 0, 1), [LinkChange::Connected]);
         assert_eq!(look(&course, &up, 9, 0, 1), [LinkChange::Dead(2)]);
         assert_eq!(look(&course, &up, 9, 5, 1), [LinkChange::Lost(5)]);
-        // A message that waits for its log is named for what it is.
+        // A message that waits for a missing log is reported as such.
         let missing = LinkChange::Waiting(Code::LinkTargetMissing.error("so it is"));
         assert_eq!(look(&course, &live(true, Some(Code::LogNotFound)), 9, 5, 1), [missing]);
         let other = LiveLink { error: Some(Stop::of(&Code::LogNotFound.error("another"))), ..live(true, None) };

@@ -1,4 +1,4 @@
-//! One C source through millrace.h: as WebAssembly and as a native process it does the same, bit for bit.
+//! One C source with millrace.h has the same results as WebAssembly and as a native process, bit for bit.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn all_calls_do_the_same() {
             mr_append("n", &number, sizeof number);
             return 0;
         }"#;
-    // Enough to have many runs under way while answers are awaited.
+    // Enough to have many runs in progress while answers are pending.
     let records: Vec<Vec<u8>> = (0..60u8).map(|i| vec![i; usize::from(i) * 300]).collect();
     let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
     for (i, (completion, appended)) in same(source, &records).into_iter().enumerate() {

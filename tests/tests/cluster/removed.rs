@@ -1,4 +1,4 @@
-//! Topics that are removed, and others that have their names then.
+//! Removed topics, and later topics with the same names.
 
 use super::{Site, three};
 use millrace_tests::eventually;
@@ -19,7 +19,7 @@ fn numbered(what: &str, count: u64) -> Vec<(u64, String)> {
     (1..=count).map(|index| (index, format!("{what} {index}"))).collect()
 }
 
-/// What a log of a host has.
+/// The records of a log of a host.
 fn log(site: &Site, name: &str) -> Vec<String> {
     let read = site.place.run(["--json", "log", "get", name, "--all"]);
     let records = if read.code == 0 { read.objects() } else { Vec::new() };
@@ -44,7 +44,7 @@ fn a_removed_topic_is_gone_on_every_host_and_another_one_can_have_its_name() {
     sites[2].place.write("keep.sh", "#!/bin/sh\ncat\n");
     let deploy = ["function", "deploy", "keep", "--runtime", "oneshot", "--code", "keep.sh", "--", "./keep.sh"];
     sites[2].place.run(deploy).ok();
-    // Afterwards each of the two names is that of a topic in the other group.
+    // Afterwards, each of the two names belongs to a topic in the other group.
     let topics = [("plain", "main", "farm"), ("soil/raw", "farm", "main")];
     for (topic, group, _) in topics {
         let (copy, source) = (format!("copy/{topic}"), format!("from/{topic}"));
@@ -72,7 +72,7 @@ fn a_removed_topic_is_gone_on_every_host_and_another_one_can_have_its_name() {
     // The group has no topic any more.
     sites[1].place.run(["cluster", "group", "rm", "farm"]).ok();
     sites[1].place.run(["cluster", "group", "create", "farm"]).ok();
-    // What comes now is applied again by hosts that start again.
+    // Hosts that start again apply the following commands again.
     sites.iter_mut().for_each(Site::live_again);
     for (topic, _, group) in topics {
         let (copy, source) = (format!("copy/{topic}"), format!("from/{topic}"));
@@ -95,7 +95,7 @@ fn a_removed_topic_is_gone_on_every_host_and_another_one_can_have_its_name() {
         sites[1].topic(&["mirror", topic, "--to", &copy, "--stop"]).ok();
         sites[1].topic(&["mirror", topic, "--to", &format!("again/{topic}")]).ok();
         eventually("the new topic is copied", || log(&sites[1], &format!("again/{topic}")).len() == 3);
-        // Subscribed again, the function runs for what is published from now on.
+        // After it is subscribed again, the function runs for records that are published from now on.
         sites[2].topic(&["subscribe", topic, "keep"]).ok();
         sites[0].publish_to(topic, "for the function");
         let delivered = format!("_topic/keep/{topic}");

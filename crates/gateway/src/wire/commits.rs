@@ -119,7 +119,7 @@ impl Connection {
         act: impl Fn(&Access, &Frame<'_>) -> Result<Gated<Answer>> + Send + 'static,
     ) -> Result<()> {
         let (request, began) = (frame.heading.request, std::time::Instant::now());
-        // Writes through a mapping do not wait for the disk, except when all do.
+        // Writes through a mapping wait for the disk only when every write does.
         let others = access.served().namespace().journal().durability() == Durability::Memory;
         if self.commits.is_empty()
             && let Some(_waiting) = server::may_wait(others)

@@ -41,7 +41,7 @@ impl Inner {
         let record = (log.id(), seqno);
         {
             let lost = self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            // Recovery notes 0 where there is none.
+            // Recovery stores 0 if there is none.
             if wrong == 0 || lost.len() >= LOST_MAX || lost.contains(&record) {
                 return Ok(false);
             }
@@ -52,7 +52,7 @@ impl Inner {
             match self.entry_from(&mut position, tail) {
                 Ok(Some((at, header))) => {
                     if is_record(&header, log, seqno) {
-                        // A later one is a copy, which outlives the original.
+                        // A later entry is a copy, which exists longer than the original.
                         found = Some(Slot::own(at, u64::from(header.length)));
                     }
                     if header.folded() == Some(Kind::Generation) {
@@ -73,7 +73,7 @@ impl Inner {
             None if self.control.upkeep.first.load(Ordering::Acquire) == first => {
                 self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record);
             }
-            None => {} // Retention went on under the search.
+            None => {} // Retention dropped it during the search.
         }
         Ok(log.index().word(seqno) != wrong)
     }

@@ -1,4 +1,4 @@
-//! An entry by its id.
+//! Finds an entry by its id.
 
 use crate::{
     catalog::{Function, Log},
@@ -10,8 +10,8 @@ use crate::{
 use millrace_wire::{Code, EventId, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where entries were found by their sequence last, one place for each of some stretches of the journal. Who works through a
-/// backlog finds the next one a few entries further on, instead of walking to it from the nearest item of the index.
+/// The positions at which entries were last found by their sequence, one for each of several ranges of the journal. A reader of a backlog
+/// finds the next entry a few entries further on, instead of walking to it from the nearest item of the index.
 #[derive(Default)]
 pub struct Found([Place; FOUND]);
 
@@ -35,7 +35,7 @@ impl Found {
         place.position.store(position, Ordering::Relaxed);
     }
 
-    /// The last entry found between the item of the index before this sequence and the sequence.
+    /// The last entry that was found between the index item before this sequence and the sequence.
     fn before(&self, sequence: u64) -> Option<(u64, u64)> {
         let place = self.place(sequence);
         let known = place.sequence.load(Ordering::Relaxed);
@@ -45,12 +45,13 @@ impl Found {
 }
 
 impl Journal {
-    /// The entry with this id, if it is kept: the original, or its copy. Copies are found of records, and of entries of pending runs.
+    /// The entry with this id, if it still exists: the original, or its copy. Only copies of records and of entries of pending runs can be
+    /// found.
     pub fn find(&self, id: EventId) -> Result<Option<Entry>> {
         self.inner().find(id)
     }
 
-    /// The entry with this sequence, if it is kept where it was written.
+    /// The entry with this sequence, if it is still at its original position.
     pub fn entry_of_sequence(&self, sequence: u64) -> Result<Option<Entry>> {
         self.inner().find_sequence(sequence)
     }
@@ -70,12 +71,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Where the `count` entries before the one at a position begin.
+    /// The position of the first of the `count` entries before the one at a position.
     pub fn in_front(&self, position: Position, count: u64) -> Result<Position> {
         self.inner().in_front(position.0, count).map(Position)
     }
 
-    /// The record that a TRIGGER was caused by, also where it is kept for the run's sake alone.
+    /// The record that caused a TRIGGER, also if it is kept only for the run.
     pub fn record_of(&self, trigger: &Entry) -> Result<Option<Entry>> {
         let inner = self.inner();
         match inner.find_written(trigger.cause)? {
@@ -99,12 +100,12 @@ impl Inner {
         }
     }
 
-    /// Where the entries begin among which a sequence is, if it is kept where it was written.
+    /// The start of the entries that contain a sequence, if it is still at its original position.
     fn before_sequence(&self, sequence: u64) -> u64 {
         let (first, tail) = (self.control.upkeep.first.load(Ordering::Acquire), self.tail());
         let index = Index::find(&*self.arena, JOURNAL_ID);
         let positions = (1..=sequence_item(sequence)).rev().map_while(|item| Some(index.as_ref()?.position(item)));
-        // One that is damaged costs a longer walk.
+        // A damaged entry costs a longer walk.
         let known =
             positions.take_while(|position| *position == 0 || *position >= first).find(|position| *position != 0);
         known.filter(|position| *position < tail).unwrap_or(first)
@@ -139,14 +140,14 @@ impl Inner {
         }
     }
 
-    /// The position of an entry at or shortly before a sequence that was found not long ago, if it still stands there.
+    /// The position of a recently found entry at or shortly before a sequence, if the entry is still there.
     fn found_before(&self, sequence: u64, tail: u64) -> Result<Option<u64>> {
         let Some((known, position)) = self.found.before(sequence) else { return Ok(None) };
-        // The words may be of two entries, or the entry gone.
+        // The words may belong to two entries, or the entry may no longer exist.
         if position >= tail || !position.is_multiple_of(ALIGN_BYTES) || self.check_kept(position).is_err() {
             return Ok(None);
         }
-        // Like those that lead from one entry to the next, its header is not checked.
+        // Its header is not checked, like those of the entries in between.
         let room = self.segments.room(position);
         if self.segments.offset(position) < HEADER_BYTES || room < HEADER_BYTES {
             return Ok(None);
@@ -169,7 +170,7 @@ impl Inner {
         Ok(at)
     }
 
-    /// The next entry's header. It is not checked, for headers lead from one to the next; unless they lead astray.
+    /// The next entry's header. It is not checked as long as each header leads to another one.
     fn next_header(&self, mut position: u64, tail: u64) -> Result<Option<(u64, Header)>> {
         let segments = &self.segments;
         if segments.offset(position) < HEADER_BYTES {
@@ -186,7 +187,7 @@ impl Inner {
             position = position.max(self.control.upkeep.first.load(Ordering::Acquire));
             match self.entry_from(&mut position, tail) {
                 Err(error) if error.code() == Code::EntryDamaged => {}
-                Ok(None) if self.check_kept(position).is_err() => {} // Retention has passed it meanwhile.
+                Ok(None) if self.check_kept(position).is_err() => {} // Retention has dropped it meanwhile.
                 found => return found,
             }
         }

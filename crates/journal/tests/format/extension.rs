@@ -1,5 +1,5 @@
-//! What later versions may add to the format: entries are put behind the end of a namespace as the specification says they are
-//! made, and this version ignores them or refuses the namespace, by their kinds, flags and keys.
+//! Additions of later versions to the format: the tests write entries after the end of a namespace, as the specification defines them, and
+//! this version ignores them or refuses the namespace, by their kinds, flags and keys.
 
 use millrace_journal::{CreateOptions, Durability, Journal, Kind, OpenOptions, Origin, Position, map};
 use millrace_wire::{Code, EventId, Result};
@@ -18,7 +18,7 @@ const APPEND: u8 = Kind::Append as u8;
 const TRIGGER: u8 = Kind::Trigger as u8;
 const DONE: u8 = Kind::Done as u8;
 
-/// An entry that a later version writes.
+/// An entry of a later version.
 #[derive(Clone, Copy)]
 struct Later<'p> {
     kind: u8,
@@ -43,7 +43,7 @@ fn mask(segment: &[u8], position: u64) -> u32 {
     (third ^ third >> 31) as u32
 }
 
-/// A namespace with log 1 `a`, which has two records, and function 2 `f`, which has a pending run; everybody has left.
+/// A namespace with log 1 `a`, which has two records, and function 2 `f`, which has a pending run; no process has it open.
 fn namespace() -> (tempfile::TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("ns");
@@ -66,7 +66,7 @@ fn segment(dir: &Path) -> PathBuf {
     dir.join("segments/0000000000")
 }
 
-/// Adds entries behind the last one, and makes the next open read the journal.
+/// Adds entries after the last one, and makes the next open read the journal.
 fn add(dir: &Path, entries: &[Later<'_>]) -> u64 {
     let mut bytes = fs::read(segment(dir)).unwrap();
     let (mut at, mut last) = (64, 64);
@@ -76,7 +76,7 @@ fn add(dir: &Path, entries: &[Later<'_>]) -> u64 {
             if bytes[at + 13] & COMPACT != 0 { u32_at(&bytes, at + 4) & 0xFFF } else { u32_at(&bytes, at + 4) };
         at += length.next_multiple_of(16) as usize;
     }
-    // What follows from the head of the last one, if that is compact, comes from the head.
+    // If the last entry is compact, the fields that follow from its head are taken from there.
     let (back, count) = match bytes[last + 13] & COMPACT {
         0 => (0, 0),
         _ => ((u32_at(&bytes, last + 4) >> 12 & 0xFF) as usize * 16, u64::from(u32_at(&bytes, last + 4) >> 20 & 0xFF)),
@@ -122,7 +122,7 @@ fn get(journal: &Journal, seqno: u64) -> Vec<u8> {
     payload
 }
 
-/// What a scan gives out: kind and seqno.
+/// The result of a scan: kinds and seqnos.
 fn scanned(journal: &Journal, from: u64) -> Vec<(Kind, u64)> {
     let (mut scan, mut found) = (journal.scan(Position::from_bytes(from)), Vec::new());
     while let Some(entry) = scan.next().unwrap() {
@@ -177,7 +177,7 @@ fn what_may_be_ignored_stays_and_does_nothing() {
     assert_eq!(fs::read(segment(&dir)).unwrap()[..end], before[..end], "it stands where it stood");
 }
 
-/// Everything that is truth, and what it holds.
+/// All authoritative files, and their contents.
 fn truth(dir: &Path) -> (Vec<u8>, Vec<u8>) {
     (fs::read(dir.join("manifest")).unwrap(), fs::read(segment(dir)).unwrap())
 }
@@ -189,7 +189,7 @@ fn what_must_not_be_ignored_refuses_the_namespace_by_name_and_changes_nothing() 
     let refused: [(Later<'_>, &str); 7] = [
         (Later { kind: 13, ..NEW }, "an entry of kind 13"),
         (Later { kind: 8, ..NEW }, "an entry of kind 8"),
-        (Later { kind: 127, flags: 0, ..NEW }, "an entry of kind 127"), // the batch is not whole: no torn tail either
+        (Later { kind: 127, flags: 0, ..NEW }, "an entry of kind 127"), // an incomplete batch is not taken for a torn tail either
         (Later { flags: LAST | 64, ..NEW }, "an entry with flag 64"),
         (Later { kind: TRIGGER, subject: 2, seqno: 2, payload: &[1, 1, 1, 7, 0], ..NEW }, "a TRIGGER with key 7"),
         (Later { kind: Kind::Read as u8, subject: 2, payload: &of_read, ..NEW }, "a READ with key 2"),
@@ -250,7 +250,7 @@ fn a_shadow_counts_for_nothing_and_stands_in_the_chain() {
     assert_eq!(shadows, 5);
     let report = journal.check(&mut |_, _| {}).unwrap();
     assert_eq!(report.fault_count, 0, "{:?}", report.faults);
-    // Not one is live: with their segment they are gone.
+    // No shadow entry is live, so all of them are lost with their segment.
     for _ in 0..8_000 {
         append(&journal, &[7; 1000]);
     }
@@ -274,7 +274,7 @@ fn a_copy_keeps_claimed_causes_and_what_an_extension_says() {
     for _ in 0..8_000 {
         journal.commit(|batch| batch.append(&fast, &[7; 1000], EventId::NONE, 0)).unwrap();
     }
-    // Twice: of a copy there is a copy, too.
+    // Twice, because a copy is copied, too.
     for _ in 0..2 {
         assert!(journal.maintain(&|_, _| true).unwrap().dropped > 0);
         for _ in 0..3_000 {
@@ -311,7 +311,7 @@ fn the_replay_seed_stands_in_an_open_and_is_shown_to_nobody() {
     assert_eq!(open(&dir).unwrap().replay_seed(), seed);
 }
 
-/// The bytes of all segments that are kept.
+/// The bytes of all remaining segments.
 fn segments(dir: &Path) -> Vec<u8> {
     let files = fs::read_dir(dir.join("segments")).unwrap().flatten();
     let kept = files.filter(|file| !file.file_name().to_string_lossy().starts_with("spare"));

@@ -122,7 +122,7 @@ impl Item {
         // As it is written, so that no two spellings are one place.
         let plain = self.path.split('/').all(|part| !matches!(part, "" | "." | ".."));
         if !below || !plain || self.path.contains('\0') {
-            return Err(invalid(format!("'{}' is no path below a function's code", self.shown())));
+            return Err(invalid(format!("'{}' is not a path below a function's code", self.shown())));
         }
         if self.path.len() > PATH_MAX_BYTES || path.components().count() > DEPTH_MAX {
             return Err(invalid(format!("'{}' is too long a path", self.shown())));

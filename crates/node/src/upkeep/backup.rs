@@ -215,7 +215,7 @@ impl Backup {
     fn read(from: &Path) -> Result<Backup> {
         let path = from.join(HEAD);
         let text = fs::read(&path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => damaged(format!("'{}' is no backup", from.display())),
+            ErrorKind::NotFound | ErrorKind::NotADirectory => damaged(format!("'{}' is not a backup", from.display())),
             _ => failed(&path, &error),
         })?;
         let end = text.iter().position(|byte| *byte == b'\n').ok_or_else(|| damaged("its head has no first line"))?;

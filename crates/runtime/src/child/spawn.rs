@@ -21,14 +21,14 @@ use std::{
 pub(crate) struct Plan<'a> {
     /// The program's file, absolute.
     pub(crate) program: &'a Path,
-    /// The words after the program.
+    /// The program's arguments.
     pub(crate) arguments: &'a [String],
     pub(crate) environment: &'a Environment,
-    /// Where it runs.
+    /// Its working directory.
     pub(crate) dir: &'a Path,
     /// Its descriptors 0, 1, 2 and 3.
     pub(crate) descriptors: [BorrowedFd<'a>; 4],
-    /// The most private memory it, and each process it starts, may have.
+    /// The maximum private memory of it, and of each process that it starts.
     pub(crate) memory_max_bytes: u64,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn refusal(program: &Path, dir: &Path, step: &str, errno: c_int) -> E
         ("execve", libc::ENOENT) => Code::CommandUnusable
             .error(format!("cannot execute '{program}': {reason}; is the program of its #! line there?")),
         ("execve", libc::ENOEXEC) => {
-            Code::CommandUnusable.error(format!("cannot execute '{program}': it is no program, and has no #! line"))
+            Code::CommandUnusable.error(format!("cannot execute '{program}': it is not a program, and has no #! line"))
         }
         ("execve", libc::EACCES) => Code::CommandUnusable.error(format!("cannot execute '{program}': {reason}")),
         ("chdir", _) => Code::CodeUnreadable.error(format!("cannot run in '{}': {reason}", dir.display())),
@@ -151,7 +151,7 @@ fn prepare(shared: &Shared) -> &'static str {
     // the child: signal actions, descriptors, group and limits are not shared (no CLONE_SIGHAND, no CLONE_FILES).
     unsafe {
         for signal in 1..=SIGNAL_MAX {
-            // Fails for the few that cannot be changed.
+            // Fails for the few signals that cannot be changed.
             libc::signal(signal, libc::SIG_DFL);
         }
         if libc::setpgid(0, 0) != 0 {
@@ -174,7 +174,7 @@ fn prepare(shared: &Shared) -> &'static str {
                 return "dup2";
             }
         }
-        // All of ours are closed on execution; this is for those that a library opened otherwise.
+        // All of our descriptors are closed on execution; this is for those that a library opened without that flag.
         libc::syscall(libc::SYS_close_range, 4, libc::c_uint::MAX, 0);
         if libc::chdir(shared.dir) != 0 {
             return "chdir";

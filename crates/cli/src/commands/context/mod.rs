@@ -34,7 +34,7 @@ fn settled(address: &Path) -> Result<String> {
     match Target::parse(address).map_err(|error| invalid(error.detail().to_string()))? {
         Target::Directory(dir) if dir.is_dir() => absolute(&dir),
         Target::Directory(dir) => Err(invalid(format!(
-            "'{}' is no directory; the address of a host is written mr://HOST:PORT/NAMESPACE",
+            "'{}' is not a directory; the address of a host is written mr://HOST:PORT/NAMESPACE",
             dir.display()
         ))),
         Target::Socket(path) => Ok(format!("unix:{}", absolute(&path)?)),

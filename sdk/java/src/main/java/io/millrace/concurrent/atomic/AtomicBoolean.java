@@ -44,7 +44,7 @@ public final class AtomicBoolean implements SharedObject {
         self.call("set", value);
     }
 
-    /** Sets the value; returns the one before. */
+    /** Sets the value; returns the previous one. */
     public boolean getAndSet(boolean value) {
         return (Boolean) self.call("get_and_set", value);
     }

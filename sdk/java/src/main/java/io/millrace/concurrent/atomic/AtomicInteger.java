@@ -53,7 +53,7 @@ public final class AtomicInteger extends Number implements SharedObject {
         self.call("set", value);
     }
 
-    /** Sets the value; returns the one before. */
+    /** Sets the value; returns the previous one. */
     public int getAndSet(int value) {
         return toInt(self.call("get_and_set", value));
     }
@@ -68,7 +68,7 @@ public final class AtomicInteger extends Number implements SharedObject {
         return toInt(self.call("add_and_get", delta));
     }
 
-    /** Adds; returns the value before. */
+    /** Adds; returns the previous value. */
     public int getAndAdd(int delta) {
         return toInt(self.call("get_and_add", delta));
     }
@@ -110,7 +110,7 @@ public final class AtomicInteger extends Number implements SharedObject {
         return updateAndGet(value -> function.applyAsInt(value, x));
     }
 
-    /** Sets the value to the function's result for it; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it; returns the previous value. The function may be called several times. */
     public int getAndUpdate(IntUnaryOperator function) {
         while (true) {
             int before = get();
@@ -120,7 +120,7 @@ public final class AtomicInteger extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to the function's result for it and {@code x}; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it and {@code x}; returns the previous value. The function may be called several times. */
     public int getAndAccumulate(int x, IntBinaryOperator function) {
         return getAndUpdate(value -> function.applyAsInt(value, x));
     }

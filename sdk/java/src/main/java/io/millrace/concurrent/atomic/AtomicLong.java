@@ -49,7 +49,7 @@ public final class AtomicLong extends Number implements SharedObject {
         self.call("set", value);
     }
 
-    /** Sets the value; returns the one before. */
+    /** Sets the value; returns the previous one. */
     public long getAndSet(long value) {
         return (Long) self.call("get_and_set", value);
     }
@@ -64,7 +64,7 @@ public final class AtomicLong extends Number implements SharedObject {
         return (Long) self.call("add_and_get", delta);
     }
 
-    /** Adds; returns the value before. */
+    /** Adds; returns the previous value. */
     public long getAndAdd(long delta) {
         return (Long) self.call("get_and_add", delta);
     }
@@ -106,7 +106,7 @@ public final class AtomicLong extends Number implements SharedObject {
         return updateAndGet(value -> function.applyAsLong(value, x));
     }
 
-    /** Sets the value to the function's result for it; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it; returns the previous value. The function may be called several times. */
     public long getAndUpdate(LongUnaryOperator function) {
         while (true) {
             long before = get();
@@ -116,7 +116,7 @@ public final class AtomicLong extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to the function's result for it and {@code x}; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it and {@code x}; returns the previous value. The function may be called several times. */
     public long getAndAccumulate(long x, LongBinaryOperator function) {
         return getAndUpdate(value -> function.applyAsLong(value, x));
     }

@@ -58,7 +58,7 @@ public final class AtomicReference<V> implements SharedObject {
         self.call("set", value);
     }
 
-    /** Sets the value; returns the one before. */
+    /** Sets the value; returns the previous one. */
     public V getAndSet(V value) {
         return value(self.call("get_and_set", value));
     }
@@ -79,7 +79,7 @@ public final class AtomicReference<V> implements SharedObject {
         }
     }
 
-    /** Sets the value to the function's result for it; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it; returns the previous value. The function may be called several times. */
     public V getAndUpdate(UnaryOperator<V> function) {
         while (true) {
             V before = get();
@@ -94,7 +94,7 @@ public final class AtomicReference<V> implements SharedObject {
         return updateAndGet(value -> function.apply(value, x));
     }
 
-    /** Sets the value to the function's result for it and {@code x}; returns the value before. The function may be called several times. */
+    /** Sets the value to the function's result for it and {@code x}; returns the previous value. The function may be called several times. */
     public V getAndAccumulate(V x, BinaryOperator<V> function) {
         return getAndUpdate(value -> function.apply(value, x));
     }
