@@ -19,8 +19,13 @@ pub const WAIT_MS: u32 = 100_000;
 /// The identity of a namespace that only sends.
 const SENDER: u64 = 0x77;
 
-pub const MEMORY: AppendOptions<'_> =
-    AppendOptions { durability: Some(Durability::Memory), function: None, key: None, cause: EventId::NONE };
+pub const MEMORY: AppendOptions<'_> = AppendOptions {
+    durability: Some(Durability::Memory),
+    function: None,
+    key: None,
+    fence: None,
+    cause: EventId::NONE,
+};
 
 async fn connect(place: &str) -> Result<Client> {
     Client::connect(&place.parse()?, &Options::default()).await
