@@ -93,8 +93,8 @@ class Namespace(ABC):
         `data` is bytes, text, or anything JSON can express. `function` names one more function to run for the record.
         With a `key` (1 to 128 bytes) a repeated append gets the first answer, so it can be repeated safely when its
         outcome is unknown. `fence=(name, token)` passes the token of a lock: once a higher token was used under this name in the
-        namespace, the append raises `Conflict` (MR7127). `cause` is the id of the record's cause, if it is known. While too many runs are pending, `patience` is how
-        many seconds to wait for room before `Busy` is raised.
+        namespace, the append raises `Conflict` (MR7127). `cause` is the id of the record's cause, if it is known. While too many
+        runs are pending, `patience` is how many seconds to wait for room before `Busy` is raised.
         """
 
     @abstractmethod

@@ -159,6 +159,7 @@ fn appends() -> Vec<Case> {
                 durability: Some(Durability::Disk),
                 function: Some("smooth"),
                 key: Some("018f-a"),
+                fence: None,
             }
         ),
         lent!(
@@ -177,7 +178,7 @@ fn appends() -> Vec<Case> {
         lent!(
             "append-many.full",
             heading(3, NOW, id(1)),
-            AppendMany { records, durability: Some(Durability::Memory), key: Some("k") }
+            AppendMany { records, durability: Some(Durability::Memory), key: Some("k"), fence: None }
         ),
         owned(
             "appended-many",
@@ -355,6 +356,7 @@ pub fn others() -> Vec<Case> {
 fn objects() -> Vec<Case> {
     let none = EventId::NONE;
     const SESSION: &[u8] = &[7; 16];
+    const FENCE: Fence<'_> = Fence { name: "tick", token: 70_000 };
     let call = || Call {
         session: SESSION,
         call: 3,
@@ -374,6 +376,12 @@ fn objects() -> Vec<Case> {
         ),
         owned("opened", heading(16, NOW, none), Opened { resumed: true, lease_ms: 10_000 }),
         lent!("call", heading(17, NOW, none), Call { ..call() }),
+        lent!("call.fence", heading(17, NOW, none), Call { fence: Some(FENCE), ..call() }),
+        lent!(
+            "append.fence",
+            heading(18, NOW, none),
+            Append { log: "raw", data: b"x", fence: Some(FENCE), ..Append::default() }
+        ),
         lent!(
             "call.full",
             heading(18, NOW, none),

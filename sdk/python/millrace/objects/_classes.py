@@ -295,7 +295,8 @@ class Shared(Object):
         return super()._call(method, *arguments, timeout=timeout)
 
     def _ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        reads, timeout_ms, wait = self._methods[name]
+        # References that were pickled before there were guards have two.
+        reads, timeout_ms, wait = (*self._methods[name], None)[:3]
         wait = wait if self._timeout is None else self._timeout
         payload = _arguments(self._about, name, self.key, args, kwargs)
         kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload, timeout=wait)
@@ -339,7 +340,7 @@ class Shared(Object):
 def _reference(about: tuple[Any, ...], methods: Methods, which: tuple[Any, ...]) -> Shared:
     kind = _class(about, methods)
     found: Shared = kind.__new__(kind)
-    found.key, found._new, found._incarnation, found._flags, found._fence, found._timeout = which
+    found.key, found._new, found._incarnation, found._flags, found._fence, found._timeout = (*which, None, None)[:6]
     found._space, found._about = None, about
     return found
 

@@ -209,3 +209,23 @@ def test_queues_show_items_and_semaphores_give_several_permits(binary: Path) -> 
                 assert await semaphore.value() == 3
 
         asyncio.run(main())
+
+
+def test_a_capability_needs_the_right_to_the_lock(
+    ns: millrace.Namespace, host: Callable[..., Any], binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = host(ns)
+    for name, rights in (("append", ["append=log:raw"]), ("both", ["append=log:raw", "call=object:Lock/tick"])):
+        allowed = [word for right in rights for word in ("--allow", right)]
+        command = [str(binary), "-n", ns.address, "cap", "issue", *allowed, "--out", str(tmp_path / name)]
+        subprocess.run(command, check=True, capture_output=True)
+    monkeypatch.setenv("MILLRACE_CAPABILITY", str(tmp_path / "append"))
+    with millrace.open(served.address) as remote:
+        assert remote.append("raw", b"1") == 1
+        with pytest.raises(millrace.Denied):
+            remote.append("raw", b"2", fence=("tick", 1 << 62))
+    monkeypatch.setenv("MILLRACE_CAPABILITY", str(tmp_path / "both"))
+    with millrace.open(served.address) as remote:
+        assert remote.append("raw", b"2", fence=("tick", 5)) == 2
+        with pytest.raises(millrace.Denied):
+            remote.append("raw", b"3", fence=("tock", 5))
