@@ -272,7 +272,7 @@ fn a_keyed_batch_is_noted_in_few_bytes_and_answered_as_it_was_by_the_next_host()
     let batch = |client: &mut Client| {
         let record = |n: u32| NewRecord { log: if n.is_multiple_of(3) { "other" } else { "raw" }, data: b"x" };
         let records = (0..1024).map(record).collect();
-        client.send(7, &AppendMany { records, durability: None, key: Some("batch") });
+        client.send(7, &AppendMany { records, key: Some("batch"), ..AppendMany::default() });
         client.next(|frame| {
             let AppendedMany { records } = frame.message().expect("appended");
             records.iter().map(|record| (record.seqno, record.id)).collect::<Vec<_>>()
