@@ -16,11 +16,7 @@ use millrace_wire::{Code, Error, Result};
 use moved::{Heard, Moved};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    sync::{
-        Arc,
-        atomic::Ordering,
-        mpsc::Receiver,
-    },
+    sync::{Arc, atomic::Ordering, mpsc::Receiver},
     thread,
     time::{Duration, Instant},
 };
@@ -166,11 +162,27 @@ impl Goal {
 
 /// Requests and notifications for the driver.
 pub(super) enum Input {
-    Messages { group: u32, messages: Vec<Vec<u8>> },
+    Messages {
+        group: u32,
+        messages: Vec<Vec<u8>>,
+    },
     Unreachable(u64),
-    Submit { group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64> },
-    Read { group: u32, reply: Reply<()> },
-    Pursue { group: u32, goal: Goal, reply: Reply<()> },
+    Submit {
+        group: u32,
+        action: Action,
+        data: Vec<u8>,
+        durability: Durability,
+        reply: Reply<u64>,
+    },
+    Read {
+        group: u32,
+        reply: Reply<()>,
+    },
+    Pursue {
+        group: u32,
+        goal: Goal,
+        reply: Reply<()>,
+    },
     /// A flush has ended.
     Flushed,
     Stop,
