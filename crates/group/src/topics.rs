@@ -173,7 +173,7 @@ impl Topics {
         self
     }
 
-    /// A counter of all changes except publishes: while it is the same, subscriptions and feeds are, too.
+    /// Counts changes that may concern subscriptions and feeds: while it is the same, they are, too.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -296,9 +296,17 @@ impl Topics {
 
     fn act(&mut self, entry: u64, command: Command<'_>, machine: &mut dyn Machine) -> Result<u64> {
         let Command { action, data, .. } = command;
-        if !matches!(action, Action::Publish { .. } | Action::Fed { .. } | Action::Machine) {
-            self.revision += 1;
-        }
+        // Whoever depends on the revision looks at all topics then, so making topics must not count.
+        let changes_followers = matches!(
+            action,
+            Action::Subscribe { .. }
+                | Action::SubscribeOutside { .. }
+                | Action::Unsubscribe { .. }
+                | Action::Feed { .. }
+                | Action::Unfeed { .. }
+                | Action::Remove { .. }
+        );
+        self.revision += u64::from(changes_followers);
         match action {
             Action::Create { topic, history, durability } => {
                 self.create(topic, (history, durability, Engine::Builtin), None)

@@ -32,6 +32,27 @@ fn records_are_numbered_without_gaps_and_leave_the_history() {
 }
 
 #[test]
+fn the_revision_counts_what_changes_subscriptions_and_feeds_and_no_new_topics() {
+    let mut topics = with_topic(2);
+    let (topic, log, function) = (|| "t".to_owned(), || "l".to_owned(), || "f".to_owned());
+    let history = 2;
+    let mut serial = 1;
+    let mut counts = |action: Action| {
+        let before = topics.revision();
+        serial += 1;
+        apply(&mut topics, serial, serial, action).unwrap().unwrap();
+        topics.revision() - before
+    };
+    assert_eq!(counts(Action::Create { topic: "u".into(), history, durability: Durability::Quorum }), 0);
+    assert_eq!(counts(publish()), 0);
+    assert_eq!(counts(Action::Subscribe { topic: topic(), function: function(), host: 1 }), 1);
+    assert_eq!(counts(Action::Unsubscribe { topic: topic(), function: function(), host: 1 }), 1);
+    assert_eq!(counts(Action::Feed { topic: topic(), host: 1, log: log(), after: 0 }), 1);
+    assert_eq!(counts(Action::Unfeed { topic: topic(), host: 1, log: log() }), 1);
+    assert_eq!(counts(Action::Remove { topic: topic(), horizon: 0 }), 1);
+}
+
+#[test]
 fn what_arrives_twice_counts_once() {
     let mut topics = with_topic(10);
     assert_eq!(apply(&mut topics, 2, 2, publish()), Some(Ok(1)));
