@@ -170,7 +170,7 @@ impl Links {
     /// Returns the skipped records.
     pub fn resume_relay(&self, name: &str, skip: bool, from: Option<u64>) -> Result<Resumed> {
         let relay = self.relay(name)?;
-        let progress = self.progress(&relay)?;
+        let progress = relay.noted(&self.namespace)?;
         let done = if relay.pushes() { progress } else { self.pulled(&relay)? };
         let (resumed, end) = self.change(|state, tx| {
             let relay = state.relay_named(name)?;

@@ -184,7 +184,7 @@ impl Sender {
         let stream = format!("relay/{}/{}", relay.id, relay.course.generation);
         let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;
         let is_new = relay.course.fresh || relay.leaving;
-        let acked = if is_new { begin } else { links.progress(relay)?.max(begin) };
+        let acked = if is_new { begin } else { relay.noted(&links.namespace)?.max(begin) };
         let mut sender = Self::new(links, LinkKey::Relay(relay.id), stream, log, &relay.course, acked);
         (sender.on_gap, sender.leaving) = (relay.on_gap, relay.leaving);
         match &relay.to {
@@ -684,20 +684,6 @@ impl Links {
             Ok(())
         })?;
         journal.sync(end)
-    }
-
-    /// The last acknowledged number of a relay, as recorded.
-    pub(super) fn progress(&self, relay: &Relay) -> Result<u64> {
-        let catalog = self.namespace.journal().catalog()?;
-        let Some(log) = catalog.log(&relay.progress_log()).filter(|log| log.latest() > 0) else { return Ok(0) };
-        let mut payload = Vec::new();
-        let newest = log.latest();
-        match self.namespace.journal().get(log, newest, &mut payload) {
-            Err(error) if error.code() == Code::BelowHistory && log.latest() > newest => return self.progress(relay),
-            read => read?,
-        };
-        let number = std::str::from_utf8(&payload).ok().and_then(|text| text.parse().ok());
-        number.ok_or_else(|| Code::LinkStateDamaged.error(format!("log '{}'", log.name())))
     }
 
     /// Whether an error that ends an attempt means that further attempts cannot help.

@@ -99,11 +99,13 @@ pub struct LinkView {
 
 /// In the form of all times for programs.
 fn time<S: Serializer>(at: &Option<Hlc>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    let text = |at: Hlc| {
-        let moment = i64::try_from(at.wall_us()).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
-        format!("{:.6}", moment.unwrap_or_default())
-    };
-    at.map(text).serialize(serializer)
+    at.map(rfc3339).serialize(serializer)
+}
+
+/// A moment in the form of all times for programs.
+pub fn rfc3339(at: Hlc) -> String {
+    let moment = i64::try_from(at.wall_us()).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+    format!("{:.6}", moment.unwrap_or_default())
 }
 
 /// A moment in milliseconds since 1970; 0 is none.
@@ -153,7 +155,7 @@ impl Links {
         let (acked, newest, lag_bytes, gone) = match &relay.from {
             Endpoint::Here(from) => {
                 let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;
-                let acked = if relay.course.fresh { begin } else { self.progress(relay)?.max(begin) };
+                let acked = if relay.course.fresh { begin } else { relay.noted(&self.namespace)?.max(begin) };
                 match catalog.log(from) {
                     Some(log) => {
                         (acked, log.latest(), self.bytes_behind(log, acked)?, log.earliest().saturating_sub(1))

@@ -567,16 +567,6 @@ impl Namespace {
         Ok(None)
     }
 
-    /// Drops the records of a log before `before`, whatever its history; at most all of them go.
-    pub fn trim_log(&self, name: &LogName, before: u64) -> Result<()> {
-        names::check_public(name)?;
-        let committed = self.journal().commit(|tx| {
-            let log = found(tx.catalog().log(name), name)?.clone();
-            tx.trim(&log, before)
-        })?;
-        self.settle(Site::Trim, committed.end, None)
-    }
-
     /// The reason why this log is needed, if any.
     fn user_of(&self, tx: &mut Transaction<'_>, log: &Log) -> Option<String> {
         let bindings = self.bindings_of(tx);

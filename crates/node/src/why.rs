@@ -3,7 +3,7 @@
 use crate::{
     DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,
     Runtime,
-    links::{LinkView, Links, OUTBOX_DEAD_LETTERS},
+    links::{LinkView, Links, OUTBOX_DEAD_LETTERS, rfc3339},
     repairs::{amendments, repairs},
 };
 use millrace_dispatch::status::wall_ms;
@@ -63,6 +63,7 @@ pub enum Reason {
     Uncounted { function: Name, counted: u64, found: u64 },
     Sandbox { summary: String, remedies: Vec<String> },
     Done { run: String, at: String },
+    Cancelled { run: String, at: String },
     Dead { run: String, at: String, code: String, error: String },
     Link(LinkReason),
     LinkIdle { link: String },
@@ -94,6 +95,11 @@ fn runs_are(n: u64, function: &Name) -> String {
     format!("{} of function '{function}' {}", counted(n, "run"), if n == 1 { "is" } else { "are" })
 }
 
+/// Milliseconds for people.
+fn shown(ms: u64) -> String {
+    crate::application::units::show_duration(Duration::from_millis(ms))
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -116,7 +122,7 @@ impl fmt::Display for Reason {
                 write!(f, "function '{function}' is bound to no log; it runs only for records that name it")
             }
             Self::Stopped { function, error, retry_in_ms } => {
-                write!(f, "function '{function}' cannot be started; next try in {retry_in_ms} ms: {error}")
+                write!(f, "function '{function}' cannot be started; next try in {}: {error}", shown(*retry_in_ms))
             }
             Self::Idle { function, done } => {
                 write!(f, "function '{function}' has no pending runs; {} ended", counted(*done, "run"))
@@ -140,14 +146,16 @@ impl fmt::Display for Reason {
                 }
             }
             Self::Running { function, run, attempt, for_ms } => {
-                write!(f, "function '{function}' is running: run {run}, attempt {attempt}, for {for_ms} ms")
+                let time = shown(*for_ms);
+                write!(f, "function '{function}' is running: run {run}, attempt {attempt}, for {time}")
             }
             Self::BackingOff { function, run, attempt, error, retry_in_ms } => write!(
                 f,
-                "run {run} of function '{function}' is tried again in {retry_in_ms} ms; attempt {attempt} failed: {error}"
+                "run {run} of function '{function}' is tried again in {}; attempt {attempt} failed: {error}",
+                shown(*retry_in_ms)
             ),
             Self::MonitorHeld { monitor, function, run, for_ms } => {
-                write!(f, "monitor '{monitor}' is held by run {run} of function '{function}', for {for_ms} ms")
+                write!(f, "monitor '{monitor}' is held by run {run} of function '{function}', for {}", shown(*for_ms))
             }
             Self::Ordered { behind } => write!(f, "runs go in order, and run {behind} comes first"),
             Self::ConcurrencyFull { concurrency } => write!(f, "the maximum number of runs ({concurrency}) is running"),
@@ -173,6 +181,7 @@ impl fmt::Display for Reason {
                 remedies.iter().try_for_each(|remedy| write!(f, "; {remedy}"))
             }
             Self::Done { run, .. } => write!(f, "run {run} succeeded"),
+            Self::Cancelled { run, .. } => write!(f, "run {run} was cancelled"),
             Self::Dead { run, code, error, .. } => write!(f, "run {run} failed for good: {code}: {error}"),
             Self::Link(LinkReason { kind, link, to, state, lag_records, error, remedy }) => {
                 write!(f, "{kind} '{link}' to {to} is {state}; records that wait: {lag_records}")?;
@@ -198,7 +207,7 @@ impl fmt::Display for Reason {
             Self::AmendmentsWait { log, waiting, count, due_in_ms } => write!(
                 f,
                 "{waiting} of {count} amendments of log '{log}' wait; they become a repair within {}",
-                crate::application::units::show_duration(Duration::from_millis(*due_in_ms))
+                shown(*due_in_ms)
             ),
         }
     }
@@ -528,10 +537,11 @@ impl Asked<'_> {
     fn run(&self, run: RunView) -> Vec<Reason> {
         match (&run.ending, run.ended) {
             (Some(ending), Some(at)) => vec![match &ending.dead {
-                None => Reason::Done { run: run.id.to_string(), at: at.to_string() },
+                _ if run.state == RunState::Cancelled => Reason::Cancelled { run: run.id.to_string(), at: rfc3339(at) },
+                None => Reason::Done { run: run.id.to_string(), at: rfc3339(at) },
                 Some(death) => Reason::Dead {
                     run: run.id.to_string(),
-                    at: at.to_string(),
+                    at: rfc3339(at),
                     code: death.code.clone(),
                     error: death.error.clone(),
                 },

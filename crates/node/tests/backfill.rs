@@ -82,7 +82,7 @@ fn a_backfill_without_room_says_how_far_it_came_and_continues_behind_that() {
 #[test]
 fn what_cannot_be_backfilled_is_refused_before_anything_runs() {
     let f = fixture();
-    f.namespace.trim_log(&"in".parse().unwrap(), 4).unwrap();
+    f.namespace.trim_log(&"in".parse().unwrap(), 4, false).unwrap();
     let refused = |function: &str, log: &str, from, to| {
         let stretch = Stretch { from, to };
         let refused = f.namespace.backfill(&name(function), log, stretch, NOW, &mut |_| panic!("nothing is to run"));

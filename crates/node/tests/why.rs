@@ -152,3 +152,11 @@ fn refused_appends_and_missing_logs_are_told() {
     let all = reasons(&f, "");
     assert!(all.contains(&busy) && all[0] == Reason::NoHost, "{all:?}");
 }
+
+#[test]
+fn times_are_shown_like_those_of_other_commands() {
+    let running = Reason::Running { function: name("f"), run: "1-0-1".into(), attempt: 1, for_ms: 2862 };
+    assert_eq!(running.to_string(), "function 'f' is running: run 1-0-1, attempt 1, for 2.9 s");
+    let stopped = Reason::Stopped { function: name("f"), error: "no code".into(), retry_in_ms: 75_000 };
+    assert_eq!(stopped.to_string(), "function 'f' cannot be started; next try in 1m 15s: no code");
+}

@@ -3,7 +3,7 @@
 use crate::{book, overlay::Overlay, past::Past};
 use millrace_journal::Position;
 use millrace_namespace::{Namespace, outbox::message};
-use millrace_wire::{LogName, Result};
+use millrace_wire::{Code, LogName, Result};
 
 /// One record in the original and in the repaired history; `None` where there is no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,8 @@ pub struct Change {
     pub new: Option<Vec<u8>>,
 }
 
-/// Passes the changes of a repair to `visit`, by log and seqno, for all logs or one, until `visit` returns `false`.
+/// Passes the changes of a repair to `visit`, by log and seqno, for all logs or one (which may have been removed since), until `visit`
+/// returns `false`.
 pub fn changes(
     namespace: &Namespace,
     number: u64,
@@ -28,6 +29,9 @@ pub fn changes(
     let (journal, repair) = (namespace.journal(), book::repair(namespace, number)?);
     let mut past = Past::new(journal)?;
     past.follow(journal, journal.tail())?;
+    if let Some(of) = of.filter(|of| past.logs.values().all(|log| *of != &*log.name)) {
+        return Err(Code::LogNotFound.error(format!("no log '{}'", of.escape_debug())));
+    }
     let mut new = Overlay::default();
     let before = past.applied.get(&number).map(|applied| applied.before.as_slice());
     // A rollback restores the records before the repair that it undoes.

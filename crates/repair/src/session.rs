@@ -132,8 +132,6 @@ impl<'a> Session<'a> {
             is_across, seeds, changes, news: 0, noted: Instant::now(), runner, stop,
         };
         session.follow()?;
-        // Records that relays have copied until now are found by their originals.
-        session.past.arrived.clear();
         if let Some(undone) = undo {
             // A run from before it, which is replayed because a record of another namespace changes, runs its own code again.
             session.past.forget_code(undone);
@@ -199,7 +197,7 @@ impl<'a> Session<'a> {
         for (slot, at) in applied.before.iter().filter(|(slot, at)| at.position >= first && !is_newer(slot)) {
             self.overlay.insert(*slot, *at);
             // A relay may have copied the records that are rolled back.
-            self.seeds.moved.push(*slot);
+            self.seeds.moves(*slot, &self.past);
         }
         // Messages have left the outbox by now: their receivers remove them.
         let is_sent = |slot: &(u32, u64)| self.past.is_outbox(slot.0);
@@ -240,7 +238,7 @@ impl<'a> Session<'a> {
         for (slot, at) in std::mem::take(&mut written.fresh) {
             self.overlay.insert(slot, at);
             self.changes += 1;
-            self.seeds.moved.push(slot);
+            self.seeds.moves(slot, &self.past);
         }
         Ok(())
     }
@@ -257,7 +255,7 @@ impl<'a> Session<'a> {
 
     /// Whether a run that has ended still has to be replayed.
     pub(crate) fn is_behind(&mut self) -> Result<bool> {
-        if self.has_arrivals()? {
+        if self.has_arrivals() {
             return Ok(true);
         }
         while self.next < self.past.runs.len() {

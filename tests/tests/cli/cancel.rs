@@ -72,6 +72,11 @@ fn a_run_that_waits_never_starts() {
     place.idle();
     assert!(!place.path().join("oneshot.pid").exists(), "it ran");
     assert_eq!(place.run(["--json", "log", "ls", "dead/"]).ok().object()["latest"], 0, "there is no dead letter");
+    let why = place.run(["--json", "why", &run]).ok().object()["reasons"][0].take();
+    assert_eq!((&why["reason"], &why["at"]), (&json!("cancelled"), &reported["ended"]));
+    let functions = place.run(["function", "ls"]).ok();
+    let rows: Vec<Vec<&str>> = functions.text().lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!((&rows[0][2..5], &rows[1][2..5]), (&["PENDING", "ENDED", "DEAD"][..], &["0", "2", "0"][..]));
     let listed = place.run(["--json", "run", "ls", "--state", "cancelled"]).ok().object();
     assert_eq!(listed["id"], json!(run));
     place.run(["namespace", "check"]).ok();

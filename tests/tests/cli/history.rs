@@ -132,6 +132,8 @@ fn a_trace_shows_what_a_record_caused_and_what_it_came_from() {
     {
         place.run(["trace", target]).fails(code, exit);
     }
+    let said = place.run(["trace", "none@1"]).fails("MR2101", 1);
+    assert!(said.stderr.contains("no log 'none'"), "{}", said.stderr);
 }
 
 #[test]
@@ -530,6 +532,7 @@ fn records_are_named_by_their_times() {
     let diff = place.run(["--json", "repair", "diff", "1", "raw"]).ok().objects();
     assert_eq!(diff.len(), 1);
     assert_eq!((&diff[0]["seqno"], &diff[0]["new"]["data"]), (&json!(2), &json!("39")));
+    place.run(["repair", "diff", "1", "nosuch"]).fails("MR2101", 1);
 }
 
 #[test]

@@ -21,9 +21,21 @@ const BAND_FOOT: f64 = 20.0;
 const FELLOW_SHIFT: f64 = 9.0;
 /// Characters of a name that fit into a box.
 const NAME_CHARS_MAX: usize = 24;
-/// Room for the legend of a picture of a repair, and for each of its items.
+/// Room for the legend, and for each of its items: in a picture of a repair, and in others.
 const LEGEND_HEIGHT: f64 = 34.0;
 const LEGEND_ITEM: f64 = 170.0;
+const LEGEND_KIND: f64 = 104.0;
+/// What the kinds of nodes and edges are called in the legend.
+const NODES: [(NodeKind, &str, &str, f64); 3] = [
+    (NodeKind::Log, "log", "log", 4.0),
+    (NodeKind::Function, "function", "function", 1.0),
+    (NodeKind::Outside, "beyond", "outside", 6.0),
+];
+const FLOWS: [(Flow, &str, &str, &str); 3] = [
+    (Flow::Appends, "edge", "plain", "runs, appends"),
+    (Flow::Reads, "edge reads", "reads", "reads"),
+    (Flow::Forwards, "edge forwards", "forwards", "forwards"),
+];
 
 const STYLE: &str = "\
 text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1b2430}\
@@ -38,10 +50,9 @@ pub fn svg(drawing: &Drawing<'_>) -> String {
     let graph = drawing.graph;
     let places = Places::new(layout(graph, drawing.namespaces.len()));
     let (mut width, mut height) = places.size();
-    if !drawing.marks.is_empty() {
-        width = width.max(2.0 * MARGIN + Effect::ALL.len() as f64 * LEGEND_ITEM);
-        height += LEGEND_HEIGHT;
-    }
+    let legend = legend(drawing);
+    width = width.max(2.0 * MARGIN + legend.iter().map(|(_, width)| width).sum::<f64>());
+    height += LEGEND_HEIGHT;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"Service graph\">\n<style>{STYLE}</style>\n"
@@ -82,9 +93,7 @@ pub fn svg(drawing: &Drawing<'_>) -> String {
     for at in 0..graph.nodes.len() {
         draw_node(&mut out, drawing, at, places.corner(&places.layout.seats[at]));
     }
-    if !drawing.marks.is_empty() {
-        draw_legend(&mut out, height - LEGEND_HEIGHT);
-    }
+    draw_legend(&mut out, &legend, height - LEGEND_HEIGHT);
     out.push_str("</svg>\n");
     out
 }
@@ -199,17 +208,66 @@ fn draw_edge(out: &mut String, places: &Places, edge: &Edge, path: &[usize], shi
     );
 }
 
-fn draw_legend(out: &mut String, top: f64) {
+/// The items of the legend, each with its width: what a repair does, or the kinds of nodes and edges that the picture has.
+fn legend(drawing: &Drawing<'_>) -> Vec<(Item, f64)> {
+    if !drawing.marks.is_empty() {
+        return Effect::ALL
+            .into_iter()
+            .map(|(_, word, fill, stroke)| (Item::Effect(word, fill, stroke), LEGEND_ITEM))
+            .collect();
+    }
+    let graph = drawing.graph;
+    // Another namespace is drawn like what is outside, and arrows for triggers like those for appends.
+    let kind = |kind| if kind == NodeKind::Elsewhere { NodeKind::Outside } else { kind };
+    let flow = |flow| if flow == Flow::Triggers { Flow::Appends } else { flow };
+    let nodes = NODES.into_iter().filter(|(of, ..)| graph.nodes.iter().any(|node| kind(node.kind) == *of));
+    let nodes = nodes.map(|(_, class, word, radius)| (Item::Node(class, word, radius), LEGEND_KIND));
+    let flows = FLOWS.into_iter().filter(|(of, ..)| graph.edges.iter().any(|edge| flow(edge.flow) == *of));
+    let flows = flows.map(|(_, class, head, word)| (Item::Flow(class, head, word), LEGEND_KIND));
+    let mut items: Vec<_> = nodes.chain(flows).collect();
+    let ran = graph.nodes.iter().any(|node| !node.took_us.is_empty());
+    items.extend(ran.then_some((Item::Text("function: runs · time, median / 99 %"), 2.0 * LEGEND_KIND)));
+    items
+}
+
+/// An item of the legend.
+enum Item {
+    /// Its word, fill and stroke.
+    Effect(&'static str, &'static str, &'static str),
+    /// Its class, word and radius.
+    Node(&'static str, &'static str, f64),
+    /// Its class, arrowhead and word.
+    Flow(&'static str, &'static str, &'static str),
+    Text(&'static str),
+}
+
+fn draw_legend(out: &mut String, items: &[(Item, f64)], top: f64) {
     let (mut x, y) = (MARGIN, top + 8.0);
-    for (_, word, fill, stroke) in Effect::ALL {
-        let _ = writeln!(
-            out,
-            "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"18\" height=\"12\" rx=\"3\" fill=\"{fill}\" stroke=\"{stroke}\"/>\
-             <text class=\"small\" x=\"{:.0}\" y=\"{:.0}\">{word}</text>",
-            x + 24.0,
-            y + 10.0,
-        );
-        x += LEGEND_ITEM;
+    for (item, width) in items {
+        let (word, left) = match item {
+            Item::Effect(word, fill, stroke) => {
+                let _ = write!(
+                    out,
+                    "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"18\" height=\"12\" rx=\"3\" fill=\"{fill}\" stroke=\"{stroke}\"/>"
+                );
+                (word, 24.0)
+            }
+            Item::Node(class, word, radius) => {
+                let _ = write!(
+                    out,
+                    "<rect class=\"{class}\" x=\"{x:.0}\" y=\"{y:.0}\" width=\"18\" height=\"12\" rx=\"{radius:.0}\"/>"
+                );
+                (word, 24.0)
+            }
+            Item::Flow(class, head, word) => {
+                let y = y + 6.0;
+                let _ = write!(out, "<path d=\"M{x:.0} {y:.0}h22\" class=\"{class}\" marker-end=\"url(#{head})\"/>");
+                (word, 28.0)
+            }
+            Item::Text(word) => (word, 0.0),
+        };
+        let _ = writeln!(out, "<text class=\"small\" x=\"{:.0}\" y=\"{:.0}\">{word}</text>", x + left, y + 10.0);
+        x += width;
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::world::{Entry, FUNCTIONS, OUTBOX, World};
 use millrace_causality::{
     Flow, Graph, NodeKind,
-    draw::{Drawing, dot, svg},
+    draw::{Drawing, Mark, dot, svg},
 };
 use millrace_journal::Kind;
 use millrace_wire::Hlc;
@@ -74,4 +74,24 @@ fn the_boxes_of_a_picture_do_not_overlap() {
             assert!((x - other_x).abs() >= 188.0 || (y - other_y).abs() >= 46.0, "{x} {y} and {other_x} {other_y}");
         }
     }
+}
+
+#[test]
+fn a_picture_says_what_its_boxes_and_arrows_mean() {
+    let history = World::grown(7, 1, 400).history();
+    let graph = Graph::new(&history, Hlc::ZERO, false);
+    let picture = |marks: &[Option<Mark>]| svg(&Drawing { graph: &graph, namespaces: &["a".into()], marks });
+    let says = |picture: &str, word: &str| picture.contains(&format!(">{word}</text>"));
+    let (plain, of_repair) = (picture(&[]), picture(&vec![None; graph.nodes.len()]));
+    for word in ["log", "function", "runs, appends", "reads"] {
+        assert!(says(&plain, word) && !says(&of_repair, word), "{word}");
+    }
+    assert!(says(&of_repair, "corrected") && !says(&plain, "corrected"));
+    // What the picture lacks, the legend leaves out.
+    let forwards = graph.edges.iter().any(|edge| edge.flow == Flow::Forwards);
+    let outside = graph.nodes.iter().any(|node| matches!(node.kind, NodeKind::Outside | NodeKind::Elsewhere));
+    assert_eq!((says(&plain, "forwards"), says(&plain, "outside")), (forwards, outside));
+    let empty = Graph::new(&World::grown(7, 1, 0).history(), Hlc::ZERO, false);
+    let empty = svg(&Drawing { graph: &empty, namespaces: &["a".into()], marks: &[] });
+    assert!(!says(&empty, "log") && !says(&empty, "reads"));
 }

@@ -20,6 +20,8 @@ Examples:
     Deploy(Box<DeployArgs>),
     /// List the functions
     #[command(after_help = "\
+ENDED counts all runs that have ended, also those that failed for good (DEAD) and those that were cancelled.
+
 Examples:
   millrace function ls
   millrace function ls --json | jq .pending")]

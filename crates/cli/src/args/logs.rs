@@ -98,7 +98,8 @@ Examples:
     /// Change how many records a log keeps
     #[command(after_help = "\
 Takes effect at once, even while a host is running. A shorter history drops the records beyond it. A longer history keeps the current and \
-later records; records that have left the history do not come back.
+later records; records that have left the history do not come back. No history waits for relays: a relay that finds a gap stops (MR6067), or \
+skips it if it was added with --on-gap skip.
 
 Examples:
   millrace log set raw/kitchen --history 100k
@@ -106,7 +107,8 @@ Examples:
     Set(SetArgs),
     /// Drop the oldest records of a log
     #[command(after_help = "\
-Dropped records can no longer be read, and their space is reused. Sequence numbers continue.
+Dropped records can no longer be read, and their space is reused. Sequence numbers continue. Records that a relay has not forwarded yet are \
+not dropped (MR2109) without --force, unless the relay was added with --on-gap skip.
 
 Examples:
   millrace log trim raw/kitchen --before 1000    record 1000 becomes the oldest
@@ -168,6 +170,9 @@ pub struct TrimArgs {
     /// Drop all records
     #[arg(long)]
     pub all: bool,
+    /// Drop records that a relay has not forwarded yet, too
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Clone, Debug, Args)]

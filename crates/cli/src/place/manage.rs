@@ -193,17 +193,18 @@ impl Place {
     }
 
     /// Drops a log's records before one; how many, and the oldest that is left.
-    pub fn trim_log(&self, name: &LogName, before: Option<u64>) -> Result<(u64, u64)> {
+    pub fn trim_log(&self, name: &LogName, before: Option<u64>, force: bool) -> Result<(u64, u64)> {
         match self {
             Place::Local(namespace) => {
                 let log = namespace.log(name)?;
                 let earliest = log.earliest().max(1);
                 let before = before.unwrap_or(log.latest() + 1);
-                namespace.trim_log(name, before)?;
+                namespace.trim_log(name, before, force)?;
                 Ok((before.saturating_sub(earliest), log.earliest()))
             }
             Place::Remote(remote, _) => {
-                let Trimmed { dropped, earliest } = remote.manage(&Order::TrimLog { log: name.clone(), before })?;
+                let Trimmed { dropped, earliest } =
+                    remote.manage(&Order::TrimLog { log: name.clone(), before, force })?;
                 Ok((dropped, earliest))
             }
         }

@@ -625,7 +625,7 @@ fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
             }
             assert_eq!(host.get("few", 4).unwrap_err().code(), millrace_wire::Code::BelowHistory, "it had left before");
             assert_eq!(host.get("few", 8).unwrap_err().code(), millrace_wire::Code::AboveTail);
-            others.trim_log(&"one".parse().unwrap(), 21).unwrap();
+            others.trim_log(&"one".parse().unwrap(), 21, false).unwrap();
             assert_eq!(host.get("one", 7).unwrap_err().code(), millrace_wire::Code::BelowHistory, "trimmed");
             progress.ended(0, completion(millrace_runtime::Outcome::Done));
         });

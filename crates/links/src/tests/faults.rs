@@ -518,7 +518,17 @@ fn a_relay_whose_backlog_was_trimmed_stops_or_rests() {
         send_numbers(&world.a, "all", 1, 10);
         world.carry().unwrap();
         send_numbers(&world.a, "all", 11, 20);
-        world.a.namespace().trim_log(&"all".parse().unwrap(), 21).unwrap();
+        let trim = |before, force| world.a.namespace().trim_log(&"all".parse().unwrap(), before, force);
+        trim(11, false).unwrap();
+        if on_gap == OnGap::Stop {
+            let refused = trim(21, false).unwrap_err();
+            assert_eq!(refused.code(), Code::LogNotForwarded);
+            assert_eq!(refused.detail(), "relay 'all' has not forwarded records 11 to 20 of log 'all'");
+            assert_eq!(world.a.namespace().log("all").unwrap().earliest(), 11, "nothing was dropped");
+            trim(21, true).unwrap();
+        } else {
+            trim(21, false).unwrap();
+        }
         if on_gap == OnGap::Stop {
             assert_eq!(stopped(&mut world), Code::LinkGap);
             let resumed = world.a.links().resume_relay("all", false, None).unwrap();

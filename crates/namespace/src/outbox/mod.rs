@@ -11,6 +11,7 @@
 pub mod message;
 pub mod state;
 pub mod topics;
+mod trim;
 
 use crate::{
     Namespace,

@@ -93,7 +93,7 @@ impl Access {
             Order::Retry { run } => self.retry(run),
             Order::RetryFunction { function } => self.retry_function(&function),
             Order::Backfill { function, log, from, to } => self.backfill(&function, log, from, to),
-            Order::TrimLog { log, before } => self.trim_log(log, before),
+            Order::TrimLog { log, before, force } => self.trim_log(log, before, force),
             Order::RemoveFunction { function, force } => self.remove_function(function, force),
             Order::AddRelay { from, to, name, start, on_gap } => {
                 self.add_relay(&from, &to, &RelayOptions { name, start, on_gap })
@@ -200,12 +200,12 @@ impl Access {
         Ok(Managed::Backfilled(doc))
     }
 
-    fn trim_log(&self, name: LogName, before: Option<u64>) -> Result<Managed> {
+    fn trim_log(&self, name: LogName, before: Option<u64>, force: bool) -> Result<Managed> {
         self.check(Right::Delete, Resource::log(&name))?;
         let log = self.namespace().log(&name)?;
         let earliest = log.earliest().max(1);
         let before = before.unwrap_or(log.latest() + 1);
-        self.namespace().trim_log(&name, before)?;
+        self.namespace().trim_log(&name, before, force)?;
         Ok(Managed::Trimmed { log: name, dropped: before.saturating_sub(earliest), earliest: log.earliest() })
     }
 

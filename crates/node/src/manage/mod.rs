@@ -57,6 +57,9 @@ pub enum Order {
         /// The first record that stays; by default none does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         before: Option<u64>,
+        /// Whether records that a relay has not forwarded yet are dropped, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
     },
     /// To remove a function.
     RemoveFunction {

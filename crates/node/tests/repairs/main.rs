@@ -609,7 +609,7 @@ fn amendments_of_what_has_left_the_history_are_dead_letters() {
     }
     amendable(&fixture, "raw", 2, LONG_MS);
     amend(&fixture, "raw", &[(1, Some("30"))]).unwrap();
-    fixture.namespace.trim_log(&"raw".parse().unwrap(), 2).unwrap();
+    fixture.namespace.trim_log(&"raw".parse().unwrap(), 2, false).unwrap();
     assert_eq!(amend(&fixture, "raw", &[(1, Some("31"))]), Err(Code::CorrectionTooOld));
     amend(&fixture, "raw", &[(2, Some("31"))]).unwrap();
     let host = fixture.host();
@@ -638,7 +638,7 @@ fn an_amendment_that_is_too_long_for_a_dead_letter_is_cut_and_stops_no_other() {
     // In JSON it is six times as long.
     let long = "\u{1}".repeat(fixture.namespace.journal().record_max_bytes() / 2);
     amend(&fixture, "raw", &[(1, Some(long.as_str()))]).unwrap();
-    fixture.namespace.trim_log(&"raw".parse().unwrap(), 2).unwrap();
+    fixture.namespace.trim_log(&"raw".parse().unwrap(), 2, false).unwrap();
     amend(&fixture, "raw", &[(2, Some("31"))]).unwrap();
     let host = fixture.host();
     until("the other one is applied", || fixture.namespace.get("raw", 2).unwrap().payload == b"31");

@@ -7,7 +7,7 @@ use crate::{
     overlay::is_after,
     past::{At, Past},
 };
-use millrace_journal::{Journal, Log};
+use millrace_journal::Journal;
 use millrace_namespace::{
     Namespace,
     outbox::{
@@ -252,30 +252,12 @@ fn routes(namespace: &Namespace) -> Result<Vec<Route>> {
     }
     for relay in state.relays.into_iter().filter(|relay| !relay.leaving) {
         if let (Endpoint::Here(log), Endpoint::There(address)) = (&relay.from, &relay.to) {
-            let start = relay.course.begin.unwrap_or(relay.start).max(1);
-            let noted = acknowledged(namespace, catalog.log(&relay.progress_log()))?;
-            let acked = if relay.course.fresh { start - 1 } else { noted.max(start - 1) };
+            let (start, acked) = relay.progress(namespace)?;
             let (log, address) = (log.clone(), address.peer.to_string());
             routes.push(Route { log, is_message: false, address, course: relay.course, start, acked });
         }
     }
     Ok(routes)
-}
-
-/// The number in the newest record of the log of what was acknowledged of a relay.
-fn acknowledged(namespace: &Namespace, log: Option<&Log>) -> Result<u64> {
-    let Some(log) = log.filter(|log| log.latest() > 0) else { return Ok(0) };
-    let mut payload = Vec::new();
-    loop {
-        let newest = log.latest();
-        match namespace.journal().get(log, newest, &mut payload) {
-            Ok(_) => break,
-            Err(error) if error.code() == Code::BelowHistory && log.latest() > newest => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let number = std::str::from_utf8(&payload).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Code::LinkStateDamaged.error(format!("log '{}'", log.name())))
 }
 
 /// The changes of a repair to records that were sent to other namespaces, by log and seqno.

@@ -4,7 +4,7 @@
 //! Whatever links have delivered of a record that changes is corrected; so are copies that relays within the namespace have made.
 
 use crate::{book, open::BATCH_BYTES, past::Past, session::Session};
-use millrace_journal::{Kind, Log, Replaced, Transaction};
+use millrace_journal::{Log, Replaced, Transaction};
 use millrace_namespace::{
     Namespace,
     names::{internal, note},
@@ -118,13 +118,22 @@ pub(crate) struct Seeds {
     taken: u64,
     /// By the record's id: the seqno of its newest seed.
     by_id: HashMap<EventId, u64>,
-    /// Slots of this namespace that got something else, of which a relay has made copies.
-    pub moved: Vec<(u32, u64)>,
+    /// Slots of this namespace that got something else, of which a relay may have made copies, since copies were last looked for.
+    moved: Vec<(u32, u64)>,
+    /// By the id of its first version: each slot that got something else.
+    changed: HashMap<EventId, (u32, u64)>,
 }
 
 impl Seeds {
     pub fn of(repair: u64) -> Self {
         Self { repair, ..Self::default() }
+    }
+
+    /// A slot of this namespace got something else.
+    pub fn moves(&mut self, slot: (u32, u64), past: &Past) {
+        let of = past.logs.get(&slot.0).and_then(|log| log.slots.get(&slot.1));
+        self.changed.extend(of.map(|of| (of.origin, slot)));
+        self.moved.push(slot);
     }
 
     /// Whether some are still missing.
@@ -179,10 +188,7 @@ impl Session<'_> {
             let origin = self.past.logs.get(&slot.0).and_then(|log| log.slots.get(&slot.1)).map(|slot| slot.origin);
             copied.extend(origin.map(|origin| (slot, origin)));
         }
-        let own = self.namespace.journal().namespace();
-        for id in arrived.into_iter().filter(|id| id.namespace() == Some(own)) {
-            copied.extend(self.changed_source(id)?.map(|slot| (slot, id)));
-        }
+        copied.extend(arrived.into_iter().filter_map(|id| Some((*self.seeds.changed.get(&id)?, id))));
         for (slot, origin) in copied {
             let Some(copies) = self.past.delivered.get(&origin) else { continue };
             let mut value = self.bytes(slot)?;
@@ -208,22 +214,10 @@ impl Session<'_> {
     }
 
     /// Whether links have brought something since that the repair changes.
-    pub(crate) fn has_arrivals(&mut self) -> Result<bool> {
-        let own = self.namespace.journal().namespace();
-        for id in std::mem::take(&mut self.past.arrived) {
-            let is_own = id.namespace() == Some(own);
-            if self.seeds.names(id) || is_own && self.changed_source(id)?.is_some() {
-                self.past.arrived.push(id);
-            }
-        }
-        Ok(!self.past.arrived.is_empty())
-    }
-
-    /// The slot of a record of this namespace, if the repair changes it.
-    fn changed_source(&self, id: EventId) -> Result<Option<(u32, u64)>> {
-        let source = self.namespace.journal().find(id)?.filter(|entry| entry.kind == Kind::Append);
-        let slot = source.map(|entry| (entry.subject, entry.seqno));
-        Ok(slot.filter(|slot| self.overlay.at(slot.0, slot.1).is_some()))
+    pub(crate) fn has_arrivals(&mut self) -> bool {
+        let (seeds, arrived) = (&self.seeds, &mut self.past.arrived);
+        arrived.retain(|id| seeds.names(*id) || seeds.changed.contains_key(id));
+        !arrived.is_empty()
     }
 
     fn correct(&mut self, corrected: &[Correction]) -> Result<()> {

@@ -1,6 +1,9 @@
 //! Checks of a repair that no other test covers: each of these tests fails without one of them.
 
-use crate::world::{Replays, World};
+use crate::{
+    late::{B, B_IN},
+    world::{Replays, World, deliver},
+};
 use millrace_namespace::{
     Namespace,
     admission::{Publish, Room, Stage},
@@ -147,4 +150,64 @@ fn a_part_that_has_promised_to_switch_is_given_up_only_by_its_initiator() {
     });
     assert_eq!(phase(), Phase::Prepared, "its host has ended, and the promise holds");
     assert_eq!(ask(Step::Abort).unwrap().phase, Phase::Abandoned);
+}
+
+#[test]
+fn a_part_has_replayed_whatever_ended_before_it_promises_to_switch() {
+    let (a, b) = (World::new(&["raw"]), World::new(&["in", "out"]));
+    let (send, function) = (a.function("send", "raw", &[B]), b.function("f", "in", &[]));
+    let (namespace, stop) = (&b.namespace, AtomicBool::new(false));
+    let part_of = PartOf { namespace: a.namespace.journal().namespace().to_string(), repair: 7 };
+    let ask = |ask: Step| part(namespace, PartAsk { part_of: part_of.clone(), ask }).unwrap();
+    a.append("raw", "old");
+    a.echo(&send, B_IN);
+    let id = deliver(&a, &b, B)[0];
+    let begun = b.begin(&function);
+    let mut keep = |_: &str, record: &[u8], calls: &mut dyn HostCalls| calls.append("out", record).map(drop);
+
+    let (reason, append_new, undo, run_external) = (String::new(), false, None, Vec::new());
+    let with = vec![namespace.journal().namespace().to_string()];
+    let number = ask(Step::Join { reason, append_new, undo, with, run_external }).repair;
+    let seeds = serde_json::json!({ "step": "seeds", "seeds": [{ "id": id.to_string(), "data": "new" }] });
+    ask(serde_json::from_value(seeds).unwrap());
+    ask(Step::Replay);
+    b.work(&mut keep, &mut || ());
+    assert_eq!(repair(namespace, number).unwrap().phase, Phase::Ready);
+    ask(Step::Prepare);
+    let mut promised = None;
+    b.end_before_the_host_has_the_lock(&begun, &[("out", b"old")], || {
+        thread::scope(|scope| {
+            scope.spawn(|| b.drive(&mut Replays(&mut keep), &mut NoPeers, &stop, &mut || ()));
+            let (found, since) = (|| repair(namespace, number).unwrap(), Instant::now());
+            while found().phase == Phase::Preparing && since.elapsed() < Duration::from_secs(60) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            promised = Some(found());
+            stop.store(true, Ordering::Release);
+            namespace.journal().wake();
+        });
+    });
+    let promised = promised.unwrap();
+    assert_eq!((promised.phase, promised.counts.replayed, promised.counts.replaced), (Phase::Prepared, 1, 2));
+}
+
+#[test]
+fn a_copy_that_is_made_in_the_last_moment_before_a_switch_is_corrected() {
+    let world = World::new(&["raw", "out", "copy"]);
+    let function = world.function("f", "raw", &[]);
+    world.append("raw", "old");
+    let begun = world.begin(&function);
+    let number = world.repair("raw", &[(1, "new")], &[]);
+    let mut keep = |_: &str, record: &[u8], calls: &mut dyn HostCalls| calls.append("out", record).map(drop);
+    world.work(&mut keep, &mut || ());
+    assert_eq!(world.end(&begun, &[], &[("out", b"old")]), Verdict::Passes);
+    ask_apply(&world.namespace, number).unwrap();
+    // After the run above is replayed, and before the fence is up.
+    let mut copies = 0;
+    world.work(&mut keep, &mut || {
+        copy(&world.namespace, "raw", 1, "copy");
+        copies += 1;
+    });
+    assert_eq!((copies, repair(&world.namespace, number).unwrap().phase), (1, Phase::Applied));
+    assert_eq!((world.get("out", 1), world.get("copy", 1)), ("new".to_owned(), "new".to_owned()));
 }

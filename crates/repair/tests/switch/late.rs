@@ -15,18 +15,30 @@ use std::{
     time::Duration,
 };
 
-const A: &str = "mr://a.test:7070/n";
-const B: &str = "mr://b.test:7070/n";
+pub const A: &str = "mr://a.test:7070/n";
+pub const B: &str = "mr://b.test:7070/n";
 const C: &str = "mr://c.test:7070/n";
-const A_BACK: &str = "mr://a.test:7070/n/back";
-const B_IN: &str = "mr://b.test:7070/n/in";
+pub const A_BACK: &str = "mr://a.test:7070/n/back";
+pub const B_IN: &str = "mr://b.test:7070/n/in";
+pub const B_AGAIN: &str = "mr://b.test:7070/n/again";
+pub const B_QUOTED: &str = "mr://b.test:7070/n/quoted";
 const C_IN: &str = "mr://c.test:7070/n/in";
 
 /// What all functions do, each in its namespace.
-fn does(name: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+pub fn does(name: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
     match name {
         "send" => calls.append(B_IN, record).map(drop),
         "keep" => calls.append("out", record).map(drop),
+        "return" => calls.append(A_BACK, record).map(drop),
+        "forward" => calls.append(B_AGAIN, record).map(drop),
+        "answer" => {
+            let kept = calls.get("out", 1)?;
+            calls.append(A_BACK, &kept).map(drop)
+        }
+        "quote" => {
+            let came_back = calls.get("back", 1)?;
+            calls.append(B_QUOTED, &came_back).map(drop)
+        }
         "grow" => {
             let kept = calls.get("out", 1)?;
             calls.append("more", &kept)?;
@@ -42,15 +54,15 @@ fn does(name: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
 }
 
 /// The hosts of the two that take part.
-struct Hosts<'a> {
-    b: &'a World,
-    c: &'a World,
+pub struct Hosts<'a> {
+    pub b: &'a World,
+    pub c: &'a World,
     /// Whether that of the first one has ended.
-    b_ended: &'a AtomicBool,
+    pub b_ended: &'a AtomicBool,
 }
 
 impl Hosts<'_> {
-    fn run(&self, world: &World, ended: &AtomicBool, all_ended: &AtomicBool) {
+    pub fn run(&self, world: &World, ended: &AtomicBool, all_ended: &AtomicBool) {
         while !all_ended.load(Ordering::Acquire) {
             let worked = match ended.load(Ordering::Acquire) {
                 true => Ok(false),
@@ -66,12 +78,12 @@ impl Hosts<'_> {
 }
 
 /// Reaches them.
-struct Lines<'a> {
-    hosts: &'a Hosts<'a>,
+pub struct Lines<'a> {
+    pub hosts: &'a Hosts<'a>,
     /// Whether they were told what changes.
-    told: bool,
+    pub told: bool,
     /// Called when the first one has said what it changes of what it sent, and has promised to switch: it is not asked again.
-    prepared: &'a dyn Fn(),
+    pub prepared: &'a dyn Fn(),
 }
 
 impl Lines<'_> {
@@ -107,9 +119,9 @@ impl Peers for Lines<'_> {
 }
 
 /// Ends the hosts also if the test fails.
-struct AtEnd<'a> {
-    flags: [&'a AtomicBool; 2],
-    worlds: [&'a World; 2],
+pub struct AtEnd<'a> {
+    pub flags: [&'a AtomicBool; 2],
+    pub worlds: [&'a World; 2],
 }
 
 impl Drop for AtEnd<'_> {
@@ -120,7 +132,7 @@ impl Drop for AtEnd<'_> {
 }
 
 /// Does what the repairs of the initiator wait for.
-fn work(world: &World, lines: &mut Lines<'_>) {
+pub fn work(world: &World, lines: &mut Lines<'_>) {
     let never = AtomicBool::new(false);
     loop {
         match world.drive(&mut Replays(&mut does), lines, &never, &mut || ()) {

@@ -1,23 +1,15 @@
 //! Runs that end around the switch of a repair: each uses a record that the repair replaces, and nothing keeps it back when it is published.
 
+mod across;
 mod defences;
 mod late;
 mod world;
 
-use millrace_journal::{End, What};
-use millrace_namespace::{
-    admission::{Publish, Room, Stage},
-    fence::Verdict,
-};
+use millrace_namespace::fence::Verdict;
 use millrace_repair::{NoPeers, Phase, Progress, abandon, ask_apply, repair};
 use millrace_runtime::HostCalls;
 use millrace_wire::{Code, Result};
-use std::{
-    cell::Cell,
-    sync::{atomic::AtomicBool, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, sync::atomic::AtomicBool, thread, time::Duration};
 use world::{Replays, World};
 
 /// Appends its record to `out`.
@@ -28,10 +20,8 @@ fn echo(_: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
 #[test]
 fn a_run_that_ends_while_the_switch_waits_for_the_lock_is_replayed_before_it() {
     let world = World::new(&["raw", "out"]);
-    let (namespace, journal) = (&world.namespace, world.namespace.journal());
+    let namespace = &world.namespace;
     let function = world.function("f", "raw", &[]);
-    let raw = namespace.log("raw").unwrap();
-    let out = namespace.log("out").unwrap();
     // Its attempt begins before the repair.
     world.append("raw", "old");
     let begun = world.begin(&function);
@@ -40,31 +30,7 @@ fn a_run_that_ends_while_the_switch_waits_for_the_lock_is_replayed_before_it() {
     assert_eq!(repair(namespace, number).unwrap().phase, Phase::Ready);
     ask_apply(namespace, number).unwrap();
 
-    let judge = || namespace.fence().judge(function.id(), begun.snapshot, [(raw.id(), 1, What::Record)].into_iter());
-    let (locked, is_locked) = mpsc::channel();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let published = journal.commit(|tx| {
-                assert_eq!(judge(), Verdict::Passes);
-                locked.send(()).unwrap();
-                // Until the host has seen that everything is replayed. If it takes longer, it sees this run without a second look.
-                let since = Instant::now();
-                while judge() == Verdict::Passes && since.elapsed() < Duration::from_secs(5) {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                thread::sleep(Duration::from_millis(200));
-                let ending = Some(function.id());
-                let stage = Stage { cause: begun.run.id, ordinal: 0, room: Room::Run, named: None, ending };
-                let first = tx.next_sequence();
-                Publish::new(namespace, tx).append(tx, &out, b"old", stage)?;
-                let (effects, fired) = (tx.next_sequence() - first, begun.fired.sequence());
-                tx.done(function.id(), begun.run, &End { effects, fired, ..End::default() })
-            });
-            published.unwrap();
-        });
-        is_locked.recv().unwrap();
-        world.work(&mut echo, &mut || ());
-    });
+    world.end_before_the_host_has_the_lock(&begun, &[("out", b"old")], || world.work(&mut echo, &mut || ()));
     assert_eq!(repair(namespace, number).unwrap().phase, Phase::Applied);
     assert_eq!(world.get("raw", 1), "new");
     assert_eq!(world.get("out", 1), "new", "what the run left is made from the new record");

@@ -1,10 +1,10 @@
 //! Namespaces whose hosts are the tests: they begin attempts, publish what these leave, and bring messages from one to another.
 
-use millrace_journal::{Attempt, End, Function, Position, Reads, Run, What};
+use millrace_journal::{Attempt, End, Function, Position, Reads, Run, Transaction, What};
 use millrace_namespace::{
     AppendOptions, CreateOptions, Definition, Durability, FunctionSpec, Namespace, Runtime,
     admission::{Publish, Room, Stage},
-    fence::Verdict,
+    fence::{Used, Verdict},
     names::log_name,
     outbox::{NewMessage, log_of, message, state::State},
     runs::pending::pending,
@@ -13,8 +13,9 @@ use millrace_repair::{Correction, DeadLetter, NoPeers, Peers, Request, Runner, d
 use millrace_runtime::{Completion, HostCalls, Invocation, Outcome};
 use millrace_wire::{Address, EventId, LogName, Result};
 use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    sync::{Arc, atomic::AtomicBool, mpsc},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// What a function does, by its name.
@@ -107,33 +108,73 @@ impl World {
 
     /// Publishes what an attempt leaves in logs or sends, if the fence lets it: the verdict. It has read these records.
     pub fn end(&self, begun: &Begun, read: &[(&str, u64)], leaves: &[(&str, &[u8])]) -> Verdict {
-        let used: Vec<_> = read.iter().map(|(log, seqno)| (self.id(log), *seqno, What::Record)).collect();
-        let record = (begun.record.0, begun.record.1, What::Record);
         let published = self.namespace.journal().commit(|tx| {
-            let all = used.iter().copied().chain([record]);
-            let verdict = self.namespace.fence().judge(begun.function, begun.snapshot, all);
-            if verdict != Verdict::Passes {
-                return Ok(verdict);
+            let verdict = self.judge(begun, read);
+            if verdict == Verdict::Passes {
+                self.publish(tx, begun, read, leaves)?;
             }
-            let (mut publish, first, cause) = (Publish::new(&self.namespace, tx), tx.next_sequence(), begun.run.id);
-            let mut reads = Reads::default();
-            used.iter().for_each(|(log, seqno, what)| reads.log(*log, *seqno, *what));
-            tx.reads(begun.function, begun.run, reads)?;
-            for (ordinal, (to, data)) in (0..).zip(leaves) {
-                if Address::claims(to) {
-                    let to = to.parse()?;
-                    publish.send(tx, Room::Run, NewMessage { to: &to, function: None, data, cause, ordinal })?;
-                    continue;
-                }
-                let log = tx.catalog().log(to).cloned().unwrap();
-                let stage = Stage { cause, ordinal, room: Room::Run, named: None, ending: Some(begun.function) };
-                publish.append(tx, &log, data, stage)?;
-            }
-            let (effects, fired) = (tx.next_sequence() - first, begun.fired.sequence());
-            tx.done(begun.function, begun.run, &End { effects, fired, ..End::default() })?;
             Ok(verdict)
         });
         published.unwrap().value
+    }
+
+    /// What an attempt has used: its record, and what it has read.
+    fn used(&self, begun: &Begun, read: &[(&str, u64)]) -> Vec<Used> {
+        let read = read.iter().map(|(log, seqno)| (self.id(log), *seqno, What::Record));
+        read.chain([(begun.record.0, begun.record.1, What::Record)]).collect()
+    }
+
+    fn judge(&self, begun: &Begun, read: &[(&str, u64)]) -> Verdict {
+        self.namespace.fence().judge(begun.function, begun.snapshot, self.used(begun, read).into_iter())
+    }
+
+    fn publish(
+        &self,
+        tx: &mut Transaction<'_>,
+        begun: &Begun,
+        read: &[(&str, u64)],
+        leaves: &[(&str, &[u8])],
+    ) -> Result<()> {
+        let (mut publish, first, cause) = (Publish::new(&self.namespace, tx), tx.next_sequence(), begun.run.id);
+        let mut reads = Reads::default();
+        read.iter().for_each(|(log, seqno)| reads.log(self.id(log), *seqno, What::Record));
+        tx.reads(begun.function, begun.run, reads)?;
+        for (ordinal, (to, data)) in (0..).zip(leaves) {
+            if Address::claims(to) {
+                let to = to.parse()?;
+                publish.send(tx, Room::Run, NewMessage { to: &to, function: None, data, cause, ordinal })?;
+                continue;
+            }
+            let log = tx.catalog().log(to).cloned().unwrap();
+            let stage = Stage { cause, ordinal, room: Room::Run, named: None, ending: Some(begun.function) };
+            publish.append(tx, &log, data, stage)?;
+        }
+        let (effects, fired) = (tx.next_sequence() - first, begun.fired.sequence());
+        tx.done(begun.function, begun.run, &End { effects, fired, ..End::default() }).map(drop)
+    }
+
+    /// Publishes what an attempt leaves, whose record a repair replaces: the fence was not up yet when it was judged, and the host has seen
+    /// by then that everything is replayed, and waits for the lock. `work` is what the host does.
+    pub fn end_before_the_host_has_the_lock(&self, begun: &Begun, leaves: &[(&str, &[u8])], work: impl FnOnce()) {
+        let (locked, is_locked) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let published = self.namespace.journal().commit(|tx| {
+                    assert_eq!(self.judge(begun, &[]), Verdict::Passes);
+                    locked.send(()).unwrap();
+                    // If the host takes longer, it sees this run without a second look.
+                    let since = Instant::now();
+                    while self.judge(begun, &[]) == Verdict::Passes && since.elapsed() < Duration::from_secs(5) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    thread::sleep(Duration::from_millis(200));
+                    self.publish(tx, begun, &[], leaves)
+                });
+                published.unwrap();
+            });
+            is_locked.recv().unwrap();
+            work();
+        });
     }
 
     /// Runs the oldest pending run of a function, which leaves its record's bytes there.
@@ -175,17 +216,17 @@ impl World {
     }
 }
 
-/// Brings the messages that one namespace has left for another, as links do: each once, in order, and acknowledged.
-pub fn deliver(from: &World, to: &World, address: &str) {
+/// Brings the messages that one namespace has left for another, as links do: each once, in order, and acknowledged. Their ids.
+pub fn deliver(from: &World, to: &World, address: &str) -> Vec<EventId> {
     let (from, to) = (&from.namespace, &to.namespace);
     let mut state = State::load(from).unwrap();
-    let Some(peer) = state.peers.iter_mut().find(|peer| peer.address.to_string() == address) else { return };
+    let Some(peer) = state.peers.iter_mut().find(|peer| peer.address.to_string() == address) else { return Vec::new() };
     let catalog = from.journal().catalog().unwrap();
     let outbox = catalog.log(&log_of(&peer.name)).unwrap();
     let inbox: LogName = log_name(&format!("_inbox/{}/outbox/n/1", from.journal().namespace()));
     peer.course.namespace = Some(to.journal().namespace().get());
     from.journal().commit(|tx| state.save(tx)).unwrap();
-    let mut bytes = Vec::new();
+    let (mut bytes, mut ids) = (Vec::new(), Vec::new());
     for number in outbox.earliest()..=outbox.latest() {
         let id = from.journal().get(outbox, number, &mut bytes).unwrap().id;
         let message = message::decode(&bytes).unwrap();
@@ -199,6 +240,8 @@ pub fn deliver(from: &World, to: &World, address: &str) {
             publish.append(tx, &log, message.data, stage)
         });
         taken.unwrap();
+        ids.push(id);
     }
     from.journal().commit(|tx| tx.trim(outbox, outbox.latest() + 1)).unwrap();
+    ids
 }

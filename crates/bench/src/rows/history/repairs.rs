@@ -151,7 +151,9 @@ fn beside(namespace: &Namespace, act: impl FnOnce() -> Outcome<()>) -> Outcome<(
 pub fn live(context: &Context) -> Outcome<Measured> {
     let dir = context.fresh()?;
     let namespace = chained(context, &dir.path().join("n"))?;
-    let (mut normal, mut during) = ([Samples::new(), Samples::new()], [Samples::new(), Samples::new()]);
+    // The same work on the machine's other processor, without anything in common with the appends.
+    let apart = chained(context, &dir.path().join("apart"))?;
+    let [mut normal, mut during, mut beside_apart] = [(); 3].map(|()| [Samples::new(), Samples::new()]);
     for round in 1..=context.repetitions(5) as u64 {
         let (appends, gets) = beside(&namespace, || {
             thread::sleep(Duration::from_secs(1));
@@ -164,6 +166,11 @@ pub fn live(context: &Context) -> Outcome<Measured> {
         during[0].add(&appends);
         during[1].add(&gets);
         repairs::abandon(&namespace, repair)?;
+        let repair = open(&apart, 1, round)?;
+        let (appends, gets) = beside(&namespace, || work(&apart).map(drop))?;
+        beside_apart[0].add(&appends);
+        beside_apart[1].add(&gets);
+        repairs::abandon(&apart, repair)?;
     }
     let ratio = |at: usize| during[at].p50_us() / normal[at].p50_us();
     Ok(Measured::new(during[0].p50_us(), during[0].count())
@@ -173,6 +180,8 @@ pub fn live(context: &Context) -> Outcome<Measured> {
         .peer("append without a repair, p50", normal[0].p50_us())
         .also("get, p50", during[1].p50_us(), "µs")
         .also("get without a repair, p50", normal[1].p50_us(), "µs")
+        .also("append while another namespace's repair replays, p50", beside_apart[0].p50_us(), "µs")
+        .also("get while another namespace's repair replays, p50", beside_apart[1].p50_us(), "µs")
         .peer("Sans-Souci while repairing, as published", 185.0)
         .note(format!(
             "One thread appends 1 KiB to a log that the repair does not concern and reads it, every 20 µs, while another one of the \

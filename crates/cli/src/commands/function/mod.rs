@@ -122,7 +122,7 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
     if functions.is_empty() {
         return Ok(out.line("no functions; `millrace up` deploys those of millrace.toml")?);
     }
-    let mut table = Table::new(&["function", "runtime", "pending>", "done>", "dead>", "code", "runs for", "may"]);
+    let mut table = Table::new(&["function", "runtime", "pending>", "ended>", "dead>", "code", "runs for", "may"]);
     for function in &functions {
         let (runtime, code, on, may) = match &function.definition {
             Some(definition) => (
@@ -140,7 +140,7 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
             function.name.clone(),
             runtime,
             show::grouped(function.pending),
-            show::grouped(function.done.saturating_sub(dead_of_its_own(function, &functions))),
+            show::grouped(function.done),
             match (
                 function.dead.saturating_sub(function.dead_retried),
                 function.dead.saturating_sub(function.dead_kept),
@@ -206,11 +206,4 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
         out.line(line(key, &value))?;
     }
     Ok(())
-}
-
-/// How many of a function's ended runs are dead; 0 if that is not known, because others leave their letters in the same log.
-fn dead_of_its_own(function: &FunctionDoc, functions: &[FunctionDoc]) -> u64 {
-    let log = |function: &FunctionDoc| function.definition.as_ref().map(|definition| definition.dead_letter.clone());
-    let shares = functions.iter().filter(|other| log(other) == log(function)).count() > 1;
-    if shares { 0 } else { function.dead }
 }

@@ -152,7 +152,8 @@ impl Sources {
             let what = if target.parse::<EventId>().is_ok() { "event" } else { "log" };
             let code = if what == "log" { Code::LogNotFound } else { Code::EventNotKept };
             let form = if what == "log" && !target.contains('@') { "; a record is written LOG@SEQNO" } else { "" };
-            return Err(code.error(format!("no {what} '{target}'{}{form}", self.reach())));
+            let named = if what == "log" { log } else { target };
+            return Err(code.error(format!("no {what} '{named}'{}{form}", self.reach())));
         };
         let table = &tables[at];
         let bounds = table.bounds(id);

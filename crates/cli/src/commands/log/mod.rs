@@ -91,7 +91,7 @@ fn set(global: &Global, args: &SetArgs, out: &mut Out) -> Outcome {
 
 fn trim(place: &Place, args: &TrimArgs, out: &mut Out) -> Outcome {
     let name: LogName = args.name.parse()?;
-    let (dropped, earliest) = place.trim_log(&name, args.before)?;
+    let (dropped, earliest) = place.trim_log(&name, args.before, args.force)?;
     if out.json() {
         out.object(&json!({ "log": name, "dropped": dropped, "earliest": earliest }))?;
     } else {
