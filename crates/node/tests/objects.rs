@@ -73,6 +73,7 @@ fn clear(access: &Access, number: u64, kind: &str) -> Result<(), Code> {
         persistent: false,
         rf: 0,
         give_up: false,
+        fence: None,
         wait_ms: 0,
     };
     access.call(&call).map(drop).map_err(|error| error.code())

@@ -92,12 +92,12 @@ fn options(step: &Value) -> Result<AppendOptions<'_>> {
         odd => panic!("durability {odd}"),
     });
     let cause = text(step, "cause").map_or(Ok(EventId::NONE), str::parse)?;
-    Ok(AppendOptions { durability, function: text(step, "function"), key: text(step, "key"), cause })
+    Ok(AppendOptions { durability, function: text(step, "function"), key: text(step, "key"), fence: None, cause })
 }
 
 fn local<'a>(options: AppendOptions<'a>) -> millrace_node::AppendOptions<'a> {
-    let AppendOptions { durability, function, key, cause } = options;
-    millrace_node::AppendOptions { durability, function, key, cause, ..Default::default() }
+    let AppendOptions { durability, function, key, fence, cause } = options;
+    millrace_node::AppendOptions { durability, function, key, fence, cause, ..Default::default() }
 }
 
 fn records(step: &Value) -> Vec<(String, Vec<u8>)> {

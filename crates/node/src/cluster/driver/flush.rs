@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     fn at(position: u64) -> Option<Position> {
-        Some(Position(position))
+        Some(Position::from_bytes(position))
     }
 
     #[test]
