@@ -71,7 +71,7 @@ pub fn work(pen: &Pen) {
     records(pen, &text);
     does(pen, move |namespace| {
         let before = namespace.log("small")?.latest();
-        namespace.trim_log(&"small".parse()?, before)?;
+        namespace.trim_log(&"small".parse()?, before, true)?;
         Ok(vec![Fact::Trimmed { log: "small".into(), before }])
     });
     let sends = pen.phase.sends();
