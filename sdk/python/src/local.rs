@@ -167,6 +167,7 @@ impl LocalNamespace {
     }
 
     /// Appends in batches, and returns the seqnos. When a batch is refused, `progress` tells what is appended.
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     #[pyo3(signature = (records, progress, *, durability=None, key=None, fence=None, patience=0.0))]
     fn append_batch(
         &self,

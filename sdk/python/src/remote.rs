@@ -220,6 +220,7 @@ impl RemoteNamespace {
     }
 
     /// Appends in batches, each all or none, and tells `progress` the numbers of what is appended.
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     #[pyo3(signature = (records, progress, *, durability=None, key=None, fence=None, patience=0.0))]
     fn append_batch(
         &self,

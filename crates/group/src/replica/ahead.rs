@@ -18,12 +18,12 @@
 use super::{MessageType, Replica, Role, Said, min};
 
 /// A message of another replica, decoded.
-pub struct Incoming(pub(super) Option<Said>);
+pub struct Incoming(pub(super) Option<Box<Said>>);
 
 impl Incoming {
     /// Decodes a message.
     pub fn parse(bytes: &[u8]) -> Self {
-        Self(Said::parse(bytes))
+        Self(Said::parse(bytes).map(Box::new))
     }
 }
 
@@ -31,8 +31,8 @@ impl Replica {
     /// Takes a message while a turn is being flushed, and returns which replica sent it; or gives back one that may have to be written. It is
     /// for [`Replica::take_in`] after the flush, but how far it says that entries are committed counts now.
     pub fn take_ahead(&mut self, incoming: Incoming) -> Result<Option<u64>, Incoming> {
-        let Some(Said::Raft(message)) = &incoming.0 else {
-            let writes = matches!(&incoming.0, Some(Said::Fetch(_) | Said::Chunk(_)));
+        let Some(Said::Raft(message)) = incoming.0.as_deref() else {
+            let writes = matches!(incoming.0.as_deref(), Some(Said::Fetch(_) | Said::Chunk(_)));
             return if writes { Err(incoming) } else { Ok(self.take_in(incoming)) };
         };
         let raft = &self.node.raft;

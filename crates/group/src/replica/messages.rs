@@ -13,6 +13,7 @@ impl Replica {
 
     /// [`Replica::step`] for a message that is decoded.
     pub fn take_in(&mut self, Incoming(said): Incoming) -> Option<u64> {
+        let said = said.map(|said| *said);
         if !self.is_about_the_past(&said) {
             self.wake();
         }

@@ -128,7 +128,7 @@ fn during_a_flush_a_commit_counts_up_to_what_the_leader_was_told_and_entries_wai
     let of_next = |bytes: Vec<u8>| match Said::parse(&bytes) {
         Some(Said::Raft(mut message)) => {
             (message.from, message.term) = (3, 2);
-            Incoming(Some(Said::Raft(message)))
+            Incoming(Some(Box::new(Said::Raft(message))))
         }
         _ => panic!("a message of the library"),
     };
