@@ -147,7 +147,11 @@ def test_a_bounded_buffer(farm: millrace.Connection) -> None:
     found: list[list[int]] = [[], []]
 
     def produce(first: int) -> Callable[[], None]:
-        return lambda: [buffer.put(item) for item in range(first, first + 20)] and None
+        def put_all() -> None:
+            for item in range(first, first + 20):
+                buffer.put(item)
+
+        return put_all
 
     def consume(into: list[int]) -> Callable[[], None]:
         return lambda: into.extend(buffer.get() for _ in range(20))
