@@ -1,4 +1,4 @@
-//! A space of which several hosts have a copy: its calls are commands, which each host applies in the same order.
+//! A replicated space: its calls are commands, which every host with a copy applies in the same order.
 //!
 //! ```text
 //!  a host: CALL ── Command ──> the group's order ──> Replicated::apply, on every host ──> the answer, on every host

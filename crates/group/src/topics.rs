@@ -296,7 +296,7 @@ impl Topics {
 
     fn act(&mut self, entry: u64, command: Command<'_>, machine: &mut dyn Machine) -> Result<u64> {
         let Command { action, data, .. } = command;
-        // Whoever depends on the revision looks at all topics then, so making topics must not count.
+        // After a change of the revision, deliveries and feeds look at all topics, so the creation of a topic must not change it.
         let changes_followers = matches!(
             action,
             Action::Subscribe { .. }

@@ -49,7 +49,7 @@ pub use millrace_namespace::outbox::{
 use millrace_journal::Transaction;
 use millrace_namespace::Namespace;
 use millrace_namespace::{
-    names::{log_name, note},
+    names::{log_name, newest_note, note},
     outbox::{
         message,
         state::{self, State},

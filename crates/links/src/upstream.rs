@@ -4,7 +4,7 @@
 //! contains itself, stores the list, and its own relays pass it on. So a cycle of any length is detected when its last relay is created,
 //! or, if two are created at once, as soon as the lists have passed through all of them.
 
-use super::{Links, log_name, note};
+use super::{Links, log_name, newest_note, note};
 use millrace_journal::Transaction;
 use millrace_namespace::Namespace;
 use millrace_wire::{Code, Result, protocol::PathStep};
@@ -33,15 +33,7 @@ struct Upstream {
 
 impl Upstream {
     fn load(namespace: &Namespace) -> Result<Self> {
-        let catalog = namespace.journal().catalog()?;
-        let Some(log) = catalog.log(LOG).filter(|log| log.latest() > 0) else { return Ok(Self::default()) };
-        let mut payload = Vec::new();
-        let newest = log.latest();
-        match namespace.journal().get(log, newest, &mut payload) {
-            Err(error) if error.code() == Code::BelowHistory && log.latest() > newest => return Self::load(namespace),
-            read => read?,
-        };
-        Self::decode(&payload)
+        newest_note(namespace, LOG)?.map_or_else(|| Ok(Self::default()), |payload| Self::decode(&payload))
     }
 
     fn decode(payload: &[u8]) -> Result<Self> {

@@ -72,7 +72,7 @@ pub(crate) fn leave_failure(
     publish.append(tx, &results, &result, stage).map(drop)
 }
 
-/// Ends a task of which no attempt has begun; returns whether that was so, and the journal position of the proof.
+/// Ends a task if no attempt of it has begun; returns whether it did, and the journal position that shows this.
 pub fn cancel(namespace: &Namespace, pool: &Name, seqno: u64) -> Result<(bool, Position)> {
     let name = tasks::function(pool)?;
     let error = Code::TaskCancelled.error("it was cancelled before it began");

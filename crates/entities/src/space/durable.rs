@@ -339,7 +339,7 @@ impl Space {
         Cursor { keys, sessions }
     }
 
-    /// Continues a snapshot with one entity or session; `None` at its end.
+    /// Adds one entity or session to a snapshot; returns `None` at its end.
     pub fn go_on(&mut self, mut cursor: Cursor) -> Option<Cursor> {
         if let Some(key) = cursor.keys.pop() {
             self.entity_parts(&key);

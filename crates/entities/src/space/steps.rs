@@ -451,14 +451,9 @@ mod tests {
         }
     }
 
-    /// Calls a method of the object `g`, and returns what comes of it.
-    fn enter(space: &mut Space, session: u8, number: u64, flags: Flags, moment: Moment) -> Result<Called> {
-        let list = |parts: &[Vec<u8>]| value::array(parts.iter().map(Vec::as_slice));
-        let [class, pool, code, method] = ["Gate", "p", "c", "enter"].map(value::text);
-        let about = [class, pool, value::int(1), value::int(5), code];
-        let new = list(&[&about[..], &[value::bytes(b"new")]].concat());
-        let args = list(&[&about[..], &[method, value::int(100), value::bytes(b"args")]].concat());
-        let call = Call {
+    /// A call of a method of the shared object `g`, by a session and with a number.
+    fn call_of_gate<'a>((session, number): (u8, u64), args: &'a [u8], new: &'a [u8], flags: Flags) -> Call<'a> {
+        Call {
             session: [session; SESSION_BYTES],
             number,
             acked: 0,
@@ -466,11 +461,21 @@ mod tests {
             key: "g",
             incarnation: 0,
             method: Type::Shared.method("call").unwrap(),
-            args: &args,
-            new: Some(&new),
+            args,
+            new: Some(new),
             flags,
             fence: None,
-        };
+        }
+    }
+
+    /// Calls a method of the object `g`, and returns what comes of it.
+    fn enter(space: &mut Space, session: u8, number: u64, flags: Flags, moment: Moment) -> Result<Called> {
+        let list = |parts: &[Vec<u8>]| value::array(parts.iter().map(Vec::as_slice));
+        let [class, pool, code, method] = ["Gate", "p", "c", "enter"].map(value::text);
+        let about = [class, pool, value::int(1), value::int(5), code];
+        let new = list(&[&about[..], &[value::bytes(b"new")]].concat());
+        let args = list(&[&about[..], &[method, value::int(100), value::bytes(b"args")]].concat());
+        let call = call_of_gate((session, number), &args, &new, flags);
         space.call(&call, moment)
     }
 
@@ -552,19 +557,7 @@ mod tests {
         let (plain, pickle) = ([0x92, 0x91, 7, 0x80], [0x92, 0x91, 0xd4, 1, 0, 0x80]);
         let args = call(about("Gate", "p", 1, 5, "c"), &plain);
         let new = list(&[about("Gate", "p", 1, 5, "c"), vec![value::bytes(b"new")]].concat());
-        let made = Call {
-            session: [1; SESSION_BYTES],
-            number: 1,
-            acked: 0,
-            kind: Type::Shared,
-            key: "g",
-            incarnation: 0,
-            method: Type::Shared.method("call").unwrap(),
-            args: &args,
-            new: Some(&new),
-            flags: Flags::default(),
-            fence: None,
-        };
+        let made = call_of_gate((1, 1), &args, &new, Flags::default());
         assert!(!space.has_class("g", &args), "there is no object yet");
         space.call(&made, moment).unwrap();
         assert!(space.has_class("g", &args) && space.has_class("g", &list(&about("Gate", "p", 1, 4, "c"))));

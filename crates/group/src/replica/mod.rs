@@ -377,7 +377,7 @@ impl Replica {
         (state.voters, state.learners)
     }
 
-    /// The last entry that a replica has, as far as the leader knows; `None` if this replica is not the leader.
+    /// The last entry that a replica has acknowledged to this leader; `None` if this replica is not the leader.
     pub fn matched(&self, replica: u64) -> Option<u64> {
         let leads = self.role() == Role::Leader;
         self.node.raft.prs().get(replica).filter(|_| leads).map(|progress| progress.matched)

@@ -122,7 +122,7 @@ fn during_a_flush_a_commit_counts_up_to_what_the_leader_was_told_and_entries_wai
     let options =
         Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
     let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
-    // Entries of the leader of term 1, of which nobody else has the last two.
+    // The leader of term 1 sent four entries. No other replica has the last two.
     replica.step(&append(0, 0, &[(1, 1), (2, 1), (3, 1), (4, 1)], 0));
     turns(&mut replica);
     let of_next = |bytes: Vec<u8>| match Said::parse(&bytes) {

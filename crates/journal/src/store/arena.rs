@@ -60,7 +60,7 @@ const _: () = assert!(ROOTS + BLOCKS <= FREE && (FREE + LARGEST_LOG2 as usize) *
 pub(crate) struct Arena {
     medium: Arc<dyn Medium>,
     region: Arc<Region>,
-    /// The end of the storage, as far as this process knows.
+    /// The end of the storage when this process last looked.
     known: AtomicU64,
     /// The last refusal of the disk, until an attempt succeeds: the requested end, and the error.
     refused: Mutex<Option<(u64, i32)>>,

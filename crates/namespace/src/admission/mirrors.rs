@@ -1,7 +1,7 @@
 //! Mirrors: a log with the records of a topic, each under its index in the topic. No other records are appended to it.
 //!
 //! ```text
-//!  _mirror/LOG   LOG is a mirror: of which topic, and how many records the topic had lost before
+//!  _mirror/LOG   LOG is a mirror: its topic, and how many records the topic had lost before
 //!  _mirrors      notes for people: which mirrors were begun and ended
 //! ```
 

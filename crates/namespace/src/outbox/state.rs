@@ -2,7 +2,7 @@
 
 use crate::{
     Namespace,
-    names::{log_name, note},
+    names::{log_name, newest_note, note},
 };
 use millrace_journal::Transaction;
 use millrace_wire::{Address, Code, Error, LogName, Name, NamespaceId, Result};
@@ -244,18 +244,7 @@ pub struct State {
 impl State {
     /// The current state; under the journal's lock, the state that the next change must start from.
     pub fn load(namespace: &Namespace) -> Result<Self> {
-        let catalog = namespace.journal().catalog()?;
-        let Some(log) = catalog.log(LOG).filter(|log| log.latest() > 0) else { return Ok(Self::default()) };
-        let mut payload = Vec::new();
-        loop {
-            let newest = log.latest();
-            match namespace.journal().get(log, newest, &mut payload) {
-                Ok(_) => break,
-                // Others have noted so much meanwhile that this one is history.
-                Err(error) if error.code() == Code::BelowHistory && log.latest() > newest => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let Some(payload) = newest_note(namespace, LOG)? else { return Ok(Self::default()) };
         let state: State = serde_json::from_slice(&payload)
             .map_err(|error| Code::LinkStateDamaged.error(format!("log '{LOG}': {error}")))?;
         if state.version > VERSION {

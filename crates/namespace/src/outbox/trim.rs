@@ -1,26 +1,20 @@
 //! What relays have forwarded of a log, so that records which they still need are not trimmed by mistake.
 
 use super::state::{Endpoint, OnGap, Relay, State};
-use crate::{Namespace, Site, found, names};
+use crate::{
+    Namespace, Site, found,
+    names::{self, newest_note},
+};
 use millrace_journal::Log;
 use millrace_wire::{Code, LogName, Result};
 
 impl Relay {
     /// The last number that the other side has acknowledged, as it was noted; 0 if none was.
     pub fn noted(&self, namespace: &Namespace) -> Result<u64> {
-        let catalog = namespace.journal().catalog()?;
-        let Some(log) = catalog.log(&self.progress_log()).filter(|log| log.latest() > 0) else { return Ok(0) };
-        let mut payload = Vec::new();
-        loop {
-            let newest = log.latest();
-            match namespace.journal().get(log, newest, &mut payload) {
-                Ok(_) => break,
-                Err(error) if error.code() == Code::BelowHistory && log.latest() > newest => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let log = self.progress_log();
+        let Some(payload) = newest_note(namespace, &log)? else { return Ok(0) };
         let number = std::str::from_utf8(&payload).ok().and_then(|text| text.parse().ok());
-        number.ok_or_else(|| Code::LinkStateDamaged.error(format!("log '{}'", log.name())))
+        number.ok_or_else(|| Code::LinkStateDamaged.error(format!("log '{log}'")))
     }
 
     /// The first record of its stream, and the last one that was acknowledged: the one before the first if there is none.

@@ -222,7 +222,7 @@ fn of_group(work: &Work, cursor: &mut Cursor) -> Result<Vec<Vec<u8>>> {
     Ok(records)
 }
 
-/// The next records of a topic with another engine, as far as they have arrived here.
+/// Those of the next records of a topic with another engine that have arrived here.
 fn of_streams(
     shared: &Arc<Shared>,
     work: &Work,

@@ -113,7 +113,7 @@ impl Shared {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// The group of a topic, as far as is known here. A topic stays in its group until it is removed.
+    /// The group of a topic, if this host knows it. A topic stays in its group until it is removed.
     pub fn locate(&self, topic: &str) -> Option<u32> {
         let replica = locked(&self.main.replica);
         let topics = replica.topics();

@@ -393,7 +393,7 @@ impl Source {
         }
     }
 
-    /// Its links to other namespaces, as far as they are known: the copy of a broken machine may not show them.
+    /// The known links to other namespaces. A copy from a broken machine may lack some.
     pub fn links(&self) -> Vec<LinkDoc> {
         let links = match &self.inner {
             Inner::Files(namespace) => viewed_links(namespace),
