@@ -57,6 +57,15 @@ def binary() -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def farm(binary: Path, request: pytest.FixtureRequest) -> Iterator[millrace.Connection]:
+    """A private host, with an executor of two workers, which get the classes of the test's module by value."""
+    os.environ["MILLRACE_BIN"] = str(binary)
+    millrace.register_module(request.module)
+    with millrace.connect() as connection, connection.Executor(workers=2):
+        yield connection
+
+
 @pytest.fixture
 def host(binary: Path) -> Iterator[Callable[..., Host]]:
     """Starts hosts of local namespaces, and ends them with the test. They tell their address."""

@@ -6,8 +6,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +14,6 @@ import millrace
 from millrace.executor import RemoteTraceback
 
 pytest.importorskip("cloudpickle")
-
-
-@pytest.fixture(scope="module")
-def farm(binary: Path) -> Iterator[millrace.Connection]:
-    """A private host, with an executor of two workers."""
-    os.environ["MILLRACE_BIN"] = str(binary)
-    millrace.register_module(sys.modules[__name__])
-    with millrace.connect() as connection, connection.Executor(workers=2):
-        yield connection
 
 
 @millrace.shared

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,6 @@ import millrace
 import millrace.aio
 
 pytest.importorskip("cloudpickle")
-
-
-@pytest.fixture(scope="module")
-def farm(binary: Path) -> Iterator[millrace.Connection]:
-    """A private host, with an executor of two workers."""
-    os.environ["MILLRACE_BIN"] = str(binary)
-    millrace.register_module(sys.modules[__name__])
-    with millrace.connect() as connection, connection.Executor(workers=2):
-        yield connection
 
 
 @millrace.shared
