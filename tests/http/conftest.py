@@ -64,6 +64,7 @@ class Host:
         (place / "copy.sh").write_text(COPY)
         (place / "copy.sh").chmod(0o755)
         self.run("up")
+        self.run("cluster", "init")
         self.process: Optional[subprocess.Popen[str]] = None
         self.patience = patience
         self.start()

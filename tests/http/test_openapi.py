@@ -38,7 +38,7 @@ def tame(case: schemathesis.Case) -> None:
         case.body["history"] = min(case.body["history"], 100_000)
     pick = sum(map(ord, str(case.path_parameters) + str(case.query)))
     if isinstance(case.path_parameters, dict) and pick % 4:
-        names = {"namespace": "farm", "log": "out", "function": "copy", "run": "latest", "target": "copy"}
+        names = {"namespace": "farm", "log": "out", "topic": "news", "function": "copy", "run": "latest", "target": "copy"}
         for name, value in names.items():
             if name in case.path_parameters:
                 case.path_parameters[name] = value
@@ -54,9 +54,11 @@ def tame(case: schemathesis.Case) -> None:
 )
 def test_answers_are_as_described(case: schemathesis.Case, host: Host) -> None:
     tame(case)
-    # The log that most requests use must not be removed.
+    # The log and the topic that most requests use must not be removed.
     if case.method == "DELETE" and isinstance(case.path_parameters, dict):
-        case.path_parameters["log"] = "nowhere"
+        for name in ("log", "topic"):
+            if name in case.path_parameters:
+                case.path_parameters[name] = "nowhere"
     case.call_and_validate(base_url=host.url, checks=CHECKS, timeout=PATIENCE_S)
 
 
@@ -82,6 +84,8 @@ def test_it_describes_everything_that_is_told(own_host: Host) -> None:
     host.append("raw%2Fkitchen", b"x")
     host.append("raw%2Fkitchen", b"poison")
     host.idle()
+    requests.put(f"{host.ns}/topics/news", timeout=PATIENCE_S).raise_for_status()
+    requests.post(f"{host.ns}/topics/news/records", data=b"first", timeout=PATIENCE_S).raise_for_status()
     repairs = host.url + "/v1/namespaces/farm/repairs"
     correction = {"do": "open", "log": "out", "corrections": [{"seqno": 1, "data": "corrected"}]}
     repair = requests.post(repairs, json=correction, timeout=PATIENCE_S).json()["repair"]
@@ -92,9 +96,12 @@ def test_it_describes_everything_that_is_told(own_host: Host) -> None:
         content = item["get"]["responses"]["200"].get("content", {})
         schema_of = content.get("application/json", {}).get("schema", {})
         names = {"namespace": "farm", "log": "out", "seqno": "1", "function": "copy", "run": "latest", "target": "copy"}
-        names["repair"] = str(repair)
+        names |= {"repair": str(repair), "topic": "news", "index": "1"}
         for name, value in names.items():
             path = path.replace("{%s}" % name, value)
+        if path.endswith("/objects/{key}"):  # Only clients of the wire protocol create objects.
+            assert requests.get(f"{host.ns}/objects/nothing", timeout=PATIENCE_S).status_code == 404
+            continue
         headers = {"accept": "application/json"}
         answer = requests.get(host.url + path, headers=headers, timeout=PATIENCE_S)
         assert answer.status_code == 200, (path, answer.text)

@@ -46,6 +46,10 @@ fn operations(run: EventId) -> Vec<Operation> {
     let tail = "/v1/namespaces/{namespace}/logs/{log}/tail";
     let batch = r#"[{"log":"raw","data":"x"},{"log":"other","data":"x"}]"#;
     let repairs = "/v1/namespaces/{namespace}/repairs";
+    let (topics, topic) = ("/v1/namespaces/{namespace}/topics", "/v1/namespaces/{namespace}/topics/{topic}");
+    let published = "/v1/namespaces/{namespace}/topics/{topic}/records";
+    let index = "/v1/namespaces/{namespace}/topics/{topic}/records/{index}";
+    let newest_published = "/v1/namespaces/{namespace}/topics/{topic}/records/latest";
     vec![
         of("GET", "/v1/namespaces/{namespace}", "", observe),
         of("GET", "/v1/namespaces/{namespace}/status", "status", observe),
@@ -87,9 +91,19 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", "/v1/namespaces/{namespace}/repairs/{repair}/sent", "repairs/1/sent", &["repair=namespace"]),
         of("POST", repairs, "repairs", &["repair=fixed"]).with(r#"{"do":"abandon","repair":1}"#),
         of("GET", "/v1/namespaces/{namespace}/journal", "journal", read),
-        of("GET", "", "objects", observe),
-        of("GET", "", "cluster", observe),
-        of("GET", "", "topics", observe),
+        of("GET", "/v1/namespaces/{namespace}/objects", "objects", observe),
+        of("GET", "/v1/namespaces/{namespace}/objects/{key}", "objects/x", observe),
+        of("GET", "/v1/namespaces/{namespace}/cluster", "cluster", observe),
+        of("GET", "/v1/namespaces/{namespace}/cluster/groups", "cluster/groups", observe),
+        of("GET", "/v1/namespaces/{namespace}/mirrors", "mirrors", observe),
+        of("GET", topics, "topics", observe),
+        of("GET", topic, "topics/news", observe),
+        of("PUT", topic, "topics/news", &["create=topics/news"]),
+        of("GET", published, "topics/news/records?from=1", &["read=topics/news"]),
+        Operation { body: Some("x"), ..of("POST", published, "topics/news/records", &["append=topics/news"]) },
+        of("GET", index, "topics/news/records/1", &["read=topics/news"]),
+        of("GET", newest_published, "topics/news/records/latest", &["read=topics/news"]),
+        of("DELETE", topic, "topics/news", &["delete=topics/news"]),
         of("POST", "/v1/namespaces/{namespace}/manage", "manage", &["delete=raw"])
             .with(r#"{"do":"trim-log","log":"raw","before":1}"#),
         of("DELETE", log, "logs/gone", &["delete=gone"]),
@@ -187,7 +201,7 @@ fn every_operation_of_the_specification_is_in_the_table_of_rights() {
         .map(|(method, path)| (method.to_uppercase(), path.clone()))
         .collect();
     let of_get = ANONYMOUS.into_iter().chain(LISTS).chain(["/metrics"]).map(|path| ("GET".to_owned(), path.to_owned()));
-    let listed = operations(EventId::NONE).into_iter().filter(|operation| !operation.path.is_empty());
-    let listed = listed.map(|operation| (operation.method.to_owned(), operation.path.to_owned()));
+    let listed =
+        operations(EventId::NONE).into_iter().map(|operation| (operation.method.to_owned(), operation.path.to_owned()));
     assert_eq!(specified, listed.chain(of_get).collect::<BTreeSet<_>>());
 }

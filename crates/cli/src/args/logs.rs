@@ -107,8 +107,8 @@ Examples:
     Set(SetArgs),
     /// Drop the oldest records of a log
     #[command(after_help = "\
-Dropped records can no longer be read, and their space is reused. Sequence numbers continue. Records that a relay has not forwarded yet are \
-not dropped (MR2109) without --force, unless the relay was added with --on-gap skip.
+Dropped records can no longer be read, and their space is reused. Sequence numbers continue. Records that a relay has not forwarded yet, or \
+that a topic which the log feeds has not received, are not dropped (MR2109) without --force, unless the relay was added with --on-gap skip.
 
 Examples:
   millrace log trim raw/kitchen --before 1000    record 1000 becomes the oldest
@@ -170,7 +170,7 @@ pub struct TrimArgs {
     /// Drop all records
     #[arg(long)]
     pub all: bool,
-    /// Drop records that a relay has not forwarded yet, too
+    /// Drop records that a relay has not forwarded or a topic has not received yet, too
     #[arg(long)]
     pub force: bool,
 }

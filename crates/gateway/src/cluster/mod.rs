@@ -4,6 +4,7 @@
 //! messages that they need. Hosts know each other by the cluster's secret, which opens the channel.
 
 pub mod nats;
+pub(crate) mod topics;
 
 use crate::wire::SOFTWARE;
 use millrace_client::{Credentials, Options, Place, blocking::Socket};

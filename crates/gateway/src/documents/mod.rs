@@ -123,6 +123,7 @@ enum Asked {
     Cluster,
     Groups,
     Topics(Page),
+    Topic(String),
     Mirrors,
     Repairs { after: u64, limit: usize },
     Repair(u64),
@@ -158,6 +159,7 @@ impl Asked {
             ["cluster", "groups"] => Asked::Groups,
             ["mirrors"] => Asked::Mirrors,
             ["topics"] => Asked::Topics(Page::of(&mut query)?),
+            ["topics", topic @ ..] => Asked::Topic(topic.join("/")),
             ["repairs"] => Asked::Repairs {
                 after: query.number("after", 0, u64::MAX)?.unwrap_or(0),
                 limit: query.number("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT) as usize, // at most 10000
@@ -250,6 +252,7 @@ impl Asked {
             Asked::Cluster => text(&access.of_cluster()?.stat()),
             Asked::Groups => text(&access.of_cluster()?.groups()),
             Asked::Topics(page) => text(&status::Topics::of(access.of_cluster()?, &page)?),
+            Asked::Topic(topic) => text(&access.of_cluster()?.topic(&topic)?),
             Asked::Mirrors => text(&access.of_cluster()?.mirrors()?),
             Asked::Repairs { after, limit } => {
                 let (mut list, mut bounded, mut next) = (Vec::new(), Bounded::new(), None);

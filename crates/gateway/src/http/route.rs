@@ -50,6 +50,19 @@ pub(super) enum Place<'p> {
         namespace: Cow<'p, str>,
         log: Cow<'p, str>,
     },
+    Topic {
+        namespace: Cow<'p, str>,
+        topic: Cow<'p, str>,
+    },
+    TopicRecords {
+        namespace: Cow<'p, str>,
+        topic: Cow<'p, str>,
+    },
+    TopicRecord {
+        namespace: Cow<'p, str>,
+        topic: Cow<'p, str>,
+        which: Cow<'p, str>,
+    },
     /// Changes of functions, relays and logs.
     Manage {
         namespace: Cow<'p, str>,
@@ -102,6 +115,15 @@ impl<'p> Place<'p> {
             ["v1", "namespaces", namespace, "logs", log @ ..] if is_log(log) => {
                 Place::Log { namespace: segment(namespace)?, log: log_name(log)? }
             }
+            ["v1", "namespaces", namespace, "topics", topic @ .., "records"] if is_log(topic) => {
+                Place::TopicRecords { namespace: segment(namespace)?, topic: log_name(topic)? }
+            }
+            ["v1", "namespaces", namespace, "topics", topic @ .., "records", which] if is_log(topic) => {
+                Place::TopicRecord { namespace: segment(namespace)?, topic: log_name(topic)?, which: segment(which)? }
+            }
+            ["v1", "namespaces", namespace, "topics", topic @ ..] if is_log(topic) => {
+                Place::Topic { namespace: segment(namespace)?, topic: log_name(topic)? }
+            }
             ["v1", "namespaces", namespace, rest @ ..] if !namespace.is_empty() && rest.first() != Some(&"") => {
                 let before = 1 + "v1/namespaces/".len() + namespace.len();
                 Place::Document { namespace: segment(namespace)?, path: path[before..].trim_start_matches('/') }
@@ -115,7 +137,8 @@ impl<'p> Place<'p> {
         match self {
             Place::Batch { .. } | Place::Manage { .. } | Place::Cancel { .. } => "POST",
             Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
-            Place::Records { .. } | Place::Repairs { .. } => "GET, HEAD, POST",
+            Place::Topic { .. } => "GET, HEAD, PUT, DELETE",
+            Place::Records { .. } | Place::TopicRecords { .. } | Place::Repairs { .. } => "GET, HEAD, POST",
             _ => "GET, HEAD",
         }
     }
@@ -161,6 +184,17 @@ mod tests {
         assert_eq!(Place::of("/v1/namespaces/farm").unwrap(), document(""));
         assert_eq!(Place::of("/v1/namespaces/farm/why/a%2Fb").unwrap(), document("why/a%2Fb"));
         assert_eq!(Place::of("/v1/namespaces/farm/logs").unwrap(), document("logs"));
+        let topic = |path| match Place::of(path).unwrap() {
+            Place::Topic { topic, .. } => (topic.into_owned(), None),
+            Place::TopicRecords { topic, .. } => (topic.into_owned(), Some(String::new())),
+            Place::TopicRecord { topic, which, .. } => (topic.into_owned(), Some(which.into_owned())),
+            other => panic!("{other:?}"),
+        };
+        for (path, which) in [("", None), ("/records", Some("")), ("/records/latest", Some("latest"))] {
+            let which: Option<String> = which.map(str::to_owned);
+            assert_eq!(topic(&format!("/v1/namespaces/farm/topics/env/raw{path}")), ("env/raw".into(), which));
+        }
+        assert_eq!(Place::of("/v1/namespaces/farm/topics").unwrap(), document("topics"));
         let cancel = Place::Cancel { namespace: "farm".into(), run: "1-0-1c".into() };
         assert_eq!(Place::of("/v1/namespaces/farm/runs/1-0-1c/cancel").unwrap(), cancel);
         assert_eq!(cancel.allowed(), "POST");

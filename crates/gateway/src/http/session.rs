@@ -1,7 +1,7 @@
 //! The requests of one connection: each is checked, routed and answered.
 
 use super::{
-    api::{append, logs, manage, metrics, pages, range, record, repairs, runs, tail},
+    api::{append, logs, manage, metrics, pages, range, record, repairs, runs, tail, topics},
     connection::{cors, guard, watched::Activity},
     response::{self, Response},
     route::Place,
@@ -176,6 +176,23 @@ impl Session {
             Place::Log { namespace, log } => {
                 let log = utf8_percent_encode(&log, NON_ALPHANUMERIC);
                 self.document(&namespace, &format!("logs/{log}"), query).await
+            }
+            Place::Topic { namespace, topic } if request.method() == Method::PUT => {
+                topics::create(self, &namespace, &topic, request).await
+            }
+            Place::Topic { namespace, topic } if request.method() == Method::DELETE => {
+                topics::remove(self, &namespace, &topic, query).await
+            }
+            Place::Topic { namespace, topic } => {
+                let topic = utf8_percent_encode(&topic, NON_ALPHANUMERIC);
+                self.document(&namespace, &format!("topics/{topic}"), query).await
+            }
+            Place::TopicRecords { namespace, topic } if request.method() == Method::POST => {
+                topics::publish(self, &namespace, &topic, request).await
+            }
+            Place::TopicRecords { namespace, topic } => topics::range(self, &namespace, &topic, &request).await,
+            Place::TopicRecord { namespace, topic, which } => {
+                topics::record(self, &namespace, &topic, &which, &request).await
             }
             Place::Repairs { namespace } if request.method() == Method::POST => {
                 repairs::ask(self, &namespace, request).await

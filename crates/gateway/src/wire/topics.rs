@@ -4,10 +4,13 @@ use super::{
     connection::Connection,
     requests::{Answer, RECORDS_MAX, RECORDS_MAX_BYTES},
 };
-use crate::memory::{self, SMALL_BYTES};
+use crate::{
+    cluster::topics::{self, LOCAL, durability, engine, replied},
+    memory::{self, SMALL_BYTES},
+};
 use millrace_node::{
-    Access, Gated, Record, Right,
-    cluster::{Cluster, Durability, Engine, GROWTH_MAX, Keeper, MAIN_NAME, Member, NewPublish, Reply, TopicOptions},
+    Access, Gated, Right,
+    cluster::{MAIN_NAME, Member, NewPublish, Reply, TopicOptions},
 };
 use millrace_wire::{
     Code, Result,
@@ -17,16 +20,7 @@ use millrace_wire::{
         SubscribeTopic, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic,
     },
 };
-use std::{future::Future, sync::Arc, time::Duration};
-use tokio::{sync::oneshot, time::timeout};
-
-/// The reply of the cluster to a call, as a future.
-fn replied<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> impl Future<Output = Result<T>> + Send + 'static {
-    let (sender, receiver) = oneshot::channel();
-    // The client may be gone.
-    call(Box::new(move |outcome| drop(sender.send(outcome))));
-    async { receiver.await.unwrap_or_else(|_| Err(Code::HostStopping.error("the host is stopping"))) }
-}
+use std::time::Duration;
 
 impl Connection {
     /// Handles a message about topics; false if it is none.
@@ -154,52 +148,36 @@ impl Connection {
 
     fn get_topic(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let GetTopic { topic, index } = frame.message()?;
-        let cluster = access.topics(Right::Read, topic)?.clone();
-        let topic = topic.to_owned();
-        // An existing record never changes as long as its topic is there; only the absence of a record, and the newest index, have to be
-        // confirmed by the group.
-        if let Some(record) = Some(index).filter(|index| *index > 0).and_then(|index| cluster.get(&topic, index).ok()) {
+        let cluster = access.topics(Right::Read, topic)?;
+        if let Some(record) = topics::known(cluster, topic, index) {
             self.reply(frame.heading.request, Ok(Answer::Record(record)));
             return Ok(());
         }
-        self.waits.add(frame.heading.request, async move {
-            let record = match replied(|reply| cluster.keeper(&topic, reply)).await? {
-                Keeper::Group => cluster.get(&topic, index)?,
-                Keeper::Outside(streams) => replied(|reply| streams.get(&topic, index, reply)).await?,
-            };
-            Ok(Answer::Record(record))
-        })
+        let (cluster, topic) = (cluster.clone(), topic.to_owned());
+        self.waits
+            .add(frame.heading.request, async move { topics::get(&cluster, &topic, index).await.map(Answer::Record) })
     }
 
     fn range_topic(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let RangeTopic { topic, from, count } = frame.message()?;
-        let cluster = access.topics(Right::Read, topic)?.clone();
-        let topic = topic.to_owned();
+        let (cluster, topic) = (access.topics(Right::Read, topic)?.clone(), topic.to_owned());
         self.waits.add(frame.heading.request, async move {
-            let keeper = replied(|reply| cluster.keeper(&topic, reply)).await?;
             let bytes_max = if memory::is_short() { SMALL_BYTES / 2 } else { RECORDS_MAX_BYTES };
-            let count = count.min(RECORDS_MAX);
-            let records: Vec<Record> = match keeper {
-                Keeper::Outside(streams) if from > 0 => {
-                    replied(|reply| streams.range(&topic, from, count, bytes_max, reply)).await?
-                }
-                _ => cluster.range(&topic, from, count, bytes_max)?,
-            };
-            let next = records.last().map_or(from, |last| last.seqno + 1);
+            let (records, next) =
+                topics::range(&cluster, &topic, Some(from), count.min(RECORDS_MAX), bytes_max).await?;
             Ok(Answer::Records { incarnation: 0, records, next })
         })
     }
 
     fn latest_topic(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let LatestTopic { topic, above, wait_ms } = frame.message()?;
-        let cluster = access.topics(Right::Read, topic)?.clone();
-        let topic = topic.to_owned();
-        self.waits.add(frame.heading.request, latest(cluster, topic, above, wait_ms))
+        let (cluster, topic) = (access.topics(Right::Read, topic)?.clone(), topic.to_owned());
+        let wait = Duration::from_millis(wait_ms.into());
+        self.waits.add(frame.heading.request, async move {
+            topics::latest(&cluster, &topic, above, wait).await.map(Answer::Seqno)
+        })
     }
 }
-
-/// The durability of a record that is acknowledged once it is on the disk of this host, and published later.
-const LOCAL: &str = "local";
 
 fn publish_later(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
     let PublishTopic { topic, data, key, .. } = frame.message()?;
@@ -217,32 +195,6 @@ fn discard(access: &Access, frame: &Frame<'_>) -> Result<Gated<Answer>> {
     Ok(access.discard_waiting(topic).map(|()| Answer::Done))
 }
 
-/// The hosts that must have a record on disk before its publish is acknowledged.
-fn durability(named: Option<&str>) -> Result<Option<Durability>> {
-    match named {
-        None => Ok(None),
-        Some("quorum") => Ok(Some(Durability::Quorum)),
-        Some("leader") => Ok(Some(Durability::Leader)),
-        Some(other) => {
-            let shown: String = other.chars().take(40).flat_map(char::escape_debug).collect();
-            Err(Code::ValueInvalid
-                .error(format!("durability '{shown}'; it is quorum or leader, or local for a publish")))
-        }
-    }
-}
-
-/// The engine of a new topic.
-fn engine(named: Option<&str>) -> Result<Engine> {
-    match named {
-        None | Some("builtin") => Ok(Engine::Builtin),
-        Some("nats") => Ok(Engine::Nats),
-        Some(other) => {
-            let shown: String = other.chars().take(40).flat_map(char::escape_debug).collect();
-            Err(Code::ValueInvalid.error(format!("engine '{shown}'; it is builtin or nats")))
-        }
-    }
-}
-
 /// Messages of another host for the replicas here of the groups that both keep.
 fn groups(access: &Access, frame: &Frame<'_>) -> Result<()> {
     let GroupMessages { messages } = frame.message()?;
@@ -256,20 +208,4 @@ fn groups(access: &Access, frame: &Frame<'_>) -> Result<()> {
         cluster.receive(first.group, of_group);
     }
     Ok(())
-}
-
-async fn latest(cluster: Arc<Cluster>, topic: String, above: u64, wait_ms: u32) -> Result<Answer> {
-    if let Keeper::Outside(streams) = replied(|reply| cluster.keeper(&topic, reply)).await? {
-        let wait = Duration::from_millis(wait_ms.into()).min(GROWTH_MAX);
-        return replied(|reply| streams.grown(&topic, above, wait, reply)).await.map(Answer::Seqno);
-    }
-    if wait_ms > 0 && cluster.latest(&topic)? <= above {
-        // Whether or not the time has passed, the newest index is returned.
-        let wait = Duration::from_millis(wait_ms.into()).min(GROWTH_MAX);
-        let grown = replied(|reply| cluster.growth(&topic, above, wait, reply));
-        if let Ok(grown) = timeout(wait, grown).await {
-            grown?;
-        }
-    }
-    cluster.latest(&topic).map(Answer::Seqno)
 }

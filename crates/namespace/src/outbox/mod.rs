@@ -13,6 +13,8 @@ pub mod state;
 pub mod topics;
 mod trim;
 
+pub use trim::not_forwarded;
+
 use crate::{
     Namespace,
     admission::{self, Room},

@@ -6,7 +6,13 @@ use crate::{
     names::{self, newest_note},
 };
 use millrace_journal::Log;
-use millrace_wire::{Code, LogName, Result};
+use millrace_wire::{Code, Error, LogName, Result};
+
+/// A refusal to drop records of a log, since something is still to be done with these.
+pub fn not_forwarded(what: &str, (first, last): (u64, u64), log: &str) -> Error {
+    let them = if first == last { format!("record {first}") } else { format!("records {first} to {last}") };
+    Code::LogNotForwarded.error(format!("{what} {them} of log '{log}'"))
+}
 
 impl Relay {
     /// The last number that the other side has acknowledged, as it was noted; 0 if none was.
@@ -53,10 +59,8 @@ impl Namespace {
             let (_, acked) = relay.progress(self)?;
             let first = earliest.max(acked + 1);
             if first <= last {
-                let (name, count) = (&relay.name, last - first + 1);
-                let them = if count == 1 { format!("record {first}") } else { format!("records {first} to {last}") };
-                return Err(Code::LogNotForwarded
-                    .error(format!("relay '{name}' has not forwarded {them} of log '{}'", log.name())));
+                let what = format!("relay '{}' has not forwarded", relay.name);
+                return Err(not_forwarded(&what, (first, last), log.name()));
             }
         }
         Ok(())

@@ -205,6 +205,9 @@ impl Access {
         let log = self.namespace().log(&name)?;
         let earliest = log.earliest().max(1);
         let before = before.unwrap_or(log.latest() + 1);
+        if let Some(cluster) = self.served.cluster().filter(|_| !force) {
+            cluster.check_fed(&name, earliest, log.latest().min(before.saturating_sub(1)))?;
+        }
         self.namespace().trim_log(&name, before, force)?;
         Ok(Managed::Trimmed { log: name, dropped: before.saturating_sub(earliest), earliest: log.earliest() })
     }

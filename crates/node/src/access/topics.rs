@@ -134,7 +134,7 @@ pub(super) fn source_of(log: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
     use crate::{
-        FunctionSpec, Namespace, Runtime,
+        AppendOptions, FunctionSpec, Namespace, Runtime,
         cluster::{self, ClusterOptions, ELECTION, Facts, Labels, Member, Post, Reply, TopicOptions},
         functions,
         manage::{Order, Sending, Up},
@@ -143,6 +143,7 @@ mod tests {
     use millrace_access::Caller;
     use millrace_journal::CreateOptions;
     use millrace_wire::{
+        LogName,
         protocol::Link,
         token::{AuthorityId, Grant, Key, Kind, Peer, Proof, Rights, Rules, Token, TokenId, Way, admit},
     };
@@ -223,6 +224,50 @@ mod tests {
         let holder = access_of(&Authority::ensure(served.namespace().dir()).unwrap().issue(&everything(2)).unwrap());
         assert!(holder.check(Right::Append, Resource::log("raw")).is_ok() && holder.sees("raw"));
         assert_eq!(holder.cluster_of_peer().err().map(|error| error.code()), Some(Code::CapabilityRefused));
+    }
+
+    #[test]
+    fn records_that_a_topic_has_not_received_are_trimmed_by_force_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let served = served(dir.path());
+        let (namespace, cluster) = (served.namespace(), served.cluster().unwrap());
+        let log: LogName = "l".parse().unwrap();
+        let called = |call: &dyn Fn(Reply<()>)| {
+            let (sender, receiver) = channel();
+            call(Box::new(move |outcome| drop(sender.send(outcome))));
+            receiver.recv().unwrap().unwrap();
+        };
+        let append = || namespace.append("l", b"x", AppendOptions::default()).unwrap();
+        let options = TopicOptions {
+            history: 10,
+            durability: cluster::Durability::Quorum,
+            group: None,
+            engine: cluster::Engine::Builtin,
+        };
+        called(&|reply| cluster.create("t", &options, reply));
+        namespace.create_log(&log, 10).unwrap();
+        called(&|reply| cluster.feed("t", "l", reply));
+        append();
+        let start = Instant::now();
+        while cluster.latest("t") != Ok(1) {
+            assert!(start.elapsed() < Duration::from_secs(60), "nothing is fed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let peer = Peer { way: Way::Unix, address: None, key: None };
+        let owner = served.access(&Arc::new(Caller::owner(peer)));
+        let trim = |before, force| owner.manage(Order::TrimLog { log: log.clone(), before, force }, None).wait();
+        trim(Some(2), false).unwrap();
+        // A log that was created again is not published, so the topic has only its first record.
+        namespace.remove_log(&log).unwrap();
+        namespace.create_log(&log, 10).unwrap();
+        (0..3).for_each(|_| drop(append()));
+        let refused = trim(None, false).unwrap_err();
+        assert_eq!(refused.code(), Code::LogNotForwarded);
+        assert_eq!(refused.detail(), "topic 't' has not received records 2 to 3 of log 'l'");
+        assert_eq!(namespace.log("l").unwrap().earliest(), 1, "nothing was dropped");
+        trim(Some(2), false).unwrap();
+        trim(None, true).unwrap();
+        assert_eq!(namespace.log("l").unwrap().earliest(), 4);
     }
 
     #[test]

@@ -345,6 +345,13 @@ impl Cluster {
         replica.topics().topic(topic).map(|topic| topic.latest)
     }
 
+    /// The oldest index of a topic, as far as this host knows; one more than the newest if there is no record.
+    pub fn earliest(&self, topic: &str) -> Result<u64> {
+        let group = self.shared.group_of(topic)?;
+        let replica = locked(&group.replica);
+        replica.topics().topic(topic).map(millrace_group::Topic::earliest)
+    }
+
     /// Replies once the newest index of a topic is above `above`, or soon after the given time: at most [`GROWTH_MAX`].
     pub fn growth(&self, topic: &str, above: u64, within: Duration, reply: Reply<u64>) {
         let group = match self.shared.group_of(topic) {

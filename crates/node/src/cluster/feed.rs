@@ -8,7 +8,7 @@ pub(super) mod buffer;
 mod sources;
 
 use super::{
-    Shared,
+    Cluster, Shared,
     driver::Input,
     groups::Group,
     is_led, locked,
@@ -20,7 +20,10 @@ use super::{
 use crate::Record;
 use millrace_group::{Action, Durability, Engine};
 use millrace_journal::Log;
-use millrace_namespace::{names::check_public, outbox::topics};
+use millrace_namespace::{
+    names::check_public,
+    outbox::{not_forwarded, topics},
+};
 use millrace_wire::{Code, RETRY_AFTER_MS, Result};
 use sources::Sources;
 use std::{
@@ -46,6 +49,24 @@ struct Work {
     born: u64,
     last: u64,
     engine: Engine,
+}
+
+impl Cluster {
+    /// Fails if a topic has not received all of these records of a log that feeds it.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::LogNotForwarded`].
+    pub fn check_fed(&self, log: &str, first: u64, last: u64) -> Result<()> {
+        for (group, topic, _) in find(&self.shared).iter().filter(|(_, _, fed)| fed == log) {
+            let Some(work) = work(&self.shared, group, topic, log) else { continue };
+            let first = first.max(work.last + 1);
+            if first <= last {
+                return Err(not_forwarded(&format!("topic '{topic}' has not received"), (first, last), log));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Feeds until the host stops.
@@ -88,21 +109,26 @@ fn is_busy(shared: &Shared) -> bool {
 /// The revision of the topics, and the feeds of this host at that revision: group, topic and log.
 type Known = (u64, Vec<(Arc<Group>, String, String)>);
 
+/// Finds the feeds of this host.
+fn find(shared: &Shared) -> Vec<(Arc<Group>, String, String)> {
+    let mut feeds = Vec::new();
+    for group in shared.kept() {
+        let replica = locked(&group.replica);
+        for (name, topic) in replica.topics().all() {
+            let own = topic.feeds.iter().filter(|feed| feed.host == shared.facts.host);
+            feeds.extend(own.map(|feed| (group.clone(), name.to_owned(), feed.log.clone())));
+        }
+    }
+    feeds
+}
+
 /// Finds the feeds of this host, if they have changed.
 fn look(shared: &Shared, known: &mut Known) {
     let revision = shared.revision.load(Ordering::Relaxed);
     if known.0 == revision {
         return;
     }
-    known.0 = revision;
-    known.1.clear();
-    for group in shared.kept() {
-        let replica = locked(&group.replica);
-        for (name, topic) in replica.topics().all() {
-            let own = topic.feeds.iter().filter(|feed| feed.host == shared.facts.host);
-            known.1.extend(own.map(|feed| (group.clone(), name.to_owned(), feed.log.clone())));
-        }
-    }
+    *known = (revision, find(shared));
     locked(&shared.feeding).clear();
     locked(&shared.unfed).retain(|(topic, log), _| known.1.iter().any(|(_, of, fed)| (of, fed) == (topic, log)));
     locked(&shared.fed_outside)

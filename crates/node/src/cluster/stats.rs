@@ -7,7 +7,8 @@ use super::{
     locked, shown,
 };
 use crate::why::counted;
-use millrace_group::{Directory, Engine, Labels, MAIN_NAME, Member, Replica, Role, Topic};
+use millrace_group::{Directory, Engine, Labels, MAIN_NAME, Member, Replica, Role, Topic, check_topic};
+use millrace_wire::Result;
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -242,6 +243,18 @@ impl Cluster {
         }
         self.complete(&mut stats);
         stats
+    }
+
+    /// What this host knows of one topic.
+    pub fn topic(&self, name: &str) -> Result<TopicStat> {
+        check_topic(name)?;
+        let group = self.shared.group_of(name)?;
+        locked(&group.replica).topics().topic(name)?;
+        let mut stats = [self.shared.stat(&group, name.to_owned())];
+        stats[0].buffered = self.buffers().unwrap_or_default().into_iter().find(|buffer| buffer.topic == name);
+        self.complete(&mut stats);
+        let [stat] = stats;
+        Ok(stat)
     }
 
     /// Adds the bounds of topics that no group keeps. It waits for what keeps them.

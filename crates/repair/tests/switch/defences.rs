@@ -2,16 +2,17 @@
 
 use crate::{
     late::{B, B_IN},
-    world::{Replays, World, deliver},
+    world::{Begun, Replays, World, deliver},
 };
+use millrace_journal::Transaction;
 use millrace_namespace::{
     Namespace,
     admission::{Publish, Room, Stage},
     fence::Verdict,
-    names::log_name,
+    names::{REPAIRS, internal, log_name, note},
 };
 use millrace_repair::{
-    Correction, NoPeers, PartAsk, PartOf, Phase, Request, Step, abandon, ask_apply, open, part, repair,
+    Correction, NoPeers, PartAsk, PartOf, Phase, Repair, Request, Step, abandon, ask_apply, open, part, repair,
 };
 use millrace_runtime::HostCalls;
 use millrace_wire::{Code, Result};
@@ -152,43 +153,112 @@ fn a_part_that_has_promised_to_switch_is_given_up_only_by_its_initiator() {
     assert_eq!(ask(Step::Abort).unwrap().phase, Phase::Abandoned);
 }
 
-#[test]
-fn a_part_has_replayed_whatever_ended_before_it_promises_to_switch() {
-    let (a, b) = (World::new(&["raw"]), World::new(&["in", "out"]));
-    let (send, function) = (a.function("send", "raw", &[B]), b.function("f", "in", &[]));
-    let (namespace, stop) = (&b.namespace, AtomicBool::new(false));
-    let part_of = PartOf { namespace: a.namespace.journal().namespace().to_string(), repair: 7 };
-    let ask = |ask: Step| part(namespace, PartAsk { part_of: part_of.clone(), ask }).unwrap();
-    a.append("raw", "old");
-    a.echo(&send, B_IN);
-    let id = deliver(&a, &b, B)[0];
-    let begun = b.begin(&function);
-    let mut keep = |_: &str, record: &[u8], calls: &mut dyn HostCalls| calls.append("out", record).map(drop);
+/// A namespace that takes part in a repair of another one, whose record it was sent; its run for that record is in progress, and it has to
+/// promise to switch.
+struct Part {
+    b: World,
+    number: u64,
+    /// The record that was sent.
+    id: String,
+    begun: Begun,
+}
 
-    let (reason, append_new, undo, run_external) = (String::new(), false, None, Vec::new());
-    let with = vec![namespace.journal().namespace().to_string()];
-    let number = ask(Step::Join { reason, append_new, undo, with, run_external }).repair;
-    let seeds = serde_json::json!({ "step": "seeds", "seeds": [{ "id": id.to_string(), "data": "new" }] });
-    ask(serde_json::from_value(seeds).unwrap());
-    ask(Step::Replay);
-    b.work(&mut keep, &mut || ());
-    assert_eq!(repair(namespace, number).unwrap().phase, Phase::Ready);
-    ask(Step::Prepare);
-    let mut promised = None;
-    b.end_before_the_host_has_the_lock(&begun, &[("out", b"old")], || {
+impl Part {
+    fn new() -> Self {
+        let (a, b) = (World::new(&["raw"]), World::new(&["in", "out"]));
+        let (send, function) = (a.function("send", "raw", &[B]), b.function("f", "in", &[]));
+        let part_of = PartOf { namespace: a.namespace.journal().namespace().to_string(), repair: 7 };
+        let ask = |ask: Step| part(&b.namespace, PartAsk { part_of: part_of.clone(), ask }).unwrap();
+        a.append("raw", "old");
+        a.echo(&send, B_IN);
+        let id = deliver(&a, &b, B)[0].to_string();
+        let begun = b.begin(&function);
+
+        let (reason, append_new, undo, run_external) = (String::new(), false, None, Vec::new());
+        let with = vec![b.namespace.journal().namespace().to_string()];
+        let number = ask(Step::Join { reason, append_new, undo, with, run_external }).repair;
+        let seeds = serde_json::json!({ "step": "seeds", "seeds": [{ "id": id, "data": "new" }] });
+        ask(serde_json::from_value(seeds).unwrap());
+        ask(Step::Replay);
+        b.work(&mut keep, &mut || ());
+        assert_eq!(repair(&b.namespace, number).unwrap().phase, Phase::Ready);
+        ask(Step::Prepare);
+        Self { b, number, id, begun }
+    }
+
+    fn found(&self) -> Repair {
+        repair(&self.b.namespace, self.number).unwrap()
+    }
+
+    /// Its host works until it has promised to switch or given up.
+    fn work(&self) -> Repair {
+        let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| b.drive(&mut Replays(&mut keep), &mut NoPeers, &stop, &mut || ()));
-            let (found, since) = (|| repair(namespace, number).unwrap(), Instant::now());
-            while found().phase == Phase::Preparing && since.elapsed() < Duration::from_secs(60) {
+            scope.spawn(|| self.b.drive(&mut Replays(&mut keep), &mut NoPeers, &stop, &mut || ()));
+            let since = Instant::now();
+            while self.found().phase == Phase::Preparing && since.elapsed() < Duration::from_secs(60) {
                 thread::sleep(Duration::from_millis(5));
             }
-            promised = Some(found());
+            let found = self.found();
             stop.store(true, Ordering::Release);
-            namespace.journal().wake();
-        });
-    });
+            self.b.namespace.journal().wake();
+            found
+        })
+    }
+}
+
+/// Appends its record to `out`.
+fn keep(_: &str, record: &[u8], calls: &mut dyn HostCalls) -> Result<()> {
+    calls.append("out", record).map(drop)
+}
+
+#[test]
+fn a_part_has_replayed_whatever_ended_before_it_promises_to_switch() {
+    let (part, mut promised) = (Part::new(), None);
+    part.b.end_before_the_host_has_the_lock(&part.begun, &[("out", b"old")], || promised = Some(part.work()));
     let promised = promised.unwrap();
     assert_eq!((promised.phase, promised.counts.replayed, promised.counts.replaced), (Phase::Prepared, 1, 2));
+}
+
+#[test]
+fn a_part_counts_the_changes_that_it_receives_just_before_it_promises_to_switch() {
+    let (part, mut promised) = (Part::new(), None);
+    let seed = format!("{}\nnewer", serde_json::json!({ "id": part.id }));
+    let log = internal(&format!("_seeds/{}", part.number));
+    let append = |tx: &mut Transaction<'_>| note(tx, &log, 1, seed.as_bytes());
+    part.b.before_the_host_has_the_lock(&part.begun, append, || promised = Some(part.work()));
+    let promised = promised.unwrap();
+    assert_eq!((promised.phase, promised.seeds.taken), (Phase::Prepared, 2));
+}
+
+/// Stages what [`abandon`] notes.
+fn note_abandoned(tx: &mut Transaction<'_>, number: u64) -> Result<()> {
+    let abandoned = serde_json::json!({ "note": "abandoned", "repair": number });
+    note(tx, &internal(REPAIRS), 1, abandoned.to_string().as_bytes())
+}
+
+#[test]
+fn a_part_whose_initiator_gives_up_just_before_promises_nothing() {
+    let (part, mut found) = (Part::new(), None);
+    let append = |tx: &mut Transaction<'_>| note_abandoned(tx, part.number);
+    part.b.before_the_host_has_the_lock(&part.begun, append, || found = Some(part.work()));
+    assert_eq!(found.unwrap().phase, Phase::Abandoned);
+    assert_eq!(part.found().phase, Phase::Abandoned);
+}
+
+#[test]
+fn a_repair_that_is_abandoned_just_before_it_switches_changes_nothing() {
+    let world = World::new(&["raw", "out"]);
+    let function = world.function("f", "raw", &[]);
+    world.append("raw", "old");
+    let begun = world.begin(&function);
+    let number = world.repair("raw", &[(1, "new")], &[]);
+    world.work(&mut keep, &mut || ());
+    ask_apply(&world.namespace, number).unwrap();
+    let append = |tx: &mut Transaction<'_>| note_abandoned(tx, number);
+    world.before_the_host_has_the_lock(&begun, append, || world.work(&mut keep, &mut || ()));
+    assert_eq!(repair(&world.namespace, number).unwrap().phase, Phase::Abandoned);
+    assert_eq!(world.get("raw", 1), "old");
 }
 
 #[test]
@@ -198,7 +268,6 @@ fn a_copy_that_is_made_in_the_last_moment_before_a_switch_is_corrected() {
     world.append("raw", "old");
     let begun = world.begin(&function);
     let number = world.repair("raw", &[(1, "new")], &[]);
-    let mut keep = |_: &str, record: &[u8], calls: &mut dyn HostCalls| calls.append("out", record).map(drop);
     world.work(&mut keep, &mut || ());
     assert_eq!(world.end(&begun, &[], &[("out", b"old")]), Verdict::Passes);
     ask_apply(&world.namespace, number).unwrap();

@@ -153,24 +153,34 @@ impl World {
         tx.done(begun.function, begun.run, &End { effects, fired, ..End::default() }).map(drop)
     }
 
-    /// Publishes what an attempt leaves, whose record a repair replaces: the fence was not up yet when it was judged, and the host has seen
-    /// by then that everything is replayed, and waits for the lock. `work` is what the host does.
+    /// Publishes what an attempt leaves just before the host gets the lock.
     pub fn end_before_the_host_has_the_lock(&self, begun: &Begun, leaves: &[(&str, &[u8])], work: impl FnOnce()) {
+        self.before_the_host_has_the_lock(begun, |tx| self.publish(tx, begun, &[], leaves), work);
+    }
+
+    /// Appends an entry after the host has seen that everything is replayed, and while it waits for the lock. The record of the attempt is
+    /// one that a repair replaces: its verdict shows that the fence is up. `work` is what the host does.
+    pub fn before_the_host_has_the_lock(
+        &self,
+        begun: &Begun,
+        append: impl FnOnce(&mut Transaction<'_>) -> Result<()> + Send,
+        work: impl FnOnce(),
+    ) {
         let (locked, is_locked) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let published = self.namespace.journal().commit(|tx| {
+                let appended = self.namespace.journal().commit(|tx| {
                     assert_eq!(self.judge(begun, &[]), Verdict::Passes);
                     locked.send(()).unwrap();
-                    // If the host takes longer, it sees this run without a second look.
+                    // If the host takes longer, it sees the entry without a second look.
                     let since = Instant::now();
                     while self.judge(begun, &[]) == Verdict::Passes && since.elapsed() < Duration::from_secs(5) {
                         thread::sleep(Duration::from_millis(1));
                     }
                     thread::sleep(Duration::from_millis(200));
-                    self.publish(tx, begun, &[], leaves)
+                    append(tx)
                 });
-                published.unwrap();
+                appended.unwrap();
             });
             is_locked.recv().unwrap();
             work();

@@ -83,7 +83,7 @@ async fn committed<T: Send + Unpin + 'static>(
 }
 
 /// Executes a commit: here if no other client has to wait for it, and otherwise on the committing thread.
-async fn commit<T: Send + Unpin + 'static>(
+pub(super) async fn commit<T: Send + Unpin + 'static>(
     access: &Access,
     act: impl Fn(&Access) -> Gated<T> + Send + 'static,
 ) -> Result<T> {

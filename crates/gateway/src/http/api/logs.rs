@@ -52,11 +52,12 @@ struct Change<'l> {
     change: &'static str,
 }
 
-/// The namespace for this caller, and the description of a log in the body, if there is a body.
-async fn described<T: DeserializeOwned>(
+/// The namespace for this caller, and the description of a log or a topic in the body, if there is a body.
+pub(super) async fn described<T: DeserializeOwned>(
     session: &Session,
     namespace: &str,
     request: Request<Incoming>,
+    what: &str,
 ) -> Result<(Access, Option<T>)> {
     let (head, body) = request.into_parts();
     Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
@@ -70,7 +71,7 @@ async fn described<T: DeserializeOwned>(
         Some("application/json") => {
             serde_json::from_slice(&body.bytes).map(|said| (access, Some(said))).map_err(|error| {
                 let error = error.to_string().replace("expected u64", "expected a whole number of records");
-                Code::HttpBodyInvalid.error(format!("the body does not describe a log: {error}"))
+                Code::HttpBodyInvalid.error(format!("the body does not describe a {what}: {error}"))
             })
         }
         kind => {
@@ -87,7 +88,7 @@ pub(in crate::http) async fn create(
     log: &str,
     request: Request<Incoming>,
 ) -> Result<Response> {
-    let (access, described) = described::<NewLog>(session, namespace, request).await?;
+    let (access, described) = described::<NewLog>(session, namespace, request, "log").await?;
     let history = described.unwrap_or_default().history;
     let existed = access.finds(log);
     let name = log.to_owned();
@@ -104,7 +105,7 @@ pub(in crate::http) async fn change(
     log: &str,
     request: Request<Incoming>,
 ) -> Result<Response> {
-    let (access, described) = described::<Settings>(session, namespace, request).await?;
+    let (access, described) = described::<Settings>(session, namespace, request, "log").await?;
     let missing = || Code::HttpBodyInvalid.error("the request has no body; the body says what to change");
     let Settings { history } = described.ok_or_else(missing)?;
     let name = log.to_owned();

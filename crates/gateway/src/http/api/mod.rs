@@ -10,6 +10,7 @@ pub(super) mod record;
 pub(super) mod repairs;
 pub(super) mod runs;
 pub(super) mod tail;
+pub(super) mod topics;
 
 use super::{connection::body, session::Session};
 use crate::{

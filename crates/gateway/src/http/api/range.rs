@@ -15,10 +15,10 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 /// The maximum and the default number of records in one answer.
-const COUNT_MAX: u64 = 10_000;
-const COUNT: u64 = 100;
+pub(super) const COUNT_MAX: u64 = 10_000;
+pub(super) const COUNT: u64 = 100;
 /// The maximum length of the records of one answer in bytes; a first record that is longer is returned alone.
-const RECORDS_MAX_BYTES: usize = 1 << 20;
+pub(super) const RECORDS_MAX_BYTES: usize = 1 << 20;
 /// One record per line.
 const NDJSON: &str = "application/x-ndjson";
 
