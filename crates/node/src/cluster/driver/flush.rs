@@ -94,7 +94,7 @@ impl Flusher {
                 let _ = inputs.try_send(Input::Flushed);
             }
         };
-        let thread = millrace_threads::spawn(thread::Builder::new().name("millrace-flush".into()), flush)?;
+        let thread = millrace_threads::spawn(thread::Builder::new().name("millrace-gsync".into()), flush)?;
         Ok(Self { orders: Some(orders), outcomes, outcome: None, thread: Some(thread) })
     }
 
