@@ -75,7 +75,7 @@ impl Repeated {
     /// How often, and from where to where.
     pub fn spread(&self) -> String {
         let (least, most) = (self.0.first().copied().unwrap_or(0.0), self.0.last().copied().unwrap_or(0.0));
-        format!("median of {}, {} to {}", self.0.len(), figure(least), figure(most))
+        format!("median of {} ({} to {})", self.0.len(), figure(least), figure(most))
     }
 }
 
@@ -166,6 +166,6 @@ mod tests {
         let mut repeated = Repeated::default();
         [3.0, 1.0, 2.0, 900.0, 2.5].into_iter().for_each(|value| repeated.push(value));
         assert_eq!(repeated.median(), 2.5);
-        assert_eq!(repeated.spread(), "median of 5, 1.00 to 900");
+        assert_eq!(repeated.spread(), "median of 5 (1.00 to 900)");
     }
 }

@@ -130,7 +130,10 @@ impl Report {
         let _ = writeln!(
             page,
             "`make bench` measures everything here and writes this page; `make bench ONLY=id` measures one row.\n\
-             Each figure is compared with that of a comparable system, or with a limit of the machine, measured in the same run.\n"
+             Each figure is compared with that of a comparable system, or with a limit of the machine, measured in the same run.\n\n\
+             In the texts below the table, `median of 8 (12.5 to 14.4)` means the median of 8 repetitions, with the smallest and the largest\n\
+             of them, in the unit of the row, unless it is a ratio. *Not pinned* means that the kernel may move the threads between processors.\n\
+             *The other systems* are those of the last column.\n"
         );
         for (number, machine) in self.machines().iter().enumerate() {
             let of = |row: &&Row| row.machine.as_ref().is_some_and(|other| other.is_like(machine));
@@ -138,7 +141,7 @@ impl Report {
             let name = char::from(b'A' + number as u8); // nobody has so many machines
             let _ = writeln!(
                 page,
-                "**Machine {name}.** {}, {} cores, {} GiB, Linux {}; data on {}. Its raw disk: {} Rows: {}.\n",
+                "**Machine {name}.** {}, {} cores, {} GiB, Linux {}; data on {}. The disk itself: {} Rows: {}.\n",
                 machine.cpu,
                 machine.cores,
                 machine.memory_gib,
@@ -150,10 +153,10 @@ impl Report {
         }
         let _ = writeln!(
             page,
-            "Load before the last run: {:.2} {:.2} {:.2}. {}\n",
+            "Load averages of the machine before the last run: {:.2} {:.2} {:.2} (1, 5 and 15 minutes), {}.\n",
             self.load[0], self.load[1], self.load[2], self.date
         );
-        page.push_str("| id | what | value | target | met | p50 | p99 | compared with |\n");
+        page.push_str("| id | measurement | value | target | met | p50 | p99 | compared with |\n");
         page.push_str("|---|---|--:|---|---|--:|--:|---|\n");
         for row in &self.rows {
             let what = rows::ALL.iter().find(|spec| spec.id == row.id).map_or("", |spec| spec.what);
@@ -161,12 +164,12 @@ impl Report {
                 row.peers.iter().map(|(name, value)| format!("{name} {}", figure(*value))).collect();
             // A rate's quantiles are those of single operations.
             let time = if row.unit == "/s" { " µs" } else { "" };
+            let value = format!("{} {}", figure(row.value), row.unit);
             let _ = writeln!(
                 page,
-                "| {} | {what} | **{} {}** | {} | {} | {} | {} | {} |",
+                "| {} | {what} | **{}** | {} | {} | {} | {} | {} |",
                 row.id,
-                figure(row.value),
-                row.unit,
+                value.trim_end(),
                 row.target,
                 if row.met { "yes" } else { "**no**" },
                 row.p50.map_or(String::new(), |p50| figure(p50) + time),
@@ -175,7 +178,8 @@ impl Report {
             );
         }
         page.push_str(
-            "\np50, p99 and the compared figures have the unit of the value, unless another one is given.\n\n## How\n\n",
+            "\np50, p99 and the compared figures have the unit of the value, unless another one is given.\n\n\
+             ## How each row is measured\n\n",
         );
         for row in &self.rows {
             let _ = writeln!(page, "**{}.** {}", row.id, row.note);
@@ -186,7 +190,7 @@ impl Report {
                 let _ = writeln!(page, "\n![{}]({picture})\n", row.id);
             }
             if !row.curve.is_empty() {
-                page.push_str("\n| share | offered /s | accepted /s | refused /s | p50 µs | p99 µs |\n");
+                page.push_str("\n| share of the rate | offered /s | accepted /s | refused /s | p50 µs | p99 µs |\n");
                 page.push_str("|--:|--:|--:|--:|--:|--:|\n");
             }
             for point in &row.curve {
@@ -199,7 +203,7 @@ impl Report {
             }
             let _ = writeln!(
                 page,
-                "({} samples; {}, commit {}; {:.0} % of the processors went to other programs and the kernel's own threads.)\n",
+                "({} samples; {}, commit {}; {:.0} % of the processor time went to other programs and to threads of the kernel.)\n",
                 row.samples, row.date, row.commit, row.others_cpu_percent
             );
         }

@@ -2,8 +2,8 @@
 //! build and run.
 
 /// Where they come from; goes into the note of every row that shows one.
-pub const SOURCE: &str = "CSPOT's figures are from another run: its master of 2025-04, built natively and measured on the \
-    same kind of machine in 2026-11, 1 KiB elements, medians.";
+pub const SOURCE: &str = "CSPOT's figures are not from this run: they are medians for elements of 1 KiB, measured in \
+    2026-11 on the same kind of machine with its master branch of 2025-04, built natively.";
 
 /// One put over the public interface, in µs: with the address set by hand, and as it comes.
 pub const PUT_US: [f64; 2] = [24.0, 90.0];

@@ -44,10 +44,11 @@ pub fn durable(context: &Context) -> Outcome<Measured> {
         .also("until the result is there, before the flush, p50", inner.p50_us(), "µs")
         .peer("6 synchronous flushes, p50", flushes.p50_us())
         .note(format!(
-            "1 KiB appended to c0; five Wasm functions pass it on to c5; the result is read through the gate, which flushes the \
-             journal once for the whole chain. The host is a process of its own and sleeps; the client sleeps until the result is \
-             there, then 1 ms; not pinned, {}. Six flushes: prewritten 4 KiB + fdatasync, as a system would need that makes each \
-             step durable before the next.",
+            "A record of 1 KiB is appended to the log c0, and five Wasm functions copy it step by step to the log c5. \
+             The result is read through the gate, which flushes the journal once for the whole chain. The host is a \
+             separate process that sleeps between the records; the client sleeps until the result is there, and then \
+             another 1 ms; nothing is pinned. Value: {}. Six flushes: prewritten 4 KiB + fdatasync, six times, as in \
+             a system that makes each step durable before the next.",
             p50s.spread()
         )))
 }

@@ -168,9 +168,10 @@ fn measured(context: &Context, spec: &FunctionSpec, code: &Path, p50_max: f64) -
         .also("append to result, p50", awaits.results.p50_us(), "µs")
         .also("append to result, p99", awaits.results.p99_us(), "µs")
         .note(format!(
-            "The host is a separate process and sleeps; nothing is pinned, and no thread spins. Value: the appender sleeps 500 µs \
-             after each append, {}. Result awaited: it sleeps until the function's own record is there, then 500 µs, {}. Both \
-             must reach the target. From before the append to the function's own reading of the clock, its first instruction.",
+            "The time from just before an append to the first instruction of the function, which reads the clock. The \
+             host is a separate process that sleeps between the records; nothing is pinned, and no thread spins. \
+             Value: the appender sleeps 500 µs after each append, {}. Result awaited: the appender sleeps until the \
+             function has appended its own record, and then another 500 µs, {}. Both figures must reach the target.",
             sleeps.p50s.spread(),
             awaits.p50s.spread()
         ));
@@ -217,12 +218,13 @@ pub fn idle(context: &Context) -> Outcome<Measured> {
         .peer("futex wake alone, p50", wakes.p50_us())
         .peer("futex wake alone, p99", wakes.p99_us())
         .note(format!(
-            "The appender awaits the function's own record, then sleeps 5 ms, so that host and processor are idle at each append; the \
-             host is a process of its own, durability memory, nothing is pinned, and no thread spins. From before the append to when the \
-             appender runs again: this includes two wake-ups across processes, of the host and of the appender, and between \
-             them two commits (claim and publication) and a fresh instance, with cold caches after 5 ms. Half \
-             of the time is over at the function's first instruction. Futex \
-             wake: one thread wakes another, at the same pace, alternating with the appends. Ratio in the same repetition, {}.",
+            "The time from just before an append until the appender runs again, after the function has appended its \
+             own record. Then the appender sleeps 5 ms, so that host and processor are idle at each append. The host \
+             is a separate process; durability memory; nothing is pinned, and no thread spins. The time includes two \
+             wake-ups across processes, of the host and of the appender, and between them two commits (claim and \
+             publication) and a fresh instance, with cold caches. At the function's first instruction, half of the \
+             time has passed. Futex wake: one thread wakes another, at the same pace, alternating with the appends. \
+             Ratio in the same repetition: {}.",
             ratio.spread()
         )))
 }
@@ -264,8 +266,9 @@ fn beside_a_socket(measured: Measured) -> Outcome<Measured> {
         .peer("socketpair one way, p50", there.p50_us())
         .peer("futex wake alone, p50", wake.p50_us())
         .note(
-            "This includes two wake-ups: the host, then the function's process. Socket pair: 128 bytes to a waiting process and \
-             back, at the same pace; futex wake: to a sleeping thread, at the same pace.",
+            "The time includes two wake-ups: of the host, then of the function's process. Socket pair: 128 bytes to a \
+             waiting process and back, at the same pace. Futex wake: one thread wakes another that sleeps, at the \
+             same pace.",
         ))
 }
 
@@ -286,10 +289,11 @@ pub fn oneshot(context: &Context) -> Outcome<Measured> {
         .peer("vfork + exec to first instruction, p50", first.p50_us())
         .peer("vfork + exec to its end, p50", whole.p50_us())
         .note(format!(
-            "A small C program, linked dynamically, started once for every record; the host is a process of its own and sleeps. \
-             The appender awaits the result, then sleeps 500 µs (a fixed pace of 500 µs would only measure the queue), {}. From \
-             before the append to the program's own reading of the clock, first thing in main. vfork + exec: the same program \
-             started by the bench itself.",
+            "The time from just before an append until a small C program, which the host starts once for every \
+             record, reads the clock at the start of main. The program is linked dynamically; the host is a separate \
+             process that sleeps between the records. The appender waits for the result, then sleeps 500 µs (a fixed \
+             pace of 500 µs would only measure the queue), {}. vfork + exec: the benchmark itself starts the same \
+             program.",
             awaits.p50s.spread()
         )))
 }

@@ -82,22 +82,22 @@ pub fn one(context: &Context) -> Outcome<Measured> {
     if field.redis.is_some() {
         measured = measured.peer("Redis, p50", redis.p50_us()).peer("Redis, p99", redis.p99_us());
     }
+    let mut gateway = String::new();
     if let Some(peer) = &field.etcd {
         let mut protocol = Samples::new();
         peer.read(500, &mut protocol)?;
-        measured = measured.peer("etcd, p50", etcd.p50_us()).peer("etcd, p99", etcd.p99_us()).note(format!(
-            "Of etcd's time, {} µs is what a read without agreement takes over the same gateway.",
-            figure(protocol.p50_us())
-        ));
+        measured = measured.peer("etcd, p50", etcd.p50_us()).peer("etcd, p99", etcd.p99_us());
+        let time = figure(protocol.p50_us());
+        gateway = format!("Of this, {time} µs is the time of a read without agreement over the same gateway.");
     }
     let note = format!(
-        "One thread, each append after the one before is on disk; the calling thread flushes, and no other thread appends; not pinned. \
-         {}; ratio to raw in the same repetition, {}. Repetitions of {count} appends alternate with {count} raw writes and the \
-         peers' puts.",
+        "One thread, not pinned, makes each append after the previous one is on disk. It flushes itself, and no other \
+         thread appends. Value: {}; ratio to raw in the same repetition: {}. Repetitions of {count} appends alternate \
+         with {count} raw writes and with the writes to the other systems.",
         p50s.spread(),
         ratios.spread()
     );
-    Ok(measured.note(note).note(field.missing()))
+    Ok(measured.note(note).note(field.missing()).note(gateway))
 }
 
 /// All threads do `work` until the time is up; returns operations per second.
@@ -156,7 +156,7 @@ pub fn many(context: &Context) -> Outcome<Measured> {
         .percentiles(ours.p50_us(), ours.p99_us())
         .target("≥ 0.7 × the bare writer", ratios.median() >= 0.7)
         .target("p99 ≤ 3 × raw flush", ours.p99_us() <= 3.0 * raw.p50_us())
-        .also("of the bare writer", ratios.median(), "")
+        .also("ratio to the bare writer", ratios.median(), "")
         .also("the bare writer, p99", grouped.p99_us(), "µs")
         .also("raw flush, p50", raw.p50_us(), "µs")
         .peer("a bare group-commit writer, one prewritten file", rates[4].median())
@@ -169,11 +169,12 @@ pub fn many(context: &Context) -> Outcome<Measured> {
         measured = measured.peer("etcd", rates[3].median()).also("etcd, p99", etcd.p99_us(), "µs");
     }
     let note = format!(
-        "{THREADS} threads of one process on 2 cores, each append as soon as the thread's previous one is on disk; p50 and p99 \
-         in µs. One flush serves all waiters. Rate, {}. The bare writer: as many threads, whose records (no header, checksum, \
-         index or log) one of them writes with one call and flushes, each waiting for its own; {}; ratio in the same repetition, \
-         {}. The peers have {THREADS} connections, likewise. If each of {THREADS} threads were to wait for 3 raw flushes on average, \
-         there would be {} appends in a second: on 2 cores the wake-ups of {THREADS} threads are the limit.",
+        "Each of {THREADS} threads of one process on 2 cores appends as soon as its previous append is on disk; p50 \
+         and p99 in µs. One flush serves all waiting threads. Rate: {}. The bare writer has as many threads, each of \
+         which waits for its own record; one thread writes the records of all (without header, checksum, index or \
+         log) with one call, and flushes: {}; ratio in the same repetition: {}. The other systems are loaded by \
+         {THREADS} connections in the same way. If each of {THREADS} threads waited for 3 raw flushes on average, \
+         there would be {} appends per second: on 2 cores, the wake-ups of {THREADS} threads are the limit.",
         rates[0].spread(),
         rates[4].spread(),
         ratios.spread(),

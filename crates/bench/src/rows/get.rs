@@ -84,12 +84,12 @@ pub fn get(context: &Context) -> Outcome<Measured> {
         .peer("memcpy of 1 KiB, random over a mapped file of 70 MiB", mapped.median())
         .peer("CSPOT get", cspot::GET_US)
         .note(format!(
-            "Back to back, one thread, not pinned; every byte's checksum verified. Value: the same record again and again, mean \
-             of {COUNT}, {}. Random over 70 MB: {}. Under a writer: another process appends 1 KiB to the same log back to back, \
-             on the other core, and drops segments; the newest record, {}; random, {}. Reading the newest record there \
-             means fetching lines that the other core has just written. The copies of random places \
-             can overlap; a get verifies \
-             its record before it returns. p50 and p99 include {} µs for the clock.",
+            "One thread, not pinned, reads back to back, and verifies the checksum of each record. Value: the same \
+             record again and again, mean of {COUNT}, {}. Random over 70 MB: {}. Under a writer: another process \
+             appends 1 KiB to the same log back to back, on the other core, and drops segments; the newest record: \
+             {}; random records: {}. To read the newest record, a core has to fetch cache lines that the other core \
+             has just written. The processor can overlap copies of random places, but a get verifies its record \
+             before it returns. p50 and p99 include {} µs for the clock.",
             hot.spread(),
             random.spread(),
             newest_written.spread(),

@@ -105,9 +105,10 @@ pub fn ready(context: &Context) -> Outcome<Measured> {
         .target("≤ 100 ms", values.median() <= 100.0)
         .also("`millrace log append`, start to end", one.median(), "ms")
         .note(format!(
-            "`millrace serve` is started and a record appended at once by another process; until the Wasm function bound to its \
-             log has run and its DONE is in the journal: more than the first append, which needs no host at all. Warm page cache, \
-             compiled module in its cache, {}. A namespace in memory mode whose host was killed before.",
+            "The time from the start of `millrace serve` until a Wasm function has run for a record that another \
+             process appends at once, and the DONE of the run is in the journal. (The append itself needs no host.) \
+             The page cache is warm, and the compiled module is in its cache: {}. The namespace has durability \
+             memory, and its host was killed before.",
             values.spread()
         )))
 }
@@ -137,10 +138,10 @@ pub fn rss(context: &Context) -> Outcome<Measured> {
     }
     Ok(Measured::new(all.median(), context.repetitions(5) as u64)
         .target("≤ 40 MB", all.median() <= 40.0)
-        .also("of it anonymous", own.median(), "MB")
+        .also("of which anonymous", own.median(), "MB")
         .note(format!(
-            "VmRSS of `millrace serve` with one Wasm function, one second after its first run: program, code, and the pages of \
-             the namespace it has mapped, {}.",
+            "VmRSS of `millrace serve` with one Wasm function, one second after the first run: the program, the \
+             function's code, and the mapped pages of the namespace, {}.",
             all.spread()
         )))
 }
@@ -150,5 +151,5 @@ pub fn size(context: &Context) -> Outcome<Measured> {
     let mb = bytes as f64 / 1e6;
     Ok(Measured::new(mb, 1)
         .target("≤ 20 MB", mb <= 20.0)
-        .note(format!("target/dist/millrace, {bytes} bytes; everything in one file, symbols stripped.")))
+        .note(format!("The size of target/dist/millrace, {bytes} bytes: everything in one file, without symbols.")))
 }

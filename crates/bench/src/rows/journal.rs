@@ -100,21 +100,22 @@ pub fn append(context: &Context) -> Outcome<Measured> {
         .also("2 processes together, in bursts", together.median(), "/s")
         .peer("memcpy + CRC-32C around 320 MiB", raw::copy_and_checksum_us(RING_BYTES))
         .peer("memcpy + CRC-32C cached", raw::copy_and_checksum_us(16 << 10))
-        .peer("CSPOT put, best", cspot::PUT_US[0])
-        .peer("CSPOT put, as it comes", cspot::PUT_US[1])
+        .peer("CSPOT put, address set by hand", cspot::PUT_US[0])
+        .peer("CSPOT put, default", cspot::PUT_US[1])
         .peer("CSPOT raw append, unsafe, best", cspot::RAW_APPEND_US[0])
         .peer("CSPOT raw append, unsafe, worst", cspot::RAW_APPEND_US[1])
         .note(format!(
-            "{STEADY} appends without a pause (2.2 GB) into a new namespace that retains 1 GiB: the first half on fresh segments, \
-             the second on recycled ones; retention runs beside them every 100 ms, as a host's does every second; one thread, \
-             not pinned, without waiters; a batch of one record each, \
-             indexed, with checksum, under the crash-safe lock; each append timed separately. Mean, {}; longest of {STEADY}, {}. \
-             All include {} µs for the clock. In a separate run (`getrusage` around each append), those that took longer than 1 ms \
-             were nearly always preempted, and neither slept nor faulted: three threads are busy, the one that appends, the one that \
-             prepares space, and retention. \
-             In bursts: {BURST} appends back to back (11 MB), then 60 ms in which the journal's own thread prepares space; mean of \
-             {BURSTS} bursts, {}. Two processes: bursts of half as many each, to one log, both spinning \
-             until the same moment to start, from the first to start to the last to end, {}.",
+            "One thread, not pinned, appends {STEADY} records without a pause (2.2 GB) to a new namespace that \
+             retains 1 GiB: the first half to fresh segments, the second to recycled ones. Retention runs \
+             concurrently every 100 ms; in a host it runs every second. Nothing waits for the records. Each append is \
+             a batch of one record, indexed, with checksum, under the crash-safe lock, and is timed separately. Mean: \
+             {}; longest of {STEADY}: {}. All times include {} µs for the clock. In a separate run, with `getrusage` \
+             around each append, the appends that took longer than 1 ms were nearly always preempted, and neither \
+             slept nor had page faults: three threads are busy, the one that appends, the one that prepares space, \
+             and retention. In bursts: {BURST} appends back to back (11 MB), then a pause of 60 ms in which the \
+             journal's own thread prepares space; mean of {BURSTS} bursts: {}. Two processes: each appends bursts of \
+             half as many records to one log, and both start at the same moment; from the first start to the last \
+             end: {}.",
             steady.means.spread(),
             steady.longest_us.spread(),
             figure(clock_us()),
@@ -218,11 +219,11 @@ pub fn cold(context: &Context) -> Outcome<Measured> {
         .also("paced 5 µs, p99.9", paced.quantile_us(0.999), "µs")
         .peer("first-touch fault, mean", touch)
         .note(format!(
-            "A new namespace each time, {ROUND} appends of 1 KiB, one thread, not pinned: nothing recycled, nothing touched \
-             before. Value: p99 back to back, {}; there the appender outruns the thread that \
-             prepares space, and sometimes prepares space itself. Paced: one append every 5 µs (220 MB/s), spinning in between. \
-             Timed one by one, including {} µs \
-             for the clock. First touch: one write to each page of a fresh mapping of a file in the page cache.",
+            "In each repetition, one thread, not pinned, makes {ROUND} appends of 1 KiB to a new namespace: no \
+             segment is recycled, and no page was touched before. Value: p99 of appends back to back, {}; they outrun \
+             the thread that prepares space, so the appending thread sometimes prepares space itself. Paced: one \
+             append every 5 µs (220 MB/s), spinning in between. Each append is timed separately, including {} µs for \
+             the clock. First-touch fault: one write to each page of a fresh mapping of a file in the page cache.",
             p99s.spread(),
             figure(clock_us())
         )))

@@ -74,7 +74,7 @@ pub const ALL: &[Spec] = &[
         unit: "µs",
         run: dispatch::oneshot,
     },
-    Spec { id: "idle.result", what: "append to result at an idle host, Wasm, p50", unit: "µs", run: dispatch::idle },
+    Spec { id: "idle.result", what: "append to result on an idle host, Wasm, p50", unit: "µs", run: dispatch::idle },
     Spec {
         id: "sandbox.start",
         what: "append to first instruction, Python, first run in its sandbox",
@@ -92,12 +92,17 @@ pub const ALL: &[Spec] = &[
         unit: "µs",
         run: chain::durable,
     },
-    Spec { id: "small.bytes", what: "a record of 16 bytes in a batch of 100, on disk", unit: "B", run: small::bytes },
+    Spec {
+        id: "small.bytes",
+        what: "size on disk of a record of 16 bytes in a batch of 100",
+        unit: "B",
+        run: small::bytes,
+    },
     Spec { id: "recover.1gib", what: "open 1 GiB after a kill", unit: "ms", run: recover::bytes },
     Spec { id: "recover.1m", what: "open with 1 M pending triggers after a kill", unit: "ms", run: recover::triggers },
     Spec { id: "host.ready", what: "start of the program to the first run done", unit: "ms", run: host::ready },
     Spec { id: "host.rss", what: "resident memory of an idle host", unit: "MB", run: host::rss },
-    Spec { id: "host.size", what: "the stripped program", unit: "MB", run: host::size },
+    Spec { id: "host.size", what: "size of the program, without symbols", unit: "MB", run: host::size },
     Spec { id: "python.append", what: "append 1 KiB from Python, mean", unit: "ns", run: python::append },
     Spec { id: "python.get", what: "get 1 KiB from Python, mean", unit: "ns", run: python::get },
     Spec {
@@ -106,8 +111,18 @@ pub const ALL: &[Spec] = &[
         unit: "µs",
         run: remote::append::append,
     },
-    Spec { id: "tls.append", what: "the same through TLS, p50", unit: "µs", run: remote::secure::tls },
-    Spec { id: "channel.append", what: "the same through the channel, p50", unit: "µs", run: remote::secure::channel },
+    Spec {
+        id: "tls.append",
+        what: "append 1 KiB through a host with TLS, memory, p50",
+        unit: "µs",
+        run: remote::secure::tls,
+    },
+    Spec {
+        id: "channel.append",
+        what: "append 1 KiB through a host over the encrypted channel, memory, p50",
+        unit: "µs",
+        run: remote::secure::channel,
+    },
     Spec {
         id: "remote.pipelined",
         what: "append 100 bytes through a host, window 64, 1 connection",
@@ -144,13 +159,13 @@ pub const ALL: &[Spec] = &[
     },
     Spec {
         id: "object.blocked",
-        what: "increment a shared object beside 1000 waiting calls, p99",
+        what: "increment a shared object while 1000 calls wait, p99",
         unit: "µs",
         run: objects::blocked,
     },
     Spec {
         id: "object.failover",
-        what: "restart of a lost host to the rate before, 100 clients, rf 2",
+        what: "restart of a lost host until nine tenths of the initial rate, 100 clients, rf 2",
         unit: "s",
         run: objects::failover,
     },
@@ -168,10 +183,15 @@ pub const ALL: &[Spec] = &[
         unit: "MB",
         run: remote::connections::ten_thousand,
     },
-    Spec { id: "storm.rate", what: "three functions, host killed every 300 ms", unit: "/s", run: storm::rate },
+    Spec {
+        id: "storm.rate",
+        what: "records through three functions, host killed every 300 ms",
+        unit: "/s",
+        run: storm::rate,
+    },
     Spec {
         id: "restart.resume",
-        what: "a host killed under load: start of the next one to its first pending run done",
+        what: "after a kill under load: start of the next host to its first pending run done",
         unit: "ms",
         run: storm::resume,
     },
@@ -187,7 +207,7 @@ pub const ALL: &[Spec] = &[
     Spec { id: "cap.request", what: "access check of a request, 5 blocks", unit: "µs", run: capability::request },
     Spec {
         id: "repair.discover",
-        what: "find what a correction reaches, 79 316 events",
+        what: "find the runs that a correction affects, 79 316 events",
         unit: "ms",
         run: history::found,
     },
@@ -201,7 +221,7 @@ pub const ALL: &[Spec] = &[
     },
     Spec { id: "repair.live", what: "append 1 KiB while a repair replays, p50", unit: "µs", run: history::live },
     Spec { id: "repair.pause", what: "longest append while a repair is applied", unit: "µs", run: history::pause },
-    Spec { id: "journal.cost", what: "recording what a run read, per read", unit: "ns", run: history::cost },
+    Spec { id: "journal.cost", what: "recording the reads of a run, per read", unit: "ns", run: history::cost },
     Spec {
         id: "topic.publish",
         what: "publish 8 KiB, on two of three disks, pipelined",
@@ -222,7 +242,7 @@ pub const ALL: &[Spec] = &[
     },
     Spec {
         id: "topic.failover",
-        what: "a leader is killed: to the next acknowledged publish, p50",
+        what: "end of a leader to the next acknowledged publish, p50",
         unit: "ms",
         run: topics::failover,
     },
@@ -240,11 +260,11 @@ pub const ALL: &[Spec] = &[
     },
     Spec {
         id: "topic.amplification",
-        what: "bytes written for a byte published, per host, 8 KiB",
+        what: "bytes written per byte published, per host, 8 KiB",
         unit: "",
         run: topics::amplification,
     },
-    Spec { id: "gate.cost", what: "an answer through the gate, memory", unit: "ns", run: remote::gate::cost },
+    Spec { id: "gate.cost", what: "time of the gate for an answer, memory", unit: "ns", run: remote::gate::cost },
 ];
 
 /// What a row's measurement comes to.
@@ -345,7 +365,7 @@ pub fn measure(spec: &Spec, context: &Context) -> Outcome<Row> {
         curve: measured.curve,
         picture: measured.drawing.is_some().then(|| picture_of(spec.id)),
         drawing: measured.drawing,
-        note: measured.note.join(" "),
+        note: measured.note.join(" ").trim_end().to_owned(),
         machine: None,
         date: machine::now(),
         commit: machine::commit(&context.root),

@@ -51,13 +51,14 @@ pub fn append(context: &Context) -> Outcome<Measured> {
         .also("in bursts with pauses, mean", bursts.median(), "µs")
         .peer("journal.append", alone.median())
         .note(format!(
-            "Namespace::append by names, {} without a pause into a new namespace that retains 1 GiB, as in journal.append: APPEND and \
-             TRIGGER in one batch, admission checked; one thread, not pinned, durability memory, without a host and without waiters; retention runs \
-             concurrently and drops segments as if no run needed them. Mean, {}; longest, {}; in bursts, {}; the journal's append alone, for \
-             as long and without pauses, {}. All include {} µs for the clock. What it takes (`perf`): a third is the \
-             record's entry, a fifth TRIGGER with its place in the index, a fifth the publication of the batch; \
-             the rest are the name, admission and the lock. So it cannot be much less than \
-             two of journal.append's entries without their payloads.",
+            "One thread, not pinned, calls Namespace::append with names of logs, {} times without a pause, in a new \
+             namespace that retains 1 GiB, as in journal.append. Each call writes APPEND and TRIGGER in one batch, \
+             and checks admission. Durability memory; no host runs, and nothing waits. Retention runs concurrently \
+             and drops segments as if no run needed them. Mean: {}; longest: {}; in bursts: {}; the journal's append \
+             alone, for as long and without pauses: {}. All times include {} µs for the clock. Of the time (`perf`), \
+             the record's entry takes a third, TRIGGER with its place in the index a fifth, and the publication of \
+             the batch a fifth; the name, admission and the lock take the rest. So the time cannot be much less than \
+             that of two entries of journal.append without payloads.",
             journal::STEADY,
             steady.means.spread(),
             steady.longest_us.spread(),
@@ -142,13 +143,14 @@ pub fn many_logs(context: &Context) -> Outcome<Measured> {
         .also("ratio to one log", ratio.median(), "")
         .also("log create, mean", creates.median(), "µs")
         .also("open", opens.median(), "ms")
-        .peer("the same to one log", alone.median())
+        .peer("append to one log", alone.median())
         .note(format!(
-            "{LOGS} logs that keep {HISTORY} records each; Namespace::append by name, 1 KiB, memory, to one log after the other, in \
-             bursts as in journal.append, alternating with a namespace of one log; {}, and of one log {}. Ratio in the same \
-             repetition, {}. log create: mean of each thousand, {}. Open: by the only process, after a clean end, {} ms. What is \
-             more than with one log (`perf`) is mostly the lookup of the name and then the words of the log: each of them is in memory, where with one log \
-             they are in the processor's cache.",
+            "{LOGS} logs keep {HISTORY} records each. Namespace::append by name, 1 KiB, durability memory, to one log \
+             after the other, in bursts as in journal.append: {}; alternating bursts to a namespace with one log: {}. \
+             Ratio in the same repetition: {}. log create: mean of each thousand, {}. Open: by the only process, \
+             after a clean shutdown, {} ms. Most of the time that is added to that of one log (`perf`) is for the \
+             lookup of the name and the words that describe the log: with many logs they are in memory, with one log \
+             in the processor's cache.",
             among.spread(),
             alone.spread(),
             ratio.spread(),

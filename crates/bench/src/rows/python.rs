@@ -37,11 +37,12 @@ fn row(context: &Context, id: &str) -> Outcome<Measured> {
     Ok(Measured::new(value, figure(id, "samples")? as u64)
         .target("≤ 350 ns", value <= 350.0)
         .peer("an empty call into the native module", figure("python.empty_call", "ns")?)
-        .also("least of the rounds", figure(id, "least_ns")?, "ns")
-        .also("most of the rounds", figure(id, "most_ns")?, "ns")
+        .also("smallest of the rounds", figure(id, "least_ns")?, "ns")
+        .also("largest of the rounds", figure(id, "most_ns")?, "ns")
         .note(
-            "Mean of a round, median of the rounds, by `sdk/python/bench.py` with the wheel as it is shipped: durability memory, \
-             in bursts with pauses in which the namespace's own thread prepares space. Gets read the same record again.",
+            "The median of the means of rounds, measured by `sdk/python/bench.py` with the wheel as it is shipped. \
+             Durability memory; appends are made in bursts, with pauses in which the namespace's own thread prepares \
+             space. Gets read the same record again and again.",
         ))
 }
 

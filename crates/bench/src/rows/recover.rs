@@ -53,10 +53,11 @@ pub fn bytes(context: &Context) -> Outcome<Measured> {
         .peer("reading the segments, cached", read_warm.median())
         .peer("reading the segments, from the disk", read_cold.median())
         .note(format!(
-            "A namespace on disk with {entries} entries of 1 KiB, one to a batch, 1 GiB in all; its only process is killed \
-             (SIGKILL) and another opens it: every entry is verified, on two threads, and the index of its log is rebuilt. Value: the files are \
-             in the page cache, as after the death of a process, {}; from the disk, as after a power failure: the cache is \
-             emptied of them before, {}. Reading: the segments' files with read(2), 1 MiB at a time, just before.",
+            "A namespace has {entries} entries of 1 KiB, one in each batch, 1 GiB in all. Its only process is killed \
+             (SIGKILL), and another one opens the namespace: two threads verify every entry, and the index of the log \
+             is rebuilt. Value: the files are in the page cache, as after the death of a process, {}. From the disk, \
+             as after a power failure: the files are removed from the page cache before, {}. Reading: the files of \
+             the segments with read(2), 1 MiB at a time, just before.",
             warm.spread(),
             cold.spread()
         )))
@@ -129,10 +130,10 @@ pub fn triggers(context: &Context) -> Outcome<Measured> {
         .also("until its first run is done", first.median(), "ms")
         .peer("reading the segments, cached", read.median())
         .note(format!(
-            "{COUNT} records of 16 bytes, each with the trigger of a function that has not run; the last process is killed \
-             (SIGKILL), another opens the namespace, files in the page cache, {}. A host opens it too and takes up the runs, {}; \
-             to the end of its first run, {}. An entry is read twice, by the thread that verifies ahead and by the one that follows the \
-             chain.",
+            "A journal has {COUNT} records of 16 bytes, each with the trigger of a function that has not run. The \
+             last process is killed (SIGKILL), and another one opens the namespace, with the files in the page cache: \
+             {}. The time until a host that opens the namespace has queued all runs: {}; until its first run has \
+             ended: {}. Each entry is read twice: by a thread that verifies ahead, and by one that follows the chain.",
             open.spread(),
             started.spread(),
             first.spread()

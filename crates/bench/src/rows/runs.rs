@@ -32,7 +32,7 @@ pub fn wasm(context: &Context) -> Outcome<Measured> {
     Ok(measured(&drained, &fed, count, 300_000.0)
         .peer("the Wasm runtime alone", alone)
         .peer("CSPOT, handlers", cspot::HANDLERS_PER_SECOND)
-        .note("The runtime alone: the same module, batches of 64, no journal at all.")
+        .note("The runtime alone: the same module, in batches of 64, without a journal.")
         .note(cspot::SOURCE))
 }
 
@@ -51,9 +51,10 @@ pub fn python(context: &Context) -> Outcome<Measured> {
         scratch: None,
     };
     let alone = executor_alone(&mut PythonExecutor::new(python, Limits::default()), 500)?;
-    Ok(measured(&drained, &fed, count, 60_000.0)
-        .peer("frames alone", alone)
-        .note("Frames alone: the same function in one warm worker, batches of 64 over its socket, no journal at all."))
+    Ok(measured(&drained, &fed, count, 60_000.0).peer("frames alone", alone).note(
+        "Frames alone: the same function in one warm worker, in batches of 64 over its socket, without a \
+            journal.",
+    ))
 }
 
 fn measured(drained: &Repeated, fed: &Repeated, count: u64, target: f64) -> Measured {
@@ -61,11 +62,12 @@ fn measured(drained: &Repeated, fed: &Repeated, count: u64, target: f64) -> Meas
         .target(format!("≥ {target:.0} /s"), drained.median() >= target)
         .also("while another process appends", fed.median(), "/s")
         .note(format!(
-            "{count} pending runs of a function that does nothing, records of 128 bytes, memory; one function, ordered, so one \
-             run at a time. The host, a process of its own and not pinned, claims (FIRED), runs and publishes (DONE) them; the \
-             rate between a tenth done and all done, read from the function's counter each ms, {}. While another process \
-             appends: the same runs, the appends (batches of 1024, each with its trigger) going on at the same time, from the \
-             first append to the last run done, {}.",
+            "{count} runs of one function that does nothing are pending, for records of 128 bytes, durability memory. \
+             The function is ordered, so one run executes at a time. The host, a separate process that is not pinned, \
+             claims (FIRED), executes and publishes (DONE) the runs. Value: the rate after the first tenth of the \
+             runs, read from the function's counter each ms, {}. While another process appends: as many runs, while \
+             their records and triggers are appended in batches of 1024; from the first append to the end of the last \
+             run, {}.",
             drained.spread(),
             fed.spread()
         ))

@@ -108,10 +108,10 @@ pub fn rate(context: &Context) -> Outcome<Measured> {
         .also("undisturbed", calm.median(), "/s")
         .also("of undisturbed", ratio.median() * 100.0, "%")
         .note(format!(
-            "Records of 100 bytes through three functions in order, Python, Wasm and a process; another process \
-             appends so that about 50 000 of them wait. Records that came out in {} s, the starts of the host included. The \
-             host is killed (SIGKILL) every {} ms and started \
-             again at once, {}.",
+            "Records of 100 bytes pass through three functions, in Python, in Wasm and in a process; another process \
+             appends so that about 50 000 records wait. Value: the records that have passed all functions within {} \
+             s, the starts of the host included, while the host is killed (SIGKILL) every {} ms and started again at \
+             once, {}.",
             PHASE.as_secs(),
             LIFE.as_millis(),
             stormy.spread()
@@ -135,15 +135,14 @@ pub fn resume(context: &Context) -> Outcome<Measured> {
         drop(next);
         values.push(first_done(dir.path(), start)? as f64 / 1000.0);
     }
-    Ok(Measured::new(values.median(), repetitions as u64)
-        .target("≤ 300 ms", values.median() <= 300.0)
-        .note(format!(
-            "The host of the pipeline of storm.rate is killed (SIGKILL) after {} ms of work on 50 000 waiting records, and another \
-             is started at once; from then until the first DONE of a run that was pending, by the journal's clock, {}. No other process has the namespace \
-             open, so the new host recovers it.",
-            LIFE.as_millis(),
-            values.spread()
-        )))
+    Ok(Measured::new(values.median(), repetitions as u64).target("≤ 300 ms", values.median() <= 300.0).note(format!(
+        "The host of the pipeline of storm.rate is killed (SIGKILL) after {} ms of work on 50 000 waiting \
+             records, and another host is started at once. Value: the time from then until the first DONE of a run \
+             that was pending, by the journal's clock, {}. No other process has the namespace open, so the new host \
+             recovers it.",
+        LIFE.as_millis(),
+        values.spread()
+    )))
 }
 
 /// Microseconds from `start` to the first DONE after it.

@@ -138,8 +138,8 @@ fn verify(context: &Context, blocks: u8, limit_us: f64) -> Outcome<Measured> {
         .peer("Ed25519 verify of the same bytes", ed25519)
         .peer("ECDSA P-256 verify of the same bytes", p256)
         .note(format!(
-            "A body of {} bytes is parsed, its rules read and its signature computed, {}. With proof of possession: two more HMACs and the \
-             comparison, once for each connection.",
+            "The time to parse a body of {} bytes, read its rules and compute its signature, {}. With proof of \
+             possession: two more HMACs and the comparison, which are made once for each connection.",
             body.len(),
             verified.spread()
         )))
@@ -187,5 +187,9 @@ pub fn request(context: &Context) -> Outcome<Measured> {
         .target("≤ 0.2 µs", five.median() <= 0.2)
         .also("a chain of one block", one.median(), "µs")
         .peer("the owner's request", owner.median())
-        .note(format!("An append against a chain of five blocks, {}; nothing is verified again.", five.spread())))
+        .note(format!(
+            "The check of an append against a chain of five blocks, {}; the signatures are not verified \
+            again.",
+            five.spread()
+        )))
 }

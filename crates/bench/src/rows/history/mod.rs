@@ -97,15 +97,15 @@ pub fn found(context: &Context) -> Outcome<Measured> {
     Ok(Measured::new(all.median(), context.repetitions(15) as u64)
         .target("≤ 10 ms", all.median() <= 10.0)
         .target("10 M events ≤ 1.5 s", seconds.median() <= 1.5)
-        .target("≤ 48 bytes an event", bytes <= 48.0)
+        .target("≤ 48 bytes per event", bytes <= 48.0)
         .peer("Sans-Souci, as published", 2632.0)
         .also("of which reading the journal", read.median(), "ms")
         .also("10 M events", seconds.median(), "s")
-        .also("memory", bytes, "bytes an event")
+        .also("memory", bytes, "bytes per event")
         .note(format!(
-            "A journal of {PAPER_EVENTS} entries, memory durability, cached: it is read, every checksum is verified, and a table is built; \
-             then the runs that a correction of its first record reaches are \
-             found: all of them, because each read the append of the previous one. {}",
+            "A journal of {PAPER_EVENTS} entries, durability memory and in the page cache, is read, every checksum is \
+             verified, and a table is built. Then the runs that a correction of the first record affects are found: \
+             all of them, because each run read the append of the previous one. Value: {}.",
             all.spread()
         )))
 }
@@ -174,8 +174,8 @@ pub fn two(context: &Context) -> Outcome<Measured> {
         .also("of which merging", merge.median(), "ms")
         .also("by one thread", alone.median(), "ms")
         .note(format!(
-            "Two journals with {PAPER_EVENTS} entries together are read, every checksum verified, and merged. A thread reads each of them, \
-             as `millrace trace` and `graph` do. {}",
+            "Two journals with {PAPER_EVENTS} entries together are read, every checksum is verified, and they are \
+             merged. Each journal is read by a thread of its own, as in `millrace trace` and `graph`. Value: {}.",
             all.spread()
         )))
 }
@@ -198,10 +198,11 @@ pub fn eight(context: &Context) -> Outcome<Measured> {
     for _ in 0..context.repetitions(5) {
         rate.push((JOURNALS * EVENTS) as f64 / merged(&history)? / 1e6);
     }
-    Ok(Measured::new(rate.median(), context.repetitions(5) as u64)
-        .target("≥ 12 M/s", rate.median() >= 12.0)
-        .note(format!(
-            "Tables of {JOURNALS} journals with {EVENTS} events each, whose clocks interleave at random, are merged. {}",
+    Ok(Measured::new(rate.median(), context.repetitions(5) as u64).target("≥ 12 M/s", rate.median() >= 12.0).note(
+        format!(
+            "The tables of {JOURNALS} journals with {EVENTS} events each, whose times interleave at random, are \
+             merged. Value: {}.",
             rate.spread()
-        )))
+        ),
+    ))
 }

@@ -111,8 +111,9 @@ pub fn replay(context: &Context) -> Outcome<Measured> {
     Ok(Measured::new(few.median(), context.repetitions(5) as u64)
         .also("all records corrected", all.median(), "ms")
         .note(format!(
-            "{RECORDS} records of 1 KiB have gone through 9 Wasm functions. One in {EVERY} is corrected, {} runs are replayed, and \
-             the repair is applied; beside it, all are corrected and all {} runs replayed. Both read the whole journal. {}",
+            "{RECORDS} records of 1 KiB have passed through 9 Wasm functions. One record in {EVERY} is corrected, {} \
+             runs are replayed, and the repair is applied; for comparison, all records are corrected and all {} runs \
+             replayed. Both repairs read the whole journal. Value: {}.",
             RECORDS.div_ceil(EVERY) * 9,
             RECORDS * 9,
             few.spread()
@@ -184,8 +185,8 @@ pub fn live(context: &Context) -> Outcome<Measured> {
         .also("get while another namespace's repair replays, p50", beside_apart[1].p50_us(), "µs")
         .peer("Sans-Souci while repairing, as published", 185.0)
         .note(format!(
-            "One thread appends 1 KiB to a log that the repair does not concern and reads it, every 20 µs, while another one of the \
-             same process replays {} runs.",
+            "Every 20 µs, one thread appends 1 KiB to a log that the repair does not concern, and reads it, while \
+             another thread of the same process replays {} runs.",
             RECORDS * 9
         )))
 }
@@ -213,8 +214,8 @@ pub fn pause(context: &Context) -> Outcome<Measured> {
         .target("≤ 200 µs", longest.median() <= 200.0)
         .also("the longest append without a switch", normal.median(), "µs")
         .note(format!(
-            "The longest append to a log that the repair does not concern, while the repair is applied: {slots} records in {} logs \
-             switch at once. {}",
+            "The longest append to a log that the repair does not concern, while the repair is applied: {slots} \
+             records in {} logs switch at once. Value: {}.",
             LOGS.len(),
             longest.spread()
         )))
@@ -269,8 +270,9 @@ pub fn cost(context: &Context) -> Outcome<Measured> {
         .target("≤ 60 ns", each.median() <= 60.0)
         .also("a run that reads nothing, in the journal", without.median(), "ns")
         .note(format!(
-            "{RUNS} runs are journaled, memory durability: record, trigger, attempt, append and end. With {READS} reads each, the \
-             additional time is divided by the reads. {}",
+            "{RUNS} runs are written to a journal with durability memory: record, trigger, attempt, append and end. \
+             The same is done with {READS} reads in each run; the additional time is divided by the number of reads. \
+             Value: {}.",
             each.spread()
         )))
 }

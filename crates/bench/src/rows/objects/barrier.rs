@@ -125,7 +125,7 @@ pub fn barrier(context: &Context) -> Outcome<Measured> {
                 theirs.push(waiters.round(are_waiting, release)?);
             }
             measured = measured.peer("Redis, BLPOP and one script", theirs.median());
-            "Redis 7: BLPOP of a list each, released by one Lua script."
+            "Redis 7: each client waits in BLPOP for its own list, and one Lua script releases all."
         }
     };
     let zookeeper = match ZooKeeper::start(context.fresh()?.path())? {
@@ -136,8 +136,8 @@ pub fn barrier(context: &Context) -> Outcome<Measured> {
         }
     };
     Ok(measured.note(format!(
-        "{WAITERS} blocking clients, each with a connection and a thread of this process, wait at a barrier; from the last arrival until the \
-         last of them has its answer, {}. {missing} {zookeeper}",
+        "{WAITERS} blocking clients, each with a connection and a thread of this process, wait at a barrier. Value: \
+         the time from the last arrival until the last client has its answer, {}. {missing} {zookeeper}",
         ours.spread()
     )))
 }

@@ -36,12 +36,12 @@ pub fn blocked(context: &Context) -> Outcome<Measured> {
     }
     Ok(Measured::new(beside.p99_us(), beside.count())
         .percentiles(beside.p50_us(), beside.p99_us())
-        .also("without them, p99", before.p99_us(), "µs")
-        .also("without them, p50", before.p50_us(), "µs")
+        .also("without waiting calls, p99", before.p99_us(), "µs")
+        .also("without waiting calls, p50", before.p50_us(), "µs")
         .target("≤ 1.1 × without them", over.median() <= 1.1)
         .note(format!(
-            "p99 of an increment by one blocking client while {WAITING} calls wait for a permit of as many semaphores, in turn with rounds \
-             in which none waits, {}.",
+            "p99 of an increment by one blocking client while {WAITING} calls wait for permits, each of its own \
+             semaphore; such rounds alternate with rounds in which no call waits. Ratio of the two: {}.",
             over.spread()
         )))
 }

@@ -71,11 +71,12 @@ pub fn call(context: &Context) -> Outcome<Measured> {
             }
         }
     }
-    let missing = if redis.is_some() { "Redis 7 over TCP, nothing kept." } else { redis::INSTALL };
+    let missing = if redis.is_some() { "Redis 7 over TCP, not persistent." } else { redis::INSTALL };
     let pace = figure(PACE.as_micros() as f64);
     Ok(measured.note(format!(
-        "One blocking client over TCP, the next call {pace} µs after the answer, {COUNT} of each in turn; not pinned. rf 2 and 3: three and \
-         five hosts in processes on this machine; the group flushes its log before an answer, whatever the durability. For a call, the host \
-         makes three system calls (`strace`): it waits, receives, answers. {missing}"
+        "One blocking client over TCP, not pinned, makes the next call {pace} µs after the answer, {COUNT} calls of \
+         each kind in turn. For rf 2 and 3, three and five hosts run in processes on this machine; the group flushes \
+         its log before it answers, whatever the durability. For a call, the host makes three system calls \
+         (`strace`): it waits, receives, answers. {missing}"
     )))
 }

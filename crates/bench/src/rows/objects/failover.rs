@@ -69,13 +69,13 @@ pub fn failover(context: &Context) -> Outcome<Measured> {
         .target("≤ 5 s", restored <= 5.0)
         .target("no client error", errors == 0)
         .also("calls before, all clients", steady, "/s")
-        .also("while the host is away", without, "/s")
-        .also("without an answer after the kill", interrupted, "s")
+        .also("calls while the host is down, all clients", without, "/s")
+        .also("time without an answer after the kill", interrupted, "s")
         .also("errors of clients", errors as f64, "")
         .note(format!(
-            "{CLIENTS} blocking clients increment one object with rf 2 of three hosts in processes on this machine; the host that leads is \
-             killed at {} s, and started again at {} s. The time from its start until nine tenths of the rate before are reached. Calls in \
-             each second: {}.",
+            "{CLIENTS} blocking clients increment one object with rf 2 on three hosts, which are processes on this \
+             machine. The leader is killed after {} s, and started again after {} s. Value: the time from its start \
+             until nine tenths of the initial rate are reached. Calls in each second: {}.",
             killed_at / 5,
             back_at / 5,
             series.join(" ")

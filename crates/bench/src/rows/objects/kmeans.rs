@@ -68,7 +68,7 @@ pub fn kmeans(context: &Context) -> Outcome<Measured> {
         }
     };
     Ok(measured.note(format!(
-        "One blocking client over TCP reads {CENTROIDS} centroids of {DIMENSIONS} numbers and adds as many: `Matrix.all` and `Matrix.add_all`. \
-         {missing}"
+        "One blocking client over TCP reads {CENTROIDS} centroids of {DIMENSIONS} numbers with `Matrix.all`, and adds \
+         as many numbers with `Matrix.add_all`. {missing}"
     )))
 }

@@ -203,8 +203,8 @@ pub fn many(context: &Context) -> Outcome<Measured> {
         }
     };
     Ok(measured.note(format!(
-        "{CLIENTS} blocking clients, each with a connection and a thread of this process, increment {OBJECTS} objects at random; host and \
-         load on the same cores. {missing} A method with 10 000 multiplications runs in the host (WebAssembly), in two sandboxed workers \
-         (Python), or as a script of Redis."
+        "{CLIENTS} blocking clients, each with a connection and a thread of this process, increment {OBJECTS} objects \
+         at random; the host and the clients share the cores. {missing} A method with 10 000 multiplications runs in \
+         the host (WebAssembly), in two sandboxed workers (Python), or as a script in Redis."
     )))
 }

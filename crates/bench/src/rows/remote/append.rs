@@ -92,28 +92,29 @@ pub fn append(context: &Context) -> Outcome<Measured> {
         .spread_us(memory)
         .target("memory: p50 ≤ 1.3 × echo", over_echo.median() <= 1.3)
         .target("disk: p50 ≤ 1.3 × (echo + flush)", over_both.median() <= 1.0)
-        .also("memory over echo", over_echo.median(), "")
+        .also("memory, ratio to echo", over_echo.median(), "")
         .also("disk, p50", disk.p50_us(), "µs")
         .also("disk, p99", disk.p99_us(), "µs")
-        .also("disk over 1.3 × (echo + flush)", over_both.median(), "")
+        .also("disk, ratio to 1.3 × (echo + flush)", over_both.median(), "")
         .peer("echo of the same bytes, p50", echo.p50_us())
         .peer("echo, p99", echo.p99_us())
         .peer("raw flush: prewritten 4 KiB + fdatasync, p50", raw.p50_us());
     for (name, samples) in [
-        ("Redis XADD, nothing kept, p50", redis_memory),
+        ("Redis XADD, not persistent, p50", redis_memory),
         ("Redis XADD, appendfsync always, p50", redis_disk),
-        ("NATS publish + flush, nothing kept, p50", published),
+        ("NATS publish + flush, not persistent, p50", published),
     ] {
         if samples.count() > 0 {
             measured = measured.peer(name, samples.p50_us());
         }
     }
     let note = format!(
-        "One blocking client over TCP, the next request {} µs after the answer, {count} of each in turn; not pinned. \
-         Requests of {request} bytes, answers of {answer}. Ratio to echo in the same repetition, {}. memory, {}. {}",
+        "One blocking client over TCP, not pinned, sends the next request {} µs after the answer, {count} requests of \
+         each kind in turn. A request has {request} bytes, an answer {answer}. Durability memory: {}; ratio to echo \
+         in the same repetition: {}. {}",
         figure(PACE.as_micros() as f64),
-        over_echo.spread(),
         p50.spread(),
+        over_echo.spread(),
         if peers.redis[0].is_some() { "Redis 7 over TCP." } else { redis::INSTALL }
     );
     let missing = if peers.nats.is_some() { "" } else { nats::INSTALL };

@@ -54,14 +54,15 @@ pub fn ten_thousand(context: &Context) -> Outcome<Measured> {
     let after_mb = host.resident_mb()?;
     Ok(Measured::new(after_mb, CONNECTIONS as u64)
         .target("≤ 150 MB", after_mb <= 150.0)
-        .also("before them", before_mb, "MB")
-        .also("for each", (after_mb - before_mb) * 1e6 / CONNECTIONS as f64, "bytes")
-        .also("made in", took, "s")
-        .also("append 1 KiB before, p50", before.p50_us(), "µs")
-        .also("append 1 KiB among them, p50", after.p50_us(), "µs")
-        .also("append 1 KiB among them, p99", after.p99_us(), "µs")
+        .also("before the connections", before_mb, "MB")
+        .also("per connection", (after_mb - before_mb) * 1e6 / CONNECTIONS as f64, "bytes")
+        .also("time to open the connections", took, "s")
+        .also("append 1 KiB before the connections, p50", before.p50_us(), "µs")
+        .also("append 1 KiB with the connections open, p50", after.p50_us(), "µs")
+        .also("append 1 KiB with the connections open, p99", after.p99_us(), "µs")
         .note(
-            "Resident memory of the whole host with 10 000 connections that have completed the handshake and send nothing, after 2 000 \
-             appends over one more, back to back. Buffers of the kernel's sockets are not in it.",
+            "Resident memory of the whole host with 10 000 connections that have completed the handshake and send \
+             nothing, after 2 000 appends back to back over one more connection. It does not include the kernel's \
+             socket buffers.",
         ))
 }

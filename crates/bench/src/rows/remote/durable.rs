@@ -105,15 +105,15 @@ pub fn durable(context: &Context) -> Outcome<Measured> {
     let rate = rates[0].median();
     let mut measured = Measured::new(rate, samples[0].count())
         .percentiles(samples[0].p50_us(), samples[0].p99_us())
-        .also("8 unanswered to a connection", rates[1].median(), "/s")
+        .also("8 unanswered on each connection", rates[1].median(), "/s")
         .also("the same, p99", samples[1].p99_us(), "µs")
-        .peer("bare echo of the same bytes, nothing kept", rates[5].median());
+        .peer("bare echo of the same bytes", rates[5].median());
     if redis.is_some() {
         let (p50, p99) = (samples[0].p50_us(), samples[0].p99_us());
         measured = measured
             .target("≥ 2 × Redis", of_redis.median() >= 2.0)
             .target("p50 and p99 ≤ Redis's", p50 <= redis_p50.median() && p99 <= redis_p99.median())
-            .also("of Redis in the same repetition", of_redis.median(), "")
+            .also("ratio to Redis in the same repetition", of_redis.median(), "")
             .also("Redis, p50", redis_p50.median(), "µs")
             .also("Redis, p99", redis_p99.median(), "µs");
     }
@@ -126,11 +126,11 @@ pub fn durable(context: &Context) -> Outcome<Measured> {
         measured = if is_there { measured.peer(name, rate.median()) } else { measured.note(install) };
     }
     let note = format!(
-        "Records of 1 KiB, {CONNECTIONS} connections with one unanswered append each, all from one thread of one process; the \
-         load, host and disk share 2 cores. {}. JetStream and etcd are loaded by {CONNECTIONS} threads. How fast \
-         the disk makes as many waiting appends durable without a network is the bare group-commit writer of durable.append.64: twice \
-         Redis would be more than that on this machine. Of \
-         the processors' time (`perf`), the host takes a third of what Redis takes for as many appends.",
+        "One thread of one process appends records of 1 KiB over {CONNECTIONS} connections, with one unanswered \
+         append on each; the load, the host and the disk share 2 cores. Value: {}. JetStream and etcd are loaded by \
+         {CONNECTIONS} threads. The bare group-commit writer of durable.append.64 shows how fast the disk makes as \
+         many waiting appends durable without a network: twice the rate of Redis would be more than that on this \
+         machine. For as many appends, the host takes a third of the processor time that Redis takes (`perf`).",
         rates[0].spread()
     );
     Ok(measured.note(note))
@@ -171,21 +171,22 @@ pub fn one(context: &Context) -> Outcome<Measured> {
     let mut measured = Measured::new(p50s.median(), ours.count())
         .spread_us(ours)
         .target("p50 ≤ 1.15 × (echo + raw flush)", over_both.median() <= 1.15)
-        .also("over echo + raw flush", over_both.median(), "")
+        .also("ratio to echo + raw flush", over_both.median(), "")
         .peer("echo of the same bytes, p50", echo.p50_us())
         .peer("raw: prewritten 4 KiB + fdatasync, p50", raw.p50_us());
     if redis.is_some() {
         measured = measured
             .target("p50 ≤ 0.7 × Redis", of_redis.median() <= 0.7)
-            .also("of Redis in the same repetition", of_redis.median(), "")
+            .also("ratio to Redis in the same repetition", of_redis.median(), "")
             .peer("Redis XADD, appendfsync always, p50", theirs.p50_us())
             .peer("Redis XADD, appendfsync always, p99", theirs.p99_us());
     } else {
         measured = measured.note(redis::INSTALL);
     }
     Ok(measured.note(format!(
-        "One blocking client over TCP, the next request {} µs after the answer, {count} of each in turn, not pinned; durability \
-         disk. Requests of {request} bytes, answers of {answer}. p50, {}; over echo and raw flush of the same repetition, {}.",
+        "One blocking client over TCP, not pinned, sends the next request {} µs after the answer, {count} requests of \
+         each kind in turn; durability disk. A request has {request} bytes, an answer {answer}. p50: {}; ratio to the \
+         sum of echo and raw flush in the same repetition: {}.",
         PACE.as_micros(),
         p50s.spread(),
         over_both.spread()

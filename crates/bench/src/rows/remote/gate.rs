@@ -60,8 +60,9 @@ pub fn cost(context: &Context) -> Outcome<Measured> {
         .also("when it is awaited", when_awaited, "ns")
         .peer("the same value without a gate", without.median())
         .note(format!(
-            "An answer at durability memory: the access check, the gate, and taking \
-             the value with `now`, minus the value alone (the journal's tail). Mean of {COUNT} back to back, {}.",
+            "The time for an answer with durability memory: the access check, the gate, and taking the value with \
+             `now`, minus the time for the value alone (the journal's tail). Mean of {COUNT} answers back to back, \
+             {}.",
             now.spread()
         )))
 }

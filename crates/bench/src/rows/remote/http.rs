@@ -74,8 +74,8 @@ pub fn append(context: &Context) -> Outcome<Measured> {
         None => measured.note(nginx::INSTALL),
     };
     let note = format!(
-        "POST of 1 KiB, durability memory, {CONNECTIONS} kept connections, wrk with one thread on the same 2 cores; every \
-         answer was a success. {}. nginx has the same load, with GET.",
+        "POST of 1 KiB, durability memory, over {CONNECTIONS} persistent connections, by wrk with one thread on the \
+         same 2 cores; every answer was a success. Value: {}. nginx has the same load, with GET.",
         rates[0].spread()
     );
     Ok(measured.note(note))

@@ -88,9 +88,10 @@ pub fn outbox(context: &Context) -> Outcome<Measured> {
         .target("≥ 100 000 /s", rates.median() >= 100_000.0)
         .peer("raw TCP, the same payloads", stream * 1e6 / payload.len() as f64)
         .note(format!(
-            "Messages of {} bytes appended to an address one by one, {count} in a row, from the first append to when the last one is in \
-             the other host's log; each once, committed there in one batch with its number. Durability memory on both \
-             sides, both hosts and the appender on 2 cores. {}.",
+            "A program appends {count} messages to an address one by one, of {} bytes each; measured from the first \
+             append until the last message is in the other host's log. Each message arrives once, and is committed \
+             there in one batch with its number. Durability memory on both sides; both hosts and the program share 2 \
+             cores. Value: {}.",
             payload.len(),
             rates.spread()
         )))
@@ -129,8 +130,9 @@ pub fn catchup(context: &Context) -> Outcome<Measured> {
         .target("≥ 300 MB/s", rates.median() >= 300.0)
         .peer("raw TCP, the same records", stream)
         .note(format!(
-            "{} MiB in records of {} KiB wait in a log when its host comes up; from the start of that host until the other host \
-             has all of them. Durability memory on both sides, both hosts on 2 cores. {}.",
+            "{} MiB in records of {} KiB wait in a log when its host starts; measured from the start of that host \
+             until the other host has all records. Durability memory on both sides; both hosts share 2 cores. Value: \
+             {}.",
             bytes >> 20,
             record_bytes >> 10,
             rates.spread()

@@ -265,11 +265,12 @@ pub fn held(context: &Context) -> Outcome<Measured> {
     let taken_at = |share: f64| curve.iter().find(|point| point.share == share).map_or(0.0, |point| point.taken);
     let kept = taken_at(2.0) / taken_at(1.0);
     let note = format!(
-        "Appends of {} bytes over {CONNECTIONS} connections to {} logs in turn, each bound to a Wasm function that does \
-         nothing and of whose runs {PENDING_MAX} may wait; durability disk. Load, host, functions and disk share 2 cores. \
-         The rate is the highest one found in windows of {} s that was then sustained for {} s ({tries} tries) with p99 ≤ 10 ms, nothing \
-         refused. The load is open: a latency counts from when the append was due. Below, the share of that rate which is \
-         offered, in windows of {} s; latencies are those of accepted appends.",
+        "Appends of {} bytes over {CONNECTIONS} connections to {} logs in turn, durability disk. A Wasm function that \
+         does nothing is bound to each log, and {PENDING_MAX} of its runs may wait. The load, the host, the functions \
+         and the disk share 2 cores. The rate is the highest one found in windows of {} s that was then sustained for \
+         {} s (after {tries} tries) with p99 ≤ 10 ms and no refusal. The load is open: a latency counts from the time \
+         at which the append was due. The table shows windows of {} s in which a share of that rate was offered; \
+         latencies are those of accepted appends.",
         SMALL.len(),
         LOGS.len(),
         short.as_secs(),
@@ -281,7 +282,7 @@ pub fn held(context: &Context) -> Outcome<Measured> {
         .target("p99 ≤ 10 ms for 60 s", minute.is_held())
         .target("at twice the rate no less than 90 % of it", kept >= 0.9)
         .also("accepted at twice the rate, relative to the rate", kept, "")
-        .also("resident memory of the host after it all", host.resident_mb()?, "MB")
+        .also("resident memory of the host at the end", host.resident_mb()?, "MB")
         .curve(curve)
         .note(note))
 }

@@ -90,8 +90,8 @@ pub fn pipelined(context: &Context) -> Outcome<Measured> {
         measured = measured.note(nats::INSTALL);
     }
     let note = format!(
-        "Records of {} bytes, durability memory, {WINDOW} unanswered to a connection; the load runs on the same 2 cores, a \
-         thread to a connection. 1 connection, {}. 4 connections, {}.",
+        "Records of {} bytes, durability memory, with {WINDOW} unanswered appends on each connection; the load runs \
+         on the same 2 cores, with one thread for each connection. 1 connection: {}. 4 connections: {}.",
         SMALL.len(),
         one.spread(),
         four.spread()

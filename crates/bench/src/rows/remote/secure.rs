@@ -71,12 +71,13 @@ fn beside(context: &Context, limit: f64, safely: impl Fn(&Ways) -> &blocking::Cl
     Ok(Measured::new(p50.median(), safe.count())
         .spread_us(safe)
         .target(format!("p50 ≤ {limit} × unencrypted"), ratio.median() <= limit)
-        .also("over unencrypted", ratio.median(), "")
+        .also("ratio to unencrypted", ratio.median(), "")
         .peer("unencrypted, p50", clear.p50_us())
         .peer("unencrypted, p99", clear.p99_us())
         .note(format!(
-            "One blocking client over TCP {what}, 1 KiB, memory, the next request {} µs after the answer; {COUNT} unencrypted and as many encrypted \
-             in turn. Ratio in the same repetition, {}.",
+            "One blocking client over TCP {what} appends 1 KiB with durability memory, the next record {} µs after \
+             the answer; {COUNT} unencrypted appends alternate with as many encrypted ones. Ratio in the same \
+             repetition: {}.",
             figure(PACE.as_micros() as f64),
             ratio.spread()
         )))

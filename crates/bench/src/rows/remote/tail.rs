@@ -49,12 +49,14 @@ pub fn lag(context: &Context) -> Outcome<Measured> {
         }
     }
     let note = format!(
-        "One client appends 1 KiB with durability memory, another one in the same process follows the log; from before the \
-         append to when the record is there, by the same clock; the next append 500 µs later. Echo: a record's bytes to a process and \
-         back, at the same pace, alternating with the appends: two wake-ups and two messages. Here there is a third message, the \
-         answer to the appender, which is sent first and wakes it on one of two processors; and a commit, a read through the gate and \
-         two frames. Where one loop serves both, the host makes four system calls for a record (`strace`): it waits, receives, \
-         answers, sends; where two do, a fifth wakes the other loop. Ratio in the same repetition, {}.",
+        "One client appends 1 KiB with durability memory, and another client in the same process follows the log. \
+         Value: the time from just before the append until the follower has the record, by the same clock; the next \
+         append is 500 µs later. Echo: a record's bytes to a process and back, at the same pace, alternating with the \
+         appends: two wake-ups and two messages. The append and its delivery need a third message, the answer to the \
+         appender, which is sent first and wakes the appender on one of two processors; they also need a commit, a \
+         read through the gate and two frames. If one event loop serves both clients, the host makes four system \
+         calls for a record (`strace`): it waits, receives, answers, sends; with two event loops, a fifth call wakes \
+         the other loop. Ratio in the same repetition: {}.",
         ratio.spread()
     );
     Ok(Measured::new(p50.median(), all.count())

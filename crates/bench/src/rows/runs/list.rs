@@ -44,16 +44,16 @@ pub fn list(context: &Context) -> Outcome<Measured> {
         .also("`why f`", why.ms.median(), "ms")
         .also("`journal show --last 20`", last.ms.median(), "ms")
         .also("`run ls` by the only process", alone.ms.median(), "ms")
-        .also("resident memory, the most of the three", rss, "MB")
+        .also("resident memory, the largest of the three", rss, "MB")
         .also("resident memory of `run ls`", list.rss_mb, "MB")
         .also("resident memory of `run show`", show.rss_mb, "MB")
         .also("resident memory of `why f`", why.rss_mb, "MB")
         .also("resident memory of `--version`", version.rss_mb, "MB");
     Ok(measured.note(format!(
-        "{count} runs that have ended, each APPEND, TRIGGER, FIRED, DONE, and ten that are pending. Each figure is a whole process \
-         from its start to its end, the median, {}; resident memory is the maximum that \
-         the kernel reports, pages of files included. `why` counts the pending runs, to detect lost ones: \
-         it reads the directory of their index, and the blocks that have a pending run.",
+        "The journal has {count} runs that have ended, each with the entries APPEND, TRIGGER, FIRED and DONE, and ten \
+         that are pending. Each time is that of a whole process, from its start to its end; value: {}. Resident \
+         memory is the maximum that the kernel reports, including pages of files. `why` counts the pending runs, to \
+         detect lost ones: it reads the directory of their index, and the blocks that have a pending run.",
         list.ms.spread()
     )))
 }

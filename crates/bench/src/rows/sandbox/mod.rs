@@ -39,14 +39,16 @@ pub fn start(context: &Context) -> Outcome<Measured> {
         .also("warm, append to first instruction, p50", warm.p50_us(), "µs")
         .also("warm without a sandbox, p50", warm_free.p50_us(), "µs")
         .note(
-            "From an append to the first instruction of the Python function that it runs, in a host that has run none: sandbox, \
-             interpreter, imports and worker. Warm: each append 500 µs after the result of the one before; hosts with and \
-             without sandboxes in turn.",
+            "The time from an append to the first instruction of the Python function that it triggers, in a host that \
+             has not run a function yet. It includes the start of the sandbox, the interpreter, the imports and the \
+             worker. Warm: each append follows 500 µs after the result of the previous one; hosts with and without \
+             sandboxes alternate.",
         );
     Ok(match bubblewrap(repetitions)? {
-        Some(alone) => measured
-            .peer("bubblewrap and python3 -c pass, p50", ms(&alone))
-            .note("bubblewrap: --unshare-all over a read-only root, to the end of an interpreter that does nothing."),
+        Some(alone) => measured.peer("bubblewrap and python3 -c pass, p50", ms(&alone)).note(
+            "bubblewrap: an interpreter that does nothing, with --unshare-all over a read-only root, until its \
+                end.",
+        ),
         None => measured.note(INSTALL),
     })
 }

@@ -72,10 +72,11 @@ pub fn bytes(context: &Context) -> Outcome<Measured> {
         .also("of which in indexes", loaded.indexes, "B")
         .also("8 bytes with a no-op run, one at a time", alone.all(), "B")
         .note(format!(
-            "Bytes of the segments up to the tail and blocks of the file of indexes, both as they grew, by the number of records: \
-             {count} of 16 bytes in batches of {BATCH}, and in batches of one; {} of 8 bytes with a Wasm function that does nothing \
-             bound to their log, appended in batches of 1024 while a host runs them; {} appended each when the run of the \
-             one before is done. Memory; nothing is dropped meanwhile.",
+            "The growth of the segments up to the tail and of the blocks of the file of indexes, divided by the \
+             number of records. The records are: {count} of 16 bytes in batches of {BATCH}, and in batches of one; {} \
+             of 8 bytes, in batches of 1024, in a log to which a Wasm function that does nothing is bound, while a \
+             host runs it; and {} such records, each appended when the run of the previous one is done. Durability \
+             memory; nothing is dropped meanwhile.",
             count / 4,
             count / 50,
         ));
@@ -85,7 +86,7 @@ pub fn bytes(context: &Context) -> Outcome<Measured> {
             redis.benchmark(50, 16, &RECORD, PEERS_RECORDS)?;
             let file = size(&dir.path().join("appendonlydir"))? as f64 / PEERS_RECORDS as f64;
             row.peer("Redis AOF, XADD", file)
-                .note("Redis 7: its append-only file after as many XADD of one field of 16 bytes.")
+                .note("Redis 7: the append-only file after as many XADD of one field of 16 bytes.")
         }
         None => row.note(peers::redis::INSTALL),
     };
@@ -98,7 +99,7 @@ pub fn bytes(context: &Context) -> Outcome<Measured> {
             connection.publish("file", &RECORD, PEERS_RECORDS, 256)?;
             let store = size(&dir.path().join("jetstream"))? as f64 / PEERS_RECORDS as f64;
             row.peer("NATS JetStream, file", store)
-                .note("JetStream: all files of its store after as many publications of 16 bytes.")
+                .note("JetStream: all files of the store after as many publications of 16 bytes.")
         }
         None => row.note(peers::nats::INSTALL),
     })

@@ -45,16 +45,17 @@ pub fn find(context: &Context) -> Outcome<Measured> {
     Echo::start(MESSAGE_BYTES, MESSAGE_BYTES)?.paced(2000, PACE, &mut echoes)?;
     let (value, ring, messages) = (mean.median(), hops(groups), bound(groups));
     let note = format!(
-        "Every host has the directory of the cluster in its memory, as part of the group `main`, and finds the group of a topic there without \
-         a message. {topics} topics in {groups} groups, {LOOKUPS} lookups, {}; the directory was built from its commands in {:.1} s. Chord: \
-         a ring of as many groups whose fingers are all correct, the mean of {LOOKUPS} lookups. Each of its messages waits for the answer to \
-         the one before, and takes at least as long as the echo of {MESSAGE_BYTES} bytes, which is between processes of one machine.",
+        "Every host has the directory of the cluster in its memory, as part of the group `main`, and finds the group \
+         of a topic there without a message. With {topics} topics in {groups} groups, mean of {LOOKUPS} lookups, {}; \
+         the directory was built from its commands in {:.1} s. Chord: a ring of as many groups whose finger tables \
+         are all correct, mean of {LOOKUPS} lookups. Each message of Chord waits for the answer to the previous one, \
+         and takes at least as long as the echo of {MESSAGE_BYTES} bytes between processes of one machine.",
         mean.spread(),
         built.as_secs_f64()
     );
     Ok(Measured::new(value, LOOKUPS as u64)
         .target("≤ (½ log₂ N + 1) × echo", value <= messages * echoes.p50_us() * 1000.0)
-        .also("memory for a topic", resident * 1e6 / topics as f64, "bytes")
+        .also("memory per topic", resident * 1e6 / topics as f64, "bytes")
         .peer("Chord, simulated, messages", ring)
         .peer("½ log₂ N + 1, messages", messages)
         .peer("echo, p50, ns", echoes.p50_us() * 1000.0)

@@ -41,16 +41,17 @@ pub fn groups(context: &Context) -> Outcome<Measured> {
     }
     let (most_cpu, most_mb) = (cpu.most(), resident.most());
     let note = format!(
-        "{count} groups with three voters, created one after the other in {:.1} s and left alone until all of them rest; then the processor \
-         time of each host over {} s, and its resident memory. The value is that of the busiest host.",
+        "{count} groups with three voters are created one after the other in {:.1} s, and not used until all of them \
+         rest. Then the processor time of each host over {} s and its resident memory are measured. The value is that \
+         of the busiest host.",
         created.as_secs_f64(),
         time.as_secs()
     );
     Ok(Measured::new(most_cpu, HOSTS as u64)
         .target("CPU < 5 % of a core", most_cpu < 5.0)
-        .target("resident memory < 300 MB a host", most_mb < 300.0)
+        .target("resident memory < 300 MB per host", most_mb < 300.0)
         .also("resident memory, the largest host", most_mb, "MB")
-        .also("the same before the groups", before.into_iter().fold(0.0, f64::max), "MB")
+        .also("resident memory before the groups", before.into_iter().fold(0.0, f64::max), "MB")
         .also("groups created", count as f64 / created.as_secs_f64(), "/s")
         .note(note))
 }

@@ -161,10 +161,11 @@ pub fn publish(context: &Context) -> Outcome<Measured> {
             .peer("RabbitMQ, quorum queue over MQTT, 100 bytes", queue_small.median());
     }
     let note = format!(
-        "Three hosts on one machine and one disk; {CONNECTIONS} connections to the host that leads, {WINDOW} publishes unanswered on each. \
-         An answer means that two of three hosts have flushed the record. Load, hosts and disk share the processors. The peers run on the \
-         same disk, three servers each, one after the other; etcd is asked over its HTTP interface, one put at a time per client. 8 KiB, {}. \
-         100 bytes, {}.",
+        "Three hosts on one machine and one disk; {CONNECTIONS} connections to the leader, with {WINDOW} unanswered \
+         publishes on each. An answer means that two of three hosts have flushed the record. The load, the hosts and \
+         the disk share the processors. The other systems run on the same disk, one after the other, with three \
+         servers each; etcd is used over its HTTP interface, with one put at a time per client. 8 KiB: {}. 100 bytes: \
+         {}.",
         large.spread(),
         small.spread()
     );
@@ -211,10 +212,11 @@ pub fn function_lag(context: &Context) -> Outcome<Measured> {
     }
     let (p50, p99) = at_half.unwrap_or_default();
     let note = format!(
-        "Records of {LARGE_BYTES} bytes, published through the host that leads; a Wasm function is subscribed on another host. From when a \
-         publish was due to the function's first instruction, by the same clock; the load, one connection, sleeps {} µs between looking what \
-         is due, which is part of the figure. The value is at half of the rate that {CONNECTIONS} connections \
-         reach, {} publishes a second. {rates}",
+        "Records of {LARGE_BYTES} bytes are published through the leader; a Wasm function is subscribed on another \
+         host. The time is measured from when a publish was due until the function's first instruction, by the same \
+         clock. The load uses one connection and sleeps {} µs between checks of what is due, which is part of the \
+         time. The value is measured at half of the rate that {CONNECTIONS} connections reach, {} publishes per \
+         second. {rates}",
         PAUSE.as_micros(),
         figure(full)
     );
@@ -292,11 +294,12 @@ pub fn amplification(context: &Context) -> Outcome<Measured> {
     }
     let [(large, published), (small, _)] = shares[..] else { return Err("two sizes are measured".into()) };
     let note = format!(
-        "What the kernel says that was written to the disk (`/sys/dev/block/*/stat`), by all programs, for each byte of the {} MB that were \
-         published as records of 8 KiB over {CONNECTIONS} connections with {WINDOW} publishes unanswered on each, divided by the three hosts. \
-         Before, each host had published three times what it retains: a new segment is filled with zeros before it is used, which doubles \
-         what is written until segments are recycled. Each flush writes its last page again with the next one; with small records this is \
-         most of it.",
+        "The bytes that all programs wrote to the disk, as the kernel counts them (`/sys/dev/block/*/stat`), per \
+         published byte and host. {} MB were published as records of 8 KiB over {CONNECTIONS} connections with \
+         {WINDOW} unanswered publishes on each, to three hosts. Before the measurement, each host had written three \
+         times as much as it retains: a new segment is filled with zeros before it is used, which doubles the bytes \
+         written until segments are recycled. The last page of each flush is written again by the next flush; with \
+         small records, this is most of the amplification.",
         figure(published as f64 / 1e6)
     );
     Ok(Measured::new(large, published / LARGE_BYTES as u64)

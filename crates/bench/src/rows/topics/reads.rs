@@ -59,9 +59,10 @@ pub fn get(context: &Context) -> Outcome<Measured> {
         }
     }
     let note = format!(
-        "A record of 1 KiB by its index, over TCP, one client, the next get 500 µs later. A record that a host has is answered without asking \
-         the others, on whichever host; so the two figures differ only by chance. The newest record is read in agreement with a majority, \
-         which takes a round of messages between hosts. Echo: the same bytes to a process and back. Ratio in the same repetition, {}.",
+        "One client over TCP reads a record of 1 KiB by its index; the next read is 500 µs later. Each host answers \
+         from its own copy of the record without asking the others; so the figures for the leader and for another \
+         host differ only by chance. The newest record is read in agreement with a majority, which takes a round of \
+         messages between hosts. Echo: the same bytes to a process and back. Ratio in the same repetition: {}.",
         ratio.spread()
     );
     Ok(Measured::new(elsewhere.median(), all.count())
