@@ -15,8 +15,8 @@ except ImportError as _why:
         f"cannot import 'millrace._native': {_why}",
         "The package has no native module for this interpreter: the source tree was imported, or a wheel for another"
         " platform.",
-        "Install the package for this interpreter: `pip install ./sdk/python`. Code that runs as a function does not need the"
-        " native module.",
+        "Install the package for this interpreter: `pip install ./sdk/python`. Code that runs as a function does not"
+        " need the native module.",
     ) from _why
 
 if TYPE_CHECKING:
