@@ -149,7 +149,7 @@ pub const FUNCTION: &[Key] = &[
         "on",
         "list of logs and topics",
         "`[]`",
-        "Logs whose records run the function; `\"topic:NAME\"` is a topic of the cluster. Without any, it runs when an append names it.",
+        "Logs whose records run the function; `\"topic:NAME\"` is a topic of the cluster. Without any, it runs only for appends that name it.",
     ),
     key("concurrency", "1 to 64", "`1`", "Maximum number of runs at once. More than 1 needs `ordered = false`."),
     key(

@@ -365,7 +365,7 @@ impl Namespace {
     /// The record of `log` with this seqno; in a namespace on disk, once it is durable.
     pub fn get(&self, log: &str, seqno: u64) -> Result<Record> {
         if seqno == 0 {
-            return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{log}'")));
+            return Err(Code::SeqnoInvalid.error(format!("log '{log}' has no record 0")));
         }
         self.out(self.get_gated(log, seqno, None), None)
     }

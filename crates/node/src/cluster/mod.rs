@@ -193,7 +193,7 @@ fn is_gone(topic: &str, index: u64) -> Error {
 
 /// The error if another topic has the name by now.
 fn recreated(topic: &str) -> Error {
-    Code::TopicRecreated.error(format!("topic '{topic}' was removed and created again"))
+    Code::TopicRecreated.error(format!("topic '{topic}' was removed and recreated"))
 }
 
 /// Refuses a request that would have to wait for a group without a leader.

@@ -165,7 +165,7 @@ class TopicRecords(Iterator[StoredRecord]):
             try:
                 latest = self._calls.latest(self._topic, self.next - 1, wait)
                 if latest < self._seen:
-                    raise _native.error("MR7223", f"topic '{self._topic}' was removed and created again")
+                    raise _native.error("MR7223", f"topic '{self._topic}' was removed and recreated")
                 self._seen = latest
                 if latest < self.next:
                     return []
