@@ -421,7 +421,7 @@ impl RemoteNamespace {
     ) -> PyResult<String> {
         let _ = (source, since, reason, append_new, across, run_external);
         let detail =
-            format!("the new code of function '{}' was given to a namespace elsewhere", function.escape_debug());
+            format!("new code of function '{}' was given for a namespace on another machine", function.escape_debug());
         Err(refuse(py, Code::RepairCodeRemote, detail))
     }
 

@@ -201,7 +201,7 @@ fn is_led(group: &Group) -> Result<()> {
     if locked(&group.replica).leader() != 0 {
         return Ok(());
     }
-    Err(Code::GroupUnavailable.error(format!("group '{}' has no leader that this host hears of", group.name)))
+    Err(Code::GroupUnavailable.error(format!("this host knows no leader of group '{}'", group.name)))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
