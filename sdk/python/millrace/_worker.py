@@ -424,7 +424,7 @@ class Context:
             with open(os.path.join(folder, name), "rb") as file:
                 return os.fsdecode(file.read())
         except (FileNotFoundError, IsADirectoryError, ValueError):
-            raise error_of("MR3130", f"it may not read secret '{name}'") from None
+            raise error_of("MR3130", f"the function may not read secret '{name}'") from None
 
     def _call_object(self, call: bytes) -> bytes:
         """Calls a shared object; the answer may take a long time."""

@@ -88,7 +88,7 @@ class Context(_worker.Context):
 
     def secret(self, name: str) -> str:
         if name not in self._secrets:
-            raise _worker.error_of("MR3130", f"it may not read secret '{name}'")
+            raise _worker.error_of("MR3130", f"the function may not read secret '{name}'")
         return self._secrets[name]
 
 
