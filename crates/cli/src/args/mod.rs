@@ -320,8 +320,8 @@ Examples:
         after_help = "\
 A context's name can be given wherever --namespace is accepted. The namespace of a command is the first of these: \
 --namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, the millrace.toml of a parent directory, the selected context. \
-A context takes precedence over a directory with the same name; write ./NAME for the directory. Contexts are kept in $XDG_CONFIG_HOME/millrace/contexts.toml, or \
-~/.config/millrace/contexts.toml.
+A context takes precedence over a directory with the same name; write ./NAME for the directory. Contexts are stored in \
+$XDG_CONFIG_HOME/millrace/contexts.toml, or ~/.config/millrace/contexts.toml.
 
 Examples:
   millrace context add edge mr://127.0.0.1:7070/farm
