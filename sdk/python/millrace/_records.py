@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
         @property
         def id(self) -> str:
-            """The id of its append, which is unique across namespaces."""
+            """The id of the record, which is unique across namespaces."""
 
         @property
         def time(self) -> datetime.datetime:
-            """When it was appended: aware, in UTC."""
+            """When it was appended: an aware datetime in UTC."""
 
         @property
         def clock(self) -> int:
-            """The same on the hybrid logical clock, which orders every cause before its effect."""
+            """When it was appended, on the hybrid logical clock, which orders every cause before its effect."""
 
         @property
         def cause(self) -> Optional[str]:
