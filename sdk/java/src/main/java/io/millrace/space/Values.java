@@ -50,7 +50,7 @@ public final class Values {
             return switch (extension.type()) {
                 case TUPLE -> Collections.unmodifiableList((List<?>) decode(extension.data()));
                 case SERIALIZED -> deserialize(extension.data());
-                case PICKLE -> throw new IllegalStateException("the value is a pickle, which only Python opens");
+                case PICKLE -> throw new IllegalStateException("the value is a pickle, which only Python can read");
                 default -> throw new IllegalStateException("the value is an unknown extension, " + extension.type());
             };
         } else if (value instanceof List<?> list) {
@@ -70,7 +70,7 @@ public final class Values {
         boolean plain = key instanceof String || key instanceof Boolean || key instanceof byte[] || key instanceof Long
                 || key instanceof Integer || key instanceof Short || key instanceof Byte || key instanceof Double || key instanceof Float;
         if (key == null) {
-            throw new NullPointerException("a key is not null");
+            throw new NullPointerException("a key must not be null");
         } else if (!plain) {
             String name = key.getClass().getName();
             throw new IllegalArgumentException("keys of shared objects are numbers, text, bytes and booleans, not " + name);

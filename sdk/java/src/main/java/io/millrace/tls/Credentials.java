@@ -60,7 +60,7 @@ public record Credentials(Token capability, byte[] pin, Path authorities, Identi
             } else if (line.startsWith(CAPABILITY)) {
                 capability = Token.parse(line.substring(CAPABILITY.length()));
             } else {
-                throw Token.unusable(stored, "it is not as it was written");
+                throw Token.unusable(stored, "it was changed, or written only in part");
             }
         }
         return new Credentials(given == null ? capability : given, pin, null, identity(identity));
@@ -93,13 +93,13 @@ public record Credentials(Token capability, byte[] pin, Path authorities, Identi
             byte[] key = new byte[bytes.getInt()];
             bytes.get(key);
             if (!Arrays.equals(head, IDENTITY)) {
-                throw Token.unusable(file, "it is not as it was written");
+                throw Token.unusable(file, "it was changed, or written only in part");
             }
             CertificateFactory factory = CertificateFactory.getInstance("X.509");
             X509Certificate shown = (X509Certificate) factory.generateCertificate(new ByteArrayInputStream(certificate));
             return new Identity(shown, KeyFactory.getInstance("EC").generatePrivate(new PKCS8EncodedKeySpec(key)));
         } catch (GeneralSecurityException | java.nio.BufferUnderflowException | NegativeArraySizeException error) {
-            throw new MillraceException("MR6165", "'" + file + "': it is not as it was written", error);
+            throw new MillraceException("MR6165", "'" + file + "': it was changed, or written only in part", error);
         }
     }
 }
