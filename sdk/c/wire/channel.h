@@ -55,7 +55,7 @@ int mrw_channel_answer(mrw_channel *channel, const uint8_t *token, size_t token_
 size_t mrw_channel_room(const mrw_channel *channel);
 
 /* Makes a record of the `size` bytes that stand at `record + MRW_RECORD_HEAD`; behind them there is room for MRW_TAG
- * bytes. How long it is with its head, or 0 if the channel has no numbers left. */
+ * bytes. How long it is with its head, or 0 if the channel has used all of its record numbers. */
 size_t mrw_channel_seal(mrw_channel *channel, uint8_t *record, size_t size);
 
 /* Opens the record at the start of `size` bytes where it stands. How long it is with its head, and what it holds stands
