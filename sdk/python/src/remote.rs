@@ -431,7 +431,7 @@ impl RemoteNamespace {
     #[pyo3(signature = (name, force = false))]
     fn remove_function(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<u64> {
         let _ = force;
-        let detail = format!("function '{}' is removed where the files are", name.escape_debug());
+        let detail = format!("function '{}' can be removed only with the namespace's files", name.escape_debug());
         Err(refuse(py, Code::PythonLocalOnly, detail))
     }
 
