@@ -59,7 +59,7 @@ impl fmt::Display for Origin {
             Origin::Option => f.write_str("--namespace names it"),
             Origin::Environment => f.write_str("MILLRACE_NAMESPACE names it"),
             Origin::Application(file) if file == Path::new(FILE_NAME) => f.write_str("millrace.toml names it"),
-            Origin::Application(file) => write!(f, "{} says so", file.display()),
+            Origin::Application(file) => write!(f, "{} names it", file.display()),
             Origin::Here => f.write_str("it is in this directory"),
             Origin::Context(name) => write!(f, "context {name} is selected"),
             Origin::Nobody => f.write_str("it is the default"),
