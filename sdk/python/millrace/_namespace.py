@@ -198,7 +198,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Closes it; closing twice has no effect."""
+        """Closes the namespace; closing it twice has no effect."""
 
     # Methods based on the above.
 
@@ -488,7 +488,7 @@ class LocalNamespace(_native.LocalNamespace, Namespace):
         return _native.Topics(f"unix:{socket}")
 
     def close(self) -> None:
-        """Closes it; closing twice has no effect."""
+        """Closes the namespace; closing it twice has no effect."""
         self._leave()
         super().close()
 
@@ -503,6 +503,6 @@ class RemoteNamespace(_native.RemoteNamespace, Namespace):
         return _native.Topics(self.address, self.ca)
 
     def close(self) -> None:
-        """Closes it; closing twice has no effect."""
+        """Closes the namespace; closing it twice has no effect."""
         self._leave()
         super().close()
