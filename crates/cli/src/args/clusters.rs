@@ -11,8 +11,8 @@ use std::{path::PathBuf, time::Duration};
 /// How a host takes part in a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClusterArgs {
-    /// Join the cluster of the host at this address: mr://HOST:PORT/NAMESPACE. Needed only once: at later starts, the host remembers its
-    /// cluster. If most of the other hosts have new addresses, name one that is running again
+    /// Join the cluster of the host at this address: mr://HOST:PORT/NAMESPACE. Needed only once: at later starts, the host knows its
+    /// cluster. Give it again, with the address of a running host, if most of the other hosts have new addresses
     #[arg(long, value_name = "ADDRESS")]
     pub join: Option<String>,
     /// The file with the cluster's secret; needed when this host joins for the first time
@@ -21,8 +21,8 @@ pub struct ClusterArgs {
     /// The site of this host; used when it joins for the first time
     #[arg(long, value_name = "NAME", requires = "join")]
     pub site: Option<millrace_node::Name>,
-    /// A label of this host, such as zone=barn; may be repeated. `millrace cluster ls` shows labels, and `millrace cluster group create
-    /// --near` chooses hosts by them. The labels of an earlier start no longer count
+    /// A label of this host, such as zone=barn (may be repeated). `millrace cluster ls` shows labels, and `millrace cluster group create
+    /// --near` chooses hosts by them. A host has only the labels that its last start gave it
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
     /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]
