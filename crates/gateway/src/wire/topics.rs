@@ -227,7 +227,7 @@ fn durability(named: Option<&str>) -> Result<Option<Durability>> {
         Some(other) => {
             let shown: String = other.chars().take(40).flat_map(char::escape_debug).collect();
             Err(Code::ValueInvalid
-                .error(format!("durability '{shown}'; it is quorum or leader, or local for a publish")))
+                .error(format!("durability '{shown}' is unknown: it is quorum or leader, or for a publish also local")))
         }
     }
 }
@@ -239,7 +239,7 @@ fn engine(named: Option<&str>) -> Result<Engine> {
         Some("nats") => Ok(Engine::Nats),
         Some(other) => {
             let shown: String = other.chars().take(40).flat_map(char::escape_debug).collect();
-            Err(Code::ValueInvalid.error(format!("engine '{shown}'; it is builtin or nats")))
+            Err(Code::ValueInvalid.error(format!("engine '{shown}' is unknown: it is builtin or nats")))
         }
     }
 }

@@ -355,7 +355,7 @@ impl Objects {
     fn call_copies(&self, call: &Call<'_>, (pin, within): (bool, Option<Within<'_>>)) -> Result<Answered> {
         let copies = call.flags.copies;
         if !call.flags.persistent {
-            return Err(Code::PersistenceUnsupported.error(format!("rf={copies} without `persistent`")));
+            return Err(Code::PersistenceUnsupported.error(format!("rf={copies} needs `persistent`")));
         }
         if call.kind == Type::Shared {
             check_class(call)?;
