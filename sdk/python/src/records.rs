@@ -146,12 +146,12 @@ impl Records {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Ends the waiting, from any thread.
+    /// Ends the iteration; can be called from any thread.
     fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for one record, and returns it with at most `most - 1` that follow it already; none at the end.
+    /// Waits for one record, and returns it with up to `most - 1` available records that follow it; returns none at the end.
     fn batch(&self, py: Python<'_>, most: usize) -> PyResult<Vec<Record>> {
         let source = self.source()?;
         let mut records = Vec::new();
