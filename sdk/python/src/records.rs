@@ -22,7 +22,7 @@ use std::{
 pub struct Records {
     source: Mutex<Source>,
     name: Py<PyString>,
-    /// Which log of its name it is.
+    /// The incarnation of the log.
     #[pyo3(get)]
     incarnation: u32,
     /// The number of the next record.
@@ -140,7 +140,7 @@ impl Records {
 
 #[pymethods]
 impl Records {
-    /// The number of the next record: where to go on later.
+    /// The number of the next record, at which to resume later.
     #[getter]
     fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)

@@ -146,13 +146,13 @@ impl RemoteRecords {
 
 #[pymethods]
 impl RemoteRecords {
-    /// The number of the next record: where to go on later.
+    /// The number of the next record, at which to resume later.
     #[getter]
     fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Which log of its name it is; 0 before anything came.
+    /// The incarnation of the log; 0 before the first record.
     #[getter]
     fn incarnation(&self) -> u32 {
         self.incarnation.load(Ordering::Relaxed)
