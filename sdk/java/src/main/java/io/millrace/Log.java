@@ -58,7 +58,10 @@ public final class Log {
         return new Receipt(name, answer.number("seqno"), EventId.text(answer.bytes("id")));
     }
 
-    /** The record with this number; MR2105 if the log does not have it yet, MR2104 if the record has left the log's history. */
+    /**
+     * The record with this number. Fails with MR2105 if the log does not have it yet, and with MR2104 if the record has left the log's
+     * history.
+     */
     public LogRecord get(long seqno) {
         return get(seqno, Duration.ZERO);
     }

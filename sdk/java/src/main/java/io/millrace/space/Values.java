@@ -17,9 +17,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Values as they travel to shared objects and back. Numbers, booleans, text, bytes, lists and maps travel as what they are, so that
- * every language reads them; all others as Java serializes them. The host opens none of these; only programs and tasks do that have a
- * right to the object.
+ * Encodes values of calls of shared objects. Numbers, booleans, text, bytes, lists and maps have an encoding that every language can
+ * read; other values are serialized by Java. The host does not deserialize values; only programs and tasks with a right to the object do.
  */
 public final class Values {
     /** Extensions of MessagePack: a pickle of Python, the elements of a tuple, an object of Java. */
