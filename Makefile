@@ -1,7 +1,10 @@
-# make demo: the thermometer, from nothing to a picture      make test: everything that must hold
-# make check: format and lints only                          make test-all: the same with the long forms of short tests
-# make dist: a wheel, a tarball and a Debian package in target/packages
-# make bench [ONLY=id]: the numbers                          make soak [MINUTES=60] [ONLY=storm]: storms, lies, disk faults, repairs
+# make demo      builds the program, and runs the thermometer on a year of weather
+# make test      runs all checks and tests
+# make test-all  also runs the long forms of tests that make test keeps short
+# make check     checks the format and runs the lints only
+# make dist      builds a wheel, a tarball and a Debian package in target/packages
+# make bench     measures the figures of docs/benchmarks.md; ONLY=id measures one row
+# make soak      runs storms, the liar test, disk faults and repairs for MINUTES=60; ONLY=storm runs one of them
 .PHONY: demo test test-all check dist bench soak setup
 # Rust of rustup before Debian's, which is older; the test runner is in the virtual environment.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)

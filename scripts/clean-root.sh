@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs a command in a clone of HEAD on a Debian that has nothing but its minimal system and the packages that README asks for:
+# Runs a command in a clone of HEAD, in a minimal Debian that has only the packages that README requires:
 #   scripts/clean-root.sh [--fresh] [--user] [--copy DIR] [--roots DIR] bookworm|trixie COMMAND...
 #   scripts/clean-root.sh --fresh trixie make demo
-# --copy takes a directory of this tree along that git does not know, such as target/packages.
+# --copy also copies a directory of this tree that is not in git, such as target/packages.
 # Needs root, debootstrap, and a network. The first run for a release downloads the system and keeps it as DIR/RELEASE.tar;
-# later runs go on in the same root, with what was installed and built there, unless --fresh unpacks it again.
+# later runs use the same root, with everything that was installed and built there, unless --fresh unpacks it again.
 # Mounts and processes belong to namespaces of this run, so both are gone when it ends, also when it is killed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -107,11 +107,11 @@ done
 RELEASE=${1:-}
 [[ $RELEASE == bookworm || $RELEASE == trixie ]] && (( $# > 1 )) || usage
 shift
-(( EUID == 0 )) || refuse "only root can make and enter another root; run it with sudo"
+(( EUID == 0 )) || refuse "this script has to run as root; use sudo"
 mkdir -p "$ROOTS"
 ROOTS=$(realpath "$ROOTS") ROOT=$(realpath "$ROOTS")/$RELEASE
 exec 9>"$ROOTS/$RELEASE.lock"
-flock --nonblock 9 || refuse "another run uses $ROOT; wait until it has ended"
+flock --nonblock 9 || refuse "another run is using $ROOT; wait until it has ended"
 make_tarball
 make_root
 clone_head

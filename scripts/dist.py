@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Builds what people install, in target/packages: a wheel with the program in it, a tarball with a static program, a Debian package.
+"""Builds the packages in target/packages: a wheel with the program in it, a tarball with a static program, and a Debian package.
 
-    scripts/dist.py                 all of it
-    scripts/dist.py wheel deb       some of it: wheel, tarball, deb
-    scripts/dist.py --built         from what is in target/ already
+    scripts/dist.py                 all packages
+    scripts/dist.py wheel deb       some of them: wheel, tarball, deb
+    scripts/dist.py --built         from the programs that are already in target/
 
-`scripts/try-dist.sh` installs each in a Debian that has nothing. SHA256SUMS names each file. Where a package was made of the same
-commit with the same tools, it has the same bytes: all dates are those of the commit.
+`scripts/try-dist.sh` installs each package in a minimal Debian. SHA256SUMS has the checksum of each file. Packages of the same commit
+that are built with the same tools have the same bytes, because all dates in them are those of the commit.
 """
 
 from __future__ import annotations
@@ -316,8 +316,8 @@ Description: {DESCRIPTION}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--built", action="store_true", help="take what is in target/ already")
-    parser.add_argument("kinds", nargs="*", help="wheel, tarball, deb; all of them if none is named")
+    parser.add_argument("--built", action="store_true", help="use the programs that are already in target/")
+    parser.add_argument("kinds", nargs="*", help="wheel, tarball, deb [default: all]")
     asked = parser.parse_args()
     kinds = asked.kinds or KINDS
     if unknown := set(kinds) - set(KINDS):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the Rust tests where everything is slow: on one processor, beside four processes that want all of it. A test that fails
-# here and nowhere else depends on the pace of the machine. Everything has to be built; arguments go to nextest:
+# Runs the Rust tests under heavy load: on one processor, which four other processes also use. A test that fails only here depends
+# on the speed of the machine. The tests have to be built; arguments are passed to nextest:
 #
 #   scripts/pace.sh
 #   scripts/pace.sh -E 'binary(hosts)' --stress-count 5

@@ -38,7 +38,7 @@ case $GOAL in
         TOOLS+=(clang wasm-ld curl git go javac mvn nats-server)
         REQUIREMENTS=(requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
         ;;
-    *) printf 'setup: no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
+    *) printf 'setup: there is no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
 esac
 # What the figures stand beside, and what makes the load.
 [[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light rabbitmq-server zookeeper wrk bubblewrap)
@@ -50,7 +50,7 @@ trap 'rm -rf "$WORK"' EXIT
 
 say() { printf 'setup: %s\n' "$*"; }
 ask() { printf '\nsetup: %s\n' "$*" >&2; exit 1; }
-ask_root() { ask "$1"$'\n\n'"    apt-get update && apt-get install -y --no-install-recommends $2"$'\n\n'"and then this command again."; }
+ask_root() { ask "$1"$'\n\n'"    apt-get update && apt-get install -y --no-install-recommends $2"$'\n\n'"and then run this command again."; }
 has() { command -v "$1" >/dev/null; }
 
 # Runs a command and shows the newest line it prints: in place on a terminal, else every ten seconds. If it fails, the last
@@ -117,7 +117,7 @@ install_packages() {
         root=1
         say "refreshing the package lists"
         watched "${AS_ROOT[@]}" apt-get update -q -o DPkg::Lock::Timeout=120 \
-            || say "the package lists could not be refreshed; going on with those there are"
+            || say "the package lists could not be refreshed; using the existing ones"
     fi
     # Whoever has curl can run the installer of Rust without root.
     if [[ -n $rust ]]; then
@@ -158,8 +158,8 @@ install_rust() {
 install_rustup() {
     local machine sum root=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}
     machine=$(uname -m) sum=RUSTUP_SHA256_$machine
-    [[ -n ${!sum:-} ]] || ask "please install Rust $RUST on this machine ($machine) as https://rustup.rs says, and run this command again"
-    has curl || ask "please install curl, or Rust $RUST as https://rustup.rs says, and run this command again"
+    [[ -n ${!sum:-} ]] || ask "please install Rust $RUST on this machine ($machine) as described at https://rustup.rs, and run this command again"
+    has curl || ask "please install curl, or Rust $RUST as described at https://rustup.rs, and run this command again"
     say "installing Rust $RUST with rustup from $root, into ~/.cargo and ~/.rustup ('rustup self uninstall' removes it)"
     curl --proto '=https' --tlsv1.2 -fsSL --retry 3 -o "$WORK/rustup-init" "$root/archive/$RUSTUP/$machine-unknown-linux-gnu/rustup-init" \
         || ask "rustup could not be downloaded; please check the network and run this command again"
@@ -201,11 +201,11 @@ install_go_modules() {
 # without it, and say so.
 install_nats() {
     [[ -x target/peers/nats-server ]] && return
-    has go || { say "no Go here: the figures do without NATS"; return; }
+    has go || { say "Go is not installed: NATS will not be measured"; return; }
     say "building nats-server $NATS"
     mkdir -p target/peers
     GOBIN="$PWD/target/peers" go install "github.com/nats-io/nats-server/v2@$NATS" \
-        || say "nats-server could not be built: the figures do without NATS"
+        || say "nats-server could not be built: NATS will not be measured"
 }
 
 # Lithops and what it depends on have an environment of their own; without them the rows do without it, and say so.
@@ -215,7 +215,7 @@ install_lithops() {
     mkdir -p target/peers
     { .venv/bin/python -m venv --clear target/peers/lithops \
         && watched target/peers/lithops/bin/python -m pip install --disable-pip-version-check --progress-bar off "lithops==$LITHOPS"; } \
-        || { rm -rf target/peers/lithops; say "lithops could not be installed: the figures do without it"; }
+        || { rm -rf target/peers/lithops; say "lithops could not be installed: it will not be measured"; }
 }
 
 # The static program is of another target than this machine's own.

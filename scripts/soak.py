@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A long run: storms, the liar test, disk faults and random repairs in turn, each with a new seed, until the time is over.
 
-It stops at the first failure and prints the one command that plays it again. MINUTES is how long (60), MILLRACE_SEED where
-the seeds begin, ONLY one of the parts. The storm's records in one piece: MILLRACE_STORM_RECORDS (200000).
+It stops at the first failure and prints the command that repeats it. MINUTES is the duration (60), MILLRACE_SEED the seed from
+which the others are derived, ONLY the name of a single part to run, and MILLRACE_STORM_RECORDS the number of records of one
+storm (200000).
 """
 
 import os
@@ -86,7 +87,7 @@ def turn(part: str, seed: int, totals: Counter, most: Counter) -> bool:
     if child.wait() == 0:
         totals[f"{part}: turns"] += 1
         return True
-    print(f"\nsoak: {part} FAILED. Play it again with\n  {replay} {shlex.join(arguments)}", flush=True)
+    print(f"\nsoak: {part} FAILED. To repeat it, run\n  {replay} {shlex.join(arguments)}", flush=True)
     return False
 
 
@@ -98,10 +99,10 @@ def main() -> int:
     only = os.environ.get("ONLY")
     parts = [row[0] for row in PARTS if only in (None, "", row[0])]
     for part in [part for part in parts if not any(ROOT.glob(TESTS[part]))]:
-        print(f"soak: NOT RUN: {part}: there is no {TESTS[part]}", flush=True)
+        print(f"soak: NOT RUN: {part}: {TESTS[part]} does not exist", flush=True)
         parts.remove(part)
     if not parts:
-        print(f"soak: there is no part '{only}'; there are {', '.join(row[0] for row in PARTS)}", file=sys.stderr)
+        print(f"soak: there is no part '{only}'; the parts are {', '.join(row[0] for row in PARTS)}", file=sys.stderr)
         return 2
     subprocess.run(["cargo", "build", "--quiet", "--locked", "-p", "millrace-cli"], cwd=ROOT, check=True)
     for part in parts:
@@ -115,7 +116,7 @@ def main() -> int:
             print(f"soak: {passed:.1f} of {minutes:g} minutes", flush=True)
             if failed or passed >= minutes:
                 break
-    print(f"\nsoak: {'FAILED' if failed else 'held'} after {(time.monotonic() - started) / 60:.1f} minutes")
+    print(f"\nsoak: {'FAILED' if failed else 'passed'} after {(time.monotonic() - started) / 60:.1f} minutes")
     for what, number in [*sorted(totals.items()), *sorted(most.items())]:
         print(f"  {number:>12,}  {what}")
     return int(failed)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Everything that must hold, in one run: format, one build, then lints and every suite. Whatever fails, the rest is run as well.
+"""Runs all checks: format, one build, then lints and every test suite. If one step fails, the others are run nevertheless.
 
-At the end stands the ledger: the minutes of each step and of each suite, and the ten slowest tests. It is also written to
-target/ledger/ledger.json. `make test` calls this with everything installed; words of this script's own:
+At the end, the script prints the minutes of each step and of each suite, and the ten slowest tests. It also writes them to
+target/ledger/ledger.json. `make test` installs what is missing, then calls this script. Its arguments:
 
   test.py [--long] [STEP…]    only these steps: format build wheel lints examples http java python rust
 
---long runs what `make test` keeps short for as long as it takes to be thorough; see LONG.
+--long also runs the long forms of tests that `make test` keeps short; see LONG.
 """
 
 import json
@@ -108,15 +108,15 @@ def ledger(steps: dict[str, tuple[float, bool]], took: float) -> None:
     for suite, _, seconds, _ in tests:
         suites[suite] += seconds
         counts[suite] += 1
-    print("\n── ledger: minutes of each step")
+    print("\n── minutes of each step")
     for step, (seconds, held) in steps.items():
         print(f"{seconds / 60:7.2f}  {step}{'' if held else '  FAILED'}")
-    print(f"{took / 60:7.2f}  in all; {' '.join(TOGETHER)} run side by side")
-    print("\n── ledger: minutes of each suite, one test after the other")
+    print(f"{took / 60:7.2f}  in all; {' '.join(TOGETHER)} run at the same time")
+    print("\n── minutes of each suite: the sum of its tests")
     for suite, seconds in suites.most_common():
         print(f"{seconds / 60:7.2f}  {suite} ({counts[suite]})")
     slowest = sorted(tests, key=lambda test: -test[2])[:SLOWEST]
-    print(f"\n── ledger: the {len(slowest)} slowest tests, in seconds")
+    print(f"\n── the {len(slowest)} slowest tests, in seconds")
     for suite, name, seconds, _ in slowest:
         print(f"{seconds:7.1f}  {suite} {name}")
     failed = [f"{suite} {name}" for suite, name, _, failed in tests if failed]
@@ -142,7 +142,7 @@ def main() -> int:
         STEPS["timing"] = ["env", "MILLRACE_TIMING=1", "cargo", "test", "--locked", "-p", "millrace-wire", "--test", "timing"]
     wanted = words or list(STEPS)
     if unknown := [step for step in wanted if step not in STEPS]:
-        print(f"test: no step {unknown[0]!r}; the steps are {' '.join(STEPS)}", file=sys.stderr)
+        print(f"test: there is no step {unknown[0]!r}; the steps are {' '.join(STEPS)}", file=sys.stderr)
         return 2
     LEDGER.mkdir(parents=True, exist_ok=True)
     for report in LEDGER.glob("*.xml"):

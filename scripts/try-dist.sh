@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Installs each package of target/packages in a Debian that has nothing but its minimal system, and types the first commands of the
-# README's tour there:
+# Installs each package of target/packages in a minimal Debian, and runs the first commands of the README's tour there:
 #   scripts/try-dist.sh [--roots DIR] bookworm|trixie [wheel|tarball|deb]...
 # Needs what scripts/clean-root.sh needs.
 set -euo pipefail
@@ -16,7 +15,7 @@ complete() {
         "$doc/docs/guide/sensor.md" "$doc/examples/millrace.service" "$@"; do
         [[ -s $file ]] || refuse "$file is missing"
     done
-    grep -q '^Delegate=' "$doc/examples/millrace.service" || refuse "the unit delegates no cgroup"
+    grep -q '^Delegate=' "$doc/examples/millrace.service" || refuse "the systemd unit has no Delegate="
 }
 
 # In the root: installs one package and types the tour.
@@ -62,11 +61,11 @@ PYTHON
         awk '/^## A tour$/ { tour = 1 } tour && /^```$/ { inside = 0 } inside && n > 1 && n < 4 { print } tour && /^```sh$/ { inside = 1; n++ }' README.md
         echo 'test "$(millrace log get double 1)" = 47; test "$(millrace log get mean 1)" = 22.33; millrace namespace check'
     } >"$place/typed"
-    grep -q 'millrace run wait --idle' "$place/typed" || refuse "the tour is not where it was in README.md"
+    grep -q 'millrace run wait --idle' "$place/typed" || refuse "the tour was not found in README.md"
     # Any free port: the network is that of the machine.
     MILLRACE_LISTEN=127.0.0.1:0 bash "$place/typed" >"$place/told" 2>&1 || { tail -n 20 "$place/told" >&2; refuse "the tour failed with the $1"; }
     [[ $1 == deb ]] && apt-get remove -y -q millrace >/dev/null 2>&1
-    printf 'try-dist: %s is sound on %s\n' "$1" "$(. /etc/os-release; echo "$PRETTY_NAME")"
+    printf 'try-dist: %s works on %s\n' "$1" "$(. /etc/os-release; echo "$PRETTY_NAME")"
 }
 
 if [[ ${1:-} == --inside ]]; then

@@ -20,7 +20,7 @@ static mrw_bytes text_of(const char *text) {
 static int check_append(mrc_client *client, const void *data, size_t size, const mrc_append_options *how) {
     if (data == NULL && size > 0) return mrc_fail(client, MRC_C_CALL_INVALID, "a record without bytes");
     if (size > client->info.record_max_bytes) {
-        return mrc_fail(client, MRC_RECORD_TOO_LONG, "a record of %lu bytes; the namespace takes %lu",
+        return mrc_fail(client, MRC_RECORD_TOO_LONG, "a record of %lu bytes; the limit of the namespace is %lu",
                         (unsigned long)size, (unsigned long)client->info.record_max_bytes);
     }
     if ((unsigned)how->durability > MRC_DISK) return mrc_fail(client, MRC_C_CALL_INVALID, "no such durability");
@@ -29,7 +29,7 @@ static int check_append(mrc_client *client, const void *data, size_t size, const
     }
     if (how->key != NULL && (how->key[0] == 0 || strlen(how->key) > KEY_BYTES_MAX ||
                              !mrw_is_utf8((const uint8_t *)how->key, strlen(how->key)))) {
-        return mrc_fail(client, MRC_KEY_INVALID, "a key of %lu bytes", (unsigned long)strlen(how->key));
+        return mrc_fail(client, MRC_KEY_INVALID, "an idempotency key of %lu bytes", (unsigned long)strlen(how->key));
     }
     return 0;
 }
@@ -91,10 +91,10 @@ int mrc_append_many(mrc_client *client, const mrc_new_record *records, size_t co
     if (how == NULL) how = &append_defaults;
     if (status < 0) return status;
     if (count == 0 || count > MRC_BATCH_MAX || records == NULL) {
-        return mrc_fail(client, MRC_C_CALL_INVALID, "%lu records at once; 1 to %u can be",
+        return mrc_fail(client, MRC_C_CALL_INVALID, "%lu records in one batch; it must have 1 to %u",
                         (unsigned long)count, MRC_BATCH_MAX);
     }
-    if (how->function != NULL) return mrc_fail(client, MRC_C_CALL_INVALID, "a batch names no function");
+    if (how->function != NULL) return mrc_fail(client, MRC_C_CALL_INVALID, "a batch cannot name a function");
     for (i = 0; i < count; i++) {
         mrw_append append;
         status = make_append(client, records[i].log, records[i].data, records[i].size, how, &append);
@@ -222,7 +222,7 @@ int mrc_range(mrc_client *client, const char *log, uint64_t from, uint32_t count
     }
     if (status < 0) return status;
     if (answer.records.count > count) {
-        return mrc_remote_lost(client, MRC_ANSWER_UNASKED, "more records than were asked for");
+        return mrc_remote_lost(client, MRC_ANSWER_UNASKED, "more records than were requested");
     }
     records->incarnation = answer.incarnation;
     records->next = answer.next;

@@ -107,7 +107,7 @@ int mrc_open(mrc_client **opened, const char *place, const mrc_options *options,
     client->window_asked = options->window == 0 ? 256 : options->window;
     if (client->window_asked > MRC_WINDOW_MAX) client->window_asked = MRC_WINDOW_MAX;
     client->window = client->window_asked;
-    status = place == NULL ? mrc_fail(client, MRC_C_PLACE_INVALID, "there is none") : mrc_place_parse(client, place);
+    status = place == NULL ? mrc_fail(client, MRC_C_PLACE_INVALID, "no place is given") : mrc_place_parse(client, place);
     if (status == 0) status = connect_client(client);
     if (status < 0) {
         if (error != NULL) *error = client->error;
@@ -119,7 +119,7 @@ int mrc_open(mrc_client **opened, const char *place, const mrc_options *options,
 }
 
 int mrc_reconnect(mrc_client *client) {
-    if (client->in_callback) return mrc_fail(client, MRC_C_CLIENT_BUSY, "it is called back");
+    if (client->in_callback) return mrc_fail(client, MRC_C_CLIENT_BUSY, "it is in a callback");
     if (client->local != NULL) return 0;
     return mrc_remote_open(client);
 }
@@ -149,12 +149,12 @@ const mrc_error *mrc_error_of(const mrc_client *client) { return &client->error;
 
 int mrc_check_free(mrc_client *client) {
     if (client->tail.open) return mrc_fail(client, MRC_C_CLIENT_BUSY, "it follows log '%s'", client->tail.log);
-    if (client->in_callback) return mrc_fail(client, MRC_C_CLIENT_BUSY, "it is called back");
+    if (client->in_callback) return mrc_fail(client, MRC_C_CLIENT_BUSY, "it is in a callback");
     return 0;
 }
 
 int mrc_check_log(mrc_client *client, const char *log, mrw_bytes *bytes) {
-    if (log == NULL) return mrc_fail(client, MRC_C_CALL_INVALID, "no log is named");
+    if (log == NULL) return mrc_fail(client, MRC_C_CALL_INVALID, "no log is given");
     bytes->at = log;
     bytes->size = strlen(log);
     if (bytes->size > MRC_LOG_NAME_BYTES_MAX || !mrw_is_utf8(bytes->at, bytes->size)) {

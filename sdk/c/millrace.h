@@ -1,4 +1,4 @@
-/* millrace.h - one C source, run by Millrace as WebAssembly or as a native process.
+/* millrace.h - a function in C, which Millrace runs as WebAssembly or as a native process.
  *
  *     #include "millrace.h"
  *
@@ -12,20 +12,20 @@
  * Native:       cc -std=c99 -O2 -ffp-contract=off handler.c -o handler
  *               and in millrace.toml: runtime = "process", command = ["./handler"]
  *
- * Both give the same results, bit for bit, given -ffp-contract=off (a fused multiply-add rounds once where two
- * operations round twice) and no reading of a NaN's payload. C99, no allocation; include it in one source file, the
- * one that defines `handle`.
+ * Both give the same results, bit for bit, if the code is compiled with -ffp-contract=off (a fused multiply-add rounds
+ * once where two operations round twice) and does not read the payload of a NaN. This header is C99 and allocates no
+ * memory. Include it in only one source file, the one that defines `handle`.
  *
- * handle returns 0 on success. Then, and only then, its appends become visible, all at once. Any other value fails the
- * run, which is retried.
+ * handle returns 0 on success: then all of its appends become visible at once. With any other value, the run fails and
+ * is retried.
  *
- * In a function that is deployed with `streamed = true` each append is visible at once instead. When such a run is
- * interrupted, the next attempt runs the function again: every mr_ call gets the same answer, and what was appended is
- * not appended again. So the function may depend only on the record and on mr_ calls, and not on record->attempt, a
- * clock, a file or an environment variable.
+ * In a function that is deployed with `streamed = true`, each append is visible at once. If such a run is interrupted,
+ * the next attempt runs the function again: every mr_ call returns the same result as before, and nothing is appended
+ * twice. The function may depend only on the record and on mr_ calls, and not on record->attempt, a clock, a file or an
+ * environment variable.
  *
- * A function with effects outside (it calls another service's API) passes mr_idempotency_key along, so that the
- * service can recognise what an earlier attempt has already done.
+ * A function with effects outside of the namespace, such as a request to a service, passes mr_idempotency_key with
+ * them, so that the service can recognise what an earlier attempt has already done.
  */
 #ifndef MILLRACE_H
 #define MILLRACE_H
@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The longest record that handle is called with; a longer one fails its run with MR3124. */
+/* The longest record for which handle is called; with a longer one, the run fails with MR3124. */
 #ifndef MR_RECORD_MAX
 #define MR_RECORD_MAX 65536
 #endif
@@ -42,7 +42,7 @@
 #define MR_RUN_ID_MAX 40
 #define MR_RANDOM_MAX 65536
 
-/* Refusals are negative: the number of the error code, such as MR2105. These are the common ones. */
+/* A refused call returns a negative number: that of the error code, such as -2105 for MR2105. These are the common ones. */
 #define MR_SEQNO_INVALID (-1003)
 #define MR_RECORD_TOO_LONG (-1004)
 #define MR_LOG_NOT_FOUND (-2101)
@@ -51,13 +51,13 @@
 #define MR_CALL_INVALID (-3121)
 #define MR_RIGHT_MISSING (-3130)
 
-/* The status with which the library itself fails a run. */
+/* The status of a run that the library itself fails. */
 #define MR_STATUS_RECORD_TOO_LONG 3124
 
 typedef struct mr_record {
     const char *log; /* ends in zero */
     uint64_t seqno;
-    const unsigned char *data; /* of this run only */
+    const unsigned char *data; /* valid only during this run */
     size_t size;
     uint32_t attempt; /* from 1; all attempts have the same run and idempotency key */
 } mr_record;
@@ -65,14 +65,15 @@ typedef struct mr_record {
 /* Defined by you. */
 int handle(const mr_record *record);
 
-/* Appends a record. 0, or a refusal; a refused append fails the run whatever handle returns. In an atomic run a native
- * process learns only of some refusals here (a name that is too long); the others fail its run at its end. */
+/* Appends a record. Returns 0, or a refusal. A refused append fails the run, whatever handle returns. In an atomic run, a
+ * native process gets only some refusals here (such as for a name that is too long); the others fail the run when it ends. */
 int mr_append(const char *log, const void *data, size_t size);
 
-/* The same, and in a streamed run it returns the record's seqno (for an address, its number in the outbox). */
+/* Appends a record as mr_append does. In a streamed run, returns the seqno of the record (for an address, its number in
+ * the outbox). */
 int64_t mr_publish(const char *log, const void *data, size_t size);
 
-/* Copies a record, at most `capacity` bytes of it, and returns its whole length, or a refusal. */
+/* Copies at most `capacity` bytes of a record, and returns the length of the whole record, or a refusal. */
 int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity);
 
 /* The seqno of the newest record of a log, 0 if it has none, or a refusal. */
@@ -84,18 +85,18 @@ int64_t mr_now_ns(void);
 /* Fills `size` bytes, at most MR_RANDOM_MAX, and returns 0, or a refusal. */
 int mr_random(void *buffer, size_t size);
 
-/* Copies a secret that the function's definition names, at most `capacity` bytes of it, and returns its whole length, or
- * MR_RIGHT_MISSING. */
+/* Copies at most `capacity` bytes of a secret that the function's definition names, and returns the length of the whole
+ * secret, or MR_RIGHT_MISSING. */
 int64_t mr_secret(const char *name, void *buffer, size_t capacity);
 
 /* Adds to the run's output. */
 void mr_print(const char *text);
 
-/* Writes the run's id, the cause of all it appends, as text that ends in zero. */
+/* Writes the run's id, which is the cause of all records that it appends, as text that ends in zero. */
 void mr_run_id(char buffer[MR_RUN_ID_MAX + 1]);
 
-/* The same text, as the idempotency key of effects outside: it is different for every run, and the same in every
- * attempt and after every restart. */
+/* Writes the same text, to be used as the idempotency key of effects outside of the namespace: it is different for each
+ * run, and the same in each attempt of a run and after restarts. */
 void mr_idempotency_key(char buffer[MR_RUN_ID_MAX + 1]);
 
 static inline size_t mr_length_(const char *text) {

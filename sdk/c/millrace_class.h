@@ -1,4 +1,4 @@
-/* millrace_class.h - objects of a class in C, which many programs share. Their methods run as WebAssembly within the host.
+/* millrace_class.h - classes of shared objects in C. Their methods run as WebAssembly within the host.
  *
  *     #include "millrace.h"
  *     #include "millrace_class.h"
@@ -22,9 +22,10 @@
  * clang --target=wasm32 -O2 -nostdlib -Wl,--no-entry gate.c -o gate.wasm
  * In Python: farm.shared_module("gate.wasm", methods=["enter"], readonly=["inside"])("front", 3).enter()
  *
- * An object is one struct without pointers. It is zero before `make`, which gets the arguments of the constructor and may be 0.
- * A method runs alone with its object. One that raises changes nothing, and neither does one that reads an argument that is missing or of
- * another type: that raises TypeError. Arguments and answers are nil, booleans, integers, numbers, text and bytes.
+ * An object is one struct without pointers, which is zero at first. `make` gets the arguments of the constructor and fills the struct;
+ * it may be 0. No other method runs on the object at the same time. If a method raises an exception, the object is not changed. Reading
+ * an argument that is missing or has another type raises TypeError. Arguments and results are nil, booleans, integers, numbers, text and
+ * bytes.
  *
  * Give the class a higher version when its struct or its code changes. The migration of the newer class,
  * void migrate(mr_call *call, int64_t older, const void *object, size_t size), gets the struct of the older version and fills
@@ -44,7 +45,7 @@
 
 #define MR_READONLY 1
 #define MR_NO_MIGRATION ((mr_migration)0)
-/* The status of a run that is no method call: a task was submitted to the pool of the class. */
+/* The status of a run that is not a method call: a task was submitted to the pool of the class. */
 #define MR_STATUS_NO_STEP 3121
 
 typedef struct mr_call {
@@ -65,7 +66,7 @@ typedef struct mr_method {
     int flags;
 } mr_method;
 
-/* Raises an exception, which Python has under this name: RuntimeError, ValueError, KeyError. Both texts have to last. */
+/* Raises the exception with this name in Python: RuntimeError, ValueError, KeyError. Both texts must stay valid, as literals do. */
 static inline void mr_raise(mr_call *call, const char *name, const char *text) {
     if (call->raised_ == 0) call->raised_ = name, call->text_ = text;
 }
@@ -181,7 +182,7 @@ static inline int mr_is_nil(mr_call *call, size_t which) {
 static inline int64_t mr_int(mr_call *call, size_t which) {
     const unsigned char *at = mr_argument_(call, which);
     int64_t value = 0;
-    if (at != 0 && !mr_read_int_(&at, call->end_, &value)) mr_raise(call, "TypeError", "an argument is no integer of 64 bits");
+    if (at != 0 && !mr_read_int_(&at, call->end_, &value)) mr_raise(call, "TypeError", "an argument is not an integer of 64 bits");
     return value;
 }
 
@@ -203,7 +204,7 @@ static inline double mr_double(mr_call *call, size_t which) {
     return (double)whole;
 }
 
-/* Text or bytes, which last as long as the call. Text does not end in zero. */
+/* Text or bytes, valid during the call. Text does not end in zero. */
 static inline const unsigned char *mr_bytes(mr_call *call, size_t which, size_t *size) {
     const unsigned char *at = mr_argument_(call, which), *found = 0;
     *size = 0;
@@ -212,7 +213,7 @@ static inline const unsigned char *mr_bytes(mr_call *call, size_t which, size_t 
 }
 
 /* ----------------------------------------------------------------------------------------------------- answers */
-/* Without any of these a method returns nil. */
+/* A method that calls none of these returns nil. */
 static inline void mr_return_int(mr_call *call, int64_t value) {
     unsigned char *out = call->answer_;
     if (value >= 0 && value < 128)
@@ -283,7 +284,7 @@ static inline void mr_object_(mr_call *call, size_t size, void (*make)(mr_call *
                               const unsigned char *created, size_t created_size, int is_older, int64_t older, unsigned char *fields,
                               size_t capacity) {
     if (is_new) {
-        if (!mr_arguments_(call, created, created_size)) mr_raise(call, "TypeError", "an argument is of a type that a class in C does not have");
+        if (!mr_arguments_(call, created, created_size)) mr_raise(call, "TypeError", "an argument has a type that a class in C does not support");
         if (make != 0 && call->raised_ == 0) make(call);
         return;
     }
@@ -298,14 +299,14 @@ static inline void mr_object_(mr_call *call, size_t size, void (*make)(mr_call *
         found = found == 0 ? 0 : mr_run_(&at, found + found_size, &found_size);
     }
     if (found == 0) {
-        mr_raise(call, "RuntimeError", "the object is not one of a class in C, or is too large for this one");
+        mr_raise(call, "RuntimeError", "the object does not belong to a class in C, or is too large for this class");
     } else if (is_older) {
         if (migrate == 0)
-            mr_raise(call, "millrace.ClassChanged", "the object is of an older version, and the class has no migration");
+            mr_raise(call, "millrace.ClassChanged", "the object has an older version, and the class has no migration");
         else
             migrate(call, older, found, found_size);
     } else if (found_size != size) {
-        mr_raise(call, "millrace.ClassChanged", "the object has another size than the struct of the class: give it a higher version");
+        mr_raise(call, "millrace.ClassChanged", "the object has another size than the struct of the class: give the class a higher version");
     } else {
         memcpy(call->object, found, size);
     }
@@ -350,14 +351,14 @@ static inline int mr_step_(const mr_record *record, const mr_method *methods, si
     if (call.raised_ == 0) {
         memcpy(before, object, size);
         if (!mr_arguments_(&call, payload, payload_size))
-            mr_raise(&call, "TypeError", "an argument is of a type that a class in C does not have");
+            mr_raise(&call, "TypeError", "an argument has a type that a class in C does not support");
         else
             method->run(&call);
     }
     int is_changed = is_new || is_older;
     for (size_t i = 0; i < size && !is_changed; i++) is_changed = object[i] != before[i];
     if (call.raised_ == 0 && is_changed && reads && !is_new && !is_older)
-        mr_raise(&call, "TypeError", "a method that is marked MR_READONLY has changed the object");
+        mr_raise(&call, "TypeError", "a method that is marked MR_READONLY changed the object");
 
     unsigned char *to = out;
     *to++ = 0x93;
@@ -387,7 +388,8 @@ static inline int mr_step_(const mr_record *record, const mr_method *methods, si
     return mr_append(MR_STEP_RESULT_, out, (size_t)(to - out));
 }
 
-/* Defines `handle`, given the struct of an object, what makes one (or 0), what migrates one, and the methods. */
+/* Defines `handle` for a class: the struct of its objects, the function that makes one (or 0), the migration (or MR_NO_MIGRATION), and the
+ * methods. */
 #define MR_CLASS(type, make, migrate, ...)                                                                                     \
     int handle(const mr_record *record) {                                                                                      \
         static const mr_method methods[] = {__VA_ARGS__};                                                                      \

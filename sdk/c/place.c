@@ -64,10 +64,10 @@ static const char *parse_authority(mrc_place *place) {
         end = strchr(text, ']');
         if (end == NULL) return "a bracket is not closed";
         if (end[1] == ':') port = end + 2;
-        else if (end[1] != 0) return "a port is from 1 to 65535";
+        else if (end[1] != 0) return "a port is a number from 1 to 65535";
         *end = 0;
         memmove(text, text + 1, (size_t)(end - text));
-        if (inet_pton(AF_INET6, text, &ignored) != 1) return "between the brackets stands no IPv6 address";
+        if (inet_pton(AF_INET6, text, &ignored) != 1) return "there is no IPv6 address between the brackets";
     } else {
         end = strchr(text, ':');
         if (end != NULL) {
@@ -75,22 +75,22 @@ static const char *parse_authority(mrc_place *place) {
             port = end + 1;
         }
         for (i = 0; text[i] != 0; i++) {
-            if (!is_name_byte(text[i])) return "it names no host";
+            if (!is_name_byte(text[i])) return "it does not name a host";
         }
     }
-    if (text[0] == 0 || strlen(text) > HOST_MAX_BYTES) return "it names no host";
+    if (text[0] == 0 || strlen(text) > HOST_MAX_BYTES) return "it does not name a host";
     place->port = DEFAULT_PORT;
-    if (port != NULL && !parse_port(port, &place->port)) return "a port is from 1 to 65535";
+    if (port != NULL && !parse_port(port, &place->port)) return "a port is a number from 1 to 65535";
     return NULL;
 }
 
 static const char *parse_address(mrc_place *place, const char *text) {
     const char *slash = strchr(text, '/');
-    if (slash == NULL) return "it names no namespace";
-    if ((size_t)(slash - text) >= sizeof place->at) return "it names no host";
+    if (slash == NULL) return "it does not name a namespace";
+    if ((size_t)(slash - text) >= sizeof place->at) return "it does not name a host";
     memcpy(place->at, text, (size_t)(slash - text));
     place->at[slash - text] = 0;
-    if (strchr(slash + 1, '/') != NULL) return "it names a log: open its namespace";
+    if (strchr(slash + 1, '/') != NULL) return "it includes a log; open its namespace";
     if (!mrc_is_name(slash + 1, strlen(slash + 1))) return "its namespace is not a name";
     memcpy(place->name, slash + 1, strlen(slash + 1) + 1);
     return parse_authority(place);
@@ -249,7 +249,7 @@ int mrc_place_capability(mrc_client *client, uint8_t token[MRW_TOKEN_MAX]) {
     }
     status = mrw_token_parse(from, size, token, MRW_TOKEN_MAX);
     mrw_wipe(text, sizeof text);
-    return status > 0 ? status : mrc_fail(client, MRC_CAPABILITY_MALFORMED, "the text is not that of a capability");
+    return status > 0 ? status : mrc_fail(client, MRC_CAPABILITY_MALFORMED, "the text is not a capability");
 }
 
 int mrc_place_nonce(mrc_client *client, uint8_t nonce[MRW_CHANNEL_NONCE]) {
@@ -371,13 +371,13 @@ static int check_user(mrc_client *client, const struct sockaddr_storage *theirs,
     /* Answers of another user's program may have come with the greeting. */
     if (known == 0) return mrc_fail(client, MRC_CONNECTION_LOST, "the host closed the connection");
     if (known > 0) {
-        return mrc_fail(client, MRC_HOST_UNKNOWN, "user %u listens at %.100s, and this is user %u", (unsigned)user,
+        return mrc_fail(client, MRC_HOST_UNKNOWN, "a process of user %u listens at %.100s, not one of user %u", (unsigned)user,
                         client->place.at, (unsigned)geteuid());
     }
     if (getpeername(client->fd, (struct sockaddr *)&still, &size) != 0) {
         return mrc_fail(client, MRC_CONNECTION_LOST, "the connection broke: %s", strerror(errno));
     }
-    return mrc_fail(client, MRC_HOST_UNKNOWN, "the kernel does not tell who listens at %.100s", client->place.at);
+    return mrc_fail(client, MRC_HOST_UNKNOWN, "the kernel does not report whose process listens at %.100s", client->place.at);
 }
 #else
 static int check_user(mrc_client *client, const struct sockaddr_storage *theirs, const struct sockaddr_storage *ours) {
@@ -398,7 +398,7 @@ int mrc_place_check(mrc_client *client, bool greeted) {
         return mrc_fail(client, MRC_CONNECTION_LOST, "the connection broke: %s", strerror(errno));
     }
     if (!is_loopback(&theirs)) {
-        return mrc_fail(client, MRC_HOST_UNKNOWN, "%.100s is another machine: it is reached with a capability",
+        return mrc_fail(client, MRC_HOST_UNKNOWN, "%.100s is another machine, which requires a capability",
                         client->place.at);
     }
     /* The socket there has a user once the host has taken the connection. */

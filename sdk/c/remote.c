@@ -66,7 +66,7 @@ static int lost_by_system(mrc_client *client, const char *doing) {
 }
 
 static int not_connected(mrc_client *client) {
-    return mrc_fail(client, MRC_CONNECTION_LOST, "there is no connection; mrc_reconnect makes one");
+    return mrc_fail(client, MRC_CONNECTION_LOST, "there is no connection; call mrc_reconnect");
 }
 
 /* ------------------------------------------------------------------------------------------------------- receiving */
@@ -87,7 +87,7 @@ static int open_records(mrc_client *client) {
     while (client->secure) {
         size_t plain;
         int used = mrw_channel_open(&client->channel, client->in + at, client->in_sealed - at, &plain);
-        if (used < 0) return mrc_remote_lost(client, used, "a record that is not as the host sent it");
+        if (used < 0) return mrc_remote_lost(client, used, "a record was changed on its way");
         if (used == 0) break;
         memmove(client->in + client->in_end, client->in + at + MRW_RECORD_HEAD, plain);
         client->in_end += plain;
@@ -115,7 +115,7 @@ static int receive(mrc_client *client, int flags) {
 static int check_silence(mrc_client *client) {
     static const mrw_empty nothing = {0};
     if (client->silent_ms >= SILENT_MAX_MS) {
-        return mrc_remote_lost(client, MRC_PEER_SILENT, "nothing came for 10 s");
+        return mrc_remote_lost(client, MRC_PEER_SILENT, "the host has been silent for 10 s");
     }
     if (client->silent_ms < PING_AFTER_MS || client->ping != 0) return 0;
     client->ping = client->next_request++;
@@ -194,7 +194,7 @@ static int take_frame(mrc_client *client, uint64_t deadline_ms, mrw_frame *frame
         }
         if (status < 0) {
             return mrc_remote_lost(client, status, status == MRW_FRAME_TOO_LONG ? "a frame that no host may send"
-                                   : status == MRW_MESSAGE_UNKNOWN ? "a message of a type above 255" : "no frame came");
+                                   : status == MRW_MESSAGE_UNKNOWN ? "a message of a type above 255" : "the host sent something else than a frame");
         }
         make_room(client, used == 0 || used > client->in_capacity ? HEADING_MAX : used);
         status = fill(client, deadline_ms);
@@ -214,7 +214,7 @@ static int failed(mrc_client *client, const mrw_frame *frame) {
 }
 
 static int too_long(mrc_client *client) {
-    return mrc_fail(client, MRC_C_ANSWER_TOO_LONG, "an answer of %lu bytes; this client takes %lu",
+    return mrc_fail(client, MRC_C_ANSWER_TOO_LONG, "an answer of %lu bytes; the limit of this client is %lu",
                     (unsigned long)client->skip - MRW_LENGTH_BYTES,
                     (unsigned long)client->in_capacity - MRW_LENGTH_BYTES);
 }
@@ -357,7 +357,7 @@ static bool send_safely(void *context, const void *bytes, size_t size) {
         memcpy(client->sealing + MRW_RECORD_HEAD, at, part);
         sealed = mrw_channel_seal(&client->channel, client->sealing, part);
         if (sealed == 0) {
-            mrc_remote_lost(client, MRC_CHANNEL_BROKEN, "the channel has no numbers left");
+            mrc_remote_lost(client, MRC_CHANNEL_BROKEN, "the channel has used all of its record numbers");
             return false;
         }
         if (!send_all(client, client->sealing, sealed)) return false;
@@ -390,7 +390,7 @@ int mrc_remote_send(mrc_client *client, uint8_t type, uint64_t request, const mr
         return 0;
     }
     if (mrw_encode(&count, type, &heading, message) < 0 || count.size - MRW_LENGTH_BYTES > client->frame_max) {
-        return mrc_fail(client, MRC_FRAME_TOO_LONG, "a message of %lu bytes; the host takes %lu",
+        return mrc_fail(client, MRC_FRAME_TOO_LONG, "a message of %lu bytes; the limit of the host is %lu",
                         (unsigned long)count.size, (unsigned long)client->frame_max);
     }
     if (mrc_remote_flush(client) < 0) return client->error.number;

@@ -48,7 +48,7 @@ int mrc_stat_log(mrc_client *client, const char *log, mrc_log_stat *stat) {
     if (all) stat->history = MRC_HISTORY_ALL;
     if ((!all && !number_of(json, "\"history\"", &stat->history)) ||
         !number_of(json, "\"earliest\"", &stat->earliest) || !number_of(json, "\"latest\"", &stat->latest)) {
-        return mrc_fail(client, MRC_FRAME_MALFORMED, "a document about log '%.80s' that says too little", log);
+        return mrc_fail(client, MRC_FRAME_MALFORMED, "a document about log '%.80s' that is incomplete", log);
     }
     return 0;
 }

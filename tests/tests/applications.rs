@@ -145,7 +145,7 @@ fn taking_away_leaves_data_unless_asked() {
     assert_eq!(steps(&place.run(["--json", "down"]).ok()), ["shout removed"]);
     assert_eq!(place.records("outbox"), ["kept"]);
     assert_eq!(place.run(["--json", "function", "ls"]).ok().text(), "");
-    assert_eq!(place.run(["down"]).ok().text(), "nothing of it is there\n");
+    assert_eq!(place.run(["down"]).ok().text(), "nothing to remove\n");
     let removed = steps(&place.run(["--json", "down", "--logs"]).ok());
     assert_eq!(removed, ["inbox removed", "outbox removed", "dead/shout removed"]);
     assert_eq!(place.run(["--json", "log", "ls"]).ok().text(), "");
@@ -408,7 +408,7 @@ fn functions_are_deployed_one_by_one_as_well() {
     let deploy = ["function", "deploy", "shout", "--runtime", "oneshot", "--code", "shout.sh", "--retries", "0"];
     let with = |more: &[&'static str]| place.run([&deploy[..], more, &["--", "./shout.sh"]].concat());
     assert!(with(&["--on", "inbox"]).ok().text().starts_with("deployed function shout"));
-    assert!(with(&["--on", "inbox"]).ok().text().contains("is deployed already"));
+    assert!(with(&["--on", "inbox"]).ok().text().contains("is already deployed"));
     with(&["--on", "nowhere"]).fails("MR2101", 1);
     with(&["--on", "../x"]).fails("MR1001", 2);
     let said = with(&["--concurrency", "1000"]);

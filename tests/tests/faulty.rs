@@ -308,7 +308,7 @@ fn a_host_does_not_serve_below_the_level_that_is_required() {
     let ended = end(command, b"");
     assert_ne!(ended.code, 0);
     let said = ended.stderr;
-    assert!(said.contains("functions are to run at level full, and this machine gives partial"), "{said}");
+    assert!(said.contains("--require-sandbox is full, but this machine supports only partial"), "{said}");
     assert!(said.contains("user.max_user_namespaces"), "{said}");
 }
 

@@ -149,12 +149,12 @@ fn operators() {
         "ORDER 1000",
         "3 runs of function 'bill' failed for good",
         "retrying 3 runs of function 'bill'",
-        "3 were retried",
+        "3 were already retried",
         "backup of namespace",
         "links to other namespaces are stopped",
         "sound ",
         "check ended with 1",
-        "missing since it was salvaged",
+        "lost when it was salvaged",
         "millrace_function_pending",
     ];
     says(&printed, &expected);

@@ -438,7 +438,7 @@ fn a_cycle_that_closes_under_load_is_refused_and_a_busy_relay_can_be_removed() {
     // While records still come, a relay that is not stopped is removed.
     let (here, there) = if stopped(b) { (c, a) } else { (b, c) };
     let said = here.run(&["relay", "rm", "raw"]).ok();
-    assert!(said.text().contains("forwards no new records"), "{}", said.text());
+    assert!(said.text().contains("forwards no more records"), "{}", said.text());
     eventually("it is gone", || here.link("relay", "raw").is_none());
     let (gone, left) = (here.latest("raw"), there.latest("raw"));
     if std::ptr::eq(here, b) {

@@ -275,8 +275,8 @@ fn constant(name: &str) -> String {
 #[test]
 fn the_errors_are_those_of_the_catalogue() {
     let mut page = String::from(
-        "# Errors\n\nGenerated from `spec/errors.toml`. `millrace error CODE` prints one of them. The status is that of an HTTP answer,\n\
-         the exit code that of a command; the class is the exception of the Python package.\n",
+        "# Errors\n\nGenerated from `spec/errors.toml`. `millrace error CODE` prints one of them. Each entry ends with the status of an\n\
+         HTTP answer, the exit code of a command, and the exception class of the Python package.\n",
     );
     let mut java = String::new();
     let mut classes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

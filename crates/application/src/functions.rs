@@ -187,7 +187,7 @@ fn read_entry(
     spec: &mut FunctionSpec,
     problems: &mut Collector<'_>,
 ) {
-    let lacks = |key: &str, example: &str| format!("{} lacks '{key}': such as {example}", section.label());
+    let lacks = |key: &str, example: &str| format!("{} lacks '{key}'; for example: {example}", section.label());
     match spec.runtime {
         Runtime::Python => {
             match section.text("handler", problems) {

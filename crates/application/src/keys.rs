@@ -23,7 +23,7 @@ pub const SECTIONS: &[&str] = &["namespace", "logs", "topics", "functions"];
 
 /// Keys of `[namespace]`.
 pub const NAMESPACE: &[Key] = &[
-    key("path", "path", "`.millrace`", "The namespace's directory, relative to the file."),
+    key("path", "path", "`.millrace`", "The directory of the namespace, relative to the file."),
     key(
         "segment_size",
         "size",
@@ -34,22 +34,22 @@ pub const NAMESPACE: &[Key] = &[
         "retain_bytes",
         "size",
         "`1GiB`",
-        "Size that the journal keeps at least, up to 4032 segments. Above it, the oldest segments are dropped as soon \
-         as no more than a quarter of their content is still needed. Fixed at creation.",
+        "Minimum size of the journal that is kept, up to 4032 segments. Above this size, the oldest segments are dropped as soon as no \
+         more than a quarter of their content is still needed. Fixed at creation.",
     ),
     key(
         "retain_age",
         "duration",
         "none",
-        "Segments older than this are dropped as well, even below `retain_bytes`. Above `retain_bytes`, segments \
-         are dropped at any age. Fixed at creation.",
+        "Segments older than this are dropped as well, even below `retain_bytes`. Above `retain_bytes`, segments are dropped at any age. \
+         Fixed at creation.",
     ),
     key(
         "durability",
         "`\"disk\"` or `\"memory\"`",
         "`\"disk\"`",
-        "What an append waits for: the disk, or only the kernel (the record survives the end of the process, but \
-         not a power failure). Fixed at creation.",
+        "What an append waits for: the disk, or only the kernel (the record survives the end of the process, but not a power failure). \
+         Fixed at creation.",
     ),
 ];
 
@@ -57,7 +57,7 @@ pub const NAMESPACE: &[Key] = &[
 pub const LOG: &[Key] = &[
     key(
         "history",
-        "1 to 268435456, a text such as `\"10k\"` or `\"2M\"`, or `\"all\"`",
+        "1 to 268435456, a string such as `\"10k\"` or `\"2M\"`, or `\"all\"`",
         "`10000`",
         "How many of its newest records the log keeps; `\"all\"` keeps records until they are trimmed.",
     ),
@@ -65,8 +65,8 @@ pub const LOG: &[Key] = &[
         "amendable",
         "`true` or `false`",
         "`false`",
-        "Whether sources may amend records of the log: correct them later, with the right to append. Amendments become a repair that the \
-         host applies by itself.",
+        "Whether sources can amend records of the log, which means to correct them later; this takes the right to append. The host \
+         repairs the log, and what depended on the records, automatically.",
     ),
     key(
         "amend_count",
@@ -86,7 +86,7 @@ pub const LOG: &[Key] = &[
 pub const TOPIC: &[Key] = &[
     key(
         "history",
-        "1 to 268435456, a text such as `\"10k\"` or `\"2M\"`, or `\"all\"`",
+        "1 to 268435456, a string such as `\"10k\"` or `\"2M\"`, or `\"all\"`",
         "`10000`",
         "How many of its newest records can be read. Fixed at creation.",
     ),
@@ -94,21 +94,22 @@ pub const TOPIC: &[Key] = &[
         "durability",
         "`\"quorum\"` or `\"leader\"`",
         "`\"quorum\"`",
-        "When a publish is acknowledged: once a majority of the group has the record on disk, or once the leader has it. Fixed at creation.",
+        "When a publish is acknowledged: once a majority of the group has the record on disk, or once the leader has it. Fixed at \
+         creation.",
     ),
     key(
         "engine",
         "`\"builtin\"` or `\"nats\"`",
         "`\"builtin\"`",
-        "What keeps the records: the hosts of the topic's group, or the NATS cluster of `serve --nats`. Fixed at creation.",
+        "What keeps the records: the hosts of the topic's group, or the NATS cluster of `millrace serve --nats`. Fixed at creation.",
     ),
-    key("group", "name", "`\"main\"`", "The group of hosts that agrees on the topic. Fixed at creation."),
+    key("group", "name", "`\"main\"`", "The group whose hosts keep the topic. Fixed at creation."),
     key(
         "fed_by",
         "list of logs",
         "none",
-        "Logs of this file whose records are published to the topic, each once and in order. Functions publish in this way. \
-         Without it, `up` changes no feeds of the topic.",
+        "Logs of this file whose records are published to the topic, each once and in order. Functions publish in this way. Without this \
+         key, `millrace up` does not change which logs feed the topic.",
     ),
 ];
 
@@ -118,118 +119,123 @@ pub const FUNCTION: &[Key] = &[
         "runtime",
         "`\"python\"`, `\"wasm\"`, `\"process\"` or `\"oneshot\"`",
         "required",
-        "What runs the code: warm Python workers, Wasm, a persistent process that speaks the worker protocol, or \
-         one process per record.",
+        "What runs the code: Python worker processes that stay alive between runs, a WebAssembly engine, a process that stays alive and \
+         implements the worker protocol, or a new process for each record.",
     ),
     key(
         "code",
         "path",
         "required",
-        "File or directory with the code, relative to the file. It is copied at deploy, so later edits change nothing until the next `up`.",
+        "File or directory with the code, relative to this file. It is copied when the function is deployed, so later edits have no \
+         effect until the next `millrace up`.",
     ),
     key(
         "handler",
         "text",
         "python: required; wasm: `\"handle\"`",
-        "python: `\"module:function\"`; wasm: the exported function.",
+        "For python: `\"MODULE:FUNCTION\"`; for wasm: the name of the exported function.",
     ),
     key(
         "command",
-        "list of texts",
+        "list of strings",
         "required for process, oneshot",
-        "Program and arguments. `\"./smooth.sh\"` is in the copied code; a bare name is looked up in `PATH`.",
+        "The program and its arguments. `\"./smooth.sh\"` is a file of the copied code; a name without `/` is looked up in `PATH`.",
     ),
     key(
         "python",
         "path",
         "`\"python3\"`",
-        "The interpreter, relative to the file if it has a `/`; a virtual environment's `bin/python` brings its packages.",
+        "The interpreter, relative to this file if it has a `/`. To use the packages of a virtual environment, name its `bin/python`.",
     ),
     key(
         "on",
         "list of logs and topics",
         "`[]`",
-        "Logs whose records run the function; `\"topic:NAME\"` is a topic of the cluster. Without any, it runs when an append names it.",
+        "Logs for whose records the function runs; `\"topic:NAME\"` is a topic of the cluster. Without any, the function runs only for \
+         appends that name it.",
     ),
     key("concurrency", "1 to 64", "`1`", "Maximum number of runs at once. More than 1 needs `ordered = false`."),
     key(
         "ordered",
         "`true` or `false`",
         "`true`",
-        "Runs happen one at a time in the order of their records; a failing run delays the runs after it until it \
-         is done or dead.",
+        "Runs are executed one at a time, in the order of their records. A failing run delays the later ones until it has succeeded or \
+         is dead.",
     ),
     key(
         "monitor",
         "name",
         "none",
-        "At most one of the functions that share this name runs at a time, in the order of their records. A \
-         function that cannot be started three times in a row is skipped until it can be started.",
+        "At most one of the functions that share this name runs at a time, in the order of their records. A function that cannot be \
+         started three times in a row is skipped until it can be started.",
     ),
     key(
         "streamed",
         "`true` or `false`",
         "`false`",
-        "Each append is visible at once, not when the run ends. A further attempt gets the same time, random \
-         numbers and records, and does not append again what was already appended.",
+        "Each append becomes visible at once, not when the run ends. A further attempt gets the same time, random numbers and records as \
+         the attempt before, and does not repeat appends.",
     ),
     key(
         "network",
         "`true` or `false`",
         "`false`",
-        "Whether the function may use the host's network, including loopback, from inside its sandbox. On a host \
-         that does not run as root, every caller at a loopback address then needs a capability.",
+        "Whether the function may use the host's network, including loopback. On a host that does not run as root, every client at a \
+         loopback address then needs a capability.",
     ),
     key(
         "reads",
         "list of logs",
         "the logs of this file",
-        "Logs that the function may read besides the record that it runs for; `\"raw/\"` is `raw` and all logs \
-         below it, `\"/\"` every log. The logs of a file are those that it declares and the dead-letter logs of its \
-         functions.",
+        "Logs that the function may read besides the record that it runs for; `\"raw/\"` is `raw` and all logs below it, `\"/\"` every \
+         log. The logs of a file are those that it declares and the dead-letter logs of its functions.",
     ),
     key(
         "appends",
         "list of logs",
         "the logs of this file",
-        "Logs that the function may append to, written as in \
-         `reads`.",
+        "Logs that the function may append to, written as in `reads`.",
     ),
     key(
         "sends",
         "list of addresses",
         "`[]`",
-        "Addresses that the function may send messages to: `\"mr://edge:7070/farm/raw\"` is one log, with a \
-         trailing `/` also all logs below it, `\"mr://edge:7070/farm\"` every log of that namespace.",
+        "Addresses that the function may send messages to: `\"mr://edge:7070/farm/raw\"` is one log, with a trailing `/` also all logs \
+         below it, `\"mr://edge:7070/farm\"` every log of that namespace.",
     ),
     key(
         "secrets",
         "list of names",
         "`[]`",
-        "Secrets that the function may read (`ctx.secret(NAME)`, `/run/secrets/NAME`); see `millrace secret set`. \
-         If one is missing, the function does not start.",
+        "Secrets that the function may read (`ctx.secret(NAME)`, `/run/secrets/NAME`); see `millrace secret set`. If one is missing, the \
+         function does not start.",
     ),
     key(
         "timeout",
         "duration, 1 ms to 24 h",
         "`\"60s\"`",
-        "Maximum duration of a run; a longer run is stopped and \
-         counts as failed.",
+        "Maximum duration of a run; a longer run is stopped and counts as failed.",
     ),
     key("memory", "size, 64 KiB to 1 TiB", "`\"256MiB\"`", "Maximum memory of one run or worker."),
-    key("output", "size, up to 1 MiB", "`\"64KiB\"`", "How much of a run's output is kept."),
-    key("retries", "0 to 100", "`3`", "Attempts after the first one before the record goes to the dead-letter log."),
+    key("output", "size, up to 1 MiB", "`\"64KiB\"`", "How much of a run's output is stored."),
+    key(
+        "retries",
+        "0 to 100",
+        "`3`",
+        "Maximum number of attempts after the first one. Then the record goes to the dead-letter log.",
+    ),
     key(
         "backoff",
         "duration, up to 30 s",
         "`\"100ms\"`",
-        "Pause before the first retry; it doubles with each, up to 30 s.",
+        "Pause before the first retry; it doubles with each further retry, up to 30 s.",
     ),
     key(
         "dead_letter",
         "log",
         "`\"dead/NAME\"`",
-        "The log for records whose attempts all failed, with the error. History 1000, or as in `[logs]`; see `millrace run retry`.",
+        "The log for records for which every attempt failed, with the error. Its history is 1000, unless `[logs]` sets another one. See \
+         `millrace run retry`.",
     ),
     key(
         "pending_max",
@@ -241,10 +247,16 @@ pub const FUNCTION: &[Key] = &[
         "pool",
         "`true` or `false`",
         "`false`",
-        "With the name `pool-NAME`: the function is the pool NAME. With `runtime = \"process\"` its workers run the tasks of executors; with \
-         `runtime = \"wasm\"` its module has the methods of a class of shared objects. A pool has no `on`, `reads`, `appends` and `streamed`.",
+        "The function is the pool NAME; its own name has to be `pool-NAME`. With `runtime = \"process\"` its workers run the tasks of \
+         executors; with `runtime = \"wasm\"` its module has the methods of a class of shared objects. A pool has no `on`, `reads`, \
+         `appends` and `streamed`.",
     ),
-    key("env", "table of texts", "`{}`", "Environment variables of the function's process (python, process, oneshot)."),
+    key(
+        "env",
+        "table of strings",
+        "`{}`",
+        "Environment variables of the function's process (python, process, oneshot).",
+    ),
 ];
 
 #[cfg(test)]

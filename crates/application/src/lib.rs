@@ -189,7 +189,7 @@ fn explain_syntax(text: &str, error: &toml_edit::TomlError) -> String {
     let line = text[line_start..].lines().next().unwrap_or("").trim();
     if message.contains("duplicate key") {
         return match line.strip_prefix('[').and_then(|line| line.split_once(']')) {
-            Some((name, _)) => format!("[{}] is defined twice; a function, log or section is given once", shown(name)),
+            Some((name, _)) => format!("[{}] is defined twice; define each function, log or section once", shown(name)),
             None => format!("'{}' is given twice", shown(line.split('=').next().unwrap_or("").trim())),
         };
     }
@@ -212,7 +212,7 @@ fn read(
     for (name, item) in root.iter() {
         if !keys::SECTIONS.contains(&name) {
             let hint = suggestion(name, keys::SECTIONS.iter().copied());
-            let sections = "the file has [namespace], [logs.\"NAME\"], [topics.\"NAME\"] and [functions.NAME]";
+            let sections = "the sections are [namespace], [logs.\"NAME\"], [topics.\"NAME\"] and [functions.NAME]";
             let span = key_span(root, name).or_else(|| item.span());
             problems.add(span, format!("unknown section '{}'{hint}; {sections}", shown(name)));
         }
@@ -265,8 +265,8 @@ fn grant_logs(
     }
     if silent && own.len() > SCOPES_MAX {
         let message = format!(
-            "{} has {} logs: a function without 'reads' and 'appends' would name each; the limit is {SCOPES_MAX}; \
-             give it subtrees, such as reads = [\"raw/\"]",
+            "{} has {} logs: a function without 'reads' and 'appends' gets a right for each, and the limit is {SCOPES_MAX}; \
+             set subtrees instead, such as reads = [\"raw/\"]",
             path.display(),
             own.len()
         );
@@ -301,7 +301,7 @@ fn read_log(name: &str, item: &Item, span: Span, problems: &mut Collector<'_>) -
     let nested = item.as_table_like().and_then(|table| table.iter().find(|(_, value)| value.is_table_like()));
     if let Some((inner, _)) = nested {
         let (name, inner) = (shown(name), shown(inner));
-        problems.add(span, format!("a log's name with '/' or '.' is quoted: [logs.\"{name}/{inner}\"]"));
+        problems.add(span, format!("a log's name with '/' or '.' needs quotes: [logs.\"{name}/{inner}\"]"));
         return None;
     }
     let section = Section::open(item, span, format!("[logs.\"{}\"]", shown(name)), keys::LOG, problems)?;
@@ -338,7 +338,10 @@ fn read_namespace(root: &dyn TableLike, base: &Path, problems: &mut Collector<'_
             settings.segment_bytes = Some(size.value);
         } else {
             let near = units::show_size(size.value.next_power_of_two());
-            problems.add(size.span, format!("segment_size in [namespace]: not a power of two; '{near}' is the next"));
+            problems.add(
+                size.span,
+                format!("segment_size in [namespace]: not a power of two; the nearest larger one is '{near}'"),
+            );
         }
     }
     settings.retain_bytes = section.size("retain_bytes", 0, 1 << 60, problems).map(|size| size.value);

@@ -31,7 +31,7 @@ pub(super) struct Section<'a> {
 fn kind(item: &Item) -> &'static str {
     match item {
         Item::Value(Value::InlineTable(_)) | Item::Table(_) => "a table",
-        Item::Value(Value::String(_)) => "a text",
+        Item::Value(Value::String(_)) => "a string",
         Item::Value(Value::Integer(_)) => "a whole number",
         Item::Value(Value::Float(_)) => "a fraction",
         Item::Value(Value::Boolean(_)) => "true or false",
@@ -63,7 +63,7 @@ impl<'a> Section<'a> {
             let mut hint = suggestion(name, keys.iter().map(|key| key.name));
             if hint.is_empty() {
                 let known: Vec<_> = keys.iter().map(|key| key.name).collect();
-                hint = format!("; it may have {}", known.join(", "));
+                hint = format!("; the keys are {}", known.join(", "));
             }
             problems.add(span, format!("unknown key '{}' in {label}{hint}", shown(name)));
         }
@@ -132,14 +132,13 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn flag(&self, key: &str, problems: &mut Collector<'_>) -> Option<bool> {
-        let read =
-            |item: &Item| item.as_bool().ok_or_else(|| format!("true or false was expected, not {}", kind(item)));
+        let read = |item: &Item| item.as_bool().ok_or_else(|| format!("expected true or false, not {}", kind(item)));
         self.read(key, problems, read).map(|placed| placed.value)
     }
 
     pub(super) fn number(&self, key: &str, least: u64, most: u64, problems: &mut Collector<'_>) -> Option<u64> {
         let read = |item: &Item| {
-            let number = item.as_integer().ok_or_else(|| format!("a whole number was expected, not {}", kind(item)))?;
+            let number = item.as_integer().ok_or_else(|| format!("expected a whole number, not {}", kind(item)))?;
             within(u64::try_from(number).map_err(|_| number.to_string()), least, most, u64::to_string)
         };
         self.read(key, problems, read).map(|placed| placed.value)
@@ -156,7 +155,7 @@ impl<'a> Section<'a> {
                 let count = units::parse_count(count).map_err(|reported| format!("{reported}, nor 'all'"))?;
                 within(Ok(count), 1, HISTORY_MAX, u64::to_string)
             }
-            _ => Err(format!("a whole number or \"all\" was expected, not {}", kind(item))),
+            _ => Err(format!("expected a whole number or \"all\", not {}", kind(item))),
         };
         self.read(key, problems, read).map(|placed| placed.value)
     }
@@ -192,11 +191,11 @@ impl<'a> Section<'a> {
     pub(super) fn texts(&self, key: &str, problems: &mut Collector<'_>) -> Option<Placed<Vec<Placed<&'a str>>>> {
         self.read(key, problems, |item| {
             if let Some(one) = item.as_str() {
-                return Err(format!("a list was expected; write [\"{}\"]", shown(one)));
+                return Err(format!("expected a list; write [\"{}\"]", shown(one)));
             }
-            let list = item.as_array().ok_or_else(|| format!("a list was expected, not {}", kind(item)))?;
+            let list = item.as_array().ok_or_else(|| format!("expected a list, not {}", kind(item)))?;
             let texts = list.iter().map(|value| {
-                let value_text = value.as_str().ok_or("a list of texts was expected; quote each of them")?;
+                let value_text = value.as_str().ok_or("expected a list of strings; quote each of them")?;
                 Ok(Placed { value: value_text, span: value.span() })
             });
             texts.collect::<Result<Vec<_>, &str>>().map_err(str::to_string)
@@ -206,10 +205,10 @@ impl<'a> Section<'a> {
     /// A table of texts.
     pub(super) fn map(&self, key: &str, problems: &mut Collector<'_>) -> Vec<(String, String)> {
         let read = |item: &'a Item| {
-            let table = item.as_table_like().ok_or_else(|| format!("a table was expected, not {}", kind(item)))?;
+            let table = item.as_table_like().ok_or_else(|| format!("expected a table, not {}", kind(item)))?;
             let pairs = table.iter().map(|(name, value)| match value.as_str() {
                 Some(_) if name.is_empty() || name.contains(['=', '\0']) => {
-                    Err(format!("'{}' cannot name an environment variable", shown(name)))
+                    Err(format!("'{}' is not a valid name of an environment variable", shown(name)))
                 }
                 Some(text) if text.contains('\0') => Err(format!("the value of '{}' contains NUL", shown(name))),
                 Some(text) => Ok((name.to_string(), text.to_string())),
@@ -222,7 +221,7 @@ impl<'a> Section<'a> {
 }
 
 fn text(item: &Item) -> Result<&str, String> {
-    item.as_str().ok_or_else(|| format!("a text in quotes was expected, not {}", kind(item)))
+    item.as_str().ok_or_else(|| format!("expected a string in quotes, not {}", kind(item)))
 }
 
 /// Parses a text, keeping only what was wrong of the error.

@@ -56,5 +56,5 @@ impl Settings {
 /// How the namespace differs from what was said, if it does.
 fn differs<T: PartialEq>(key: &str, said: Option<T>, made: T, show: impl Fn(T) -> String) -> Option<String> {
     let said = said.filter(|said| *said != made)?;
-    Some(format!("{key} is {} and was to be {}", show(made), show(said)))
+    Some(format!("{key} is {}, but {} was requested", show(made), show(said)))
 }

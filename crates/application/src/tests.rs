@@ -184,7 +184,7 @@ fn a_typo_is_told_with_its_place_and_what_was_meant() {
     );
     assert_eq!(
         problem("[logs.a]\nhistory = true"),
-        "2:11: history in [logs.\"a\"]: a whole number or \"all\" was expected, not true or false"
+        "2:11: history in [logs.\"a\"]: expected a whole number or \"all\", not true or false"
     );
     assert_eq!(Application::parse("[logs.a]\nhistory = \"10k\"", Path::new("x")).unwrap().logs[0].history, 10_000);
     assert_eq!(problem("[namespace]\ndurability = \"disc\"").split("; ").nth(1), Some("did you mean 'disk'?"));
@@ -231,22 +231,22 @@ fn values_of_the_wrong_kind_or_out_of_range_are_told_with_what_was_expected() {
         ("timeout = 5", "write \"5s\" or \"5ms\""),
         ("timeout = \"5\"", "'5' has no unit"),
         ("timeout = \"48h\"", "outside 1.0 ms to 1d 0h"),
-        ("timeout = true", "a text in quotes was expected, not true or false"),
+        ("timeout = true", "expected a string in quotes, not true or false"),
         ("memory = \"1KiB\"", "1 KiB is outside 64 KiB to 1 TiB"),
         ("memory = \"lots\"", "'lots' is not a size"),
         ("memory = -1", "-1 is outside"),
-        ("retries = 1.5", "a whole number was expected, not a fraction"),
+        ("retries = 1.5", "expected a whole number, not a fraction"),
         ("retries = -1", "-1 is outside 0 to 100"),
         ("concurrency = 0", "0 is outside 1 to 64"),
         ("concurrency = 4", "add 'ordered = false'"),
-        ("ordered = \"yes\"", "true or false was expected, not a text"),
+        ("ordered = \"yes\"", "expected true or false, not a string"),
         ("on = \"a\"", "write [\"a\"]"),
         ("on = [1]", "quote each of them"),
         ("handler = \"a:b\"", "only the runtimes 'python', 'wasm' use it"),
         ("python = \"python3\"", "only the runtimes 'python' use it"),
         ("env = { A = 1 }", "the value of 'A' is a whole number; quote it"),
-        ("env = { \"A=B\" = \"1\" }", "cannot name an environment variable"),
-        ("env = []", "a table was expected, not a list"),
+        ("env = { \"A=B\" = \"1\" }", "is not a valid name of an environment variable"),
+        ("env = []", "expected a table, not a list"),
     ] {
         let problem = problem(&function(line));
         assert!(problem.starts_with("5:") && problem.contains(expected), "{line}: {problem}");

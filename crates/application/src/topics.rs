@@ -55,7 +55,7 @@ fn read_topic(
     let nested = item.as_table_like().and_then(|table| table.iter().find(|(_, value)| value.is_table_like()));
     if let Some((inner, _)) = nested {
         let (name, inner) = (shown(given), shown(inner));
-        problems.add(span, format!("a topic's name with '/' or '.' is quoted: [topics.\"{name}/{inner}\"]"));
+        problems.add(span, format!("a topic's name with '/' or '.' needs quotes: [topics.\"{name}/{inner}\"]"));
         return None;
     }
     let section = Section::open(item, span.clone(), format!("[topics.\"{}\"]", shown(given)), keys::TOPIC, problems)?;

@@ -28,7 +28,7 @@ impl FromStr for Levels {
         };
         let wrong = || {
             let (levels, subjects) = (LEVELS.join(", "), SUBJECTS.join(", "));
-            format!("a level is one of {levels}; SUBJECT=LEVEL sets that of one subject, which is one of {subjects}")
+            format!("a level is one of {levels}; SUBJECT=LEVEL sets the level of one subject: one of {subjects}")
         };
         if !text.split(',').all(known) {
             return Err(wrong());

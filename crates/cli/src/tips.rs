@@ -52,15 +52,15 @@ const ROOTS: [(&str, &str); 8] = [
 ];
 /// Where what was given as an argument belongs.
 const VALUES: [(&str, &str, &str); 5] = [
-    ("secret", "set", "the value is read from standard input: `millrace secret set NAME < FILE`"),
-    ("function", "invoke", "the record is given with --data: `millrace function invoke NAME --data RECORD`"),
     (
-        "log",
-        "append",
-        "a record of several words is quoted, and a file is standard input: `millrace log append LOG < FILE`",
+        "secret",
+        "set",
+        "the value is not an argument, but is read from standard input: `millrace secret set NAME < FILE`",
     ),
-    ("run", "ls", "runs are chosen with --function, --log or --state: `millrace run ls --function NAME`"),
-    ("cap", "issue", "rights are options: `millrace cap issue --read LOG --append LOG`"),
+    ("function", "invoke", "give the record with --data: `millrace function invoke NAME --data RECORD`"),
+    ("log", "append", "quote a record that has several words, or append a file: `millrace log append LOG < FILE`"),
+    ("run", "ls", "choose runs with --function, --log or --state: `millrace run ls --function NAME`"),
+    ("cap", "issue", "give rights as options: `millrace cap issue --read LOG --append LOG`"),
 ];
 
 /// A tip for an invalid command line of these words.

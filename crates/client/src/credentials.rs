@@ -173,7 +173,7 @@ fn text_of(path: &Path, bytes: Option<Zeroizing<Vec<u8>>>) -> Result<Option<Zero
 
 /// Keeps what an invitation gave for a namespace.
 pub fn keep(peer: &Peer, pin: &[u8; 32], capability: &Token) -> Result<PathBuf> {
-    let none = || Code::CredentialsUnusable.error("neither XDG_STATE_HOME nor HOME says where capabilities are kept");
+    let none = || Code::CredentialsUnusable.error("capabilities are stored below $XDG_STATE_HOME or $HOME, and neither is set");
     let path = peer_file(peer).ok_or_else(none)?;
     let text = Zeroizing::new(format!("{PIN}{}\n{CAPABILITY}{}\n", Hex(pin), *capability.to_text()));
     write(&path, text.as_bytes())?;
@@ -214,7 +214,7 @@ impl Credentials {
             && let Some(text) = text(&path)?
         {
             for line in text.lines() {
-                let damaged = || unusable(&path, "it is not as it was written");
+                let damaged = || unusable(&path, "it was changed, or written only in part");
                 match (line.strip_prefix(PIN), line.strip_prefix(CAPABILITY)) {
                     (Some(pin), _) => found.pin = Some(pin_of(pin).ok_or_else(damaged)?),
                     (_, Some(token)) => found.capability = Some(token.parse().map_err(|_| damaged())?),
@@ -256,7 +256,7 @@ impl Identity {
     fn load() -> Result<Option<Self>> {
         let Some(path) = identity_file() else { return Ok(None) };
         let Some(bytes) = read(&path)? else { return Ok(None) };
-        let damaged = || unusable(&path, "it is not as it was written");
+        let damaged = || unusable(&path, "it was changed, or written only in part");
         let mut rest = bytes.strip_prefix(b"MRHOST1\n").ok_or_else(damaged)?;
         let mut part = || {
             let length = u32::from_le_bytes(*rest.split_off(..4)?.first_chunk()?) as usize;

@@ -189,12 +189,12 @@ pub(crate) fn check(ends: impl Fn() -> io::Result<(SocketAddr, SocketAddr)>) -> 
         // Answers of another user's program may have come with the greeting.
         Holder::Nobody => Err(Code::ConnectionLost.error("the host closed the connection")),
         Holder::User(user) => {
-            Err(Code::HostUnknown.error(format!("user {user} listens at {theirs}, and this is user {own}")))
+            Err(Code::HostUnknown.error(format!("a process of user {user} listens at {theirs}, not one of user {own}")))
         }
         Holder::Unknown => {
             // The connection may have broken meanwhile.
             ends().map_err(broken)?;
-            Err(Code::HostUnknown.error(format!("the kernel does not tell who listens at {theirs}")))
+            Err(Code::HostUnknown.error(format!("the kernel does not report whose process listens at {theirs}")))
         }
     }
 }

@@ -53,7 +53,7 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Self> {
         if let Some(path) = text.strip_prefix(UNIX) {
             if path.is_empty() {
-                return Err(Code::AddressInvalid.error("'unix:' is followed by no path"));
+                return Err(Code::AddressInvalid.error("'unix:' must be followed by a path"));
             }
             return Ok(Place::Unix(path.into()));
         }

@@ -17,7 +17,7 @@ pub enum Placement<'a> {
     Beside(&'a str),
     /// In a group in which hosts with this label vote.
     Near(&'a str, &'a str),
-    /// In a group in which hosts at the site of the host that is asked vote.
+    /// In a group in which hosts at the site of the connected host vote.
     Here,
     /// In a group at this site.
     Site(&'a str),
@@ -87,7 +87,7 @@ impl Places {
             }
             Placement::Here => {
                 let own = self.hosts.iter().find(|host| host.here).map(|host| host.site.clone()).unwrap_or_default();
-                let place = format!("at the site '{own}' of the host that is asked");
+                let place = format!("at the site '{own}' of the connected host");
                 (Box::new(move |host| host.site == own), place, "--here".to_owned())
             }
             Placement::Site(site) => {
@@ -98,7 +98,7 @@ impl Places {
         };
         let fitting: BTreeSet<&str> = self.hosts.iter().filter(|host| fits(host)).map(|host| &*host.host).collect();
         if fitting.is_empty() {
-            return Err(Code::HostNotInCluster.error(format!("no host {place}")));
+            return Err(Code::HostNotInCluster.error(format!("there is no host {place}")));
         }
         let candidates = self.groups.iter().filter(|group| match placement {
             Placement::Site(site) => self.site_of(group) == Some(site),
@@ -110,7 +110,7 @@ impl Places {
         });
         let Some(chosen) = chosen else {
             let missing = match placement {
-                Placement::Site(_) => format!("no group is {place}"),
+                Placement::Site(_) => format!("there is no group {place}"),
                 Placement::Spread => "no group has most of its voters at one site, or prefers one".to_owned(),
                 _ => format!("no host {place} votes in a group"),
             };

@@ -153,8 +153,8 @@ pub fn settle(
                 if let Some(records) = records.as_mut().filter(|_| missing > 0) {
                     told_of = Ends { namespace, tx, function }.stage(records, unread, missing)?;
                 } else if missing == 0 {
-                    let error =
-                        Code::RunLost.error("a run's end was damaged; this one only sets the count of runs right");
+                    let error = Code::RunLost
+                        .error("the entry that ended a run was damaged; this entry only corrects the number of runs");
                     tx.recount(id, there, &Ending::dead(&error, &[]).to_end())?;
                 }
                 Ok(missing)
@@ -218,9 +218,9 @@ impl Ends<'_, '_> {
         let mut payload = Vec::new();
         let is_whole = log.as_ref().is_some_and(|log| self.namespace.journal().get(log, seqno, &mut payload).is_ok());
         let error = Code::RunLost.error(match (&log, is_whole) {
-            (Some(log), true) => format!("by record {seqno} of log '{}', which is whole", log.name()),
-            (Some(log), false) => format!("by record {seqno} of log '{}', which is lost, too", log.name()),
-            (None, _) => "by which record is not known".into(),
+            (Some(log), true) => format!("the run of record {seqno} of log '{}', which is intact", log.name()),
+            (Some(log), false) => format!("the run of record {seqno} of log '{}', which is lost, too", log.name()),
+            (None, _) => "the run of an unknown record".into(),
         });
         let bindings = self.namespace.bindings_of(self.tx);
         let Some(definition) = bindings.definition(self.function.id()) else { return Ok((error, 0)) };

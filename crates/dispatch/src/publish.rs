@@ -380,7 +380,7 @@ impl Settling<'_, '_> {
                 Published::Stale => {}
                 Published::Conflict => self.release(&ended),
                 Published::Waits(repair) => {
-                    let error = Code::RepairWaits.error(format!("it waits for repair {repair}"));
+                    let error = Code::RepairWaits.error(format!("the run waits for repair {repair}"));
                     self.postpone(Publication { ended, dead: None }, &error);
                 }
             }

@@ -90,7 +90,7 @@ impl Effects {
     /// An error if what was just noted is one read too many.
     fn check_width(&self) -> Result<()> {
         if self.noted.len() + self.missed.len() > READS_MAX {
-            return Err(Code::RunTooWide.error(format!("it makes more than {READS_MAX} different reads")));
+            return Err(Code::RunTooWide.error(format!("the run reads more than {READS_MAX} records")));
         }
         Ok(())
     }
@@ -177,7 +177,7 @@ impl<'a> Stage<'a> {
         let to = self.target(log)?;
         let appends = &mut self.effects[run].appends;
         if appends.len() == APPENDS_MAX {
-            return Err(Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records")));
+            return Err(Code::RunTooWide.error(format!("the run appends more than {APPENDS_MAX} records")));
         }
         if let Target::Log(log) = &to {
             self.visible.entry(log.id()).or_default().push((run, appends.len()));
@@ -220,7 +220,7 @@ impl<'a> Stage<'a> {
     fn get(&mut self, run: usize, name: &str, seqno: u64) -> Result<Vec<u8>> {
         let log = self.log_read(run, name, seqno)?;
         if seqno == 0 {
-            let error = Code::SeqnoInvalid.error(format!("0 names no record of log '{name}'"));
+            let error = Code::SeqnoInvalid.error(format!("log '{name}' has no record 0"));
             self.note(run, &log, seqno, refused(&error))?;
             return Err(error);
         }
@@ -317,7 +317,7 @@ impl HostCalls for RunCalls<'_, '_> {
                 self.called = true;
                 objects.call(self.id, &pool.name, call)
             }
-            None => Asked::Now(Err(Code::ObjectCallInvalid.error("only tasks of an executor call shared objects"))),
+            None => Asked::Now(Err(Code::ObjectCallInvalid.error("only tasks of an executor can call shared objects"))),
         }
     }
 }

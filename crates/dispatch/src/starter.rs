@@ -121,7 +121,11 @@ impl Starter {
     fn read_secrets(&self) -> Result<Secrets> {
         let read = |name: &Name| {
             let missing = |why: &str| Code::FunctionSecretMissing.error(format!("secret '{name}' {why}"));
-            let store = self.environment.secrets.as_ref().ok_or_else(|| missing("is not there: this host has none"))?;
+            let store = self
+                .environment
+                .secrets
+                .as_ref()
+                .ok_or_else(|| missing("is not available: this host keeps no secrets"))?;
             let value = store.read(name).map_err(|error| missing(&format!("cannot be read: {error}")))?;
             Ok((name.to_string(), value.ok_or_else(|| missing("is not set"))?))
         };
@@ -142,8 +146,9 @@ impl Starter {
     pub fn secret(&self, name: &str) -> Result<Vec<u8>> {
         let live = self.live();
         let value = live.secrets.as_ref().and_then(|secrets| secrets.get(name));
-        let value = value
-            .ok_or_else(|| Code::RightMissing.error(format!("it may not read secret '{}'", name.escape_debug())))?;
+        let value = value.ok_or_else(|| {
+            Code::RightMissing.error(format!("the function may not read secret '{}'", name.escape_debug()))
+        })?;
         Ok(value.to_vec())
     }
 

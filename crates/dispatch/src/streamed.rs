@@ -146,7 +146,7 @@ impl<'a> StreamedCalls<'a> {
             (None, Outcome::Done) => match self.recorded.get(self.made) {
                 None => Fate::Well,
                 Some(missed) => Fate::Hopeless(Code::ReplayDiverged.error(format!(
-                    "an earlier attempt went on with call {}, {}; this one ended before it",
+                    "an earlier attempt continued with call {}, {}; this attempt ended before it",
                     self.made + 1,
                     missed.question
                 ))),
@@ -158,7 +158,7 @@ impl<'a> StreamedCalls<'a> {
     fn stopped<T>(&mut self, stop: Stop) -> Result<T> {
         let error = match &stop {
             Stop::Hopeless(error) | Stop::Failed(error) | Stop::Refused(error) => error.clone(),
-            Stop::Superseded => Code::RunInterrupted.error("the run was taken over"),
+            Stop::Superseded => Code::RunInterrupted.error("another process took over the run"),
         };
         self.stop.get_or_insert(stop);
         Err(error)
@@ -174,14 +174,14 @@ impl<'a> StreamedCalls<'a> {
         let number = self.made + 1;
         let Some(recorded) = self.recorded.get(self.made) else {
             if self.made == CALLS_MAX {
-                let error = Code::RunTooWide.error(format!("it makes more than {CALLS_MAX} calls"));
+                let error = Code::RunTooWide.error(format!("the run makes more than {CALLS_MAX} calls"));
                 return self.stopped(Stop::Failed(error));
             }
             return Ok(None);
         };
         if recorded.question != *question {
             let error = Code::ReplayDiverged
-                .error(format!("call {number} of an earlier attempt was {}, and is now {question}", recorded.question));
+                .error(format!("call {number} was {} in an earlier attempt, and is now {question}", recorded.question));
             return self.stopped(Stop::Hopeless(error));
         }
         self.made += 1;
@@ -212,7 +212,7 @@ impl<'a> StreamedCalls<'a> {
             state.fold(tx.tail())?;
             if !state.engine.holds(function, cause, Some(fired)) {
                 superseded = true;
-                return Err(Code::RunInterrupted.error("the run was taken over"));
+                return Err(Code::RunInterrupted.error("another process took over the run"));
             }
             let gate = shared.namespace.gate();
             for (number, seqno, payload) in self.unrecorded.iter().filter(|_| !gate.is_out(Site::Reported)) {
@@ -293,7 +293,7 @@ impl HostCalls for StreamedCalls<'_> {
             return Ok(Some(seqno));
         }
         if self.appends == APPENDS_MAX {
-            let error = Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records"));
+            let error = Code::RunTooWide.error(format!("the run appends more than {APPENDS_MAX} records"));
             return self.stopped(Stop::Failed(error));
         }
         match Target::named(log, self.rights()) {
@@ -310,8 +310,10 @@ impl HostCalls for StreamedCalls<'_> {
             Some(Answer::Bytes(bytes)) => return Ok(bytes),
             Some(_) => {
                 return self.read(log, seqno).or_else(|error| {
-                    let detail =
-                        format!("call {}, {question}, was answered with a record that is gone: {error}", self.made);
+                    let detail = format!(
+                        "call {}, {question}, returned a record that can no longer be read: {error}",
+                        self.made
+                    );
                     self.stopped(Stop::Hopeless(Code::ReplayImpossible.error(detail)))
                 });
             }

@@ -53,7 +53,7 @@ struct Exit<'a>(&'a Shared);
 impl Drop for Exit<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.fail(Code::HostFailed.error("a worker thread panicked; what it reported is on standard error"));
+            self.0.fail(Code::HostFailed.error("a worker thread panicked; its message is on standard error"));
         }
         self.0.pool.exit();
     }

@@ -329,11 +329,11 @@ impl Space {
         client.expires_ms = client.expires_ms.max(moment.now_ms + client.lease_ms);
         client.acknowledge(call.acked, &mut self.kept);
         if call.number < client.acked {
-            return Err(Code::OutcomeUnknown.error(format!("call {} was acknowledged before", call.number)));
+            return Err(Code::OutcomeUnknown.error(format!("call {} was already acknowledged", call.number)));
         }
         if let Some(asked) = client.calls.get(&call.number) {
             if asked.what != call.what() {
-                let reported = format!("call {} was one of another method or object", call.number);
+                let reported = format!("call {} was already used for another method or object", call.number);
                 return Err(Code::CallDiverged.error(reported));
             }
             return match (&asked.reply, call.flags.give_up) {

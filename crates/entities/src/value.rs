@@ -218,7 +218,7 @@ fn is_plain_within(value: &[u8], depth: usize) -> bool {
 }
 
 fn malformed() -> Error {
-    Code::FrameMalformed.error("a value is not whole MessagePack")
+    Code::FrameMalformed.error("a value is not complete MessagePack")
 }
 
 /// Removes a length of this number of bytes from the front.

@@ -41,9 +41,11 @@ pub(crate) enum NotOwner {
 impl NotOwner {
     fn refused(self) -> Error {
         Code::LoopbackRefused.error(match self {
-            Self::User(user) => format!("user {user} does not run this host"),
-            Self::Unknown => "the kernel does not tell which user made this connection".to_owned(),
-            Self::Imitable => "a function of this host has the network, and would look the same".to_owned(),
+            Self::User(user) => format!("the connection belongs to user {user}, who does not run this host"),
+            Self::Unknown => "the kernel does not report the user of this connection".to_owned(),
+            Self::Imitable => {
+                "a function of this host has `network = true`, and its connections look the same".to_owned()
+            }
         })
     }
 }
@@ -58,7 +60,7 @@ impl LocalPeers {
     pub fn new() -> Self {
         let kernel = Loopback::new();
         if let Err(error) = &kernel {
-            tracing::warn!(target: "connections", "the kernel does not tell whose connections are, so all need a capability: {error}");
+            tracing::warn!(target: "connections", "the kernel does not report the users of connections, so every connection needs a capability: {error}");
         }
         Self { kernel: kernel.ok(), own: rustix::process::geteuid().as_raw() }
     }
@@ -135,7 +137,7 @@ impl Hosted {
         let asked = |served: &&Served| namespace.is_empty() || **served.name() == *namespace;
         // The names of namespaces are not revealed before a capability of one was presented, either.
         if !Defence::Existence.stands() && !self.served().iter().any(|served| asked(&served)) {
-            return Err(Code::NamespaceNotServed.error("no such namespace here"));
+            return Err(Code::NamespaceNotServed.error("this host does not serve a namespace of this name"));
         }
         for served in self.served().iter().filter(asked) {
             // If the keys cannot be read, no caller is admitted.

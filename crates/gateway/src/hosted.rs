@@ -169,7 +169,8 @@ impl Hosted {
         found.map(|served| self.within_limits(served, caller)).ok_or_else(|| {
             let names: Vec<&str> = self.served.iter().map(|served| &**served.name()).collect();
             let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
-            Code::NamespaceNotServed.error(format!("no namespace '{shown}' here; there is {}", names.join(", ")))
+            Code::NamespaceNotServed
+                .error(format!("this host does not serve namespace '{shown}'; it serves {}", names.join(", ")))
         })
     }
 

@@ -344,7 +344,7 @@ impl<'b> Command<'b> {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let head = Head { origin: self.origin, action: self.action.clone() };
         let head = rmp_serde::to_vec(&head)
-            .map_err(|error| Code::HostInternal.error(format!("a command has no bytes: {error}")))?;
+            .map_err(|error| Code::HostInternal.error(format!("a command cannot be encoded: {error}")))?;
         let length = u16::try_from(head.len()).ok().filter(|length| length & IGNORABLE == 0);
         let length = length
             .ok_or_else(|| Code::ValueInvalid.error(format!("the head of a command has {} bytes", head.len())))?;
@@ -358,7 +358,7 @@ impl<'b> Command<'b> {
 
     /// Decodes a command.
     pub fn decode(bytes: &'b [u8]) -> Result<Self> {
-        let (head, data) = split(bytes).ok_or_else(|| damaged("it is cut"))?;
+        let (head, data) = split(bytes).ok_or_else(|| damaged("it is truncated"))?;
         let Head { origin, action } = rmp_serde::from_slice(head).map_err(|error| damaged(&error.to_string()))?;
         Ok(Self { origin, action, data })
     }
@@ -378,7 +378,7 @@ impl<'b> Command<'b> {
 
     /// The data of the command of these bytes.
     pub fn data_of(bytes: &[u8]) -> Result<&[u8]> {
-        split(bytes).map(|(_, data)| data).ok_or_else(|| damaged("it is cut"))
+        split(bytes).map(|(_, data)| data).ok_or_else(|| damaged("it is truncated"))
     }
 }
 

@@ -125,7 +125,7 @@ impl Directory {
             return Err(Code::GroupExists.error(format!("group '{name}'")));
         }
         if self.groups.len() >= GROUPS_MAX {
-            return Err(Code::TopicsFull.error(format!("the cluster has {GROUPS_MAX} groups already")));
+            return Err(Code::TopicsFull.error(format!("the cluster already has {GROUPS_MAX} groups")));
         }
         let size = if hosts.is_empty() { size } else { hosts.len() as u64 };
         let hosts = self.chosen(members, size, hosts);
@@ -183,12 +183,12 @@ impl Directory {
             return if *known == group { Ok(0) } else { Err(elsewhere(&topic, self, *known)) };
         }
         if self.placed.len() >= PLACED_MAX {
-            return Err(Code::TopicsFull.error(format!("the cluster has {PLACED_MAX} topics already")));
+            return Err(Code::TopicsFull.error(format!("the cluster already has {PLACED_MAX} topics")));
         }
         let known = self.groups.values_mut().find(|known| known.id == group);
         let known = known.ok_or_else(|| no_group(&group.to_string()))?;
         if known.topics >= TOPICS_MAX as u64 {
-            return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));
+            return Err(Code::TopicsFull.error(format!("the group already has {TOPICS_MAX} topics")));
         }
         known.topics += 1;
         self.placed.insert(topic, group);
@@ -277,7 +277,7 @@ fn check_size(size: u64) -> Result<()> {
     if VOTERS.contains(&size) {
         return Ok(());
     }
-    Err(Code::ValueInvalid.error(format!("{size} hosts cannot vote; a group has 1, 3 or 5 voters")))
+    Err(Code::ValueInvalid.error(format!("a group cannot have {size} voters; it has 1, 3 or 5")))
 }
 
 /// The error that no group has this name or number.

@@ -202,7 +202,7 @@ impl Said {
 
 /// The bytes of topics, followed by those of the machine.
 pub fn encode(topics: &Topics, machine: &dyn Machine) -> Result<Vec<u8>> {
-    let failed = |error| Code::HostInternal.error(format!("the topics have no bytes: {error}"));
+    let failed = |error| Code::HostInternal.error(format!("the topics cannot be encoded: {error}"));
     let mut bytes = rmp_serde::to_vec_named(topics).map_err(failed)?;
     bytes.extend(machine.encode());
     Ok(bytes)

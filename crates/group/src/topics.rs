@@ -109,7 +109,7 @@ impl Topic {
         }
         let entry = self.entries.get((record - earliest) as usize).copied();
         entry.ok_or_else(|| {
-            Code::AboveTail.error(format!("topic '{topic}' does not reach record {record}; {latest} is the newest"))
+            Code::AboveTail.error(format!("topic '{topic}' has no record {record} yet; the newest is {latest}"))
         })
     }
 }
@@ -362,7 +362,7 @@ impl Topics {
                     return Ok(0);
                 }
                 if found.feeds.len() >= SUBSCRIPTIONS_MAX {
-                    let detail = format!("{SUBSCRIPTIONS_MAX} logs feed topic '{topic}' already");
+                    let detail = format!("{SUBSCRIPTIONS_MAX} logs already feed topic '{topic}'");
                     return Err(Code::TopicsFull.error(detail));
                 }
                 found.feeds.push(Feed { host, log, last: after, since: entry });
@@ -401,7 +401,7 @@ impl Topics {
             }
             Action::Voters { count } => {
                 if !VOTERS.contains(&count) {
-                    let detail = format!("{count} hosts cannot vote: 1, 3 or 5 can, of which a majority decides");
+                    let detail = format!("a group cannot have {count} voters; it has 1, 3 or 5");
                     return Err(Code::ValueInvalid.error(detail));
                 }
                 self.voters = count;
@@ -459,7 +459,7 @@ impl Topics {
             return Err(elsewhere(&topic, &self.directory, group));
         }
         if self.topics.len() >= TOPICS_MAX {
-            return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));
+            return Err(Code::TopicsFull.error(format!("the group already has {TOPICS_MAX} topics")));
         }
         let born = born.unwrap_or(0);
         if self.horizon > 0 && born <= self.horizon {
@@ -492,7 +492,7 @@ impl Topics {
             return Ok(0);
         }
         if found.subscriptions.len() >= SUBSCRIPTIONS_MAX {
-            let detail = format!("topic '{topic}' has {SUBSCRIPTIONS_MAX} subscriptions already");
+            let detail = format!("topic '{topic}' already has {SUBSCRIPTIONS_MAX} subscriptions");
             return Err(Code::TopicsFull.error(detail));
         }
         found.subscriptions.push(Subscription { function, host, first, since: entry });

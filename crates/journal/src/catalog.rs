@@ -214,7 +214,7 @@ impl Log {
         let next = staged.latest.load(Ordering::Relaxed) + 1;
         if before > next {
             return Err(Code::AboveTail.error(format!(
-                "log '{}' cannot be trimmed up to record {before}: its next one is {next}, so {next} trims all",
+                "log '{}' cannot be trimmed before record {before}: its next record is {next}, and {next} trims all records",
                 self.name()
             )));
         }

@@ -199,7 +199,7 @@ pub(crate) struct Header {
 }
 
 #[cfg(target_endian = "big")]
-compile_error!("the journal is mapped as it lies in the file: little-endian machines only");
+compile_error!("the journal can be used only on little-endian machines");
 
 impl Header {
     /// Decodes a full header from eight words.

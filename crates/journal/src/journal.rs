@@ -103,7 +103,7 @@ impl Journal {
     /// Makes a namespace in `dir`, which is created if need be and must not hold one yet.
     pub fn create(dir: &Path, options: &CreateOptions) -> Result<Journal> {
         if dir.join(MANIFEST).exists() {
-            return Err(Code::NamespaceExists.error(format!("{} holds a namespace already", dir.display())));
+            return Err(Code::NamespaceExists.error(format!("{} already contains a namespace", dir.display())));
         }
         let entries: Vec<_> = std::fs::read_dir(dir).into_iter().flatten().flatten().collect();
         // Our own files are what a creation that was cut short left behind; whether they are, is looked at below.
@@ -111,7 +111,7 @@ impl Journal {
         if let Some(foreign) =
             entries.iter().map(|entry| entry.file_name()).find(|name| !ours.iter().any(|own| name == *own))
         {
-            let what = format!("{} is not empty: it holds '{}'", dir.display(), foreign.display());
+            let what = format!("{} is not empty: it contains '{}'", dir.display(), foreign.display());
             return Err(if dir.join(FOLDER).exists() {
                 Code::NamespaceIncomplete.error(format!("the manifest is missing; {what}"))
             } else {
@@ -137,14 +137,14 @@ impl Journal {
             || !(manifest::SEGMENT_MIN_BYTES..=manifest::SEGMENT_MAX_BYTES).contains(&options.segment_bytes)
         {
             return Err(Code::ValueInvalid.error(format!(
-                "segments of {} bytes; a power of two from 1 MiB to 1 GiB is needed",
+                "segments of {} bytes; the size must be a power of two from 1 MiB to 1 GiB",
                 options.segment_bytes
             )));
         }
         let retained_max = RETAINED_MAX * options.segment_bytes;
         if options.retain_bytes > retained_max {
             return Err(Code::ValueInvalid.error(format!(
-                "{} bytes retained in segments of {}; the most is {retained_max}, larger segments allow more",
+                "{} bytes to retain in segments of {}; the limit is {retained_max}, and larger segments allow more",
                 options.retain_bytes, options.segment_bytes
             )));
         }
@@ -471,10 +471,10 @@ pub(crate) fn random_namespace() -> Result<NamespaceId> {
 /// Writes the files of a new namespace. Runs within the gate: of two who create one at once, the second is refused.
 fn make_namespace(medium: Arc<dyn Medium>, manifest: &Manifest) -> Result<()> {
     if medium.identify(MANIFEST).is_ok() {
-        return Err(Code::NamespaceExists.error("it holds a namespace already"));
+        return Err(Code::NamespaceExists.error("it already contains a namespace"));
     }
     if records_without_manifest(&*medium)? {
-        return Err(Code::NamespaceIncomplete.error("the manifest is missing, and there are records"));
+        return Err(Code::NamespaceIncomplete.error("the manifest is missing, but the directory has records"));
     }
     write_first_segment(medium.clone(), manifest, 0)?;
     // Last: with the manifest the directory becomes a namespace.
@@ -686,10 +686,10 @@ impl Inner {
         self.control.upkeep.first.store(first, Ordering::Release);
         let recovered = recovery::recover(self, manifest, &remains, on_damage)?;
         if recovered.last == 0 {
-            return Err(Code::EntryDamaged.error("the journal holds no valid entry at all"));
+            return Err(Code::EntryDamaged.error("the journal has no valid entry"));
         }
         if manifest.epoch >= millrace_wire::EventId::EPOCH_MAX {
-            return Err(Code::ManifestDamaged.error("the epoch has reached its end"));
+            return Err(Code::ManifestDamaged.error("the epoch has reached its maximum"));
         }
         let (writer, tail) = (&self.control.writer, recovered.tail);
         writer.last.store(recovered.last, Ordering::Release);

@@ -245,7 +245,7 @@ fn runs_are_found_by_their_numbers_and_pending_ones_at_once() {
             position = runs.learn(&journal, position);
         }
     }
-    assert!(journal.first() > Position::from_bytes(1 << 20), "retention went on");
+    assert!(journal.first() > Position::from_bytes(1 << 20), "retention dropped segments");
     assert!(disk.files()["index/arena"].len() < 2 << 20, "{} bytes", disk.files()["index/arena"].len());
     let f = journal.catalog().unwrap().function("f").unwrap().clone();
     assert!(f.triggered() > 10_000 && f.run(2500).is_none(), "{} runs", f.triggered());
@@ -311,7 +311,7 @@ fn a_log_without_a_history_keeps_its_records_until_they_are_trimmed() {
         assert_eq!(below, if floor == 1 { Code::SeqnoInvalid } else { Code::BelowHistory });
         assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
     }
-    assert!(journal.first() > Position::from_bytes(4 << 20), "retention went on");
+    assert!(journal.first() > Position::from_bytes(4 << 20), "retention dropped segments");
 }
 
 #[test]

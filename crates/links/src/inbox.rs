@@ -112,7 +112,7 @@ impl Inbox {
             if state.relays.iter().any(stands) {
                 return Ok(());
             }
-            Err(Code::RelayNotFound.error(format!("the relay of stream '{}' is not what it was", link.stream)))
+            Err(Code::RelayNotFound.error(format!("the relay of stream '{}' was removed or restarted", link.stream)))
         })
     }
 
@@ -145,7 +145,7 @@ impl Inbox {
             if known.is_none() {
                 let streams = tx.catalog().logs().filter(|log| log.name().starts_with("_inbox/")).count();
                 if streams >= INBOUND_MAX {
-                    return Err(Code::LinksFull.error(format!("there are {INBOUND_MAX} incoming streams already")));
+                    return Err(Code::LinksFull.error(format!("there are already {INBOUND_MAX} incoming streams")));
                 }
                 tx.create_log(&log, HISTORY)?;
             }
@@ -232,7 +232,7 @@ impl Inbox {
             let mut mark = before;
             if deliver.first > mark.number + 1 && !deliver.gap {
                 return Err(Code::LinkOutOfOrder.error(format!(
-                    "a delivery begins with number {}, and {} is the next",
+                    "a delivery begins with number {}; the next number is {}",
                     deliver.first,
                     mark.number + 1
                 )));
@@ -268,7 +268,7 @@ impl Inbox {
         if number == mark.number {
             return match mark.id {
                 Some(id) if id != halves(item.id) && !item.void => Err(Code::LinkDiverged.error(format!(
-                    "number {number} of the stream was another record when it came first; it is {} now",
+                    "number {number} of the stream is now record {}, but was another record before",
                     item.id
                 ))),
                 _ => Ok(()),

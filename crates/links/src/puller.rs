@@ -114,7 +114,7 @@ impl Puller {
             && known != namespace
         {
             return Err(Code::LinkPeerChanged.error(format!(
-                "namespace {} answers where {} was",
+                "namespace {} answers at the address of namespace {}",
                 shown(namespace),
                 shown(known)
             )));
@@ -131,7 +131,7 @@ impl Puller {
         self.number = linked.value.number;
         if self.number > latest {
             return Err(Code::LinkPeerBehind.error(format!(
-                "log '{}' ends with record {latest}, and record {} came from it",
+                "log '{}' ends with record {latest}, but record {} was already received from it",
                 self.from, self.number
             )));
         }
@@ -153,7 +153,8 @@ impl Puller {
     /// Commits fetched records. The answer has the last committed number, and the reason if it stopped before the end.
     pub fn take(&mut self, epoch: u32, records: &Records<'_>) -> Result<Accepted<Delivered>> {
         let inbound = self.inbound.clone();
-        let inbound = inbound.ok_or_else(|| Code::LinkOutOfOrder.error("records came before their cursor"))?;
+        let inbound =
+            inbound.ok_or_else(|| Code::LinkOutOfOrder.error("the host sent records from before the requested one"))?;
         self.check_source(records.incarnation)?;
         let first = records.records.first().map_or(self.next, |record| record.seqno);
         if first > self.next {

@@ -53,10 +53,12 @@ impl Links {
         }
         let (relay, end) = self.change(|state, tx| {
             if state.relays.len() >= RELAYS_MAX {
-                return Err(Code::LinksFull.error(format!("there are {RELAYS_MAX} relays")));
+                return Err(Code::LinksFull.error(format!("there are already {RELAYS_MAX} relays")));
             }
             if let Some(known) = state.relays.iter().find(|relay| relay.from == from && relay.to == to) {
-                return Err(Code::RelayExists.error(format!("relay '{}' forwards '{from}' to '{to}'", known.name)));
+                return Err(
+                    Code::RelayExists.error(format!("relay '{}' already forwards '{from}' to '{to}'", known.name))
+                );
             }
             let mut source = None;
             let mut start = options.start.unwrap_or(1);
@@ -100,7 +102,7 @@ impl Links {
     fn relay_name(&self, state: &mut super::state::State, name: Option<Name>, from: &Endpoint) -> Result<Name> {
         if let Some(name) = name {
             return match state.relay_named(&name) {
-                Ok(_) => Err(Code::RelayExists.error(format!("a relay with the name '{name}' exists already"))),
+                Ok(_) => Err(Code::RelayExists.error(format!("a relay with the name '{name}' already exists"))),
                 Err(_) => Ok(name),
             };
         }
@@ -179,7 +181,7 @@ impl Links {
             let reason = stop.map(|stop| stop.error().code());
             if reason.is_none() && (skip || from.is_some()) {
                 return Err(Code::ValueInvalid.error(format!(
-                    "relay '{name}' has not stopped, so there is nothing to skip and no place to start from; \
+                    "relay '{name}' has not stopped, so it cannot skip a record or start at another one; \
                      to send records again, remove it and add it with --start"
                 )));
             }

@@ -344,14 +344,16 @@ impl Sender {
         }
         if linked.number > self.log.latest() {
             return Err(Code::LinkPeerAhead.error(format!(
-                "namespace {other} has number {}, and {} is the newest here",
+                "namespace {other} has number {}, but the newest here is {}",
                 linked.number,
                 self.log.latest()
             )));
         }
         if linked.number < self.acked && !course.fresh {
-            return Err(Code::LinkPeerBehind
-                .error(format!("namespace {other} has number {}, and acknowledged {}", linked.number, self.acked)));
+            return Err(Code::LinkPeerBehind.error(format!(
+                "namespace {other} has only numbers up to {}, but had acknowledged {}",
+                linked.number, self.acked
+            )));
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ pub(super) fn enter(
             .map(|step| format!("{} of {}", step.log.escape_debug(), super::state::shown(step.namespace)))
             .collect();
         let through: String = through.join(", ").chars().take(400).collect();
-        return Err(Code::RelayCircle.error(format!("log '{to}' is where the relay's records come from: {through}")));
+        return Err(Code::RelayCircle.error(format!("the relay's records come from log '{to}': {through}")));
     }
     let mut upstream = Upstream::load(namespace)?;
     let before = upstream.clone();

@@ -204,7 +204,7 @@ impl Namespace {
             return Ok(retried);
         }
         let state = match self.run(dead)?.state {
-            RunState::Done => "it ended well",
+            RunState::Done => "it succeeded",
             RunState::Dead => "its dead letter has left the history, or its function was removed",
             RunState::Cancelled => "it was cancelled",
             RunState::Pending | RunState::Started => "it has not ended",

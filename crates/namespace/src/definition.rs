@@ -206,10 +206,10 @@ impl FunctionSpec {
     fn validate_text(&self) -> Result<()> {
         let variables = self.env.iter().flat_map(|(key, value)| [key, value]);
         if self.command.iter().chain([&self.python, &self.handler]).chain(variables).any(|text| text.contains('\0')) {
-            return Err(self.fault("a command, handler, interpreter or variable holds a NUL character"));
+            return Err(self.fault("a command, handler, interpreter or variable contains a NUL character"));
         }
         match self.env.keys().find(|key| key.is_empty() || key.contains('=')) {
-            Some(key) => Err(self.fault(format!("'{}' cannot name a variable", key.escape_debug()))),
+            Some(key) => Err(self.fault(format!("'{}' is not a valid name of a variable", key.escape_debug()))),
             None => Ok(()),
         }
     }
@@ -275,9 +275,8 @@ impl Definition {
         let hexadecimal = definition.code.len() == 64 && definition.code.bytes().all(|b| b.is_ascii_hexdigit());
         let inside = definition.file.as_deref().is_none_or(|file| !file.contains('/') && file != "..");
         if !hexadecimal || !inside || &*definition.spec.name != name {
-            return Err(
-                Code::DefinitionDamaged.error(format!("function '{name}': its code or name is not what it says"))
-            );
+            return Err(Code::DefinitionDamaged
+                .error(format!("function '{name}': its code or name does not match its definition")));
         }
         definition.spec.validate()?;
         Ok(definition)

@@ -98,7 +98,7 @@ impl Keys {
         function: Option<&str>,
     ) -> Result<Keyed<'k>> {
         if key.is_empty() || key.len() > KEY_MAX_BYTES {
-            return Err(Code::KeyInvalid.error(format!("a key of {} bytes", key.len())));
+            return Err(Code::KeyInvalid.error(format!("an idempotency key of {} bytes", key.len())));
         }
         let known = self.caught_up(journal)?;
         Ok(Keyed { key, content: digest(records, function), records, known })

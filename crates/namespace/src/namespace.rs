@@ -365,7 +365,7 @@ impl Namespace {
     /// The record of `log` with this seqno; in a namespace on disk, once it is durable.
     pub fn get(&self, log: &str, seqno: u64) -> Result<Record> {
         if seqno == 0 {
-            return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{log}'")));
+            return Err(Code::SeqnoInvalid.error(format!("log '{log}' has no record 0")));
         }
         self.out(self.get_gated(log, seqno, None), None)
     }
@@ -402,7 +402,7 @@ impl Namespace {
         durability: Option<Durability>,
     ) -> Result<Gated<Vec<Record>>> {
         if from == 0 {
-            return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{}'", log.name())));
+            return Err(Code::SeqnoInvalid.error(format!("log '{}' has no record 0", log.name())));
         }
         log.check_exists()?;
         let (mut records, mut bytes, mut upto) = (Vec::new(), 0, Position::default());
@@ -453,9 +453,7 @@ impl Namespace {
             );
         }
         if next > latest + 1 {
-            return Err(
-                Code::AboveTail.error(format!("log '{name}' does not reach record {next}; {latest} is the newest"))
-            );
+            return Err(Code::AboveTail.error(format!("log '{name}' has no record {next} yet; the newest is {latest}")));
         }
         Ok(self.gate().hold(Site::Cursor, next, self.journal().tail(), durability))
     }
@@ -681,7 +679,7 @@ pub fn check_directory(dir: &Path) -> Result<()> {
     }
     let is_port = |(host, port): (&str, &str)| !host.contains('/') && port.parse::<u16>().is_ok();
     if text.rsplit_once(':').is_some_and(is_port) && !dir.exists() {
-        let shown = format!("there is no directory '{text}'; the address of a host is written mr://{text}/NAMESPACE");
+        let shown = format!("there is no directory '{text}'; the address of a host has the form mr://{text}/NAMESPACE");
         return Err(Code::AddressInvalid.error(shown));
     }
     Ok(())

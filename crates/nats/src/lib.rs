@@ -168,7 +168,7 @@ impl Options {
             return Err(invalid("--nats names no server".into()));
         }
         match self.replicas {
-            Some(0 | 6..) => Err(invalid(format!("{} copies; NATS keeps 1 to 5", self.replicas.unwrap_or(0)))),
+            Some(0 | 6..) => Err(invalid(format!("{} copies; NATS can keep 1 to 5", self.replicas.unwrap_or(0)))),
             _ => Ok(addresses),
         }
     }

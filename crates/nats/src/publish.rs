@@ -168,7 +168,7 @@ impl Inner {
     ) {
         let most = self.record_max_bytes();
         if data.len() > most {
-            let detail = format!("{} bytes; the NATS servers take {most} in a record", data.len());
+            let detail = format!("a record of {} bytes; the limit of the NATS servers is {most}", data.len());
             return reply(Err(Code::NatsPayload.error(detail)));
         }
         let bytes = u32::try_from(data.len().clamp(1, WINDOW_BYTES)).unwrap_or(1);

@@ -83,7 +83,7 @@ impl Bounds {
     fn missing(self, stream: &Stream, index: u64) -> Error {
         let (topic, Bounds { earliest, latest }) = (&stream.topic, self);
         if index > latest {
-            let detail = format!("topic '{topic}' does not reach record {index}; {latest} is the newest");
+            let detail = format!("topic '{topic}' has no record {index} yet; the newest is {latest}");
             return Code::AboveTail.error(detail);
         }
         Code::BelowHistory.error(format!("topic '{topic}' no longer has record {index}; the oldest is {earliest}"))

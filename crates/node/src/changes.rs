@@ -29,7 +29,7 @@ pub(crate) const REMOTE: &str = "remote:";
 /// An origin, for people.
 fn shown(origin: &str) -> String {
     match origin.strip_prefix(REMOTE).and_then(|sent| sent.split_once(":/")) {
-        Some((sender, path)) => format!("'/{}' of {sender}, from elsewhere", path.escape_debug()),
+        Some((sender, path)) => format!("'/{}', which {sender} sent from another machine", path.escape_debug()),
         None => format!("'{}' on the host's machine", origin.escape_debug()),
     }
 }
@@ -268,7 +268,8 @@ impl<'a> Changes<'a> {
         let name = &definition.spec.name;
         let announced = self.sent.and_then(|sent| sent.codes.get(name));
         if announced.is_some_and(|announced| *announced != definition.code) {
-            let detail = format!("function '{name}': the code hashes to {}, not as announced", definition.code);
+            let detail =
+                format!("function '{name}': the hash of the code is {}, not the announced one", definition.code);
             return Err(Code::UploadMismatch.error(detail));
         }
         Ok(definition)

@@ -14,8 +14,7 @@ pub(crate) fn of(spec: &FunctionSpec) -> Option<&str> {
 /// Creates a pool, or rebuilds it with other settings. `spec` has the settings of its workers; `source` is their code.
 pub fn make(namespace: &Namespace, pool: &Name, spec: &FunctionSpec, source: &Path) -> Result<functions::Deployed> {
     if !matches!(spec.runtime, Runtime::Python | Runtime::Wasm) {
-        let reported =
-            format!("the workers of a pool run Python, or a module in WebAssembly, and not {}", spec.runtime);
+        let reported = format!("the workers of a pool run Python or a WebAssembly module, not {}", spec.runtime);
         return Err(Code::FunctionInvalid.error(reported));
     }
     let tasks = tasks::tasks(pool).parse()?;

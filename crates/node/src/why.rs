@@ -106,7 +106,7 @@ impl fmt::Display for Reason {
             Self::NoHost => write!(f, "no host is running; start one with `millrace serve` or `millrace dev`"),
             Self::HostFailed { failure } => write!(f, "the host stopped running functions: {failure}"),
             Self::Refusing { refusal } => {
-                write!(f, "the disk refuses appends, so no run can start or end: {refusal}")
+                write!(f, "appends fail, so no run can start or end: {refusal}")
             }
             Self::Notice { notice } => f.write_str(notice),
             Self::NothingBound { log } => write!(f, "no function is bound to log '{log}'"),
@@ -122,7 +122,11 @@ impl fmt::Display for Reason {
                 write!(f, "function '{function}' is bound to no log; it runs only for records that name it")
             }
             Self::Stopped { function, error, retry_in_ms } => {
-                write!(f, "function '{function}' cannot be started; next try in {}: {error}", shown(*retry_in_ms))
+                write!(
+                    f,
+                    "function '{function}' cannot be started; the next attempt is in {}: {error}",
+                    shown(*retry_in_ms)
+                )
             }
             Self::Idle { function, done } => {
                 write!(f, "function '{function}' has no pending runs; {} ended", counted(*done, "run"))
@@ -135,7 +139,7 @@ impl fmt::Display for Reason {
                     counted(*records, "dead letter"),
                 )?;
                 if *gone > 0 {
-                    write!(f, ", {gone} left its history")?;
+                    write!(f, ", and {gone} have left its history")?;
                 }
                 if *retried > 0 {
                     write!(f, ", {retried} {} retried", if *retried == 1 { "was" } else { "were" })?;
@@ -151,13 +155,13 @@ impl fmt::Display for Reason {
             }
             Self::BackingOff { function, run, attempt, error, retry_in_ms } => write!(
                 f,
-                "run {run} of function '{function}' is tried again in {}; attempt {attempt} failed: {error}",
+                "run {run} of function '{function}' is retried in {}; attempt {attempt} failed: {error}",
                 shown(*retry_in_ms)
             ),
             Self::MonitorHeld { monitor, function, run, for_ms } => {
                 write!(f, "monitor '{monitor}' is held by run {run} of function '{function}', for {}", shown(*for_ms))
             }
-            Self::Ordered { behind } => write!(f, "runs go in order, and run {behind} comes first"),
+            Self::Ordered { behind } => write!(f, "runs are executed in order, and run {behind} comes first"),
             Self::ConcurrencyFull { concurrency } => write!(f, "the maximum number of runs ({concurrency}) is running"),
             Self::Queued { function, ahead } => write!(f, "{} pending before it", runs_are(*ahead, function)),
             Self::Pending { function, pending } => write!(f, "{} pending", runs_are(*pending, function)),
@@ -168,7 +172,7 @@ impl fmt::Display for Reason {
             Self::Starting { function, pending } => {
                 write!(
                     f,
-                    "function '{function}' is not blocked; {pending} runs are pending and start one after the other"
+                    "function '{function}' is not blocked; its {pending} pending runs will start one after the other"
                 )
             }
             Self::Uncounted { function, counted, found } => write!(
@@ -184,14 +188,14 @@ impl fmt::Display for Reason {
             Self::Cancelled { run, .. } => write!(f, "run {run} was cancelled"),
             Self::Dead { run, code, error, .. } => write!(f, "run {run} failed for good: {code}: {error}"),
             Self::Link(LinkReason { kind, link, to, state, lag_records, error, remedy }) => {
-                write!(f, "{kind} '{link}' to {to} is {state}; records that wait: {lag_records}")?;
+                write!(f, "{kind} '{link}' to {to} is {state}; waiting records: {lag_records}")?;
                 error.as_ref().map_or(Ok(()), |error| write!(f, "; {error}"))?;
                 remedy.map_or(Ok(()), |remedy| write!(f, ". {remedy}"))
             }
             Self::LinkIdle { link } => write!(f, "link '{link}' has nothing to forward"),
             Self::OutboxDead { log, records } => write!(
                 f,
-                "peers refused messages for good: log '{log}' has {records}; `millrace log tail {log}` says why"
+                "peers permanently refused messages: log '{log}' has {records}; `millrace log tail {log}` shows why"
             ),
             Self::RepairOpen { repair, phase, error } => {
                 write!(f, "repair {repair} is {phase}")?;
@@ -303,10 +307,10 @@ fn repairs_behind(namespace: &Namespace, wanted: impl Fn(&str) -> bool) -> Resul
 fn unknown(target: &str) -> millrace_wire::Error {
     match no_function(target) {
         error if error.code() == Code::FunctionNotFound => Code::FunctionNotFound.error(format!(
-            "'{target}' names neither a function nor a log nor a run; `function ls`, `log ls` and `run ls` list them"
+            "there is no function, log, run or link '{target}'; `millrace function ls`, `millrace log ls`, `millrace run ls` and `millrace relay ls` list them"
         )),
         _ => match target.parse::<millrace_wire::LogName>() {
-            Ok(log) => Code::LogNotFound.error(format!("'{log}' names neither a function nor a log nor a run")),
+            Ok(log) => Code::LogNotFound.error(format!("there is no function, log, run or link '{log}'")),
             Err(error) => error,
         },
     }

@@ -158,5 +158,5 @@ fn times_are_shown_like_those_of_other_commands() {
     let running = Reason::Running { function: name("f"), run: "1-0-1".into(), attempt: 1, for_ms: 2862 };
     assert_eq!(running.to_string(), "function 'f' is running: run 1-0-1, attempt 1, for 2.9 s");
     let stopped = Reason::Stopped { function: name("f"), error: "no code".into(), retry_in_ms: 75_000 };
-    assert_eq!(stopped.to_string(), "function 'f' cannot be started; next try in 1m 15s: no code");
+    assert_eq!(stopped.to_string(), "function 'f' cannot be started; the next attempt is in 1m 15s: no code");
 }

@@ -173,8 +173,8 @@ impl State {
         }
         let (waiting, more) = (self.waiting.len(), more.len());
         let error = format!(
-            "{waiting} amendments of log '{name}' wait for a repair, and with {more} more they would be {count} with {bytes} bytes; at \
-             most {AMEND_COUNT_MAX} with {WAITING_BYTES_MAX} bytes wait"
+            "{waiting} amendments of log '{name}' wait for a repair; with {more} more, {count} with {bytes} bytes would wait, and the \
+             limits are {AMEND_COUNT_MAX} and {WAITING_BYTES_MAX} bytes"
         );
         Err(Code::AmendmentsWait.error(error))
     }
@@ -291,7 +291,7 @@ pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> 
     let notes = notes_of(&log);
     let mut state = read(namespace, journal.catalog()?.log(&notes).ok_or_else(refused)?, false)?;
     if corrections.is_empty() {
-        return Err(Code::CorrectionInvalid.error("there is no amendment"));
+        return Err(Code::CorrectionInvalid.error("the request has no amendment"));
     }
     let mut payload = Vec::new();
     for correction in corrections {

@@ -118,7 +118,7 @@ impl Session<'_> {
         self.take_seeds()?;
         self.replay(&mut |_, _, _| {})?;
         if self.overlay.len() > SLOTS_MAX {
-            let error = format!("repair {number} replaces {} records; the most is {SLOTS_MAX}", self.overlay.len());
+            let error = format!("repair {number} replaces {} records; the limit is {SLOTS_MAX}", self.overlay.len());
             return Err(Code::RepairUnsupported.error(error));
         }
         // Runs that end after the switch and began before it are compared with these slots, so what the replays added belongs to them.

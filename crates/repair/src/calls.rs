@@ -91,7 +91,8 @@ impl<'a> Calls<'a> {
         self.rights.check_send(&address)?;
         let name = outbox::outbox_of(&address.peer);
         let Some(log) = self.past.logs.iter().find(|(_, log)| log.name == name).map(|(id, _)| *id) else {
-            let error = Code::RepairUnsupported.error(format!("it sends to '{to}', which got no message before"));
+            let error =
+                Code::RepairUnsupported.error(format!("the run sends to '{to}', to which it sent no message before"));
             return Err(self.broken.get_or_insert(error).clone());
         };
         let mut bytes = Vec::new();
@@ -101,7 +102,7 @@ impl<'a> Calls<'a> {
 
     fn leave(&mut self, log: u32, bytes: Vec<u8>) -> Result<Option<u64>> {
         if self.appends.len() == APPENDS_MAX {
-            return Err(Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records")));
+            return Err(Code::RunTooWide.error(format!("the run appends more than {APPENDS_MAX} records")));
         }
         self.own.entry(log).or_default().push(self.appends.len());
         self.appends.push((log, bytes));
@@ -144,7 +145,7 @@ impl HostCalls for Calls<'_> {
         let log = self.log_read(name)?;
         let whose = (log, seqno);
         if seqno == 0 {
-            return self.refuse(whose, Code::SeqnoInvalid.error(format!("0 names no record of log '{name}'")));
+            return self.refuse(whose, Code::SeqnoInvalid.error(format!("log '{name}' has no record 0")));
         }
         let newest = self.past.newest_slot(log, &self.fired);
         if seqno > newest {

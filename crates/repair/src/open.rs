@@ -70,13 +70,12 @@ pub struct CodeRequest {
 /// The addresses of the participants, each once.
 fn members(across: Vec<String>) -> Result<Vec<String>> {
     if across.len() > MEMBERS_MAX {
-        let error = format!("{} namespaces take part; the most is {MEMBERS_MAX}", across.len());
+        let error = format!("{} namespaces take part; the limit is {MEMBERS_MAX}", across.len());
         return Err(Code::CorrectionInvalid.error(error));
     }
     if let Some((at, twice)) = across.iter().enumerate().find(|(at, address)| across[..*at].contains(address)) {
-        return Err(
-            Code::CorrectionInvalid.error(format!("'{twice}' is named twice, the second time as number {}", at + 1))
-        );
+        return Err(Code::CorrectionInvalid
+            .error(format!("'{twice}' is named twice; the second time, it is number {}", at + 1)));
     }
     Ok(across)
 }
@@ -188,7 +187,7 @@ pub(crate) fn check(
         Err(error) => return Err(error),
     };
     if !is_equal && !accept_unknown && journal.entry_at(journal.position(log, seqno))?.carried {
-        let error = format!("record {seqno} of log '{name}' is older than the complete journal");
+        let error = format!("record {seqno} of log '{name}' is older than the complete part of the journal");
         return Err(Code::ReadersUnknown.error(error));
     }
     Ok(!is_equal)
@@ -257,7 +256,7 @@ pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
         }
         let before = function.attributes().to_owned();
         if before == attributes {
-            return Err(Code::CorrectionInvalid.error(format!("function '{name}' has this code already")));
+            return Err(Code::CorrectionInvalid.error(format!("function '{name}' already has this code")));
         }
         let code =
             NewCode { function: function.id(), name: name.clone(), attributes, before, revision, since, only: None };
@@ -331,7 +330,7 @@ fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<P
         _ => None,
     };
     let append_new = of.append_new;
-    let pin = journal.pin(&format!("taking repair {number} back"), WINDOW_BYTES, WINDOW)?.id;
+    let pin = journal.pin(&format!("rollback of repair {number}"), WINDOW_BYTES, WINDOW)?.id;
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?;
         if let Some(code) = &code {
@@ -396,7 +395,7 @@ pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
         return Ok(()); // Its host, or the process that did it, may have ended: whoever asks waits for the next one, or does it.
     }
     if found.phase == Phase::Open && found.undo.is_none() && book::corrections(namespace, number)? != found.records {
-        let error = format!("not all corrections of repair {number} were noted: abandon it");
+        let error = format!("not all corrections of repair {number} were recorded: abandon it");
         return Err(Code::RepairPhase.error(error));
     }
     step(namespace, number, &phases, "run", &Note::Run { repair: number }).map(drop)

@@ -218,7 +218,7 @@ impl<'a> Session<'a> {
         let mut rows = Vec::new();
         for slot in added.iter().filter(|slot| !written.contains_key(slot)) {
             let of = self.past.logs.get(&slot.0).and_then(|log| log.slots.get(&slot.1));
-            let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} is gone", slot.1)))?;
+            let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} no longer exists", slot.1)))?;
             let (repair, origin, clock, position) = (self.repair, of.origin, of.clock, of.written);
             rows.push((*slot, Replaced { repair, origin, clock, void: true, position }));
         }
@@ -374,7 +374,7 @@ impl<'a> Session<'a> {
     /// The content of a slot in the repaired history.
     fn content(&self, (log, seqno): (u32, u64)) -> Result<At> {
         let live = self.past.logs.get(&log).and_then(|past| past.slots.get(&seqno)).map(|slot| slot.at);
-        let gone = || Code::RepairUnsupported.error(format!("record {seqno} of {} is gone", self.name(log)));
+        let gone = || Code::RepairUnsupported.error(format!("record {seqno} of {} no longer exists", self.name(log)));
         self.overlay.at(log, seqno).or(live).ok_or_else(gone)
     }
 
@@ -422,7 +422,7 @@ impl<'a> Session<'a> {
         }
         let Some(fired) = run.fired else { return Err(unsupported("its last attempt is no longer known")) };
         if fired.streamed {
-            return Err(unsupported("it is streamed, and streamed runs are not replayed"));
+            return Err(unsupported("it is streamed, and streamed runs cannot be replayed"));
         }
         let definition = self.definition_of(run, &fired)?;
         let (appends, reads, dead) = self.execute(run, &fired, &definition)?;
@@ -529,7 +529,8 @@ impl<'a> Session<'a> {
             let log = self.past.log_at(&spec.dead_letter, fired);
             let none = || {
                 let (run, log) = (trigger.run, &spec.dead_letter);
-                Code::RepairUnsupported.error(format!("run {run}: it fails now, and there was no log '{log}': {error}"))
+                Code::RepairUnsupported
+                    .error(format!("run {run}: it fails now, and its dead-letter log '{log}' does not exist: {error}"))
             };
             return Ok((vec![(log.ok_or_else(none)?, letter)], reads, Some(error)));
         }
@@ -571,7 +572,9 @@ impl<'a> Session<'a> {
                     left.push(((log, 0), Some(bytes), ordinal as u16));
                     continue;
                 }
-                return Err(Code::RepairGrows.error(format!("run {run}: it leaves more records in {name} than before")));
+                return Err(
+                    Code::RepairGrows.error(format!("run {run}: it appends more records to {name} than before"))
+                );
             };
             let before = current((log, seqno))?;
             let is_same = match before {
@@ -618,7 +621,7 @@ impl<'a> Session<'a> {
         let peers = State::load(self.namespace)?.peers;
         let peer = peers.iter().find(|peer| Some(log_of(&peer.name)) == outbox);
         let to = peer.map_or_else(|| "another namespace".into(), |peer| peer.address.to_string());
-        Err(Code::RepairLeaves.error(format!("run {run}: it sends other messages to {to} now")))
+        Err(Code::RepairLeaves.error(format!("run {run}: it now sends other messages to {to}")))
     }
 
     /// Journals the new effects of a run, and adds them to the state.
@@ -637,7 +640,7 @@ impl<'a> Session<'a> {
                 continue;
             }
             let of = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1));
-            let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} is gone", slot.1)))?;
+            let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} no longer exists", slot.1)))?;
             let (origin, clock, position) = (of.origin, of.clock, of.written);
             let replaced = Replaced { repair, origin, clock, void: bytes.is_none(), position };
             rows.push((*slot, bytes.as_deref().unwrap_or_default(), *ordinal, replaced));
@@ -665,7 +668,7 @@ impl<'a> Session<'a> {
             if has_other_code || reads || self.overlay.at(trigger.log, trigger.seqno).is_some() {
                 let (run, name) = (trigger.run, &definition.spec.name);
                 let error =
-                    format!("run {run} of function '{name}' is in progress and publishes as it goes: wait for its end");
+                    format!("run {run} of the streamed function '{name}' is in progress; wait until it has ended");
                 return Err(Code::RepairUnsupported.error(error));
             }
         }

@@ -87,7 +87,7 @@ pub trait HostCalls {
     fn random(&mut self, bytes: &mut [u8]);
     /// A secret of the function. The call is not journaled.
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
-        Err(Code::RightMissing.error(format!("it may not read secret '{}'", name.escape_debug())))
+        Err(Code::RightMissing.error(format!("the function may not read secret '{}'", name.escape_debug())))
     }
     /// Calls a shared object. Only tasks may do this, if the host has shared objects.
     fn call(&mut self, _call: &[u8]) -> Asked {

@@ -31,7 +31,7 @@ impl Output {
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut kept = std::mem::take(&mut self.kept);
         if self.dropped_bytes > 0 {
-            let note = |dropped: u64| format!("\n[{dropped} bytes more were dropped]\n");
+            let note = |dropped: u64| format!("\n[{dropped} more bytes were dropped]\n");
             let room = self.max_bytes.saturating_sub(note(u64::MAX).len());
             let dropped = self.dropped_bytes + kept.len().saturating_sub(room) as u64;
             kept.truncate(room);

@@ -29,7 +29,7 @@ const EVERY: Duration = Duration::from_secs(2);
 const LOOKS_MAX: u16 = 150;
 /// How long a watcher that misses a thread waits for another one that is already reporting it.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
-const PANICKED: &str = "panicked; what it said stands above";
+const PANICKED: &str = "panicked; its message is printed above";
 /// Longest report.
 const REPORT_BYTES_MAX: usize = 1024;
 
@@ -197,7 +197,7 @@ fn look(process: u32, waited: &mut [u16]) {
         let gone = who == mark(process, thread) && thread != 0 && system::is_gone(process, thread);
         // It may have said that it ends, and done so, between the two looks at it.
         if gone && slot.who.load(SeqCst) == who {
-            end(Code::ThreadVanished, "thread", &name(slot), "is gone and did not say that it ends");
+            end(Code::ThreadVanished, "thread", &name(slot), "disappeared without ending normally");
         }
     }
 }

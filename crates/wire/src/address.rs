@@ -44,7 +44,7 @@ impl FromStr for Address {
         let shown = || text.chars().take(120).flat_map(char::escape_debug).collect::<String>();
         let fault = |fault: &str| Code::AddressInvalid.error(format!("'{}' is not an address: {fault}", shown()));
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| fault("it does not start with mr://"))?;
-        let (authority, path) = rest.split_once('/').ok_or_else(|| fault("it names no namespace"))?;
+        let (authority, path) = rest.split_once('/').ok_or_else(|| fault("it does not name a namespace"))?;
         let (host, port) = split_authority(authority).map_err(fault)?;
         let (namespace, log) = match path.split_once('/') {
             Some((namespace, log)) => (namespace, Some(log)),
@@ -62,7 +62,7 @@ fn split_authority(authority: &str) -> Result<(&str, u16), &'static str> {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or("a bracket is not closed")?;
             if host.parse::<std::net::Ipv6Addr>().is_err() {
-                return Err("between the brackets stands no IPv6 address");
+                return Err("there is no IPv6 address between the brackets");
             }
             (host, port)
         }
@@ -70,7 +70,7 @@ fn split_authority(authority: &str) -> Result<(&str, u16), &'static str> {
             let (host, port) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
             let odd = |c: char| !(c.is_ascii_alphanumeric() || ".-_".contains(c));
             if host.is_empty() || host.len() > HOST_MAX_BYTES || host.contains(odd) {
-                return Err("it names no host");
+                return Err("it does not name a host");
             }
             (host, port)
         }
@@ -78,9 +78,9 @@ fn split_authority(authority: &str) -> Result<(&str, u16), &'static str> {
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok((host, DEFAULT_PORT)),
         Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
-            digits.parse().ok().filter(|port| *port != 0).map(|port| (host, port)).ok_or("a port is from 1 to 65535")
+            digits.parse().ok().filter(|port| *port != 0).map(|port| (host, port)).ok_or("a port is a number from 1 to 65535")
         }
-        _ => Err("a port is from 1 to 65535"),
+        _ => Err("a port is a number from 1 to 65535"),
     }
 }
 

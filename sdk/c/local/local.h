@@ -1,7 +1,7 @@
-/* local.h - what libmillrace_local.a offers the client: a namespace's own files. sdk/c/local/src/ has the other side.
+/* local.h - the functions of libmillrace_local.a, which use the files of a namespace. sdk/c/local/src/ implements them.
  *
- * Texts end in zero, pointers are valid or, where a comment of millrace_client.h says so, NULL. Each call returns what
- * the client's own returns, and fills `error` when that is negative.
+ * Texts end in zero. Pointers are valid, or NULL where a comment of millrace_client.h allows it. Each function returns
+ * what the client's function returns, and fills `error` if that is negative.
  */
 #ifndef MILLRACE_LOCAL_H
 #define MILLRACE_LOCAL_H
@@ -36,7 +36,7 @@ int mrl_set_history(void *local, const char *log, uint64_t history, mrc_error *e
 int mrl_cancel_run(void *local, const mrc_id *run, mrc_error *error);
 int mrl_remove_log(void *local, const char *log, mrc_error *error);
 int mrl_stat_log(void *local, const char *log, mrc_log_stat *stat, mrc_error *error);
-/* Makes a cursor exact, or refuses it. */
+/* Checks a cursor, and fills in what it leaves open: the incarnation, or the next record. */
 int mrl_tail(void *local, const char *log, mrc_cursor *cursor, mrc_error *error);
 int mrl_tail_next(void *local, const char *log, mrc_cursor *cursor, mrc_durability durability, uint32_t wait_ms,
                   mrc_record *record, mrc_error *error);

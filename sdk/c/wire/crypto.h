@@ -1,7 +1,7 @@
-/* crypto.h - SHA-256 (FIPS 180-4), HMAC (RFC 2104) and ChaCha20-Poly1305 (RFC 8439), as much as the channel needs.
+/* crypto.h - SHA-256 (FIPS 180-4), HMAC (RFC 2104) and ChaCha20-Poly1305 (RFC 8439), as far as the channel needs them.
  *
- * No branch and no address depends on a secret. Nothing is allocated. A device with hardware for one of these leaves
- * crypto.c out and defines the same functions.
+ * No branch and no address depends on a secret. Nothing is allocated. For a device with hardware for these
+ * algorithms, leave crypto.c out and define the same functions.
  */
 #ifndef MILLRACE_CRYPTO_H
 #define MILLRACE_CRYPTO_H
@@ -33,16 +33,16 @@ void mrw_hmac_begin(mrw_hmac *mac, const void *key, size_t size);
 void mrw_hmac_add(mrw_hmac *mac, const void *bytes, size_t size);
 void mrw_hmac_end(mrw_hmac *mac, uint8_t sum[MRW_HASH]);
 
-/* Encrypts in place. `more` is authenticated too. */
+/* Encrypts in place. `more` is authenticated as well, but not encrypted. */
 void mrw_seal(const uint8_t key[MRW_HASH], const uint8_t nonce[MRW_NONCE], const void *more, size_t more_size,
               uint8_t *bytes, size_t size, uint8_t tag[MRW_TAG]);
-/* Decrypts in place; false, and the bytes are as they were, if the tag is not theirs. */
+/* Decrypts in place. Returns false, and leaves the bytes unchanged, if the tag does not match. */
 bool mrw_unseal(const uint8_t key[MRW_HASH], const uint8_t nonce[MRW_NONCE], const void *more, size_t more_size,
                 uint8_t *bytes, size_t size, const uint8_t tag[MRW_TAG]);
 
-/* Whether both are the same; it takes as long whichever byte differs. */
+/* Whether both are equal; the time does not depend on which bytes differ. */
 bool mrw_same(const uint8_t *a, const uint8_t *b, size_t size);
-/* Overwrites what must not stay in memory. */
+/* Overwrites secrets that must not stay in memory. */
 void mrw_wipe(void *bytes, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* shapes.h - how each message is in a frame: which keys, of which type, where in its struct. */
+/* shapes.h - how each message is encoded: its keys, their types, and their places in its struct. */
 #ifndef MILLRACE_SHAPES_H
 #define MILLRACE_SHAPES_H
 
@@ -14,7 +14,7 @@ typedef enum mrw_kind {
     MRW_ID,
     MRW_LEVEL, /* a durability */
     MRW_RETRY,
-    MRW_MAP, /* a struct whose first member says whether it is given */
+    MRW_MAP, /* a struct whose first member is true if the map is present */
     MRW_ARRAY
 } mrw_kind;
 

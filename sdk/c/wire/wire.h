@@ -1,10 +1,10 @@
-/* wire.h - frames and messages of the wire protocol, version 1: spec/protocol/wire.md.
+/* wire.h - frames and messages of the wire protocol, version 2: spec/protocol/wire.md.
  *
- * A message is a plain struct; one table says how each is written and read, in both directions. Reading makes no
- * copies: text and bin point into the frame. Nothing is allocated, so the same code serves a microcontroller. A struct
- * of zeros is a message without its optional keys.
+ * A message is a plain struct; a table describes how each is written and read. Reading makes no copies: text and bin
+ * point into the frame. Nothing is allocated, so the code also runs on a microcontroller. A struct of zeros is a
+ * message without its optional keys.
  *
- * Refusals are negative: the number of the error code in spec/errors.toml.
+ * A function that refuses returns a negative number: that of the error code in spec/errors.toml.
  */
 #ifndef MILLRACE_WIRE_H
 #define MILLRACE_WIRE_H
@@ -13,10 +13,10 @@
 
 #define MRW_PREFACE "MR/2" /* what a client sends first: 4 bytes */
 #define MRW_VERSION 2
-#define MRW_LENGTH_BYTES 4 /* before each frame, little-endian: how many bytes follow */
+#define MRW_LENGTH_BYTES 4 /* before each frame, little-endian: its length */
 #define MRW_FRAME_MAX ((size_t)(16u << 20) + (64u << 10))
-#define MRW_HELLO_MAX (16u << 10) /* the longest frame before the handshake is over */
-#define MRW_BATCH_MAX 1024        /* records of one APPEND MANY */
+#define MRW_HELLO_MAX (16u << 10) /* the longest frame before the end of the handshake */
+#define MRW_BATCH_MAX 1024        /* most records of one APPEND MANY */
 
 #define MRW_FRAME_TOO_LONG (-6002)
 #define MRW_FRAME_MALFORMED (-6003)
@@ -32,10 +32,10 @@ enum {
     MRW_SET_LOG = 140, MRW_CANCEL_RUN
 };
 
-/* As safe as the namespace says; survives the death of every process; survives a power failure. */
+/* The durability of the namespace; survives the death of every process; survives a power failure. */
 enum { MRW_AS_NAMESPACE, MRW_MEMORY, MRW_DISK };
 
-/* The id of an event, little-endian; all zeros is none. */
+/* The id of an event, little-endian; all zeros mean that there is none. */
 typedef struct mrw_id {
     uint8_t bytes[16];
 } mrw_id;
@@ -46,7 +46,8 @@ typedef struct mrw_retry {
     uint32_t after_ms;
 } mrw_retry;
 
-/* Elements of a message. To be written: `items`, an array of their structs. As read: `packed`, for mrw_take. */
+/* Elements of a message. To write them, set `items`, an array of their structs. After reading, they are in `packed`, for the
+ * functions mrw_take_. */
 typedef struct mrw_array {
     uint32_t count;
     const void *items;
@@ -104,34 +105,35 @@ typedef struct mrw_delivered { uint64_t number; mrw_refused refused; } mrw_deliv
 
 /* The fields of every message. */
 typedef struct mrw_heading {
-    uint64_t request; /* that it makes or answers; 0 concerns the whole connection */
+    uint64_t request; /* the request that the message makes or answers; 0: it concerns the whole connection */
     uint64_t hlc;     /* the sender's clock; 0 if it has none */
     mrw_id cause;
 } mrw_heading;
 
-/* A frame as it is in a buffer. */
+/* A frame in a buffer. */
 typedef struct mrw_frame {
     uint8_t type;
     mrw_heading heading;
     mrw_reader message;
 } mrw_frame;
 
-/* The first frame in `bytes`. 1: it is there, and takes `*used` bytes. 0: it is not all there yet; `*used` bytes will
- * do, once at least MRW_LENGTH_BYTES are there. Negative: what comes is no frame, or longer than `max_bytes`. */
+/* Finds the first frame in `bytes`. Returns 1 if it is complete; it has `*used` bytes. Returns 0 if it is not complete yet;
+ * if at least MRW_LENGTH_BYTES have arrived, `*used` is the number of bytes that it needs. Returns a negative number if the
+ * bytes are not a frame, or if the frame is longer than `max_bytes`. */
 int mrw_split(const void *bytes, size_t size, size_t max_bytes, mrw_frame *frame, size_t *used);
 
-/* Reads as much of a frame's heading as names the request, from its first `size` bytes. 0, or a refusal. */
+/* Reads the type and the request of a frame from its first `size` bytes. Returns 0, or a refusal. */
 int mrw_peek(const void *bytes, size_t size, mrw_frame *frame);
 
-/* Reads the message, which must be of this type and fill the frame. 0, or a refusal. */
+/* Reads the message, which must have this type and fill the frame. Returns 0, or a refusal. */
 int mrw_decode(const mrw_frame *frame, uint8_t type, void *message);
 
-/* Adds a frame to what `to` holds. 0, or MRW_FRAME_TOO_LONG if it does not fit: then it adds nothing. With a drain
- * every frame fits, and a long one leaves in parts; if the drain failed, the answer is the same and the stream is
- * broken. */
+/* Appends a frame to `to`. Returns 0, or MRW_FRAME_TOO_LONG if it does not fit: then nothing is appended. With a drain,
+ * every frame fits, and a long one is written in parts. If the drain fails, the function also returns MRW_FRAME_TOO_LONG,
+ * and the stream can no longer be used. */
 int mrw_encode(mrw_writer *to, uint8_t type, const mrw_heading *heading, const void *message);
 
-/* Takes the next element of an array that was read; false after the last. `element` is of the array's struct. */
+/* Reads the next element of an array of a message; returns false after the last one. */
 bool mrw_take_appended(mrw_array *from, mrw_appended *element);
 bool mrw_take_record(mrw_array *from, mrw_record *element);
 bool mrw_take_new_record(mrw_array *from, mrw_new_record *element);

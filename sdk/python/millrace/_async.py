@@ -1,8 +1,8 @@
-"""The same namespace for programs that use asyncio.
+"""A namespace for programs that use asyncio.
 
-Calls that cannot wait are executed at once, on the event loop: an append to mapped files takes less time than passing it to a thread.
-Appends and reads through a host are all in flight together over one connection. Everything else is done by threads that
-belong to the namespace; a tail has one of its own while it waits.
+Calls that cannot block are executed on the event loop: an append to mapped files takes less time than passing it to a thread.
+Appends and reads through a host share one connection, and are in flight at the same time. Threads that belong to the namespace
+execute all other calls; each tail has its own thread while it waits.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class AsyncNamespace:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The address or the directory of the namespace."""
         return self.sync.address
 
     @property
@@ -215,9 +215,9 @@ class AsyncNamespace:
         return AsyncRecords(tail, thread, thread)
 
     async def create_log(self, name: str, history: Optional[int] = HISTORY_DEFAULT) -> None:
-        """Creates a log that keeps its `history` newest records readable, or with None all of them until they are trimmed.
+        """Creates a log that keeps its `history` newest records, or with None all of them until they are trimmed.
 
-        A log that exists with the same history is left unchanged.
+        If the log exists with the same history, nothing changes.
         """
         await self._call(self.sync.create_log, name, history)
 
@@ -226,7 +226,7 @@ class AsyncNamespace:
         await self._call(self.sync.set_history, name, history)
 
     async def remove_log(self, name: str) -> None:
-        """Removes a log that no function is bound to and no pending run was caused by."""
+        """Removes a log; raises `Conflict` if a function is bound to it, or if its records have pending runs."""
         await self._call(self.sync.remove_log, name)
 
     async def logs(self) -> list[LogStat]:
@@ -238,7 +238,7 @@ class AsyncNamespace:
     @overload
     async def log(self, name: str, codec: Codec[T]) -> AsyncLog[T]: ...
     async def log(self, name: str, codec: Optional[Codec[Any]] = None) -> AsyncLog[Any]:
-        """The log of this name, as the values that its codec decodes: by default, bytes."""
+        """The log with this name, as values that the codec decodes; without a codec, they are bytes."""
         if codec is None:
             return AsyncLog(self, await self._call(self.sync.log, name))
         return AsyncLog(self, await self._call(self.sync.log, name, codec))
@@ -257,7 +257,7 @@ class AsyncNamespace:
         site: Optional[str] = None,
         spread: bool = False,
     ) -> str:
-        """Creates a topic, which every host of the cluster has. See `Namespace.create_topic`."""
+        """Creates a topic. See `Namespace.create_topic`."""
         settings: dict[str, Any] = {"durability": durability, "group": group, "engine": engine}
         place: dict[str, Any] = {"beside": beside, "near": near, "here": here, "site": site, "spread": spread}
         return await self._call(self.sync.create_topic, name, history, **settings, **place)
@@ -275,7 +275,7 @@ class AsyncNamespace:
     @overload
     async def topic(self, name: str, codec: Codec[T]) -> AsyncTopic[T]: ...
     async def topic(self, name: str, codec: Optional[Codec[Any]] = None) -> AsyncTopic[Any]:
-        """The topic of this name, as the values that its codec decodes: by default, bytes."""
+        """The topic with this name, as values that the codec decodes; without a codec, they are bytes."""
         if codec is None:
             return AsyncTopic(self, await self._call(self.sync.topic, name))
         return AsyncTopic(self, await self._call(self.sync.topic, name, codec))
@@ -297,7 +297,7 @@ class AsyncNamespace:
         await self._call(self.sync.cancel_run, id)
 
     async def why(self, target: str = "") -> Why:
-        """Explains why nothing is running. See `Namespace.why`."""
+        """Explains what the namespace, a log, a function or a run waits for. See `Namespace.why`."""
         return await self._call(self.sync.why, target)
 
     async def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:

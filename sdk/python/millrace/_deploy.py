@@ -24,7 +24,7 @@ _TOPIC = "topic:"
 def deploy(namespace: Namespace, handler: Handler, source: Optional[str], settings: dict[str, Any]) -> Deployed:
     """Deploys `handler` with the settings of its decorator; `settings` take precedence."""
     if not isinstance(namespace, _native.LocalNamespace):
-        raise _native.error("MR6107", f"a function is deployed into files; '{namespace.address}' is an address")
+        raise _native.error("MR6107", f"a function can be deployed only with the namespace's files; '{namespace.address}' is an address")
     decorated = getattr(handler, "__millrace__", None)
     spec: dict[str, Any] = {}
     if isinstance(decorated, Settings):
@@ -52,16 +52,16 @@ def deploy(namespace: Namespace, handler: Handler, source: Optional[str], settin
 def _module_and_code(handler: Handler, source: Optional[str]) -> tuple[str, str]:
     """The module that a worker imports, and the file or directory it is imported from."""
     if not inspect.isfunction(handler) or handler.__name__ == "<lambda>":
-        raise _native.error("MR6103", f"{handler!r} is not a plain function")
+        raise _native.error("MR6103", f"{handler!r} is not a function that is defined with `def`")
     if handler.__qualname__ != handler.__name__:
-        raise _native.error("MR6103", f"'{handler.__qualname__}' is defined inside something else")
+        raise _native.error("MR6103", f"'{handler.__qualname__}' is defined inside a class or another function")
     file = inspect.getsourcefile(handler)
     if file is None or not os.path.isfile(file):
-        raise _native.error("MR6103", f"'{handler.__name__}' stands in no file: {file or 'it was typed in'}")
+        raise _native.error("MR6103", f"'{handler.__name__}' is not defined in a file: {file or 'it was typed in'}")
     file = os.path.abspath(file)
     if source is None:
         return os.path.splitext(os.path.basename(file))[0], file
     below = os.path.relpath(file, os.path.abspath(source))
     if below.startswith(os.pardir):
-        raise _native.error("MR6103", f"'{handler.__name__}' stands in {file}, which is not below {source}")
+        raise _native.error("MR6103", f"'{handler.__name__}' is defined in {file}, which is not below {source}")
     return os.path.splitext(below)[0].replace(os.sep, "."), os.path.abspath(source)

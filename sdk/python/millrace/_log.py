@@ -31,12 +31,12 @@ class Entry(Generic[T]):
 
     @property
     def seqno(self) -> int:
-        """Its number in the log."""
+        """The number of the record in the log."""
         return self.record.seqno
 
     @property
     def time(self) -> datetime.datetime:
-        """When it was appended."""
+        """When the record was appended."""
         return self.record.time
 
     def __repr__(self) -> str:
@@ -60,8 +60,8 @@ class Source(Protocol):
 class Series(Generic[T]):
     """Numbered records as a sequence of values: `series[17]`, `series[-1]`, `series[10:20]`, `len(series)`, `for value in series`.
 
-    Numbers start at 1 and never change. Negative ones count from the newest back. A slice that begins with a record that has left the
-    history raises `Gone`; without a start, it has all records that are left.
+    Numbers start at 1 and never change. Negative numbers count back from the newest record. A slice that begins with a record that has left the
+    history raises `Gone`; without a start, it has all records that can be read.
     """
 
     __slots__ = ("codec", "name", "source")
@@ -98,7 +98,7 @@ class Series(Generic[T]):
 
     @property
     def history(self) -> Optional[int]:
-        """How many of its newest records it keeps; None if it keeps them until they are trimmed."""
+        """How many of its newest records the log or topic keeps; None if it keeps them until they are trimmed."""
         return self.source.bounds(self.name)[0]
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class Series(Generic[T]):
         if not isinstance(key, slice):
             return self.get(self._absolute(key) if key < 0 else key).value
         if key.step not in (None, 1):
-            raise _native.error("MR1006", f"a {self.KIND} is read in order: a slice's step is 1, not {key.step}")
+            raise _native.error("MR1006", f"a {self.KIND} can be read only in order: the step of a slice must be 1, not {key.step}")
         start, stop = (None if end is None else self._absolute(end) if end < 0 else end for end in (key.start, key.stop))
         return [entry.value for entry in self.range(start, stop)]
 
@@ -183,8 +183,8 @@ class Series(Generic[T]):
 class Log(Series[T]):
     """A log, as a sequence of values: `log[17]`, `log[-1]`, `log[10:20]`, `len(log)`, `for value in log`.
 
-    Numbers are sequence numbers: they start at 1 and never change. Negative ones count from the newest back. A slice that
-    begins with a record that has left the log's history raises `Gone`; without a start, it has all records that are left.
+    Numbers are sequence numbers: they start at 1 and never change. Negative numbers count back from the newest record. A slice that
+    begins with a record that has left the log's history raises `Gone`; without a start, it has all records that can be read.
     """
 
     __slots__ = ("namespace",)

@@ -1,4 +1,4 @@
-"""A namespace, wherever it is: the same methods on mapped files and over the wire."""
+"""A namespace: the same methods for mapped files and for a host."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BATCH_MAX = 1024
 
 
 class Records(Protocol):
-    """Iterates over records. `next` is the number of the next one, at which to resume later."""
+    """Iterates over records. `next` is the number of the next record: pass it to `tail` to resume later."""
 
     @property
     def next(self) -> int: ...
@@ -40,11 +40,11 @@ class Records(Protocol):
         ...
 
     def batch(self, most: int) -> list[StoredRecord]:
-        """Waits for one record, and returns it with at most `most - 1` that follow it already; none at the end."""
+        """Waits for one record, and returns it with up to `most - 1` available records that follow it; returns none at the end."""
         ...
 
     def close(self) -> None:
-        """Ends the waiting, from any thread."""
+        """Ends the iteration; can be called from any thread."""
         ...
 
     def __iter__(self) -> Iterator[StoredRecord]: ...
@@ -52,7 +52,7 @@ class Records(Protocol):
 
 
 class Namespace(ABC):
-    """An open namespace. Use it in a `with` statement, or close it; threads may share it.
+    """An open namespace. Use it in a `with` statement, or close it. Threads can share it.
 
     `address` is its location, `id` its identity, `durability` the default durability of appends:
     "disk" (survives a power failure) or "memory" (survives the death of every process).
@@ -90,11 +90,11 @@ class Namespace(ABC):
     ) -> int:
         """Appends a record and returns its sequence number, once it has the requested durability.
 
-        `data` is bytes, text, or anything JSON can express. `function` names one more function to run for the record.
-        With a `key` (1 to 128 bytes) a repeated append gets the first answer, so it can be repeated safely when its
-        outcome is unknown. `fence=(name, token)` passes the token of a lock: once a higher token was used under this name in the
-        namespace, the append raises `Conflict` (MR7127). `cause` is the id of the record's cause, if it is known. While too many
-        runs are pending, `patience` is how many seconds to wait for room before `Busy` is raised.
+        `data` is bytes, text, or anything that JSON can express. `function` names one more function to run for the record.
+        With a `key` (1 to 128 bytes), a repeated append returns the result of the first one, so the append can be repeated safely if its
+        outcome is unknown. `fence=(name, token)` passes the token of a lock: if a higher token was already used with this name in the
+        namespace, the append raises `Conflict` (MR7127). `cause` is the id of the record's cause, if it is known. If too many
+        runs are pending, the append waits up to `patience` seconds before it raises `Busy`.
         """
 
     @abstractmethod
@@ -107,9 +107,9 @@ class Namespace(ABC):
 
     @abstractmethod
     def bounds(self, log: str) -> tuple[Optional[int], int, int]:
-        """How many of its newest records the log keeps, the oldest that it has, and the newest; 0 for none.
+        """How many of its newest records the log keeps, and the numbers of the oldest and the newest; 0 for none.
 
-        The first is None if the log keeps all until they are trimmed.
+        The first value is None if the log keeps all records until they are trimmed.
         """
 
     @abstractmethod
@@ -142,20 +142,20 @@ class Namespace(ABC):
 
     @abstractmethod
     def set_history(self, log: str, history: Optional[int]) -> None:
-        """Changes how many of its newest records the log keeps; with None it keeps all until they are trimmed.
+        """Changes how many of its newest records the log keeps; with None, it keeps all until they are trimmed.
 
-        A shorter history drops the records beyond it at once. A longer one does not bring them back.
+        A shorter history drops the records beyond it at once. A longer one does not restore them.
         """
 
     @abstractmethod
     def remove_log(self, log: str) -> None:
-        """Removes a log that no function is bound to and no pending run was caused by."""
+        """Removes a log; raises `Conflict` if a function is bound to it, or if its records have pending runs."""
 
     @abstractmethod
     def cancel_run(self, id: str) -> None:
         """Cancels a run that has not ended; raises `Conflict` if it has.
 
-        It publishes nothing more, its process is stopped, and it is neither retried nor left as a dead letter. What a
+        It publishes nothing more, its process is stopped, it is not retried, and it leaves no dead letter. What a
         streamed run has published stays.
         """
 
@@ -190,7 +190,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def repair_here(self) -> None:
-        """Carries out the pending steps of repairs, unless a host does."""
+        """Carries out the pending steps of repairs, unless a host does so."""
 
     @abstractmethod
     def topic_calls(self) -> _native.Topics:
@@ -198,7 +198,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Closes it; closing twice has no effect."""
+        """Closes the namespace; closing it twice has no effect."""
 
     # Methods based on the above.
 
@@ -213,10 +213,10 @@ class Namespace(ABC):
     ) -> list[int]:
         """Appends (log, data) pairs as they arrive, many per commit, and returns their numbers.
 
-        With a `key` they are one batch, all or none, of at most 1024, and repeating it with the same key is safe. With a `fence`, each
-        batch is refused that comes after a higher token.
+        With a `key`, they are one batch of at most 1024 records, of which all or none are appended; it can be repeated safely with the same
+        key. With a `fence`, a batch is refused if a higher token was already used.
 
-        When it raises, the numbers of the records that were appended are in the exception's `appended`.
+        If the call raises an exception, its attribute `appended` has the numbers of the records that were appended.
         """
         appended: list[int] = []
         batch: list[tuple[str, object]] = []
@@ -248,15 +248,15 @@ class Namespace(ABC):
     ) -> Records:
         """The records from `start` on, and then each new one; by default only new ones.
 
-        It ends after `timeout` seconds without a record; without `timeout` it ends only with Ctrl-C. To resume a tail later,
-        pass its `next` and its `incarnation`: then a log that was recreated meanwhile raises `Gone`.
+        The iteration ends after `timeout` seconds without a record; without `timeout`, it ends only with Ctrl-C. To resume a tail later,
+        pass its `next` and its `incarnation`: if the log was recreated since, the call raises `Gone`.
         """
         return self.records(log, self.latest(log) + 1 if start is None else start, None, timeout, incarnation)
 
     def create_log(self, name: str, history: Optional[int] = HISTORY_DEFAULT) -> None:
-        """Creates a log that keeps its `history` newest records readable, or with None all of them until they are trimmed.
+        """Creates a log that keeps its `history` newest records, or with None all of them until they are trimmed.
 
-        A log that exists with the same history is left unchanged.
+        If the log exists with the same history, nothing changes.
         """
         self.make_log(name, history)
 
@@ -269,7 +269,7 @@ class Namespace(ABC):
     @overload
     def log(self, name: str, codec: Codec[T]) -> Log[T]: ...
     def log(self, name: str, codec: Optional[Codec[Any]] = None) -> Log[Any]:
-        """The log of this name, as a sequence of the values that its codec decodes: by default, bytes."""
+        """The log with this name, as a sequence of values that the codec decodes; without a codec, they are bytes."""
         from millrace._log import Log
         from millrace.codecs import Bytes
 
@@ -290,17 +290,17 @@ class Namespace(ABC):
         site: Optional[str] = None,
         spread: bool = False,
     ) -> str:
-        """Creates a topic, which every host of the cluster has, and returns the name of its group: a host has to serve the namespace.
+        """Creates a topic, and returns the name of its group. A host of a cluster has to serve the namespace.
 
-        It keeps its `history` newest records readable, or all of them with None. A publish is acknowledged once a majority of the topic's
-        group has the record on disk ("quorum"), or once the leader has it ("leader"), unless the publisher says otherwise. Its records are
-        kept by the hosts of the group, or with the engine "nats" by the NATS cluster that the host was started with (`millrace serve
-        --nats`). A topic with the same settings is left as it is.
+        The topic keeps its `history` newest records, or all of them with None. A publish is acknowledged once a majority of the topic's
+        group has the record on disk ("quorum"), or once the leader has it ("leader"), unless a publish has another durability. The hosts of the
+        group keep the records, or with the engine "nats" the NATS cluster that the host was started with (`millrace serve --nats`).
+        If the topic exists with the same settings, nothing changes.
 
-        The topic stays in its group: by default `main`, or `group`. Instead of `group`, one of these chooses among the groups that exist:
-        `beside`, a topic, takes the group of that topic; `near="zone=barn"` takes a group in which hosts with this label vote; `here` takes one in
-        which hosts at the site of the connected host vote; `site` takes one that belongs to this site; and `spread` takes one of the site
-        that has the fewest topics. `millrace topic create --help` says which one, if several fit.
+        The topic stays in its group: by default `main`, or `group`. Instead of `group`, one of these chooses among the existing groups:
+        `beside`, the name of a topic, chooses the group of that topic; `near="zone=barn"` a group whose voters have this label; `here` a
+        group whose voters are at the site of the connected host; `site` a group that belongs to this site; and `spread` a group of the
+        site that has the fewest topics. `millrace topic create --help` explains the choice if several groups fit.
         """
         engine_or_none = None if engine == "builtin" else engine
         place = (beside, near, here, site, spread)
@@ -319,7 +319,7 @@ class Namespace(ABC):
     @overload
     def topic(self, name: str, codec: Codec[T]) -> Topic[T]: ...
     def topic(self, name: str, codec: Optional[Codec[Any]] = None) -> Topic[Any]:
-        """The topic of this name, as a sequence of the values that its codec decodes: by default, bytes."""
+        """The topic with this name, as a sequence of values that the codec decodes; without a codec, they are bytes."""
         from millrace.codecs import Bytes
         from millrace.topics import Topic
 
@@ -367,7 +367,7 @@ class Namespace(ABC):
         state: Optional[str] = None,
         limit: int = 100,
     ) -> list[Run]:
-        """The newest runs, newest first; of one function, for one log's records, or in one state."""
+        """The newest runs, newest first: all, or those of one function, for records of one log, or in one state."""
         options = {"function": function, "log": log, "state": state, "limit": str(limit)}
         runs: list[Run] = []
         while True:
@@ -389,8 +389,8 @@ class Namespace(ABC):
     def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:
         """Deploys a function that `@millrace.function` decorates; `settings` take precedence over those of the decorator.
 
-        Its code is the file that defines it, or the directory `source`. A host runs it: `millrace serve`. For the topics that
-        `on` names as `topic:NAME` it runs from now on, until `Topic.unsubscribe`.
+        Its code is the file that defines it, or the directory `source`. A host (`millrace serve`) runs the function. If `on` names topics
+        as `topic:NAME`, it runs for their records from now on, until `Topic.unsubscribe`.
         """
         from millrace._deploy import deploy
 
@@ -408,31 +408,31 @@ class Namespace(ABC):
         across: Sequence[str] = (),
         run_external: Sequence[str] = (),
     ) -> Plan:
-        """Plans other values for records of the past, or other code for a function's past runs.
+        """Plans a repair: new values for past records, or new code for past runs of a function.
 
         `values` is `{log: {seqno: value}}`, or `{log: frame}` with a data frame that has the columns `seqno` and `value`;
         None as a value removes the record. `function` is `{name: source}`, with a file or a directory; it replays the
         runs from the event `since` on ("LOG@SEQNO" or an event's id), and is accepted only for a namespace that is opened by its files.
-        A run that appends more records than before stops the repair; with `append_new` they are appended to the end of
-        their logs. `across` has the addresses of namespaces that take part: those that received records of this one. They
-        switch together, or not at all. Functions with `network = true` are not run again, and their records stay, except
-        for those in `run_external`. `plan.run()` replays, `apply()` makes it visible.
+        A run that appends more records than before stops the repair; with `append_new`, the additional records are appended to the end of
+        their logs. `across` lists the addresses of namespaces that take part, because they received records of this one: the repair is
+        applied in all of them, or in none. Functions with `network = true` are not replayed, and the records that they appended stay,
+        except for functions in `run_external`. `plan.run()` replays the runs, and `apply()` makes the result visible.
         """
         from millrace.repairs import plan
 
         return plan(self, values, function, since, reason, accept_unknown, append_new, list(across), list(run_external))
 
     def repairs(self) -> list[Repair]:
-        """Every repair of the namespace, the oldest first."""
+        """All repairs of the namespace, the oldest first."""
         from millrace.repairs import repairs
 
         return repairs(self)
 
     def amend(self, log: str, values: Any) -> int:
-        """Amends records of a log that is declared amendable; returns how many amendments of the log wait.
+        """Amends records of a log that is declared amendable; returns how many amendments of the log are waiting.
 
         `values` is `{seqno: value}`, or a data frame with the columns `seqno` and `value`; None as a value removes the record.
-        The host repairs the log by the log's policy (`amend_count` and `amend_age` in millrace.toml).
+        The host repairs the log when `amend_count` or `amend_age` in millrace.toml is reached.
         """
         from millrace.repairs import amend
 
@@ -488,7 +488,7 @@ class LocalNamespace(_native.LocalNamespace, Namespace):
         return _native.Topics(f"unix:{socket}")
 
     def close(self) -> None:
-        """Closes it; closing twice has no effect."""
+        """Closes the namespace; closing it twice has no effect."""
         self._leave()
         super().close()
 
@@ -503,6 +503,6 @@ class RemoteNamespace(_native.RemoteNamespace, Namespace):
         return _native.Topics(self.address, self.ca)
 
     def close(self) -> None:
-        """Closes it; closing twice has no effect."""
+        """Closes the namespace; closing it twice has no effect."""
         self._leave()
         super().close()

@@ -18,13 +18,13 @@ _NAMESPACE_DIR = ".millrace"
 def open(place: Optional[PathOrAddress] = None, *, ca: Optional[PathOrAddress] = None) -> Namespace:
     """Opens a namespace: by its directory, by the directory of its application, or by an address of a host.
 
-        millrace.open("farm/.millrace")              the namespace's files, here; no host is needed
+        millrace.open("farm/.millrace")              the namespace's files on this machine; no host is needed
         millrace.open("farm")                        the namespace that farm/millrace.toml names, or farm/.millrace
         millrace.open("mr://edge:7070/farm")         through a host
         millrace.open("unix:farm/.millrace/socket")  through a host on this machine
         millrace.open()                              the namespace of MILLRACE_NAMESPACE, else of ./millrace.toml, else ./.millrace
 
-    `ca` names the certificate authorities that identify a host whose key is not pinned: a PEM file, or "system" for those of
+    `ca` names the certificate authorities with which to verify a host whose key is not stored: a PEM file, or "system" for those of
     this machine; by default MILLRACE_CA.
     """
     if place is None:

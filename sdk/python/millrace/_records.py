@@ -15,7 +15,8 @@ except ImportError as _why:
         f"cannot import 'millrace._native': {_why}",
         "The package has no native module for this interpreter: the source tree was imported, or a wheel for another"
         " platform.",
-        "Install the package into this interpreter: `pip install ./sdk/python`. Functions do not need it.",
+        "Install the package for this interpreter: `pip install ./sdk/python`. Code that runs as a function does not"
+        " need the native module.",
     ) from _why
 
 if TYPE_CHECKING:
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
 
         @property
         def id(self) -> str:
-            """The id of its append, which is unique across namespaces."""
+            """The id of the record, which is unique across namespaces."""
 
         @property
         def time(self) -> datetime.datetime:
-            """When it was appended: aware, in UTC."""
+            """When it was appended: an aware datetime in UTC."""
 
         @property
         def clock(self) -> int:
-            """The same on the hybrid logical clock, which orders every cause before its effect."""
+            """When it was appended, on the hybrid logical clock, which orders every cause before its effect."""
 
         @property
         def cause(self) -> Optional[str]:

@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 @dataclass(frozen=True)
 class LogStat:
-    """A log and how full it is."""
+    """A log and the numbers of its records."""
 
     name: str
     #: How many of its newest records it keeps; None if it keeps them until they are trimmed.
@@ -99,7 +99,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Why:
-    """Every reason that applies, the most fundamental first."""
+    """All reasons that apply, the most fundamental first."""
 
     target: str
     reasons: tuple[Reason, ...]

@@ -1,7 +1,7 @@
-"""Runs a Python function for a Millrace host. Python 3.9 or later, nothing installed.
+"""Runs a Python function for a Millrace host. Needs Python 3.9 or later, and no packages.
 
 The host starts this file once per deployed function, as its *zygote*: it imports the handler's module and then forks
-a worker whenever the host asks for one. A worker speaks spec/protocol/worker.md on descriptor 3.
+a worker whenever the host requests one. A worker uses the protocol of spec/protocol/worker.md on descriptor 3.
 """
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ _OVER = "the run is over; its context can no longer be used"
 class Error(Exception):
     """An error of Millrace: `code` is a stable code such as "MR2105", `detail` describes this case.
 
-    `cause` says why this code arises in general and `remedy` what to do about it; inside a function both are empty.
+    `cause` describes the general cause of the code, and `remedy` what to do; inside a function, both are empty.
 
         Error
         +-- NotFound            no such log, record, function, run or namespace; also a LookupError
-        |   +-- Gone            it was there, and has left the log's history
-        +-- Invalid             a name, value or definition that cannot be; also a ValueError
+        |   +-- Gone            the record existed, and has left the log's history
+        +-- Invalid             a name, value or definition is not valid; also a ValueError
         +-- Conflict            it exists already, or is in use
         +-- Busy                too much is pending; `retry_after` says when to try again, in seconds
         +-- TimedOut            it did not happen within the time given; also a TimeoutError
         +-- Denied              not permitted; also a PermissionError
-        +-- Unavailable         the host cannot be reached, or went away; also a ConnectionError
+        +-- Unavailable         the host cannot be reached, or the connection was lost; also a ConnectionError
         +-- FunctionFailed      a function's code cannot be used, or failed
-        +-- StorageFailed       the disk is full, or refused
-        |   +-- Damaged         bytes are not what was written
+        +-- StorageFailed       the disk is full, or returned an error
+        |   +-- Damaged         stored bytes are damaged
         +-- Missing             a part of this package, or a package it can use, is not installed; also an ImportError
     """
 
@@ -210,7 +210,7 @@ _KINDS = {
 def error_of(
     code: str, detail: str, cause: str = "", remedy: str = "", retry_after: Optional[float] = None
 ) -> Error:
-    """The error with this code, of the class that belongs to it."""
+    """The error with this code, as an instance of the class of the code."""
     number = int(code[2:]) if code[2:].isdigit() else 0
     return _KINDS.get(number, Error)(code, detail, cause, remedy, retry_after)
 
@@ -259,7 +259,7 @@ def function(
         def smooth(record: millrace.Record, ctx: millrace.Context) -> None:
             ctx.append("clean", record.json()["celsius"])
 
-    The names are those of millrace.toml; times are in seconds and sizes in bytes. Runs go in order, unless
+    The names are those of millrace.toml; times are in seconds and sizes in bytes. Runs are executed in order, unless
     `concurrency` is more than 1.
     """
     options = {
@@ -324,7 +324,7 @@ def encode(data: object) -> bytes:
 
 
 class Record(metaclass=abc.ABCMeta):
-    """A record of a log: `log`, `seqno` and its bytes, `data`."""
+    """A record of a log: the name of the log (`log`), the number (`seqno`) and the bytes (`data`)."""
 
     __slots__ = ("log", "seqno", "data")
 
@@ -353,8 +353,8 @@ class Record(metaclass=abc.ABCMeta):
 class Context:
     """The calls of a function to its namespace during a run.
 
-    `attempt` is 1 for the first. A function with effects outside gives them `idempotency_key`, so that what an earlier
-    attempt did already is not done twice.
+    `attempt` is the number of the attempt, from 1. A function with effects outside of the namespace passes `idempotency_key` with them, so
+    that a further attempt does not repeat an effect.
     """
 
     __slots__ = ("_channel", "_id", "_streamed", "attempt")
@@ -380,9 +380,10 @@ class Context:
         return self.run
 
     def append(self, log: str, data: object) -> Optional[int]:
-        """Appends bytes, text, or anything that JSON can express; visible when the run is done, or never: None.
+        """Appends bytes, text, or anything that JSON can express. The record becomes visible when the run succeeds; returns None.
 
-        In a streamed function it is visible at once, and its seqno is returned; a refusal is raised, and fails the run.
+        In a streamed function, the record is visible at once, and the call returns its seqno. If the append is refused, the call raises an
+        exception, and the run fails.
         """
         payload = encode(data)
         if len(payload) > _RECORD_BYTES_MAX:
@@ -424,7 +425,7 @@ class Context:
             with open(os.path.join(folder, name), "rb") as file:
                 return os.fsdecode(file.read())
         except (FileNotFoundError, IsADirectoryError, ValueError):
-            raise error_of("MR3130", f"it may not read secret '{name}'") from None
+            raise error_of("MR3130", f"the function may not read secret '{name}'") from None
 
     def _call_object(self, call: bytes) -> bytes:
         """Calls a shared object; the answer may take a long time."""

@@ -31,11 +31,11 @@ class Codec(Protocol[T]):
 
 
 class Bytes:
-    """The bytes as they are."""
+    """The unchanged bytes."""
 
     def encode(self, value: bytes) -> bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise TypeError(f"bytes are wanted, not {type(value).__name__}")
+            raise TypeError(f"expected bytes, not {type(value).__name__}")
         return bytes(value)
 
     def decode(self, data: bytes) -> bytes:

@@ -8,8 +8,8 @@
         run = logs.run(total, "orders", {"price": 2, "count": 1})
         assert [record.json() for record in run.appended] == [{"order": 2, "sum": 17}]
 
-A run follows the same rules as in a host: it reads logs as of its beginning, its appends become visible when it succeeds or not
-at all, and an append to a log that does not exist fails it.
+A run follows the same rules as on a host: it reads the logs as of its beginning, its appends become visible together when it
+succeeds, and an append to a log that does not exist makes it fail.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ class Context(_worker.Context):
 
     def secret(self, name: str) -> str:
         if name not in self._secrets:
-            raise _worker.error_of("MR3130", f"it may not read secret '{name}'")
+            raise _worker.error_of("MR3130", f"the function may not read secret '{name}'")
         return self._secrets[name]
 
 
 class Logs:
-    """Logs in memory, with the records that they are given: bytes, text, or anything that JSON can express.
+    """Logs in memory, with initial records: bytes, text, or anything that JSON can express.
 
     A log whose name is not a Python identifier is given in a mapping: `Logs({"raw/kitchen": [21.5]}, mean=[])`.
     """
@@ -127,8 +127,8 @@ class Logs:
         now: float = 1_700_000_000.0,
         secrets: Optional[Mapping[str, str]] = None,
     ) -> Run:
-        """Appends a record to a log and runs a function for it. An exception of the function is raised here, and nothing is appended but
-        the record."""
+        """Appends a record to a log and runs a function for it. An exception of the function is raised here; then only
+        the record is appended."""
         return self.run_for(function, self.append(log, data), attempt=attempt, now=now, secrets=secrets)
 
     def run_for(

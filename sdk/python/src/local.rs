@@ -96,7 +96,7 @@ impl LocalNamespace {
         py.detach(|| Namespace::open(&path)).map(Self::over).or_raise(py)
     }
 
-    /// Makes the namespace; it is then opened like any other.
+    /// Creates a namespace, which is then opened like any other.
     #[staticmethod]
     #[pyo3(signature = (path, durability, segment_bytes=None, retain_bytes=None, retain_age=None))]
     fn make(
@@ -296,13 +296,13 @@ impl LocalNamespace {
         self.detached(py, |namespace| views::make_pool(namespace, &pool, spec, &source))
     }
 
-    /// Asks something of repairs, as JSON, and tells the repair as it is then.
+    /// Makes a request about repairs, as JSON, and returns the current state of the repair.
     fn ask_repair(&self, py: Python<'_>, request: &str) -> PyResult<String> {
         let ask = Ask::parse(request).or_raise(py)?;
         self.detached(py, |namespace| views::repair(namespace, ask))
     }
 
-    /// Opens a repair that gives a function other code.
+    /// Opens a repair that replaces the code of a function.
     #[pyo3(signature = (function, source, since, reason, append_new, across, run_external))]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn repair_code(
@@ -354,7 +354,7 @@ impl LocalNamespace {
         }
     }
 
-    /// Makes everything appended so far durable.
+    /// Waits until everything that was appended so far is durable.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         self.detached(py, |namespace| namespace.journal().sync(namespace.journal().tail()))
     }

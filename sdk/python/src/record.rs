@@ -59,7 +59,7 @@ impl Record {
         self.log.clone_ref(py)
     }
 
-    /// The topic that it was published to, of a record that stands in the log of a subscription.
+    /// The topic that the record was published to, if it is in the log of a subscription.
     #[getter]
     fn topic(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let log = self.log.bind(py).to_str()?;
@@ -67,19 +67,19 @@ impl Record {
         Ok(named.map(|(_, topic)| topic.to_owned()))
     }
 
-    /// The id of the append that made it, unique everywhere.
+    /// The id of the record, which is unique across namespaces.
     #[getter]
     fn id(&self) -> Option<String> {
         shown(self.id)
     }
 
-    /// The id of what caused it: a run, or None if it came from outside.
+    /// The run that appended it, or None if it came from outside.
     #[getter]
     fn cause(&self) -> Option<String> {
         shown(self.cause)
     }
 
-    /// When it was appended, on the hybrid logical clock: it grows with every event, in the order of cause and effect.
+    /// When it was appended, on the hybrid logical clock, which orders every cause before its effect.
     #[getter]
     fn clock(&self) -> u64 {
         self.hlc.get()

@@ -22,7 +22,7 @@ use std::{
 pub struct Records {
     source: Mutex<Source>,
     name: Py<PyString>,
-    /// Which log of its name it is.
+    /// The incarnation of the log.
     #[pyo3(get)]
     incarnation: u32,
     /// The number of the next record.
@@ -140,18 +140,18 @@ impl Records {
 
 #[pymethods]
 impl Records {
-    /// The number of the next record: where to go on later.
+    /// The number of the next record, at which to resume later.
     #[getter]
     fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Ends the waiting, from any thread.
+    /// Ends the iteration; can be called from any thread.
     fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for one record, and returns it with at most `most - 1` that follow it already; none at the end.
+    /// Waits for one record, and returns it with up to `most - 1` available records that follow it; returns none at the end.
     fn batch(&self, py: Python<'_>, most: usize) -> PyResult<Vec<Record>> {
         let source = self.source()?;
         let mut records = Vec::new();

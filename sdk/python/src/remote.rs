@@ -421,7 +421,7 @@ impl RemoteNamespace {
     ) -> PyResult<String> {
         let _ = (source, since, reason, append_new, across, run_external);
         let detail =
-            format!("the new code of function '{}' was given to a namespace elsewhere", function.escape_debug());
+            format!("new code of function '{}' was given for a namespace on another machine", function.escape_debug());
         Err(refuse(py, Code::RepairCodeRemote, detail))
     }
 
@@ -431,7 +431,7 @@ impl RemoteNamespace {
     #[pyo3(signature = (name, force = false))]
     fn remove_function(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<u64> {
         let _ = force;
-        let detail = format!("function '{}' is removed where the files are", name.escape_debug());
+        let detail = format!("function '{}' can be removed only with the namespace's files", name.escape_debug());
         Err(refuse(py, Code::PythonLocalOnly, detail))
     }
 

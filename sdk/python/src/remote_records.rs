@@ -146,24 +146,24 @@ impl RemoteRecords {
 
 #[pymethods]
 impl RemoteRecords {
-    /// The number of the next record: where to go on later.
+    /// The number of the next record, at which to resume later.
     #[getter]
     fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Which log of its name it is; 0 before anything came.
+    /// The incarnation of the log; 0 before the first record.
     #[getter]
     fn incarnation(&self) -> u32 {
         self.incarnation.load(Ordering::Relaxed)
     }
 
-    /// Ends the waiting, from any thread.
+    /// Ends the iteration; can be called from any thread.
     fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for one record, and returns it with at most `most - 1` that follow it already; none at the end.
+    /// Waits for one record, and returns it with up to `most - 1` available records that follow it; returns none at the end.
     fn batch(&self, py: Python<'_>, most: usize) -> PyResult<Vec<Record>> {
         let mut source = self.source()?;
         self.fill(py, &mut source)?;

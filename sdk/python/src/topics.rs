@@ -66,7 +66,7 @@ fn placement<'p>(
     let mut asked = asked.into_iter().flatten();
     let (first, more) = (asked.next(), asked.next().is_some());
     if more || (first.is_some() && group.is_some()) {
-        let detail = "of group, beside, near, here, site and spread, at most one says where a topic is";
+        let detail = "only one of group, beside, near, here, site and spread can be given";
         return Err(Code::ValueInvalid.error(detail));
     }
     Ok(first)

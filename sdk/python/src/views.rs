@@ -43,7 +43,7 @@ fn repair_number(text: &str) -> Result<u64> {
 
 /// A page of what a repair changes.
 fn changes(namespace: &Namespace, number: u64, options: &Options) -> Result<Value> {
-    let odd = || Code::ValueInvalid.error("'after' is not a number: it says how many changes to skip");
+    let odd = || Code::ValueInvalid.error("'after' is not a number: the number of changes to skip");
     let after = options.get("after").map_or(Ok(0), |after| after.parse().map_err(|_| odd()))?;
     Ok(json!(repairs::page(namespace, number, options.get("log").map(String::as_str), after)?))
 }

@@ -60,7 +60,7 @@ fn a_run_that_waits_never_starts() {
     let place = place_with("oneshot", "");
     place.run(["log", "append", "in", "slow"]).ok();
     let run = newest(&place);
-    assert_eq!(place.run(["run", "cancel", &run]).ok().text(), format!("run {run} is cancelled\n"));
+    assert_eq!(place.run(["run", "cancel", &run]).ok().text(), format!("cancelled run {run}\n"));
     let reported = shown(&place, &run);
     assert_eq!((&reported["state"], &reported["error"]["code"]), (&json!("cancelled"), &json!("MR3140")));
     assert_eq!(reported["attempts"], json!([]));

@@ -86,7 +86,7 @@ fn a_capability_is_issued_narrowed_and_explained() {
         "at most 1 KiB",
         "Z (in ",
         "An action is permitted if every block permits it.",
-        "Together they grant:\n  append on log raw/kitchen\n",
+        "Together, the blocks grant:\n  append on log raw/kitchen\n",
     ] {
         assert!(table.text().contains(words), "'{words}' is missing:\n{}", table.text());
     }

@@ -27,7 +27,7 @@ fn contexts_are_added_used_shown_and_removed() {
     assert!(end(command, b"").ok().text().contains("there"), "the environment names contexts, too");
 
     let used = place.run(["context", "use", "lab"]).ok();
-    assert!(used.text().contains("but not in this directory"), "{used:?}");
+    assert!(used.text().contains("it has no effect in this directory"), "{used:?}");
     assert_eq!(logs(&[]), ["here"], "what is in the directory goes before the context in use");
     let mut elsewhere = place.command(["--json", "context", "show"]);
     fs::create_dir(place.path().join("empty")).unwrap();

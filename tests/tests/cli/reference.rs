@@ -35,7 +35,7 @@ fn pages() -> BTreeMap<String, String> {
     let top = help(&place, &[]);
     let commands = subcommands(&top);
     assert!(commands.len() > 10, "{commands:?}");
-    let made = "Generated from `--help`; `millrace man DIR` writes the same as manual pages.";
+    let made = "Generated from `--help`. `millrace man DIR` writes the same texts as manual pages.";
     let mut list = format!("# The command line\n\n{made}\n\n");
     let mut pages = BTreeMap::new();
     for command in commands {

@@ -121,7 +121,7 @@ fn a_function_is_asked_for_its_result() {
     let said =
         place.run(["function", "invoke", "broken", "--data", "x", "--wait", "--timeout", "100s"]).fails("MR3109", 1);
     assert!(said.stderr.contains("no connection"), "{}", said.stderr);
-    assert!(place.run(["log", "append", "outbox", "x", "--wait"]).ok().text().contains("runs no function"));
+    assert!(place.run(["log", "append", "outbox", "x", "--wait"]).ok().text().contains("no function runs for record"));
     place.run(["function", "invoke", "nobody", "--data", "x"]).fails("MR3001", 1);
 
     let logs = place.run(["function", "logs", "shout"]).ok();
@@ -151,7 +151,7 @@ fn records_are_read_by_the_address_that_append_takes() {
     assert!(elsewhere.run(["log", "tail", &log, "--no-follow"]).ok().text().contains("there"));
     assert_eq!(elsewhere.run(["--json", "log", "stat", &log]).ok().object()["latest"], 1);
     let said = elsewhere.run(["log", "get", &address]).fails("MR6001", 2);
-    assert!(said.stderr.contains("names a namespace and no log"), "{}", said.stderr);
+    assert!(said.stderr.contains("is the address of a namespace; add the name of a log"), "{}", said.stderr);
 }
 
 #[test]

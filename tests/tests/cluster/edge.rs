@@ -189,7 +189,7 @@ fn a_mirror_says_which_records_its_topic_had_lost_and_stops_at_a_gap() {
     eventually("there is room for one", || numbers("copy") == [4, 5, 6, 7]);
     publish(8..=12);
     eventually("it stops at the gap", || trouble("copy").starts_with("MR7232") && trouble("copy").contains("8 to 10"));
-    assert!(why(&sites[1]).contains("log copy here does not follow topic short"), "{}", why(&sites[1]));
+    assert!(why(&sites[1]).contains("log copy on this host does not mirror topic short"), "{}", why(&sites[1]));
     sites[1].place.run(["function", "rm", "stuck", "--force"]).ok();
     assert_eq!(numbers("copy"), [4, 5, 6, 7]);
     sites[1].topic(&["mirror", "short", "--to", "copy", "--stop"]).ok();

@@ -332,7 +332,7 @@ fn the_lead_is_handed_over_and_a_host_is_removed() {
     // The host that left may not have heard of its own removal; then it hears of no leader.
     eventually("the host that left says so", || {
         let why = sites[last].cluster()["why"].to_string();
-        why.contains("not a member of the cluster") || why.contains("no leader")
+        why.contains("not in the cluster") || why.contains("no leader")
     });
     sites[next].topic(&["publish", "t", "without it"]).ok();
     // Whoever leads hands the lead over before it leaves; the last one stays.

@@ -134,12 +134,12 @@ fn a_host_that_begins_on_a_full_disk_waits_for_room_and_loses_nothing() {
     };
     let said = |text: &str| fs::read_to_string(&stderr).unwrap().contains(text);
     let mut child = serve().spawn().unwrap();
-    eventually("it waits for room", || said("error[MR2008]") && said("waiting for room on the disk"));
+    eventually("it waits for room", || said("error[MR2008]") && said("waiting for free space on the disk"));
     Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert_eq!(wait(&mut child, "a host that waits"), 0, "{}", fs::read_to_string(&stderr).unwrap());
     let command = serve();
     let waiting = thread::spawn(move || Host::start(command));
-    eventually("the next one waits for room", || said("waiting for room on the disk"));
+    eventually("the next one waits for room", || said("waiting for free space on the disk"));
     disk.empty();
     let host = waiting.join().unwrap();
     assert_eq!(fs::read_to_string(&stderr).unwrap().matches("error[").count(), 1, "it is told once");

@@ -16,7 +16,7 @@ fn acts(hub: &Hub) -> Vec<String> {
 #[test]
 fn grants_and_revocations_are_audited() {
     let (hub, edge) = (Hub::new(), Place::empty());
-    assert!(hub.place.run(["cap", "audit"]).ok().text().contains("nothing was issued"));
+    assert!(hub.place.run(["cap", "audit"]).ok().text().contains("no capability was issued"));
     let issued = hub.issue("one.cap", &["--append", "raw", "--label", "kitchen"]);
     hub.place.run(["cap", "squash", &issued, "--out", "two.cap"]).ok();
     edge.run(["join", &hub.invite("edge", &["--append", "raw"])]).ok();

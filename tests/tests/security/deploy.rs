@@ -291,7 +291,8 @@ fn functions_of_another_application_are_changed_only_if_they_are_taken_over() {
     for command in [&["up", "--dry-run"][..], &["up"], &["down"]] {
         let reported = one.run_with(&two, command).fails("MR6177", 1).stderr;
         assert!(
-            reported.contains("function 'shout' was deployed from '/") && reported.contains(", from elsewhere"),
+            reported.contains("function 'shout' was deployed from '/")
+                && reported.contains(" sent from another machine"),
             "{reported}"
         );
     }

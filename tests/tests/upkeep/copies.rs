@@ -252,7 +252,7 @@ fn damage_is_reported_the_rest_salvaged_and_the_original_unchanged() {
     );
     let text = place.run(["namespace", "check", "saved"]).ok();
     assert!(text.text().contains("missing    record 3 of log 'plain'"), "{text:#?}");
-    assert!(text.text().contains("agrees; 1 record missing since it was salvaged"), "{text:#?}");
+    assert!(text.text().contains("are correct; 1 record lost when it was salvaged"), "{text:#?}");
     let other = Place::empty();
     fs::rename(place.path().join("saved"), other.namespace()).unwrap();
     for n in [1, 2, 4, 5] {

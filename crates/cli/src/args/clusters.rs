@@ -11,37 +11,37 @@ use std::{path::PathBuf, time::Duration};
 /// How a host takes part in a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClusterArgs {
-    /// Join the cluster that the host at this address belongs to: mr://HOST:PORT/NAMESPACE. Needed once: a host that has joined finds its
-    /// cluster by itself at later starts, unless most of the other hosts have new addresses since; then name one that is up
+    /// Join the cluster of the host at this address: mr://HOST:PORT/NAMESPACE. Needed only once: at later starts, the host knows its
+    /// cluster. Give it again, with the address of a running host, if most of the other hosts have new addresses
     #[arg(long, value_name = "ADDRESS")]
     pub join: Option<String>,
-    /// The file with the cluster's secret, for the first time this host joins
+    /// The file with the cluster's secret; needed when this host joins for the first time
     #[arg(long, value_name = "FILE", env = "MILLRACE_CLUSTER_SECRET")]
     pub cluster_secret: Option<PathBuf>,
     /// The site of this host; used when it joins for the first time
     #[arg(long, value_name = "NAME", requires = "join")]
     pub site: Option<millrace_node::Name>,
-    /// A label of this host, such as zone=barn; may be repeated. `millrace cluster ls` shows labels, and `millrace cluster group create
-    /// --near` chooses hosts by them. A host has only the labels of its last start
+    /// A label of this host, such as zone=barn (may be repeated). `millrace cluster ls` shows labels, and `millrace cluster group create
+    /// --near` chooses hosts by them. A host has only the labels that its last start gave it
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
     /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// Minimum time without a leader before another host is elected; the same on all hosts. `lan` is 150ms, for hosts in one building;
-    /// `wan` is 3s, for hosts on several continents; otherwise ten times the longest round-trip time [default: 300ms]
+    /// Minimum time without a leader before another host is elected; set the same on all hosts. Use `lan` (150ms) for hosts in one
+    /// building, `wan` (3s) for hosts on several continents, or ten times the longest round-trip time [default: 300ms]
     #[arg(long, value_name = "DURATION", value_parser = election)]
     pub election: Option<Duration>,
-    /// The NATS servers that keep topics with the engine nats, separated by commas: nats://[USER[:PASSWORD]@]HOST:PORT or tls://…
+    /// The NATS servers that keep topics with the engine nats: addresses nats://[USER[:PASSWORD]@]HOST:PORT or tls://…, separated by commas
     #[arg(long, value_name = "ADDRESSES", env = "MILLRACE_NATS", hide_env_values = true)]
     pub nats: Option<String>,
     /// The credentials file of the NATS user, or a file with the seed of its NKey
     #[arg(long, value_name = "FILE", requires = "nats", env = "MILLRACE_NATS_CREDS")]
     pub nats_creds: Option<PathBuf>,
-    /// Certificate authorities to trust for tls:// besides those of the system, in PEM
+    /// A PEM file with certificate authorities to trust for tls:// addresses, in addition to those of this machine
     #[arg(long, value_name = "FILE", requires = "nats")]
     pub nats_ca: Option<PathBuf>,
-    /// How many NATS servers keep each topic [default: 3, or 1 if the server belongs to no NATS cluster]
+    /// How many NATS servers keep each topic [default: 3; or 1, if the server is not in a NATS cluster]
     #[arg(long, value_name = "COUNT", requires = "nats")]
     pub nats_replicas: Option<usize>,
 }
@@ -71,7 +71,7 @@ fn election(text: &str) -> Result<Duration, String> {
 pub enum ClusterCommand {
     /// Make a namespace the first host of a new cluster
     #[command(after_help = "\
-The namespace must exist; `millrace init` creates one. Other hosts need the cluster's secret to join; `millrace cluster secret` writes the secret to a file.
+The namespace must exist; `millrace init` creates one. Other hosts need the cluster's secret to join; `millrace cluster secret` writes it to a file.
 
 Examples:
   millrace cluster init
@@ -79,36 +79,36 @@ Examples:
     Init(InitClusterArgs),
     /// Write the secret that other hosts need to join
     #[command(after_help = "\
-Anyone who has the secret can join a host to the cluster and read and write all its topics. Only this user can read the file.
+Anyone who has the secret can add a host to the cluster, and read and write all topics. Only you can read the file that the command writes.
 
 Examples:
   millrace cluster secret --out cluster.secret")]
     Secret(ClusterSecretArgs),
-    /// List the cluster's problems: hosts that cannot be reached, a missing leader, functions and feeds that are stopped
+    /// List the cluster's problems: unreachable hosts, a missing leader, stopped functions and feeds
     #[command(after_help = "\
 Examples:
   millrace cluster why")]
     Why,
-    /// Make another host the leader
+    /// Make another host the leader of a group
     #[command(after_help = "\
 Examples:
   millrace cluster lead b
   millrace cluster lead b --group farm")]
     Lead(LeadArgs),
-    /// Prefer the hosts of a site as leaders
+    /// Prefer the hosts of a site as leaders of a group
     #[command(after_help = "\
-While no host of the site can lead, another host leads. Once a host of the site has caught up, it becomes the leader again.
+If no host of the site can lead, another host leads until a host of the site has caught up.
 
 Examples:
   millrace cluster prefer campus
   millrace cluster prefer farm --group farm
   millrace cluster prefer --any")]
     Prefer(PreferArgs),
-    /// Set the number of voters: 1, 3 or 5
+    /// Set the number of voters of a group: 1, 3 or 5
     #[command(after_help = "\
-A group with 3 voters continues without one of them, and a group with 5 voters without two. Other hosts become voters one by one, once \
-they have caught up. If the number is lowered in the group main, the hosts with most of the log keep their votes; in other groups, the \
-hosts that were chosen first.
+A group with 3 voters keeps working without one of them, and a group with 5 voters without two. New voters are added one by one, once \
+they have caught up. If you lower the number in the group main, the hosts that are furthest ahead in the log stay voters; in other groups, \
+the hosts that were chosen first do.
 
 Examples:
   millrace cluster voters 5
@@ -116,8 +116,8 @@ Examples:
     Voters(VotersArgs),
     /// Remove a host from the cluster
     #[command(after_help = "\
-If the host is the leader, another voter becomes the leader first. If it is a voter, a host that does not vote gets its vote. The host no longer \
-belongs to the cluster, even if it comes back; its data stays on its disk. To replace it, let a new namespace join.
+If the host is the leader, another voter becomes the leader first. If it is a voter, another host becomes a voter instead. The host stays \
+removed even if it is started again; its data stays on its disk. To replace it, let a new namespace join the cluster.
 
 Examples:
   millrace cluster rm b")]
@@ -131,26 +131,26 @@ Examples:
   millrace cluster group rm farm"
     )]
     Group(GroupCommand),
-    /// List the groups: the leader, the voters, how many entries the slowest host lacks
+    /// List the groups: the leader, the voters, and how many entries the slowest host lacks
     #[command(after_help = "\
-Only the leader of a group knows how many entries the other hosts lack, so the list shows this for the groups that this host leads. A group \
-without work rests, and costs almost nothing.
+Only the leader of a group knows how many entries the other hosts lack, so the list shows this only for groups that the connected host \
+leads. A group that has no work is shown as resting: it uses almost no resources.
 
 Examples:
   millrace cluster groups
   millrace --json cluster groups | jq .leader")]
     Groups,
-    /// Compare placements of a group: its availability, and the time until a record is acknowledged
+    /// Compare choices of voters for a group: the availability, and the time until a record is acknowledged
     #[command(after_help = "\
-Needs no cluster: computes with the uptimes and round-trip times that you give. Lists every choice of --count voters among the hosts, \
-the most available first. The column BOUND is a lower bound of the availability: it counts overlapping failures twice. With round-trip times, \
-the leader is the voter with which a publish is acknowledged soonest.
+Needs no cluster: the command calculates with the uptimes and round-trip times that you give. It lists every choice of --count voters among \
+the hosts, the most available first. The column BOUND is a lower bound of the availability, because it counts overlapping failures twice. \
+With round-trip times, the leader is the voter with which a record is acknowledged soonest.
 
 Examples:
   millrace cluster plan --host campus=99.99 --host lab=99 --host farm=99
   millrace cluster plan --host a@campus=99.99 --host b@lab=99 --host c@lab=99 --rtt campus,lab=45ms --from lab")]
     Plan(PlanGroupArgs),
-    /// List the hosts of the cluster: their addresses, the leader, the progress of each
+    /// List the hosts of the cluster: their addresses, the leader, and the progress of each host
     #[command(after_help = "\
 Examples:
   millrace cluster ls
@@ -160,13 +160,15 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub enum GroupCommand {
-    /// Create a group: hosts that agree on topics of their own
+    /// Create a group: hosts that keep topics together
     #[command(after_help = "\
-Every topic is in one group, whose voters have its records on their disks. A cluster begins with the group main. Without --voters, hosts are \
-chosen: at different sites, and those with the fewest groups first. If a host leaves the cluster, another one takes its place. Any host of the \
-cluster can be asked for any topic: a host that does not vote follows the group from then on. With --site, all voters are at that site, so that \
-publishing there needs no other site. With --near, those with the label vote first, then others at their sites, then any. With --here, the \
-connected host votes, then others at its site, then any. A voter that leaves the cluster later is replaced by any host.
+Every topic is in one group, whose voters have its records on their disks. A new cluster has the group main. Clients can use any topic \
+through any host of the cluster: from the first use on, a host that does not vote follows the topic's group.
+
+Without --voters, the cluster chooses the voters: hosts at different sites, and those with the fewest groups first. With --site, it chooses \
+only hosts at that site, so that publishing there needs no other site. With --near, it chooses hosts with the label first, then others at \
+their sites, then any. With --here, it chooses the connected host first, then others at its site, then any. If a voter leaves the cluster \
+later, any other host can replace it.
 
 Examples:
   millrace cluster group create farm
@@ -185,15 +187,15 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct CreateGroupArgs {
-    /// Its name
+    /// The name of the group
     pub group: String,
-    /// The hosts that vote: 1, 3 or 5 names or ids, as `millrace cluster ls` prints them
+    /// The voters: 1, 3 or 5 names or ids of hosts, as `millrace cluster ls` prints them
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', conflicts_with = "count")]
     pub voters: Vec<String>,
-    /// How many hosts vote, if they are to be chosen: 1, 3 or 5
+    /// Number of voters to choose: 1, 3 or 5
     #[arg(long, value_name = "VOTERS", default_value_t = 3)]
     pub count: u64,
-    /// Choose the hosts that vote among those at this site
+    /// Choose only hosts at this site as voters
     #[arg(long, value_name = "NAME", conflicts_with = "voters")]
     pub site: Option<millrace_node::Name>,
     /// Choose hosts with this label first
@@ -212,16 +214,16 @@ pub struct GroupArg {
 
 #[derive(Debug, Args)]
 pub struct PlanGroupArgs {
-    /// A host and its uptime in percent: NAME=UPTIME or NAME@SITE=UPTIME. Without a site, it is at a site of its own name
+    /// A host and its uptime in percent: NAME=UPTIME or NAME@SITE=UPTIME. Without SITE, the site has the name of the host
     #[arg(long, value_name = "HOST", required = true)]
     pub host: Vec<String>,
-    /// The round-trip time between two sites: SITE,SITE=DURATION; within a site it is 0 unless given
+    /// The round-trip time between two sites: SITE,SITE=DURATION [default within a site: 0]
     #[arg(long, value_name = "TIME")]
     pub rtt: Vec<String>,
     /// The site of the publishers
     #[arg(long, value_name = "SITE", requires = "rtt")]
     pub from: Option<String>,
-    /// How many hosts vote: 1, 3 or 5
+    /// Number of voters: 1, 3 or 5
     #[arg(long, value_name = "VOTERS", default_value_t = 3)]
     pub count: usize,
 }
@@ -245,9 +247,9 @@ pub struct LeadArgs {
 /// When a published record is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum TopicDurability {
-    /// Once a majority of the group has it on disk
+    /// Once a majority of the voters has it on disk
     Quorum,
-    /// Once the leader has it on disk: it is lost if the leader is lost for good before others have it
+    /// Once the leader has it on disk: the record is lost if the leader's disk is lost before other hosts have the record
     Leader,
 }
 
@@ -283,11 +285,11 @@ impl TopicEngine {
 /// When one record is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PublishDurability {
-    /// Once a majority of the group has it on disk
+    /// Once a majority of the voters has it on disk
     Quorum,
-    /// Once the leader has it on disk: it is lost if the leader is lost for good before others have it
+    /// Once the leader has it on disk: the record is lost if the leader's disk is lost before other hosts have the record
     Leader,
-    /// Once this host has it on disk: the host publishes it when it reaches the group, in order and once
+    /// Once this host has it on disk: when the host can reach the group, it publishes its records in order, each once
     Local,
 }
 
@@ -307,8 +309,8 @@ pub struct InitClusterArgs {
     /// The site of this host
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub site: millrace_node::Name,
-    /// A file with the secret that the cluster is to have, as `cluster secret` writes it [default: a new secret]. Two clusters with one secret
-    /// cannot be told apart: use the secret of no other cluster that is in use
+    /// A file with the secret of the new cluster, as `millrace cluster secret` writes it [default: a new secret]. Do not use the secret of
+    /// another cluster that is in use: hosts cannot distinguish two clusters with the same secret
     #[arg(long, value_name = "FILE")]
     pub cluster_secret: Option<PathBuf>,
 }
@@ -318,7 +320,7 @@ pub struct PreferArgs {
     /// The site whose hosts should lead, as `millrace cluster ls` prints it
     #[arg(required_unless_present = "any")]
     pub site: Option<millrace_node::Name>,
-    /// Any host may lead
+    /// Let any host lead
     #[arg(long, conflicts_with = "site")]
     pub any: bool,
     #[command(flatten)]
@@ -348,14 +350,16 @@ pub struct ClusterSecretArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum TopicCommand {
-    /// Create topics, which can be used through every host of the cluster
+    /// Create topics
     #[command(after_help = "\
-A topic stays in the group in which it is created: main, the group of --group, or one that is chosen among the groups that exist. With --near \
-and --here, it is the group with the largest part of its voters there. A group belongs to a site if it prefers the site (`millrace cluster prefer`), \
-or if it prefers none and most of its voters are there. With --spread, the sites with the fewest topics come first. If several groups fit \
-equally well, one whose leader is there is chosen, and then the one with the fewest topics. If none fits, `millrace cluster group create` creates one.
+A topic can be used through every host of the cluster. It stays in the group in which it is created: main, the group of --group, or an \
+existing group that is chosen by the other options. --near and --here choose the group with the largest share of its voters among the hosts \
+with the label or at the site. --site chooses a group that belongs to the site: it prefers the site (`millrace cluster prefer`), or it \
+prefers none and most of its voters are there. --spread begins with the sites that have the fewest topics. If several groups fit equally \
+well, a group whose leader is there is chosen, then the group with the fewest topics. If no group fits, create one: \
+`millrace cluster group create`.
 
-If the command is repeated, topics that exist stay where they are.
+If the command is repeated, existing topics are not changed.
 
 Examples:
   millrace topic create env_raw
@@ -367,21 +371,22 @@ Examples:
   millrace topic create one two three --spread
   millrace topic create counts --durability leader")]
     Create(CreateTopicArgs),
-    /// Remove a topic with its records and subscriptions
+    /// Remove a topic, its records and its subscriptions
     #[command(after_help = "\
-The records cannot be read afterwards, and the functions no longer run for the topic. Logs that fed it and mirrors of it stay on their hosts, with \
-their records; such a mirror does not follow a new topic of the same name. The name can be used again, in any group.
+Afterwards, the records cannot be read, and functions no longer run for the topic. Logs that fed the topic and mirrors of it stay on their \
+hosts, with their records. A new topic can have the same name, in any group; mirrors of the removed topic do not copy it.
 
-Records that were published with --durability local and wait on a host stay there: the host publishes them to a topic of this name if one is \
-created again. `millrace topic ls` there shows them, and --waiting discards them.
+Records that were published with --durability local and still wait on a host stay there: if a topic with this name is created again, the \
+host publishes them to it. `millrace topic ls` at that host shows them, and --waiting discards them.
 
 Examples:
   millrace topic rm env_raw
   millrace topic rm env_raw --waiting")]
     Rm(RemoveTopicArgs),
-    /// Publish a record; acknowledged once a majority of the group has it on disk
+    /// Publish a record, and wait until a majority of the topic's voters has it on disk
     #[command(after_help = "\
-Prints the index of the record, or 0 if the record is acknowledged before its index is known, by --durability leader or local.
+Prints the index of the record. With --durability leader or local, the record can be acknowledged before its index is known: then the \
+command prints 0.
 
 With --durability local, the record waits on the disk of this host until the topic's group can be reached. The host publishes such records \
 in order and once each; `millrace topic ls` and `millrace cluster why` show how many wait.
@@ -393,7 +398,7 @@ Examples:
   millrace topic publish env_raw - < reading.json
   millrace -n mr://127.0.0.1:7072/b topic publish env_raw 21.5")]
     Publish(PublishArgs),
-    /// Print a record, by default the newest
+    /// Print the newest record, or the one with an index
     #[command(after_help = "\
 Examples:
   millrace topic get env_raw
@@ -419,10 +424,10 @@ Examples:
   millrace topic tail env_raw --from 1 --no-follow
   millrace topic tail env_raw --until-idle 5s")]
     Tail(TailTopicArgs),
-    /// Run a function of this host for every record that is published to a topic from now on
+    /// Subscribe a function: it runs for each record that is published to the topic from now on
     #[command(after_help = "\
-The function runs on the host that receives the command, in its namespace, once for each record. While that host is down, records wait in \
-the topic, up to the topic's history.
+The function runs in the namespace of the host that receives the command, once for each record. While that host is not running, records \
+wait in the topic, within its history.
 
 Examples:
   millrace topic subscribe env_raw smooth")]
@@ -432,10 +437,10 @@ Examples:
 Examples:
   millrace topic unsubscribe env_raw smooth")]
     Unsubscribe(SubscribeArgs),
-    /// Publish every record that is appended to a log of this host from now on to a topic
+    /// Feed a topic: publish each record that is appended to a log of this host from now on
     #[command(after_help = "\
-Functions publish in this way: each record that they append to the log goes to the topic, once and in order. While the group cannot be \
-reached, records wait in the log, up to the log's history.
+Functions publish in this way: the host publishes each record that they append to the log, once and in order. While the topic's group \
+cannot be reached, records wait in the log, within its history.
 
 Examples:
   millrace topic feed smooth env_smooth")]
@@ -447,9 +452,9 @@ Examples:
     Unfeed(FeedArgs),
     /// Copy a topic to a log of this host, and keep the copy up to date
     #[command(after_help = "\
-The log has each record under the index that it has in the topic, and nothing else can be appended to it. It can be read while the topic's \
-group cannot be reached; the host copies what is missing afterwards. Functions can be bound to the log, and a relay can forward it to \
-another namespace.
+Each record has the same number in the log as in the topic, and nothing else can be appended to the log. The log can be read while the \
+topic's group cannot be reached; afterwards, the host copies the missing records. Functions can be bound to the log, and a relay can \
+forward it to another namespace.
 
 If records leave the topic's history before they are copied, the mirror stops (MR7232).
 
@@ -474,13 +479,13 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct CreateTopicArgs {
-    /// Their names
+    /// The names of the topics
     #[arg(value_name = "TOPIC", required = true)]
     pub topics: Vec<String>,
-    /// How many of its newest records stay readable, or `all`
+    /// How many of its newest records a topic keeps, or `all`
     #[arg(long, value_name = "RECORDS", default_value_t = 10_000, value_parser = history)]
     pub history: u64,
-    /// When a record is acknowledged, unless its publisher says otherwise
+    /// When a record is acknowledged, unless its publish has another durability
     #[arg(long, value_enum, value_name = "WHEN", default_value = "quorum")]
     pub durability: TopicDurability,
     /// What keeps the records: the hosts of the topic's group, or a NATS cluster (see `millrace serve --nats`)
@@ -497,13 +502,13 @@ pub struct TopicPlaceArgs {
     /// The group [default: main]
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
-    /// Choose the group of this topic
+    /// Choose the group of this existing topic
     #[arg(long, value_name = "TOPIC")]
     pub beside: Option<String>,
-    /// Choose a group in which hosts with this label vote
+    /// Choose a group whose voters have this label
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub near: Option<(String, String)>,
-    /// Choose a group in which hosts at the site of the connected host vote
+    /// Choose a group whose voters are at the site of the connected host
     #[arg(long)]
     pub here: bool,
     /// Choose a group that belongs to this site
@@ -535,7 +540,7 @@ pub struct TopicArg {
 pub struct RemoveTopicArgs {
     /// The topic
     pub topic: String,
-    /// Instead of the topic, discard the records that wait on this host to be published to it
+    /// Do not remove the topic, but discard the records that wait on this host to be published to it
     #[arg(long)]
     pub waiting: bool,
 }
@@ -547,10 +552,10 @@ pub struct PublishArgs {
     /// The record, or - for standard input
     #[arg(allow_hyphen_values = true)]
     pub data: String,
-    /// An idempotency key, 1 to 128 bytes: if the publish is repeated with it, the record is in the topic once
+    /// An idempotency key of 1 to 128 bytes: however often the publish is repeated with it, the topic has the record once
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// When the record is acknowledged [default: as the topic was created]
+    /// When the record is acknowledged [default: the durability of the topic]
     #[arg(long, value_enum, value_name = "WHEN")]
     pub durability: Option<PublishDurability>,
 }
@@ -562,10 +567,10 @@ pub struct MirrorTopicArgs {
     /// The log that the mirror creates on this host
     #[arg(long, value_name = "LOG")]
     pub to: String,
-    /// How many of its newest records the log keeps readable, or `all` [default: as the topic]
+    /// How many of its newest records the log keeps, or `all` [default: the history of the topic]
     #[arg(long, value_name = "RECORDS", value_parser = history, conflicts_with = "stop")]
     pub history: Option<u64>,
-    /// End the mirror; the log stays, and accepts appends again
+    /// End the mirror; the log stays, and then accepts appends
     #[arg(long)]
     pub stop: bool,
 }

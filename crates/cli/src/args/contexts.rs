@@ -10,7 +10,7 @@ pub enum ContextCommand {
     /// Add a context, or change its address
     #[command(after_help = "\
 ADDRESS is a directory, mr://host:port/namespace, or unix:PATH of a host's socket. The command does not connect to it. With --ca, commands \
-that use this context identify the host by these certificate authorities, unless its key is pinned.
+that use this context verify the host with these certificate authorities, unless its key is stored.
 
 Examples:
   millrace context add edge mr://127.0.0.1:7070/farm
@@ -26,21 +26,22 @@ Examples:
     Ls,
     /// Select the default context
     #[command(after_help = "\
-In a directory with a millrace.toml or a .millrace, commands use the namespace of that directory; --namespace overrides it.
+In a directory with a millrace.toml or a .millrace, commands use the namespace of that directory instead of the context. --namespace \
+overrides both.
 
 Examples:
   millrace context use edge
-  millrace context use --none       select no context")]
+  millrace context use --none       clear the selection")]
     Use(UseContextArgs),
     /// Remove a context; its namespace stays
     #[command(after_help = "\
 Examples:
   millrace context rm edge")]
     Rm(ContextNameArgs),
-    /// Show which namespace is selected and where that choice comes from; or show one context
+    /// Show the namespace that commands use and where this choice comes from, or show one context
     #[command(after_help = "\
 Examples:
-  millrace context show             the namespace that commands use here
+  millrace context show             the namespace that commands use in this directory
   millrace context show edge
   millrace -n edge context show --json")]
     Show(ShowContextArgs),

@@ -4,15 +4,15 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub enum EntityCommand {
-    /// List the shared objects of the namespace's host, and those that its cluster keeps
+    /// List the shared objects of the namespace's host, and those that its cluster replicates
     #[command(after_help = "\
 Examples:
   millrace entity ls
   millrace entity ls --json | jq .key")]
     Ls,
-    /// Show what a shared object's callers wait for: the holder of the lock and the waiting calls
+    /// Show what the callers of a shared object wait for: the owner of the lock and the waiting calls
     #[command(after_help = "\
-Sessions are clients and tasks; the session of a task is its run.
+Calls are made in sessions: each client has its own, and the session of a task is its run.
 
 Examples:
   millrace entity why door

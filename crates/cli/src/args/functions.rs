@@ -8,10 +8,10 @@ use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub enum FunctionCommand {
-    /// Deploy a function, or replace it by a new version
+    /// Deploy a new function, or a new version of an existing one
     #[command(after_help = "\
-The code is copied, so later edits change nothing until the next deploy; runs under way finish with the old code. An \
-application of several functions is better kept in millrace.toml: see `millrace up`.
+The code is copied, so later edits have no effect until the next deploy. Runs in progress finish with the old code. For an application of \
+several functions, use millrace.toml instead: see `millrace up`.
 
 Examples:
   millrace function deploy smooth --runtime python --code functions --handler smooth:smooth --on raw/kitchen
@@ -20,7 +20,7 @@ Examples:
     Deploy(Box<DeployArgs>),
     /// List the functions
     #[command(after_help = "\
-ENDED counts all runs that have ended, also those that failed for good (DEAD) and those that were cancelled.
+The column ENDED counts all runs that have ended, including dead runs, which failed in every attempt (DEAD), and cancelled ones.
 
 Examples:
   millrace function ls
@@ -32,42 +32,44 @@ Examples:
   millrace function show smooth
   millrace function show smooth --json | jq .reads")]
     Show(ShowFunctionArgs),
-    /// Append a record that runs one function, and print the result
+    /// Append a record for which a function runs, and print the result
     #[command(after_help = "\
-The record goes to the log that the function is bound to, and runs whatever else is bound to it; --log chooses among several. \
-For a function that is bound to no log it goes to the log invoke/FUNCTION, which is created if it does not exist.
+Appends the record to the log that the function is bound to; other functions that are bound to this log run for it, too. If the function \
+is bound to several logs, choose one with --log. If it is bound to none, the record is appended to the log invoke/FUNCTION, which is \
+created if it does not exist.
 
-With --wait the command waits for the end of the run and prints what it appended; if the run failed for good, it prints the error and exits with 1.
+With --wait, the command waits until the run has ended and prints what it appended. If every attempt of the run failed, it prints the \
+error and exits with 1.
 
 Examples:
   millrace function invoke greet --data world
   millrace function invoke greet --data world --wait
   millrace function invoke greet --wait --timeout 5s < request.json")]
     Invoke(InvokeArgs),
-    /// Print the output and the errors of a function's runs
+    /// Print the output and the errors of the runs of a function
     #[command(after_help = "\
-Lists runs that have ended, the newest last.
+Shows runs that have ended, the newest last.
 
 Examples:
   millrace function logs smooth
-  millrace function logs smooth -f             wait for more
+  millrace function logs smooth -f             print further runs as they end
   millrace function logs smooth -l 100 --json")]
     Logs(FunctionLogsArgs),
-    /// Run a function for records that exist already
+    /// Run a function for existing records of a log
     #[command(after_help = "\
-The function, and no other, runs once for each record of the log, oldest first, whether or not it ran for that record before. \
-No record is appended. If it fails half-way, it says how to continue.
+Runs only this function, once for each record of the log, the oldest first, even if the function ran for the record before. \
+Appends no records to the log. If the command fails half-way, it prints how to continue.
 
 Examples:
-  millrace function backfill smooth                       each record that its log keeps
+  millrace function backfill smooth                       run for every record in the log's history
   millrace function backfill smooth --from 1000
   millrace function backfill smooth --log raw/attic --from 1 --to 500")]
     Backfill(BackfillArgs),
-    /// Remove a function; what it appended stays
+    /// Remove a function; the records that it appended stay
     #[command(after_help = "\
 Examples:
   millrace function rm smooth
-  millrace function rm smooth --force    give up its pending runs; each leaves a dead letter")]
+  millrace function rm smooth --force    abandon its pending runs; each becomes a dead letter")]
     Rm(RmFunctionArgs),
 }
 
@@ -79,7 +81,7 @@ pub struct InvokeArgs {
     /// The record [default: standard input]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub data: Option<String>,
-    /// The log to append it to
+    /// The log to append the record to [default: the log that the function is bound to]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub log: Option<String>,
     /// Wait until the run has ended, and print what it appended
@@ -134,7 +136,7 @@ pub struct RmFunctionArgs {
     /// The function's name
     #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub name: String,
-    /// Give up its pending runs; each leaves a dead letter
+    /// Abandon its pending runs; each becomes a dead letter
     #[arg(long)]
     pub force: bool,
 }
@@ -142,13 +144,13 @@ pub struct RmFunctionArgs {
 /// What runs a function's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RuntimeArg {
-    /// Warm Python workers
+    /// Python code, in worker processes that stay alive between runs
     Python,
     /// A WebAssembly module
     Wasm,
-    /// A persistent process that speaks the worker protocol
+    /// A program that stays alive between runs and implements the worker protocol
     Process,
-    /// One process per record: the record on standard input, exit code 0 means success
+    /// A program that is started for each record: it reads the record from standard input, and exits with 0 for success
     Oneshot,
 }
 
@@ -174,7 +176,7 @@ pub struct DeployArgs {
     /// File or directory with the code
     #[arg(long, value_name = "PATH")]
     pub code: PathBuf,
-    /// python: module:function; wasm: the exported function
+    /// For python: MODULE:FUNCTION; for wasm: the name of the exported function
     #[arg(long)]
     pub handler: Option<String>,
     /// Run for every record of this log (may be repeated)
@@ -186,19 +188,19 @@ pub struct DeployArgs {
     /// Maximum number of runs at once, in any order
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub concurrency: Option<u64>,
-    /// Run at most one at a time of all functions that share this monitor's name
+    /// Run at most one of the functions with this monitor at a time
     #[arg(long, value_name = "NAME")]
     pub monitor: Option<String>,
-    /// Publish each append at once; a repeated attempt gets the same answers as the one before
+    /// Make each append visible at once; a further attempt gets the same records, time and random numbers as the one before
     #[arg(long)]
     pub streamed: bool,
-    /// Let the function use the host's network from inside its sandbox
+    /// Let the function use the host's network
     #[arg(long)]
     pub network: bool,
     /// A log that the function may read; `NAME/` means all logs below NAME (may be repeated) [default: every log]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub reads: Vec<String>,
-    /// A log that the function may append to, likewise [default: every log]
+    /// A log that the function may append to; `NAME/` means all logs below NAME (may be repeated) [default: every log]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub appends: Vec<String>,
     /// An address that the function may send messages to (may be repeated) [default: none]
@@ -216,13 +218,13 @@ pub struct DeployArgs {
     /// Maximum number of attempts after the first one
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub retries: Option<u64>,
-    /// Pause before the first retry; it doubles with each
+    /// Pause before the first retry; it doubles with each further retry
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub backoff: Option<Duration>,
     /// The log for records whose attempts all failed [default: dead/FUNCTION]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub dead_letter: Option<String>,
-    /// Program and arguments (process, oneshot)
+    /// For process and oneshot: the program and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
@@ -244,7 +246,7 @@ Examples:
     Show(RunIdArgs),
     /// Wait until a run has ended, or until nothing is pending
     #[command(after_help = "\
-Exits with 0 when the wait succeeds, and with 1 if the timeout expires first or the run is dead.
+Exits with 0 when the wait is over, and with 1 if the timeout expires first, or if the run is dead.
 
 Examples:
   millrace run wait --idle
@@ -253,21 +255,22 @@ Examples:
     Wait(RunWaitArgs),
     /// Cancel a run that has not ended
     #[command(after_help = "\
-A run that has not started never does. One in progress is stopped within a second, and nothing that it appends is published; what a \
-streamed function has published stays. The run is then `cancelled`: it is not retried and leaves no dead letter. Other runs of the record are not affected.
+A run that has not started will not start. A run in progress is stopped within a second, and nothing that it appended is published; what a \
+streamed function has already published stays. The run's state is then `cancelled`: it is not retried and leaves no dead letter. Runs of \
+other functions for the same record are not affected.
 
 Examples:
   millrace run cancel 5f3a9c0d1e2b-0-1c
-  millrace run ls --state started           runs to choose from")]
+  millrace run ls --state started           list runs in progress")]
     Cancel(RunCancelArgs),
-    /// Run the records of dead letters again
+    /// Run functions again for the records of dead letters
     #[command(after_help = "\
-A run that failed in every attempt leaves a dead letter. Correct the function, then retry: the function runs again on the record in its \
-log, or on the copy in the dead letter. No record is appended, and no other function runs. The dead letter stays and is retried once, even \
-if the command is repeated or killed half-way. If all attempts of the new run fail, it leaves a dead letter of its own. Works on the \
-namespace's files, with or without a host.
+A run that failed in every attempt leaves a dead letter. Correct the function, then retry: the function runs again for the record in its \
+log, or for the copy of it in the dead letter. The record is not appended again, and no other function runs. The dead letter stays. It is \
+retried only once, even if the command is repeated or killed half-way. If all attempts of the new run fail, that run leaves its own dead \
+letter. The command needs the namespace's files, but no host.
 
-Exits with 1 if the record has left its log's history and was longer than 64 KiB, too long to be copied into the dead letter.
+Exits with 1 if the record has left its log's history and is not in the dead letter because it is longer than 64 KiB.
 
 Examples:
   millrace run retry 5f3a9c0d1e2b-0-1c
@@ -310,7 +313,7 @@ pub enum StateArg {
     Pending,
     /// Running, or waiting for another attempt
     Started,
-    /// Published
+    /// Ended successfully; its appends are visible
     Done,
     /// Every attempt failed
     Dead,
@@ -368,7 +371,7 @@ pub struct JournalShowArgs {
     /// Print this many of the newest entries
     #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, value_parser = units::parse_count, conflicts_with = "from")]
     pub last: u64,
-    /// Begin at the entry at this position instead: a number of the first column of the output
+    /// Begin at the entry with this position, as in the first column of the output
     #[arg(long, value_name = "POSITION", value_parser = units::parse_count)]
     pub from: Option<u64>,
     /// Wait for more entries

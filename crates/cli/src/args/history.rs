@@ -32,7 +32,7 @@ pub struct TraceArgs {
 
 #[derive(Debug, Args)]
 pub struct WithArgs {
-    /// Read the journal of another namespace too: a directory, a backup, an address or a context; may be repeated
+    /// Also read the journal of another namespace: a directory, a backup, an address or a context (may be repeated)
     #[arg(long, value_name = "NAMESPACE", add = ArgValueCompleter::new(complete::namespaces))]
     pub with: Vec<PathBuf>,
 }
@@ -40,13 +40,13 @@ pub struct WithArgs {
 /// The forms of a service graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GraphFormat {
-    /// Tables
+    /// Text in tables
     Text,
-    /// A picture
+    /// A picture, as SVG
     Svg,
-    /// One object
+    /// One JSON object
     Json,
-    /// Graphviz
+    /// Input for Graphviz
     Dot,
 }
 
@@ -58,16 +58,16 @@ pub struct GraphArgs {
     /// Write to this file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
-    /// Count only events of this last period
+    /// Count only events within this time before now
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub since: Option<Duration>,
-    /// Show the logs of the runtime too
+    /// Also show the logs of the runtime
     #[arg(long)]
     pub internal: bool,
-    /// Show it again every so often, until the command is interrupted
+    /// Show the graph again at every interval of --every, until the command is interrupted
     #[arg(short, long)]
     pub follow: bool,
-    /// The time between two pictures of --follow
+    /// The interval of --follow
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = units::parse_duration, requires = "follow")]
     pub every: Duration,
     /// Show the history as it was before any repair
@@ -79,17 +79,17 @@ pub struct GraphArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum RepairCommand {
-    /// Show what correcting records or code in the past would replay; changes nothing
+    /// Show which runs a correction of past records or code would replay; change nothing
     #[command(after_help = "\
-Lists the runs that used a corrected value, the runs that used records which these would rewrite, and so on. Also lists the records that \
-would be rewritten, and the runs that would not be replayed, with the reason. A value that equals the recorded one is ignored.
+Lists the runs that used a corrected record, the runs that used records which those runs appended, and so on. Also lists the records that \
+would be rewritten, and the runs that could not be replayed, with the reason. A new value that equals the recorded one is ignored.
 
-With --at and without --values, every record of the range counts as corrected. Values are CSV with the columns seqno and value, or \
-JSON objects with these keys, one on a line; `-` reads standard input. With --at, CSV may have the single column value: the values of the \
-range's records, in order.
+With --at and without --values, every record of the range counts as corrected. A file of values is CSV with the columns seqno and value, \
+or has one JSON object with these keys on each line; `-` reads standard input. With --at, CSV may have only the column value: the new \
+values of the records in the range, in order.
 
-A replay assumes that a function appends the same when it reads the same. --verify COUNT tests that: it runs functions again on what \
-they read, in this process, and discards what they append. It needs the namespace's files.
+A replay assumes that a function which reads the same records appends the same records. --verify COUNT tests this: it runs functions \
+again with the records that they read, in this process, and discards what they append. It needs the namespace's files.
 
 Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
@@ -97,27 +97,28 @@ Examples:
   millrace repair plan raw/kitchen --at 2026-11-03T00:00:00Z..2026-11-03T23:59:59Z
   echo '{\"seqno\": 7, \"value\": \"21.5\"}' | millrace repair plan raw/kitchen --values -
   millrace repair plan --function smooth=functions/smooth.py --since raw/kitchen@289
-  millrace repair plan raw/kitchen --values stale-day.csv -o plan.svg    and a picture of what it reaches")]
+  millrace repair plan raw/kitchen --values stale-day.csv -o plan.svg    also write a picture")]
     Plan(Box<PlanArgs>),
-    /// Replay the runs that a correction affects, without changing any log yet
+    /// Correct past records or code, and replay the runs that this affects; readers see the result after `millrace repair apply`
     #[command(after_help = "\
-Writes the corrections to the journal, then replays each run that used a corrected record, each run that used records which these rewrote, \
-and so on. Readers see the result only after `millrace repair apply`. Give the number of a stopped repair to resume it.
+Writes the corrections to the journal, then replays each run that used a corrected record, each run that used records which those runs \
+rewrote, and so on. Logs show the result only after `millrace repair apply`. To resume a repair that has stopped, give its number.
 
-With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. The source is a \
-file or a directory, as in millrace.toml; every other setting of the function stays. This needs the namespace's files: a host accepts no \
-code from elsewhere.
+With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. SOURCE is a \
+file or a directory, like `code` in millrace.toml; every other setting of the function stays. This needs the namespace's files, because a \
+host does not accept code for a repair.
 
 A run that appends fewer records than before leaves gaps. A run that appends more stops the repair; with --append-new, the additional \
 records are appended to the end of their logs when the repair is applied, and run the functions of these logs.
 
-A function with `network = true` may have effects outside the namespace, so its runs are not replayed: their records stay, and the repair \
-lists them. With --run-external, they are replayed, and have these effects again.
+A function with `network = true` may have effects outside the namespace, so its runs are not replayed: the records that they appended stay, \
+and the repair lists them. With --run-external, its runs are replayed, and may have these effects again.
 
-Records may have gone to other namespaces, as messages of runs or through relays. With --with, such a namespace takes part: its host \
-corrects the records that it received, and replays the runs that used them. All namespaces switch with `millrace repair apply`, or none.
+Other namespaces may have received records, as messages of runs or through relays. With --with, such a namespace takes part in the repair: \
+its host corrects the records that it received, and replays the runs that used them. `millrace repair apply` then applies the repair in \
+all of these namespaces, or in none.
 
-The host replays the runs; if no host runs, this command does.
+The host replays the runs; if no host is running, this command does.
 
 Examples:
   millrace repair run raw/kitchen --values stale-day.csv --reason stuck-sensor
@@ -126,7 +127,7 @@ Examples:
   millrace repair run --function smooth=fixed/smooth.py --since raw/kitchen@289
   millrace repair run 7")]
     Run(Box<RepairRunArgs>),
-    /// Show one repair, its progress and the next step
+    /// Show one repair: its progress and the next step
     #[command(after_help = "\
 Examples:
   millrace repair show 7
@@ -145,30 +146,30 @@ Examples:
   millrace repair diff 7
   millrace repair diff 7 prediction")]
     Diff(RepairDiffArgs),
-    /// Make a repair visible: its logs show the repaired records from now on
+    /// Apply a repair: its logs show the repaired records from now on
     #[command(after_help = "\
-All logs of the repair switch at once. Runs that used an old value and have not ended run again. Namespaces that take part switch \
-once all of them are prepared.
+All logs of the repair change at once. Runs that used a replaced record and have not ended are run again. If other namespaces take part, \
+each applies its part once all of them are ready.
 
 Examples:
   millrace repair apply 7")]
     Apply(RepairArgs),
     /// Undo the newest applied repair
     #[command(after_help = "\
-This is a repair itself: the original records come back, and the runs that used repaired ones since are replayed.
+The rollback is itself a repair: it restores the original records, and replays the runs that have used repaired ones.
 
 Examples:
   millrace repair rollback 7
   millrace repair rollback 7 --reason wrong-file")]
     Rollback(RollbackArgs),
-    /// Give up a repair that is not applied; nothing was changed
+    /// Abandon a repair that has not been applied; no log changes
     #[command(after_help = "\
 Examples:
   millrace repair abandon 7")]
     Abandon(RepairArgs),
-    /// Free what an applied repair keeps for its rollback
+    /// Free the space that an applied repair keeps for its rollback
     #[command(after_help = "\
-The repair can no longer be rolled back afterwards.
+Afterwards, the repair can no longer be rolled back.
 
 Examples:
   millrace repair gc 7")]
@@ -177,22 +178,22 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct RepairRunArgs {
-    /// The log whose records are corrected, or the number of a repair that was stopped
+    /// The log whose records to correct, or the number of a repair that has stopped
     #[arg(value_name = "LOG | REPAIR", add = ArgValueCompleter::new(complete::logs), required_unless_present = "function")]
     pub log: Option<String>,
-    /// The records: SEQNO, FIRST..LAST with both ends, or two moments, as in 2026-11-03T00:00:00Z..2026-11-03T23:59:59Z
+    /// The records: a SEQNO, a range FIRST..LAST that includes both, or all between two times, as in 2026-11-03T00:00:00Z..2026-11-03T23:59:59Z
     #[arg(long, value_name = "SEQNO[..SEQNO] | TIME..TIME")]
     pub at: Option<String>,
-    /// Their new values
+    /// A file with the new values; `-` is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "void")]
     pub values: Option<PathBuf>,
-    /// Also correct records whose readers are no longer known
+    /// Correct the records even if some of the runs that read them are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
     /// Remove the records
     #[arg(long, requires = "at")]
     pub void: bool,
-    /// Replay the runs of this function with other code
+    /// Replay the runs of this function with new code: a file or directory
     #[arg(long, value_name = "NAME=SOURCE", conflicts_with_all = ["log", "at", "values", "void", "accept_unknown"])]
     pub function: Option<String>,
     /// Replay only runs that started after EVENT: LOG@SEQNO or an event id [default: all that are kept]
@@ -201,14 +202,14 @@ pub struct RepairRunArgs {
     /// Append additional records to the end of their logs, instead of stopping
     #[arg(long)]
     pub append_new: bool,
-    /// Run this function again although it may use the network: its effects outside the namespace happen again; may be repeated
+    /// Replay this function although it has `network = true`: its effects outside the namespace may happen again (may be repeated)
     #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::functions))]
     pub run_external: Vec<String>,
-    /// Also repair this namespace, which received records of this one: an address, a context, or the directory of a namespace with a host;
-    /// may be repeated
+    /// Also repair this namespace, which received records of this one: an address, a context, or the directory of a namespace with a host
+    /// (may be repeated)
     #[arg(long, value_name = "NAMESPACE", add = ArgValueCompleter::new(complete::namespaces))]
     pub with: Vec<PathBuf>,
-    /// The reason, a text for people
+    /// The reason for the repair, for people who read it later
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
@@ -223,7 +224,7 @@ pub struct RepairArgs {
 pub struct RepairShowArgs {
     /// The repair's number
     pub repair: u64,
-    /// Show it again whenever it changes, until the host has nothing more to do for it
+    /// Show the repair again whenever it changes, until the host has nothing left to do for it
     #[arg(short, long)]
     pub follow: bool,
 }
@@ -232,7 +233,7 @@ pub struct RepairShowArgs {
 pub struct RollbackArgs {
     /// The repair's number
     pub repair: u64,
-    /// The reason, a text for people
+    /// The reason for the rollback, for people who read it later
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
@@ -248,25 +249,25 @@ pub struct RepairDiffArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("change").args(["at", "values", "function"]).required(true).multiple(true))]
 pub struct PlanArgs {
-    /// The log whose records are corrected
+    /// The log whose records to correct
     #[arg(add = ArgValueCompleter::new(complete::logs), required_unless_present = "function")]
     pub log: Option<String>,
-    /// The records: SEQNO, FIRST..LAST with both ends, or two moments, as in 2026-11-03T00:00:00Z..2026-11-03T23:59:59Z
+    /// The records: a SEQNO, a range FIRST..LAST that includes both, or all between two times, as in 2026-11-03T00:00:00Z..2026-11-03T23:59:59Z
     #[arg(long, value_name = "SEQNO[..SEQNO] | TIME..TIME", requires = "log")]
     pub at: Option<String>,
-    /// Their new values
+    /// A file with the new values; `-` is standard input
     #[arg(long, value_name = "FILE", requires = "log", value_hint = ValueHint::FilePath)]
     pub values: Option<PathBuf>,
-    /// Replay the runs of this function with other code
+    /// Replay the runs of this function with new code: a file or directory (may be repeated)
     #[arg(long, value_name = "NAME=SOURCE")]
     pub function: Vec<String>,
     /// Replay only runs that started after EVENT: LOG@SEQNO or an event id [default: all that are kept]
     #[arg(long, value_name = "EVENT", requires = "function")]
     pub since: Option<String>,
-    /// Plan even if the runs that read the oldest of these records are no longer known
+    /// Plan even if some of the runs that read the records are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
-    /// Plan to run this function again although it may use the network; may be repeated
+    /// Plan to replay this function although it has `network = true` (may be repeated)
     #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::functions))]
     pub run_external: Vec<String>,
     /// Also replay this many of the newest runs of each function unchanged, and name the functions whose output differs

@@ -7,17 +7,17 @@ use millrace_node::links::OnGap;
 pub enum RelayCommand {
     /// Forward a log to another one, here or on another host
     #[command(after_help = "\
-FROM and TO are logs: one of this namespace by its name, one elsewhere as mr://HOST:PORT/NAMESPACE/LOG. Every record \
-arrives once and in order, whatever crashes; while the other side cannot be reached, records wait in FROM, up to its history. The host of \
-this namespace (`millrace serve`) runs the relay. Both logs have to exist.
+FROM and TO are logs: the name of a log in this namespace, or mr://HOST:PORT/NAMESPACE/LOG for a log in another one. Every record \
+arrives once and in order, even after crashes. While the other side cannot be reached, records wait in FROM, within its history. The host \
+of this namespace (`millrace serve`) runs the relay. Both logs have to exist.
 
 Examples:
   millrace relay add raw/kitchen mr://127.0.0.1:7071/edge/raw/kitchen
-  millrace relay add mr://127.0.0.1:7071/edge/alerts alerts        fetch instead of send
-  millrace relay add raw/kitchen copy --start 100                  within this namespace
+  millrace relay add mr://127.0.0.1:7071/edge/alerts alerts        fetch from another namespace
+  millrace relay add raw/kitchen copy --start 100                  copy within this namespace
   millrace relay add raw mr://127.0.0.1:7071/edge/raw --on-gap skip")]
     Add(AddRelayArgs),
-    /// List relays with their progress and errors
+    /// List the relays with their progress and errors
     #[command(after_help = "\
 Examples:
   millrace relay ls
@@ -31,7 +31,7 @@ Examples:
     Show(RelayNameArgs),
     /// Remove a relay; forwarded records stay
     #[command(after_help = "\
-The other side has to confirm the removal. Until it can be reached, the relay is shown as leaving; --force removes it at once.
+The other side has to confirm the removal. Until then, `millrace relay ls` shows the relay as leaving. --force removes it at once.
 
 Examples:
   millrace relay rm raw.kitchen
@@ -39,12 +39,12 @@ Examples:
     Rm(RmRelayArgs),
     /// Resume a relay that has stopped
     #[command(after_help = "\
-A relay stops when it could only continue by losing or repeating records; `millrace relay show` prints the reason.
+A relay stops if continuing would lose or repeat records. `millrace relay show` prints the reason.
 
 Examples:
   millrace relay resume raw.kitchen
   millrace relay resume raw.kitchen --skip          skip the record that was refused
-  millrace relay resume raw.kitchen --start 1       the other side was emptied: send all records that are kept")]
+  millrace relay resume raw.kitchen --start 1       send all records of the history again, to an empty log")]
     Resume(ResumeArgs),
 }
 
@@ -54,7 +54,7 @@ pub struct AddRelayArgs {
     pub from: String,
     /// The log to append to: a name, or mr://HOST:PORT/NAMESPACE/LOG
     pub to: String,
-    /// The relay's name [default: made from FROM]
+    /// The relay's name [default: the name of the log FROM, with '.' in place of '/']
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// The first record to forward [default: the oldest that is kept]
@@ -69,7 +69,7 @@ pub struct AddRelayArgs {
 pub enum OnGapArg {
     /// Stop with an error
     Stop,
-    /// Continue with the oldest record that is left, and count the missing ones
+    /// Continue with the oldest record in the history, and count the missing ones
     Skip,
 }
 
@@ -84,13 +84,13 @@ impl From<OnGapArg> for OnGap {
 
 #[derive(Debug, Args)]
 pub struct RelayNameArgs {
-    /// The relay
+    /// The relay's name
     pub name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct RmRelayArgs {
-    /// The relay
+    /// The relay's name
     pub name: String,
     /// Do not wait for the other side to confirm
     #[arg(long)]
@@ -99,22 +99,22 @@ pub struct RmRelayArgs {
 
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// The relay
+    /// The relay's name
     pub name: String,
     /// Skip the record that was refused
     #[arg(long)]
     pub skip: bool,
-    /// The record to continue with, if the two sides disagree
+    /// The record to continue with, if the two sides have different records
     #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub start: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum OutboxCommand {
-    /// List peers and the messages that wait for each
+    /// List the peers, and the messages that wait for each
     #[command(after_help = "\
-An append to mr://HOST:PORT/NAMESPACE/LOG, from a function or from `millrace log append`, is a message: this namespace \
-stores it first, then its host delivers it once and in order.
+An append to mr://HOST:PORT/NAMESPACE/LOG, by a function or by `millrace log append`, is a message: it is first stored in this namespace, \
+then the host delivers it, once and in order.
 
 Examples:
   millrace outbox ls
@@ -122,21 +122,20 @@ Examples:
     Ls,
     /// Restart the stream to a peer that was deleted, recreated or restored
     #[command(after_help = "\
-This is needed after a peer was deleted or restored from a copy: the host cannot know whether the waiting messages were \
-delivered; compare with the peer's logs. Messages that the \
-peer acknowledged are no longer here.
+Necessary after a peer was deleted, or restored from a copy: the host then does not know whether the waiting messages were \
+delivered. Compare them with the peer's logs. Messages that the peer has acknowledged are no longer stored, and cannot be sent again.
 
 Examples:
-  millrace outbox reset 127.0.0.1_7071_edge --resend     send the waiting messages
+  millrace outbox reset 127.0.0.1_7071_edge --resend     send the waiting messages again
   millrace outbox reset mr://127.0.0.1:7071/edge --skip  drop the waiting messages")]
     Reset(ResetArgs),
     /// Remove a peer that is no longer used
     #[command(after_help = "\
-A later append to its address adds it again.
+A later append to the peer's address adds the peer again.
 
 Examples:
   millrace outbox rm 127.0.0.1_7071_edge
-  millrace outbox rm mr://127.0.0.1:7071/edge --force    drop the messages that wait for it, too")]
+  millrace outbox rm mr://127.0.0.1:7071/edge --force    also drop the messages that wait for it")]
     Rm(RmPeerArgs),
 }
 

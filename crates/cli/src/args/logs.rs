@@ -11,7 +11,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 pub enum LogCommand {
     /// Create a log
     #[command(after_help = "\
-A name is up to 8 segments of letters, digits, '_', '.' and '-', joined by '/'. If the log exists with the same \
+A name has up to 8 segments of letters, digits, '_', '.' and '-', separated by '/'. If the log exists with the same \
 attributes, the command changes nothing.
 
 Examples:
@@ -19,27 +19,27 @@ Examples:
   millrace log create raw/kitchen --history 100k
   millrace log create orders --history all")]
     Create(CreateArgs),
-    /// Append records; prints their sequence numbers
+    /// Append records, and print their sequence numbers
     #[command(after_help = "\
-Without DATA, standard input is one record. With --lines each of its lines is one, and with --ndjson each line is an \
-object {\"log\": …, \"data\": …}: a text is appended as it is, any other JSON value as compact JSON, and {\"base64\": …} \
-in place of \"data\" carries bytes. Streams are committed in batches; a record is acknowledged once it has the requested \
-durability.
+Without DATA, standard input is one record. With --lines, each line of standard input is a record. With --ndjson, each line is an \
+object {\"log\": …, \"data\": …}: a string is appended unchanged, any other JSON value as compact JSON; \"base64\" instead of \
+\"data\" is for bytes. With --lines and --ndjson, records are committed in batches. The command ends when all records have the \
+requested durability.
 
 Examples:
   millrace log append raw/kitchen 21.5
   millrace log append photos/door < door.jpg
   seq 1000 | millrace log append numbers --lines
   millrace log append --ndjson < records.ndjson
-  millrace log append mr://edge:7070/farm/inbox hello    to another namespace, by the outbox
-  millrace log append inbox hello --wait                 print what its functions append
-  millrace log append inbox hello --function greet       run `greet` for this record, bound or not
+  millrace log append mr://edge:7070/farm/inbox hello    append in another namespace, through the outbox
+  millrace log append inbox hello --wait                 print what its runs append
+  millrace log append inbox hello --function greet       run `greet` for this record, even if it is not bound
   millrace log append metrics 1 --durability memory      do not wait for the disk")]
     Append(AppendArgs),
-    /// Print records: the latest, one, or a range
+    /// Print the latest record, one by its number, or a range
     #[command(after_help = "\
-One record is printed alone; several with their sequence numbers and times. Bytes that are not text are escaped, unless \
---raw writes them as they are (each followed by a newline if there are several).
+A single record is printed by itself; several are printed with their sequence numbers and times. Bytes that are not text are escaped. With \
+--raw, they are printed unchanged; if there are several records, a newline follows each.
 
 Examples:
   millrace log get raw/kitchen                   the latest
@@ -59,21 +59,21 @@ Examples:
     Tail(TailArgs),
     /// Write records to a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
-NDJSON holds a record per line, as `log get --json` prints it. CSV has a column for each field if every record is a \
-JSON object, else the columns seqno, time, data (text) and base64 (bytes that are not text). Parquet has the columns \
-seqno, time, id, cause and data. FILE is replaced only when the export is complete. `log import` reads all three formats.
+NDJSON has one record per line, as `millrace log get --json` prints it. CSV has a column for each field if every record is a \
+JSON object, otherwise the columns seqno, time, data (text) and base64 (bytes that are not text). Parquet has the columns \
+seqno, time, id, cause and data. An existing FILE is replaced only when the export is complete. `millrace log import` reads all three formats.
 
 Examples:
-  millrace log export raw/kitchen                          NDJSON on standard output
+  millrace log export raw/kitchen                          write NDJSON to standard output
   millrace log export raw/kitchen -o kitchen.csv           the extension selects the format
   millrace log export raw/kitchen --from 1000 -o kitchen.parquet
-  millrace log export raw/kitchen --format csv --whole     always seqno, time, data and base64")]
+  millrace log export raw/kitchen --format csv --whole     always write seqno, time, data and base64")]
     Export(ExportArgs),
     /// Append the records of a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
-Reads the files that `log export` writes, and files of the same form: NDJSON objects with \"data\" or \"base64\", \
-CSV with a header (a row becomes a JSON object, unless there are columns data or base64), Parquet with a column data. \
-Records get new sequence numbers, ids and times. If it stops, it says how to continue.
+Reads the files that `millrace log export` writes, and files with the same structure: NDJSON objects with \"data\" or \"base64\", \
+CSV with a header, or Parquet with a column data. A row of CSV becomes a JSON object, unless the file has a column data or base64. \
+Records get new sequence numbers, ids and times. If the import stops, the command prints how to continue it.
 
 Examples:
   millrace log import raw/kitchen kitchen.ndjson
@@ -89,7 +89,7 @@ Examples:
   millrace log ls raw/              only logs whose name starts with raw/
   millrace log ls --json | jq -r .name")]
     Ls(LsArgs),
-    /// Show one log: its records, limits and bound functions
+    /// Show one log: its records, its history and the functions bound to it
     #[command(after_help = "\
 Examples:
   millrace log stat raw/kitchen
@@ -98,12 +98,12 @@ Examples:
     /// Change how many records a log keeps
     #[command(after_help = "\
 Takes effect at once, even while a host is running. A shorter history drops the records beyond it. A longer history keeps the current and \
-later records; records that have left the history do not come back. No history waits for relays: a relay that finds a gap stops (MR6067), or \
-skips it if it was added with --on-gap skip.
+later records; records that have left the history are not restored. Records leave the history even if a relay has not forwarded them: the relay then \
+stops (MR6067), or skips them if it was added with --on-gap skip.
 
 Examples:
   millrace log set raw/kitchen --history 100k
-  millrace log set orders --history all             keep records until `log trim` drops them")]
+  millrace log set orders --history all             keep records until `millrace log trim` drops them")]
     Set(SetArgs),
     /// Drop the oldest records of a log
     #[command(after_help = "\
@@ -116,7 +116,7 @@ Examples:
     Trim(TrimArgs),
     /// Remove a log and its records
     #[command(after_help = "\
-A log that a function is bound to, or that has pending runs, is not removed.
+The command refuses to remove a log to which a function is bound, or whose records have pending runs.
 
 Examples:
   millrace log rm raw/kitchen")]
@@ -125,7 +125,7 @@ Examples:
 
 /// A sequence number of the command line.
 pub fn seqno(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{}' is not a sequence number, which is a whole number from 1", text.escape_debug());
+    let wrong = || format!("'{}' is not a sequence number: a whole number of 1 or more", text.escape_debug());
     text.parse().ok().filter(|seqno| *seqno > 0).ok_or_else(wrong)
 }
 
@@ -143,7 +143,7 @@ pub struct CreateArgs {
     /// The log's name
     #[arg(value_name = "LOG")]
     pub name: String,
-    /// How many of the newest records to keep; `all` keeps records until `log trim` drops them
+    /// How many of the newest records to keep; `all` keeps records until `millrace log trim` drops them
     #[arg(long, value_name = "RECORDS", default_value_t = HISTORY_DEFAULT, value_parser = history)]
     pub history: u64,
 }
@@ -153,7 +153,7 @@ pub struct SetArgs {
     /// The log's name
     #[arg(value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub name: String,
-    /// How many of the newest records to keep; `all` keeps records until `log trim` drops them
+    /// How many of the newest records to keep; `all` keeps records until `millrace log trim` drops them
     #[arg(long, value_name = "RECORDS", value_parser = history)]
     pub history: u64,
 }
@@ -170,7 +170,7 @@ pub struct TrimArgs {
     /// Drop all records
     #[arg(long)]
     pub all: bool,
-    /// Drop records that a relay has not forwarded or a topic has not received yet, too
+    /// Also drop records that a relay has not forwarded or a topic has not received yet
     #[arg(long)]
     pub force: bool,
 }
@@ -194,7 +194,7 @@ pub struct LsArgs {
 
 #[derive(Debug, Args)]
 pub struct AppendArgs {
-    /// The log's name (with --ndjson: for lines without "log")
+    /// The log's name; with --ndjson, the log for lines without "log"
     #[arg(value_name = "LOG", required_unless_present = "ndjson", add = ArgValueCompleter::new(complete::logs))]
     pub log: Option<String>,
     /// The record [default: standard input]
@@ -206,7 +206,8 @@ pub struct AppendArgs {
     /// Each line of standard input is an object {"log": …, "data": …}
     #[arg(long)]
     pub ndjson: bool,
-    /// Amend this record of an amendable log instead, with --lines this one and the following; the host repairs them
+    /// Amend this record of an amendable log instead of appending; with --lines, amend also the records after it, one for each line.
+    /// The host repairs them
     #[arg(long, value_name = "SEQNO", value_parser = seqno, requires = "log",
         conflicts_with_all = ["ndjson", "function", "key", "fence", "wait", "durability"])]
     pub amends: Option<u64>,
@@ -216,13 +217,13 @@ pub struct AppendArgs {
     /// Append the record only once, even if the append is repeated with this key
     #[arg(long, value_name = "KEY", conflicts_with_all = ["lines", "ndjson"])]
     pub key: Option<String>,
-    /// Refuse the append if a higher token was used under this name: the key of a lock, and the token that acquiring it returned
+    /// Append only if no higher token was used with this name: NAME is the key of a lock, TOKEN the number returned when it was acquired
     #[arg(long, value_name = "NAME=TOKEN")]
     pub fence: Option<String>,
     /// What to wait for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
-    /// How long to keep trying while too many runs are pending [default: 0s, for streams 30s]
+    /// How long to keep trying while too many runs are pending [default: 0s; with --lines and --ndjson 30s]
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub busy_timeout: Option<Duration>,
     /// Wait until the runs of the record have ended, and print what they appended
@@ -252,7 +253,7 @@ pub struct ExportArgs {
     /// The log's name
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub log: String,
-    /// The file's format [default: as its name says, else ndjson]
+    /// The file's format [default: from its extension, else ndjson]
     #[arg(long)]
     pub format: Option<Format>,
     /// The first record [default: the oldest that is kept]
@@ -261,7 +262,7 @@ pub struct ExportArgs {
     /// The last record [default: the latest]
     #[arg(long, value_name = "SEQNO", allow_negative_numbers = true)]
     pub to: Option<String>,
-    /// The file; `-` is standard output
+    /// The file to write; `-` is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
     /// CSV: always write the columns seqno, time, data and base64
@@ -274,13 +275,13 @@ pub struct ImportArgs {
     /// The log's name
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub log: String,
-    /// The file; `-` is standard input
+    /// The file to read; `-` is standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// The file's format [default: as its name says, else ndjson]
+    /// The file's format [default: from its extension, else ndjson]
     #[arg(long)]
     pub format: Option<Format>,
-    /// Skip this many records of the file first
+    /// Do not import this many records at the beginning of the file
     #[arg(long, value_name = "RECORDS", default_value_t = 0, value_parser = units::parse_count)]
     pub skip: u64,
     /// What to wait for [default: the namespace's]

@@ -42,7 +42,7 @@ use clap_complete::ArgValueCompleter;
 use millrace_node::application::units;
 use std::{ffi::OsString, path::PathBuf};
 
-/// Logs that run functions: an appended record runs each function bound to its log, and each run takes effect exactly once.
+/// Append-only logs that run functions: each appended record runs the functions bound to its log, and each run takes effect exactly once.
 #[derive(Debug, Parser)]
 #[command(
     name = "millrace",
@@ -53,11 +53,11 @@ use std::{ffi::OsString, path::PathBuf};
     max_term_width = 100,
     after_help = "\
 Examples:
-  millrace init demo && cd demo     a new application: millrace.toml and one function
-  millrace dev                      run it; edits are picked up as you save
-  millrace log append inbox world   append a record; the function runs
-  millrace log tail outbox          watch what it appends
-  millrace why                      what is not running, and why
+  millrace init demo && cd demo     create an application: millrace.toml and one function
+  millrace dev                      run it, and apply each change that you save
+  millrace log append inbox world   append a record, for which the function runs
+  millrace log tail outbox          print the records that the function appends
+  millrace why                      explain what is waiting, and why
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 74 disk failed, 75 busy (try again later).
 `millrace help COMMAND` shows help with examples; `millrace error CODE` explains any error, such as MR2101."
@@ -82,38 +82,39 @@ pub fn spelled_out(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 /// Options that every command takes.
 #[derive(Debug, clap::Args)]
 pub struct Global {
-    /// Print JSON: one object, or one object per line for lists
+    /// Print JSON: one object, or for a list one object per line
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
     /// The namespace: a directory, mr://host:port/namespace, unix:PATH or a context [default: $MILLRACE_NAMESPACE, else
-    /// `path` in ./millrace.toml, else ./.millrace, else millrace.toml of a directory above, else the context in use]
+    /// `path` in ./millrace.toml, else ./.millrace, else `path` in the millrace.toml of a parent directory, else the selected context]
     #[arg(
         short, long, global = true, value_name = "NAMESPACE", help_heading = "Global options",
         add = ArgValueCompleter::new(complete::namespaces)
     )]
     pub namespace: Option<PathBuf>,
-    /// Certificate authorities that identify a host whose key is not pinned: a PEM file, or 'system' for those of this machine
-    /// [default: that of the context, else $MILLRACE_CA]
+    /// Certificate authorities with which to verify a host whose key is not stored: a PEM file, or 'system' for those of this
+    /// machine [default: that of the context, else $MILLRACE_CA]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start an application: millrace.toml, a first function and the namespace
+    /// Create an application: millrace.toml, a first function and the namespace
     #[command(after_help = "\
-Existing files are not changed, so it is safe to run twice.
+Existing files are not changed, so the command can be repeated.
 
 Examples:
-  millrace init                     here
+  millrace init                     in the current directory
   millrace init demo                in the directory demo, which is created if it does not exist
   millrace init --bare              only the namespace, no millrace.toml
   millrace -n /var/lib/mill init --bare --durability memory")]
     Init(InitArgs),
-    /// Run the application here, and apply each saved change
+    /// Run the application of the current directory, and apply each saved change
     #[command(after_help = "\
-Makes the namespace if there is none, applies millrace.toml, runs the functions and prints what runs. A change of \
-millrace.toml or of a function's code is applied within a second; after a mistake, the error is printed and the last valid version keeps running.
+Creates the namespace if there is none, applies millrace.toml, runs the functions, and prints each record and run. A change of \
+millrace.toml or of a function's code is applied within a second. If a change is invalid, the command prints the error and keeps \
+running the last valid version.
 
 Examples:
   millrace dev
@@ -122,15 +123,15 @@ Examples:
     Dev(DevArgs),
     /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
     #[command(after_help = "\
-Works whether or not a host is running; a running host applies the changes at once. Running the command again changes nothing. \
-Everything is checked first: as long as anything is wrong, nothing is changed.
+Works whether or not a host is running; a running host applies the changes at once. If the command is repeated, it changes nothing. \
+The whole file is checked first: if it has an error, nothing is changed.
 
 A function that `up` or `dev` deployed from this file, and that the file no longer names, is removed. If it has pending runs, \
-nothing is changed unless --force gives them up. Logs stay, whatever the file says. If the file names a function that was deployed from \
+nothing is changed without --force, which abandons them. Logs stay, even if the file no longer names them. If the file names a function that was deployed from \
 another file or by another user, nothing is changed without --take-over.
 
-With --namespace ADDRESS, the file and the code of its functions are sent to that host, which checks and applies them. Code that the host \
-already has is not sent again. A function gets only rights that you have: see `millrace cap issue`.
+With --namespace ADDRESS, the command sends the file and the code of its functions to that host, which checks and applies them. Code that \
+the host already has is not sent again. A function gets only rights that you have: see `millrace cap issue`.
 
 Examples:
   millrace up
@@ -138,28 +139,29 @@ Examples:
   millrace -n mr://127.0.0.1:7070/farm up
   millrace --json up | jq .change")]
     Up(UpArgs),
-    /// Remove the functions of millrace.toml; logs and data stay
+    /// Remove the functions of millrace.toml; logs and their records stay
     #[command(after_help = "\
-Functions that `up` or `dev` deployed from this file earlier, and that it no longer names, are removed too. With --namespace ADDRESS, this \
-applies to the functions that `up` deployed there.
+Also removes functions that `up` or `dev` deployed from this file earlier, and that it no longer names. With --namespace ADDRESS, removes \
+the functions that `up` deployed to that address.
 
 Examples:
   millrace down
-  millrace down --logs              remove its logs with their records too
-  millrace down --force             give up pending runs; each leaves a dead letter")]
+  millrace down --logs              also remove the file's logs and their records
+  millrace down --force             abandon pending runs; each becomes a dead letter")]
     Down(DownArgs),
     /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
     #[command(after_help = "\
-Programs reach it with the wire protocol and HTTP under one address, and over the socket in its directory. Beyond loopback \
-addresses it speaks TLS, and every client needs a capability: `millrace invite` makes one for another machine.
+Programs reach the host at one address, with the wire protocol and HTTP, and over the Unix socket in the namespace's directory. At \
+addresses that other machines can reach, the host requires TLS and a capability of every client: `millrace invite` issues one for another \
+machine.
 
-The first signal lets running functions finish (see --drain); a second one stops at once. Either way nothing is lost: \
-a run that was cut short runs again at the next start.
+After the first signal, the host lets running functions finish (see --drain); after a second one, it stops at once. Nothing is lost in \
+either case: a run that was interrupted runs again after the next start.
 
 Examples:
   millrace serve
-  millrace serve --listen 127.0.0.1:0     any free port
-  millrace serve --listen 0.0.0.0:7070    for other machines, too
+  millrace serve --listen 127.0.0.1:0     use any free port
+  millrace serve --listen 0.0.0.0:7070    accept connections from other machines, too
   millrace -n /var/lib/mill serve --listen none --drain 30s
   millrace serve farm=/var/lib/farm shop=/var/lib/shop
   millrace serve --join mr://127.0.0.1:7070/a --cluster-secret cluster.secret --site lab
@@ -181,7 +183,8 @@ Examples:
         subcommand,
         arg_required_else_help = true,
         after_help = "\
-A function can read the secrets that its definition names: `secrets = [\"api-key\"]` in millrace.toml. Their values are in no backup and not in the journal.
+A function can read the secrets that its definition names: `secrets = [\"api-key\"]` in millrace.toml. The values of secrets are neither in \
+the journal nor in backups.
 
 Examples:
   millrace secret set api-key < key.txt
@@ -211,7 +214,7 @@ Examples:
   millrace run wait --idle --timeout 10s"
     )]
     Run(RunCommand),
-    /// Shared objects of a host: ls, and why a call of one waits
+    /// Shared objects of a host: ls, why (explain what the calls of an object wait for)
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -245,7 +248,7 @@ Examples:
     Namespace(NamespaceCommand),
     /// Explain why a function, log or run is waiting
     #[command(after_help = "\
-TARGET is a function, a log or a run's id; without one, everything that waits is listed.
+TARGET is a function, a log, or the id of a run. Without it, the command lists everything that waits.
 
 Examples:
   millrace why
@@ -253,30 +256,30 @@ Examples:
   millrace why raw/kitchen
   millrace why 5f3a9c0d1e2b-0-1c")]
     Why(WhyArgs),
-    /// Show what a record or a run caused, or what it came from
+    /// Show what a record or a run caused, or what caused it
     #[command(after_help = "\
-Prints a tree: a record, the runs that it triggered and those that read it, the records that they appended, and so on. Times count \
-from the record or run that was asked about. Journals of other namespaces are joined with --with; a directory that no process uses, \
-such as a copy from a dead machine or a backup, is read and not changed.
+Prints a tree: a record, the runs that it triggered and those that read it, the records that they appended, and so on. Times are \
+relative to the record or run at the root. --with adds the journals of other namespaces. A directory that no process uses, such as a \
+backup or a copy from a failed machine, is read without changing it.
 
 Examples:
   millrace trace raw/kitchen@17
   millrace trace raw/kitchen              the newest record
   millrace trace --up prediction@289      the records and runs that led to it
-  millrace trace 5f3a9c0d1e2b-0-1c        a run
+  millrace trace 5f3a9c0d1e2b-0-1c        what a run caused
   millrace trace raw/kitchen@17 --with mr://127.0.0.1:7071/edge --json")]
     Trace(TraceArgs),
     /// Draw the logs, the functions and the flow of records between them
     #[command(after_help = "\
-Counts all that the journal still has: records, runs, rates, times, failures. Waits are from a run's trigger to its first attempt; \
-the duration of a run is that of its last attempt.
+Shows records, runs, rates, times and failures, as far back as the journal reaches. The wait of a run is the time from its trigger to its \
+first attempt; its duration is that of its last attempt.
 
 Examples:
   millrace graph
   millrace graph --since 1h
   millrace graph -o graph.svg             the extension selects the format: svg, json, dot
   millrace graph --format dot | dot -Tpdf > graph.pdf
-  millrace -n edge graph --with cloud     two namespaces in one picture")]
+  millrace -n edge graph --with cloud     draw two namespaces in one picture")]
     Graph(GraphArgs),
     /// Repair history: plan, run, ls, show, diff, apply, rollback, abandon, gc
     #[command(
@@ -288,26 +291,27 @@ Examples:
   millrace repair plan raw/kitchen --at 289..576 --json"
     )]
     Repair(RepairCommand),
-    /// Watch the rates of logs and functions
+    /// Show the rates of logs and functions, and update them continuously
     #[command(after_help = "\
-Shows appends and runs per second, which runs are pending, running, failing and dead, and updates every second until q or Ctrl-C. If the \
-output is not a terminal, each update is printed below the last; --json prints one object per update.
+Shows appends and runs per second, and how many runs are pending, running, failing and dead. Updates every second until you press q or \
+Ctrl-C. If the output is not a terminal, each update is printed below the previous one; --json prints one object per update.
 
 Examples:
   millrace top
   millrace -n edge top --every 5s
-  millrace --json top --once        print once, for scripts")]
+  millrace --json top --once        print once and exit, for scripts")]
     Top(TopArgs),
     /// Measure appends to a namespace under load
     #[command(after_help = "\
-Appends to a log that is created for the measurement and removed afterwards; nothing else is changed. Latency is the time from when an \
-append was due until its answer. Without a host, no process trims the journal: it grows by what is appended until the next host runs.
+Appends to a log that is created for the measurement and removed afterwards; nothing else is changed. The latency of an append is the time \
+from when it should have been sent until its answer arrives. Without a host, no process trims the journal: it keeps what is appended until \
+a host runs.
 
 Examples:
-  millrace bench                                         the namespace here, by its files
+  millrace bench                                         append directly to the files of the namespace
   millrace bench mr://127.0.0.1:7070/farm --window 64
   millrace bench edge --connections 64 --durability disk --seconds 10
-  millrace bench --rate 1000 --size 100 --json           evenly, a thousand a second")]
+  millrace bench --rate 1000 --size 100 --json           1000 appends per second, evenly spaced")]
     Bench(BenchArgs),
     /// Contexts, short names for namespaces: add, ls, use, show, rm
     #[command(
@@ -315,9 +319,9 @@ Examples:
         arg_required_else_help = true,
         after_help = "\
 A context's name can be given wherever --namespace is accepted. The namespace of a command is the first of these: \
---namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, millrace.toml in a directory above, the context in use. \
-A context takes precedence over a directory of the same name; write ./NAME for the directory. Contexts are kept in $XDG_CONFIG_HOME/millrace/contexts.toml, or \
-~/.config/millrace/contexts.toml.
+--namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, the millrace.toml of a parent directory, the selected context. \
+A context takes precedence over a directory with the same name; write ./NAME for the directory. Contexts are stored in \
+$XDG_CONFIG_HOME/millrace/contexts.toml, or ~/.config/millrace/contexts.toml.
 
 Examples:
   millrace context add edge mr://127.0.0.1:7070/farm
@@ -325,7 +329,7 @@ Examples:
   millrace context use edge"
     )]
     Context(ContextCommand),
-    /// Relays: forward a log to another one, here or on another host
+    /// Relays, which forward a log to another one: add, ls, show, rm, resume
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -352,7 +356,7 @@ Examples:
         subcommand,
         arg_required_else_help = true,
         after_help = "\
-Every host of the cluster accepts these commands; the topic's name is enough.
+Every host of the cluster accepts these commands for every topic.
 
 Examples:
   millrace topic create env_raw
@@ -372,13 +376,13 @@ Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend"
     )]
     Outbox(OutboxCommand),
-    /// Capabilities, tokens that carry rights: issue, attenuate, show, squash, merge, revoke, rotate
+    /// Capabilities, tokens that grant rights: issue, attenuate, show, squash, merge, revoke, rotate
     #[command(
         subcommand,
         arg_required_else_help = true,
         after_help = "\
-A capability is a token that says what its holder may do. Any holder can derive one that permits less, offline. No command takes a \
-capability itself as an argument, because every user of the machine could read it there: they take files, or - for standard input.
+A capability is a token that says what its holder may do. Any holder can derive one that permits less, offline. These commands take a \
+capability from a file, or with - from standard input. None takes it as an argument, because every user of the machine can read arguments.
 
 Examples:
   millrace cap issue --append raw/kitchen --expires 30d --out kitchen.cap
@@ -386,12 +390,13 @@ Examples:
   millrace cap revoke --file kitchen.cap"
     )]
     Cap(Box<CapCommand>),
-    /// Invite another machine: print one line that it joins with
+    /// Invite another machine: print the line with which it joins
     #[command(after_help = "\
-The line is secret and valid for one `millrace join` within the time of --valid. It contains the address of this namespace, the key of its host, and \
-the permitted actions. NAME identifies the other machine: if it is invited again under this name, its streams and idempotency keys continue.
+The line is secret. It is valid for one `millrace join`, within the time of --valid. It contains the address of this namespace, the key of \
+its host, and the permitted actions. NAME identifies the other machine. If you invite the machine again, use the same name: its streams and \
+idempotency keys then continue.
 
-The host has to listen beyond loopback: `millrace serve --listen 0.0.0.0:7070`.
+The host has to listen at an address that the other machine can reach: `millrace serve --listen 0.0.0.0:7070`.
 
 Examples:
   millrace invite edge --append raw
@@ -400,12 +405,12 @@ Examples:
     Invite(Box<InviteArgs>),
     /// Join a namespace on another machine with its invitation
     #[command(after_help = "\
-Pins the host's key, exchanges the invitation for a capability that is bound to a key of this user, and makes a context. Links of \
-hosts that run as this user use it as well. INVITATION may be - for standard input.
+Stores the host's key, exchanges the invitation for a capability that is bound to a key of this user, and adds a context. Hosts that run as \
+this user use the capability for their links, too. With - as INVITATION, the command reads the line from standard input.
 
 Examples:
   millrace join mri1_AbC...
-  millrace join - < line
+  millrace join - < invitation.txt
   millrace join mri1_AbC... --context hub && millrace -n hub log append raw 21.5")]
     Join(JoinArgs),
     /// Print a completion script for a shell: commands, logs, functions and contexts
@@ -426,7 +431,7 @@ Examples:
         after_help = "\
 Examples:
   millrace error MR2101
-  millrace error                    every code",
+  millrace error                    list every code",
         visible_alias = "explain"
     )]
     Error(ErrorArgs),
@@ -456,7 +461,7 @@ pub struct InitArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct FileArg {
-    /// The application file [default: millrace.toml, here or in the nearest directory above]
+    /// The application file [default: millrace.toml in the current directory, else in the nearest parent directory that has one]
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
@@ -486,7 +491,7 @@ pub struct UpArgs {
     /// Print what would change and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Give up pending runs of functions that the file no longer names; each leaves a dead letter
+    /// Abandon pending runs of functions that the file no longer names; each becomes a dead letter
     #[arg(long)]
     pub force: bool,
     /// Also change functions that were deployed from another file, or by another user
@@ -501,7 +506,7 @@ pub struct DownArgs {
     /// Also remove the file's logs and their records
     #[arg(long)]
     pub logs: bool,
-    /// Give up pending runs; each leaves a dead letter
+    /// Abandon pending runs; each becomes a dead letter
     #[arg(long)]
     pub force: bool,
     /// Also remove functions that were deployed from another file, or by another user
@@ -511,7 +516,7 @@ pub struct DownArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct WhyArgs {
-    /// A function, a log or a run's id
+    /// A function, a log, or the id of a run
     #[arg(add = ArgValueCompleter::new(complete::targets))]
     pub target: Option<String>,
 }
@@ -525,9 +530,9 @@ pub struct ErrorArgs {
 /// What an append waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Durability {
-    /// The kernel has the record: it survives the end of every process
+    /// The kernel has the record: it survives the crash of every process, but not a power failure
     Memory,
-    /// The disk has the record: it survives a power failure
+    /// The disk has the record: it survives a power failure, too
     Disk,
 }
 

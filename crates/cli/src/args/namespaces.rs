@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum NamespaceCommand {
-    /// Verify everything: manifest, journal, indexes, definitions, code
+    /// Verify the whole namespace: manifest, journal, indexes, definitions, code
     #[command(after_help = "\
-A namespace that no process has open is checked without changing anything, even if it is too damaged to be opened. A namespace in use is \
-verified in its current state. The exit code is 1 if anything is damaged.
+If no process has the namespace open, it is checked without changing it, even if it is too damaged to be opened. A namespace in use is \
+checked in its current state. The exit code is 1 if anything is damaged.
 
---salvage copies everything with a valid checksum into a new namespace, and lists what is lost. Records keep their numbers; reading a lost \
+--salvage copies all entries with a valid checksum into a new namespace, and lists what is lost. Records keep their numbers; reading a lost \
 record returns an error. A lost run becomes a dead letter. The original is not changed.
 
 A backup is checked and salvaged like a namespace, without restoring it first.
@@ -21,14 +21,14 @@ Examples:
   millrace namespace check /backup/monday
   millrace namespace check /var/lib/mill --salvage /var/lib/mill-saved")]
     Check(CheckArgs),
-    /// Copy the namespace as it is now, while it is in use
+    /// Back up the namespace, even while it is in use
     #[command(after_help = "\
-The backup is a directory with a checksum of every file. It has everything that was committed when the command started, and perhaps more. \
-When the command ends, the backup is complete and on disk, and every checksum in it was verified. The backup itself cannot be opened: `millrace namespace \
-restore` creates a namespace from it.
+The backup is a directory with a checksum of every file. It contains everything that was committed before the command started, and perhaps \
+later commits. When the command ends, the backup is complete and on disk, and every checksum in it has been verified. The backup itself \
+cannot be opened: `millrace namespace restore` creates a namespace from it.
 
-If records of the namespace are damaged, the backup is still written and marked as unsound; the command lists what is lost and exits with 1 \
-(MR2033). Keep older backups in this case.
+If records of the namespace are damaged, the command still writes the backup and marks it as unsound, lists what is lost, and exits with 1 \
+(MR2033). In this case, keep older backups.
 
 Examples:
   millrace namespace backup /backup/monday
@@ -36,9 +36,9 @@ Examples:
     Backup(BackupArgs),
     /// Create a namespace from a backup
     #[command(after_help = "\
-Every checksum is verified first. The restored namespace has a new identity, so it can run beside the original. Runs that were pending in the backup \
-run in the restored namespace too, even if the original has run them. \
-Its links to other namespaces stay stopped until `millrace outbox reset` or `millrace relay resume` decides how they continue.
+Every checksum is verified first. The restored namespace has a new identity, so it can be used at the same time as the original. Runs that \
+were pending when the backup was made are executed in the restored namespace, even if the original has executed them. Links to other \
+namespaces are stopped until you restart each with `millrace outbox reset` or `millrace relay resume`.
 
 Examples:
   millrace namespace restore /backup/monday restored
@@ -48,7 +48,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The namespace's directory [default: as --namespace]
+    /// The namespace's directory [default: the namespace of --namespace]
     pub dir: Option<PathBuf>,
     /// Copy everything that is intact into a new namespace in this directory
     #[arg(long, value_name = "DIR")]
@@ -63,8 +63,8 @@ pub struct BackupArgs {
 
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// The backup
+    /// The directory of the backup
     pub from: PathBuf,
-    /// The directory of the namespace; it must be absent or empty
+    /// The directory of the new namespace; it must be empty or must not exist
     pub dir: PathBuf,
 }

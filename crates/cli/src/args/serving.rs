@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
-    /// Namespaces to serve, each DIR or NAME=DIR; by default the one of --namespace
+    /// Namespaces to serve, each DIR or NAME=DIR [default: the namespace of --namespace]
     #[arg(value_name = "[NAME=]DIR")]
     pub namespaces: Vec<String>,
     #[command(flatten)]
@@ -18,40 +18,40 @@ pub struct ServeArgs {
     /// How long running functions and requests may continue after the first signal
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::parse_duration)]
     pub drain: Duration,
-    /// How long a client may take to send the rest of a request, or to read a part of an answer
+    /// Maximum time for a client to send the rest of a request, or to read a part of an answer
     #[arg(long, hide = true, value_name = "DURATION", default_value = "30s", value_parser = units::parse_duration)]
     pub patience: Duration,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct ListenArgs {
-    /// Addresses to listen on, for the wire protocol and HTTP: separated by commas, or 'none'
+    /// Addresses to listen on for the wire protocol and HTTP, separated by commas; 'none' for none
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", env = "MILLRACE_LISTEN")]
     pub listen: Listen,
-    /// The name to serve the namespace under [default: the name of its directory, or of the directory above]
+    /// The name under which clients reach the namespace [default: the name of its directory, or of the parent directory]
     #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
     pub name: Option<millrace_node::Name>,
-    /// The highest sandbox level for functions that run in processes: full, partial or none; with none, they have every
+    /// The strictest sandbox to use for functions that run in processes: full, partial or none. With none, a function has every
     /// right of the host's user
     #[arg(long, value_name = "LEVEL", default_value_t = Level::Full, env = "MILLRACE_SANDBOX")]
     pub sandbox: Level,
-    /// Refuse to start unless this machine supports at least this level: none, partial or full
+    /// Do not start unless this machine supports at least this level of sandbox: none, partial or full
     #[arg(long, value_name = "LEVEL")]
     pub require_sandbox: Option<Level>,
-    /// What the host logs to standard error: off, error, warn, info, debug or trace, or levels per subject, such
-    /// as 'info,links=debug'; the subjects are access, connections, journal, links, repairs, requests, runs and topics
+    /// What the host logs to standard error: off, error, warn, info, debug or trace, or a level for each subject, such
+    /// as 'info,links=debug'. The subjects are access, connections, journal, links, repairs, requests, runs and topics
     #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
     pub log_level: Levels,
-    /// A certificate for the host's name, with those of its issuers, in PEM; read again when it changes
+    /// A PEM file with the certificate for the host's name and those of its issuers; the host reads it again when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key", env = "MILLRACE_TLS_CERT")]
     pub tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM
+    /// A PEM file with the key of that certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert", env = "MILLRACE_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
-    /// An origin, such as https://app.example, whose pages may use this host with a capability; may be repeated
+    /// An origin, such as https://app.example, whose web pages may use this host with a capability (may be repeated)
     #[arg(long, value_name = "ORIGIN")]
     pub cors_origin: Vec<Origin>,
-    /// Maximum number of connections at once
+    /// Maximum number of connections
     #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = units::parse_count)]
     pub connections_max: u64,
 }

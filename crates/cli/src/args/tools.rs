@@ -21,7 +21,7 @@ pub struct CompletionsArgs {
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Write one page per command into this directory, which is created if needed
+    /// Write a page for each command into this directory, which is created if it does not exist
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
 }
@@ -38,15 +38,15 @@ pub struct TopArgs {
 
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// The namespace: a directory, an address or a context [default: as for every command]
+    /// The namespace: a directory, an address or a context [default: the namespace of --namespace]
     pub address: Option<PathBuf>,
     /// Size of a record
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = units::parse_size)]
     pub size: u64,
-    /// Connections; for a directory, threads
+    /// Number of connections; for a directory, of threads
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub connections: u32,
-    /// Unanswered appends per connection; for a directory, records per commit
+    /// Maximum number of unanswered appends per connection; for a directory, records per commit
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: u32,
     /// Duration of the measurement
@@ -55,7 +55,7 @@ pub struct BenchArgs {
     /// What an append waits for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
-    /// Appends per second of all connections together, evenly spaced [default: as many as possible]
+    /// Appends per second over all connections, evenly spaced [default: as many as possible]
     #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
     pub rate: Option<f64>,
 }

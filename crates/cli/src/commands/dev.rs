@@ -115,7 +115,7 @@ impl Dev {
         } else {
             let name = self.application.path.display();
             out.line(format!(
-                "running {} of {name}; changes are applied when you save; Ctrl-C stops",
+                "running {} of {name}; saved changes are applied; Ctrl-C stops",
                 show::count(functions, "function")
             ))?;
             serving.announce(out)?;
@@ -163,7 +163,8 @@ impl Dev {
             Err(error) => return self.mistake(&error, out),
         };
         if new.namespace != self.application.namespace {
-            let detail = "the namespace's path changed; stop and start `millrace dev` to move there";
+            let detail =
+                "`path` in [namespace] has changed; stop `millrace dev` and start it again to use the other namespace";
             return self.mistake(&Code::ApplicationInvalid.error(detail), out);
         }
         self.application = new;

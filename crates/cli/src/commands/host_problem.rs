@@ -189,7 +189,7 @@ fn tell_link(news: &LinkNews, out: &mut Out) -> Outcome {
         LinkChange::Stopped(error) => (Style::Bad, format!("stopped: {}: {}", error.code().id(), error.detail())),
         LinkChange::Dead(records) => {
             let count = show::count(*records, "message");
-            (Style::Bad, format!("{count} refused for good; `millrace log tail {OUTBOX_DEAD_LETTERS}` says why"))
+            (Style::Bad, format!("{count} permanently refused; `millrace log tail {OUTBOX_DEAD_LETTERS}` shows why"))
         }
         LinkChange::Lost(records) => (
             Style::Bad,

@@ -128,7 +128,7 @@ fn report(args: &InitArgs, dir: &Path, created: bool, written: &[PathBuf], out: 
     for path in written {
         out.line(format!("wrote {}", place::tidy(path.clone()).display()))?;
     }
-    let state = if created { "created" } else { "there is already a" };
+    let state = if created { "created" } else { "found existing" };
     out.line(format!("{state} namespace {}", dir.display()))?;
     if !args.bare {
         let here = args.dir == Path::new(".");
@@ -137,8 +137,8 @@ fn report(args: &InitArgs, dir: &Path, created: bool, written: &[PathBuf], out: 
         let width = dev.len().max(append.len());
         out.line("\nNext:")?;
         out.line(format!("  {dev:width$}  run it, and apply each change"))?;
-        out.line(format!("  {append:width$}  there, in another terminal; the function runs"))?;
-        out.line(format!("  {:width$}  and this is what it appended", "millrace log get outbox"))?;
+        out.line(format!("  {append:width$}  in the same directory, in another terminal: append a record, for which the function runs"))?;
+        out.line(format!("  {:width$}  print the record that the function appended", "millrace log get outbox"))?;
     }
     Ok(())
 }

@@ -73,7 +73,7 @@ impl Logs<'_> {
 
 fn attempt(fired: &Attempt) -> String {
     match fired.waits {
-        true => format!("attempt {} has ended; the run waits", fired.attempt),
+        true => format!("attempt {} has ended; the run waits for its next attempt", fired.attempt),
         false => format!("attempt {}, revision {}", fired.attempt, fired.revision),
     }
 }
@@ -88,8 +88,8 @@ fn read(row: &ReadRow<'_>, logs: &mut Logs) -> String {
     match row.what {
         What::Record => records,
         What::Latest => format!("latest of {records}"),
-        What::Absent => format!("{records} (not there yet)"),
-        What::BelowHistory => format!("{records} (no longer kept)"),
+        What::Absent => format!("{records} (did not exist yet)"),
+        What::BelowHistory => format!("{records} (had left the history)"),
         What::Refused(_) => format!("{records} (refused)"),
     }
 }

@@ -76,7 +76,7 @@ fn all_errors(out: &mut Out) -> Outcome {
     }
     if !out.json() {
         out.table(&table)?;
-        out.line("\n`millrace error CODE` explains the remedy.")?;
+        out.line("\n`millrace error CODE` prints the cause and the remedy.")?;
     }
     Ok(())
 }

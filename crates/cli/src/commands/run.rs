@@ -153,7 +153,7 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
         }
     }
     if run.partial {
-        out.line("partial    entries of this run are damaged, dropped or moved by retention, or too far apart to be looked for")?;
+        out.line("partial    some entries of this run are not shown: they are damaged, were dropped or moved by retention, or are too far apart")?;
     }
     if let Some(again) = &run.retried_as {
         out.line(format!("retried    as run {again}"))?;
@@ -178,7 +178,7 @@ fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
     let id: EventId = id.parse()?;
     let run = place.wait_run(id, args.timeout)?;
     if run.ended.is_none() {
-        let detail = format!("run {id} is not over; `millrace why {id}` says what it waits for");
+        let detail = format!("run {id} has not ended; `millrace why {id}` explains what it waits for");
         return Err(Code::WaitTimeout.error(detail).into());
     }
     show_run(&run, out)?;
@@ -225,7 +225,7 @@ fn cancel(place: &Place, args: &RunCancelArgs, out: &mut Out) -> Outcome {
     if out.json() {
         out.object(&json!({ "run": id.to_string(), "change": "cancelled" }))?;
     } else {
-        out.line(format!("run {id} is cancelled"))?;
+        out.line(format!("cancelled run {id}"))?;
     }
     Ok(())
 }
@@ -246,18 +246,17 @@ fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {
     if !out.json() {
         let before = match all.before {
             0 => String::new(),
-            1 => "; 1 was retried before".into(),
-            before => format!("; {before} were retried before"),
+            1 => "; 1 was already retried".into(),
+            before => format!("; {before} were already retried"),
         };
         out.line(format!("retrying {} of function '{function}'{before}", show::count(all.retried, "run")))?;
     }
-    let left =
-        |count| format!("{} of function '{function}', which are left as they are", show::count(count, "dead letter"));
+    let left = |count| format!("{} of function '{function}' were not retried", show::count(count, "dead letter"));
     match (all.refused, all.lost) {
         (0, 0) => Ok(()),
         (0, lost) => Err(Code::LetterWithoutRecord.error(left(lost)).into()),
         (refused, _) => {
-            let why = "about records of logs that the capability does not grant read on, and that the function is not bound to";
+            let why = "the capability does not permit reading the logs of their records, and the function is not bound to these logs";
             Err(Code::CapabilityDenied.error(format!("{}: {why}", left(refused))).into())
         }
     }
@@ -271,7 +270,7 @@ fn reported(retried: &Retried, out: &mut Out) -> std::io::Result<()> {
         }));
     }
     out.line(match *before {
-        true => format!("run {dead} was retried before, as run {run}"),
-        false => format!("run {dead} is retried as run {run}: function '{function}' on record {seqno} of log '{log}'"),
+        true => format!("run {dead} was already retried, as run {run}"),
+        false => format!("retrying run {dead} as run {run}: function '{function}' for record {seqno} of log '{log}'"),
     })
 }

@@ -81,7 +81,7 @@ fn start(
             Err(error) if Error::code(&error) == Code::DiskFull => {
                 if pause.is_zero() {
                     report::say(&error, json);
-                    feed::stderr("waiting for room on the disk, and serving then; nothing is lost meanwhile\n");
+                    feed::stderr("waiting for free space on the disk before serving; nothing is lost\n");
                 }
                 pause = (pause * 2).clamp(ROOM_FIRST, ROOM_MOST);
                 if stop.recv_timeout(pause) != Err(mpsc::RecvTimeoutError::Timeout) {
@@ -144,14 +144,15 @@ pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
             if count > 0 {
                 if drain.is_some() {
-                    let what = "stopping at once; interrupted runs start again with the next host";
+                    let what = "stopping at once; the next host runs interrupted runs again";
                     feed::stderr(&format!("{name} again: {what}\n"));
                 }
                 process::exit(128 + signal);
             }
             if let Some(drain) = drain.map(units::show_duration) {
-                let what =
-                    format!("stopping; runs in progress have {drain} to end; send the signal again to stop at once");
+                let what = format!(
+                    "stopping; waiting up to {drain} for runs in progress; send the signal again to stop at once"
+                );
                 feed::stderr_soon(format!("{name}: {what}\n").as_bytes());
             }
             // The reader may have ended meanwhile for a reason of its own.

@@ -43,7 +43,7 @@ fn end_in_time(served: &[Served], patience: Duration, json: bool) -> Result<()> 
         std::process::exit(1);
     };
     let started = millrace_threads::spawn(thread::Builder::new().name("stop".into()), wait);
-    started.map(drop).map_err(|error| Code::HostStart.error(format!("no room for a thread: {error}")))
+    started.map(drop).map_err(|error| Code::HostStart.error(format!("cannot start a thread: {error}")))
 }
 
 /// Hosts that run functions, and the server through which the world reaches them.
@@ -68,10 +68,8 @@ fn isolation(args: &ListenArgs) -> Result<Isolation> {
     if isolation.level() < required {
         let found = isolation.summary();
         let remedies: Vec<&str> = isolation.shortcomings().iter().map(|missing| missing.remedy).collect();
-        let detail = format!(
-            "functions are to run at level {required}, and this machine gives {found}: {}",
-            remedies.join("; ")
-        );
+        let detail =
+            format!("--require-sandbox is {required}, but this machine supports only {found}: {}", remedies.join("; "));
         return Err(Code::HostStart.error(detail));
     }
     Ok(isolation)
@@ -131,7 +129,7 @@ impl Serving {
     ) -> Result<Serving> {
         // Links would report it again and again.
         ca.map_or(Ok(()), credentials::check_authorities)?;
-        let refused = |error| millrace_node::Code::HostStart.error(format!("no room for a thread: {error}"));
+        let refused = |error| millrace_node::Code::HostStart.error(format!("cannot start a thread: {error}"));
         let main = millrace_threads::watch_me().map_err(refused)?;
         let isolation = Arc::new(isolation(args)?);
         let mut hosts = Vec::new();
@@ -163,7 +161,7 @@ impl Serving {
             ..ServerOptions::default()
         };
         if args.cors_origin.len() > ORIGINS_MAX {
-            let detail = format!("{} origins; {ORIGINS_MAX} is the limit", args.cors_origin.len());
+            let detail = format!("{} origins; the limit is {ORIGINS_MAX}", args.cors_origin.len());
             return Err(Code::ValueInvalid.error(detail));
         }
         let hosted = Hosted::new(served.clone()).keeping_apart(Arc::clone(&isolation));
@@ -177,7 +175,7 @@ impl Serving {
         };
         let linkers = served.iter().map(link).collect::<Result<_>>()?;
         if cluster.join.is_some() && served.len() != 1 {
-            return Err(Code::ValueInvalid.error("a host that joins a cluster serves one namespace"));
+            return Err(Code::ValueInvalid.error("a host that joins a cluster can serve only one namespace"));
         }
         let nats = to_nats(cluster)?;
         let part = |served: &Served| Part::take(served, server.bound(), cluster, nats.as_ref()).transpose();
@@ -196,7 +194,7 @@ impl Serving {
     pub fn refresh_certificate(&self, json: bool) {
         let Some(certificate) = &self.certificate else { return };
         if let Err(error) = certificate.refresh() {
-            report::say(&error.within("the previous certificate stays in use"), json);
+            report::say(&error.within("the host keeps using the previous certificate"), json);
         }
         let warning = certificate.warning(i64::from(now_s()));
         let notice = warning.as_ref().map(|(error, _)| error.to_string());

@@ -69,7 +69,7 @@ impl Contexts {
     /// Replaces the file, whole; only its owner may read it.
     pub fn store(&self) -> Result<()> {
         let path = path().ok_or_else(|| {
-            Code::ContextsUnusable.error("neither XDG_CONFIG_HOME nor HOME says where contexts are kept")
+            Code::ContextsUnusable.error("contexts are stored below $XDG_CONFIG_HOME or $HOME, and neither is set")
         })?;
         self.write(&path)
     }

@@ -332,7 +332,7 @@ fn log_to_invoke(namespace: &Namespace, function: &Name, log: Option<&str>) -> R
         }
         (None, several) => {
             let several = several.join(", ");
-            let detail = format!("function '{function}' runs for several logs: {several}; choose one with --log");
+            let detail = format!("function '{function}' is bound to several logs: {several}; choose one with --log");
             Err(Code::UsageInvalid.error(detail))
         }
     }

@@ -80,7 +80,9 @@ impl Place {
         let address: Address = log.parse()?;
         match address.log {
             Some(name) => Ok((Self::at(&Target::Peer(address.peer, global.ca.clone()))?, name.to_string())),
-            None => Err(Code::AddressInvalid.error(format!("'{log}' names a namespace and no log in it"))),
+            None => {
+                Err(Code::AddressInvalid.error(format!("'{log}' is the address of a namespace; add the name of a log")))
+            }
         }
     }
 

@@ -264,7 +264,7 @@ impl Remote {
 
     pub fn get(&self, log: &str, seqno: u64) -> Result<Record> {
         if seqno == 0 {
-            return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{log}'")));
+            return Err(Code::SeqnoInvalid.error(format!("log '{log}' has no record 0")));
         }
         self.client.get(log, seqno, Wait::default()).map(record)
     }
@@ -297,7 +297,7 @@ impl Remote {
                 // Repairs took away what there is from here on.
                 Ok(batch) if batch.records.is_empty() && self.bounds(log)?.1 >= next => return Ok(()),
                 Ok(batch) if batch.records.is_empty() => {
-                    let detail = format!("record {next} of log '{log}' is no longer there");
+                    let detail = format!("record {next} of log '{log}' has left the log's history");
                     return Err(Code::AboveTail.error(detail).into());
                 }
                 Ok(batch) => {

@@ -56,13 +56,13 @@ impl fmt::Display for Target {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Option => f.write_str("--namespace says so"),
-            Origin::Environment => f.write_str("MILLRACE_NAMESPACE says so"),
-            Origin::Application(file) if file == Path::new(FILE_NAME) => f.write_str("millrace.toml here says so"),
-            Origin::Application(file) => write!(f, "{} says so", file.display()),
-            Origin::Here => f.write_str("it is here"),
-            Origin::Context(name) => write!(f, "context {name} is in use"),
-            Origin::Nobody => f.write_str("nothing says otherwise"),
+            Origin::Option => f.write_str("--namespace names it"),
+            Origin::Environment => f.write_str("MILLRACE_NAMESPACE names it"),
+            Origin::Application(file) if file == Path::new(FILE_NAME) => f.write_str("millrace.toml names it"),
+            Origin::Application(file) => write!(f, "{} names it", file.display()),
+            Origin::Here => f.write_str("it is in this directory"),
+            Origin::Context(name) => write!(f, "context {name} is selected"),
+            Origin::Nobody => f.write_str("it is the default"),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Target {
         let Some(typed) = text.to_str() else { return Ok(Target::Directory(text.into())) };
         if let Some(path) = typed.strip_prefix(SOCKET) {
             return match path {
-                "" => Err(Code::PlaceInvalid.error("'unix:' names no socket")),
+                "" => Err(Code::PlaceInvalid.error("'unix:' must be followed by the path of a socket")),
                 path => Ok(Target::Socket(path.into())),
             };
         }
@@ -91,7 +91,9 @@ impl Target {
         let address: Address = typed.parse()?;
         match address.log {
             None => Ok(Target::Peer(address.peer, None)),
-            Some(log) => Err(Code::PlaceInvalid.error(format!("'{typed}' names the log '{log}', not a namespace"))),
+            Some(log) => {
+                Err(Code::PlaceInvalid.error(format!("'{typed}' includes the log '{log}'; a namespace is needed")))
+            }
         }
     }
 

@@ -229,7 +229,7 @@ impl Socket {
                 Err(error) if is_pause(&error) => {
                     self.check_interrupt()?;
                     if until.is_some_and(|until| Instant::now() >= until) {
-                        return Err(Code::RequestTimeout.error("the host takes no more of the request"));
+                        return Err(Code::RequestTimeout.error("the host has stopped reading the request"));
                     }
                     if moved.elapsed() >= self.options.silence_max() {
                         return Err(self.silent(moved.elapsed()));

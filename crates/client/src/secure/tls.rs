@@ -49,7 +49,7 @@ pub fn binding<S: SideData>(connection: &ConnectionCommon<S>) -> Result<Binding>
 pub fn failed(error: &rustls::Error) -> Error {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
-            Code::HostKeyWrong.error("the host's public key is not the one that it is known by")
+            Code::HostKeyWrong.error("the host's public key is not the stored one")
         }
         rustls::Error::InvalidCertificate(error) => Code::HostCertificateRefused.error(match error {
             CertificateError::UnknownIssuer => "no trusted authority has issued the certificate".to_owned(),
@@ -86,7 +86,7 @@ pub(crate) fn way(credentials: &Credentials, host: &str) -> Result<Option<(Arc<C
         (None, Some(authorities)) => {
             let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
             let name = ServerName::try_from(bare)
-                .map_err(|_| Code::HostCertificateRefused.error(format!("no certificate can name '{host}'")))?;
+                .map_err(|_| Code::HostCertificateRefused.error(format!("'{host}' cannot be the name in a certificate")))?;
             (builder.with_root_certificates(authorities.clone()), name)
         }
         (None, None) => return Ok(None),
@@ -111,7 +111,7 @@ pub(crate) fn authorities(named: &Path) -> Result<Arc<RootCertStore>> {
     };
     let path = if named == Path::new(SYSTEM) {
         let known = SYSTEM_AUTHORITIES.into_iter().map(Path::new).find(|path| path.exists());
-        known.ok_or_else(|| unusable(named, &"this machine has none at a place that is known"))?
+        known.ok_or_else(|| unusable(named, &"this machine has no certificates of authorities in a known place"))?
     } else {
         named
     };
@@ -123,7 +123,7 @@ pub(crate) fn authorities(named: &Path) -> Result<Arc<RootCertStore>> {
         let _ = authorities.add(certificate);
     }
     if authorities.is_empty() {
-        return Err(unusable(path, &"it holds no certificate of an authority in PEM"));
+        return Err(unusable(path, &"it contains no certificate of an authority in PEM"));
     }
     Ok(Arc::new(authorities))
 }
@@ -156,7 +156,7 @@ impl ServerCertVerifier for Pinned {
         _certificate: &CertificateDer<'_>,
         _signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.2 is not spoken".into()))
+        Err(rustls::Error::General("TLS 1.2 is not supported".into()))
     }
 
     fn verify_tls13_signature(

@@ -144,7 +144,7 @@ pub fn check_code(namespace_dir: &Path, code: &str) -> Result<()> {
     let dir = namespace_dir.join(FUNCTIONS).join(code);
     match tree::hash(&dir)? {
         found if found == code => Ok(()),
-        found => Err(Code::CodeMissing.error(format!("code '{}' has changed: it hashes to {found}", dir.display()))),
+        found => Err(Code::CodeMissing.error(format!("code '{}' was changed: its hash is now {found}", dir.display()))),
     }
 }
 

@@ -49,7 +49,7 @@ impl Pool {
     pub fn check_result(task: &[u8], result: &[u8]) -> Result<()> {
         match task.get(..tasks::ID_BYTES) {
             Some(id) if result.get(1..=tasks::ID_BYTES) == Some(id) => Ok(()),
-            _ => Err(Code::RightMissing.error("it may not append a result of another task")),
+            _ => Err(Code::RightMissing.error("the task may not append the result of another task")),
         }
     }
 }

@@ -132,7 +132,7 @@ impl Sighting {
 /// removed.
 pub(super) fn verify(stored: &Path, hash: &str, before: Option<Sighting>) -> Result<Sighting> {
     if !stored.is_dir() {
-        return Err(Code::CodeMissing.error(format!("deployed code '{}' is gone", stored.display())));
+        return Err(Code::CodeMissing.error(format!("deployed code '{}' no longer exists", stored.display())));
     }
     let mut sighting = Sighting::of(stored)?;
     if before.as_ref() == Some(&sighting) {
@@ -144,7 +144,7 @@ pub(super) fn verify(stored: &Path, hash: &str, before: Option<Sighting>) -> Res
     let found = self::hash(stored)?;
     if found != hash {
         return Err(Code::CodeMissing.error(format!(
-            "deployed code '{}' was changed since: it hashes to {found}; deploy the function again",
+            "deployed code '{}' was changed: its hash is now {found}; deploy the function again",
             stored.display()
         )));
     }
@@ -214,7 +214,7 @@ fn list(root: &Path) -> Result<Vec<Item>> {
     while let Some(below) = open.pop() {
         let dir = root.join(&below);
         if below.components().count() > DEPTH_MAX {
-            return Err(refused(&dir, &format!("it lies more than {DEPTH_MAX} directories deep")));
+            return Err(refused(&dir, &format!("it is more than {DEPTH_MAX} directories deep")));
         }
         for entry in fs::read_dir(&dir).map_err(|e| unreadable(&dir, &e))? {
             let entry = entry.map_err(|e| unreadable(&dir, &e))?;
@@ -225,7 +225,7 @@ fn list(root: &Path) -> Result<Vec<Item>> {
             // A link is followed if it stays inside; so what runs is what was hashed.
             let real = fs::canonicalize(&path).map_err(|e| unreadable(&path, &e))?;
             if !real.starts_with(&canonical) {
-                return Err(refused(&path, "it is a link that leads outside"));
+                return Err(refused(&path, "it is a symbolic link that leads out of the code"));
             }
             let meta = fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
             if !meta.is_file() && !meta.is_dir() {
@@ -240,7 +240,7 @@ fn list(root: &Path) -> Result<Vec<Item>> {
             check_size(root, bytes)?;
             items.push(Item { below, directory: meta.is_dir(), executable: is_executable(&meta) });
             if items.len() > ENTRIES_MAX {
-                return Err(refused(root, &format!("it holds more than {ENTRIES_MAX} files and directories")));
+                return Err(refused(root, &format!("it has more than {ENTRIES_MAX} files and directories")));
             }
         }
     }
@@ -290,7 +290,7 @@ fn is_executable(meta: &fs::Metadata) -> bool {
 
 fn check_size(path: &Path, bytes: u64) -> Result<()> {
     if bytes > BYTES_MAX {
-        return Err(refused(path, &format!("it holds more than {} MiB", BYTES_MAX >> 20)));
+        return Err(refused(path, &format!("it has more than {} MiB", BYTES_MAX >> 20)));
     }
     Ok(())
 }

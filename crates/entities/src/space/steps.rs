@@ -84,11 +84,11 @@ fn fit(state: &State, args: &[&[u8]]) -> Fit {
     match ours.cmp(&theirs) {
         std::cmp::Ordering::Equal if code == their_code => Fit::Same,
         std::cmp::Ordering::Equal => {
-            Fit::Refused(format!("the class has other code than the object, both as version {ours}"))
+            Fit::Refused(format!("the code of the class differs from that of the object, but both have version {ours}"))
         }
         std::cmp::Ordering::Less => Fit::Newer,
         std::cmp::Ordering::Greater => {
-            Fit::Refused(format!("the object is of version {ours} of the class, and the caller's is {theirs}"))
+            Fit::Refused(format!("the object has version {ours} of the class, and the caller has version {theirs}"))
         }
     }
 }
@@ -261,7 +261,7 @@ impl Space {
                 (Ok(answer.into()), true)
             }
             Finished::Ran(..) => {
-                (Err(Raised::new("RuntimeError", "a method that is marked read-only has changed fields")), false)
+                (Err(Raised::new("RuntimeError", "a method that is marked read-only changed fields")), false)
             }
             Finished::NotBegun(answer) => (Ok(answer.into()), false),
             Finished::Blocked(_) => return,

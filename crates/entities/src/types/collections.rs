@@ -49,7 +49,7 @@ fn add(turn: &mut Turn<'_>, key: &[u8], more: &[u8]) -> Result<Vec<u8>, Raised> 
         ),
         _ => match (value::as_float(&now), value::as_float(more)) {
             (Some(now), Some(more)) => value::float(now + more),
-            _ => return Err(Raised::new("TypeError", "only numbers are added")),
+            _ => return Err(Raised::new("TypeError", "only numbers can be added")),
         },
     };
     turn.put(key, sum.clone());
@@ -162,7 +162,7 @@ pub(super) fn counter(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Res
         "set" => {
             let (key, count) = (args.raw(0)?, args.raw(1)?);
             if value::as_float(count).is_none() {
-                return Err(Raised::new("TypeError", "a count is a number"));
+                return Err(Raised::new("TypeError", "a count must be a number"));
             }
             turn.put(key, count.to_vec());
             done()

@@ -151,7 +151,7 @@ impl Type {
                 made::record(self, turn, args);
                 Ok(())
             }
-            Flow::Wait => Err(Raised::new("RuntimeError", "a constructor does not wait")),
+            Flow::Wait => Err(Raised::new("RuntimeError", "a constructor cannot wait")),
         }
     }
 
@@ -353,7 +353,7 @@ impl<'a> Args<'a> {
     pub fn int(&self, at: usize) -> std::result::Result<i64, Raised> {
         let value = self.raw(at)?;
         value::as_int(value)
-            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is no whole number of 64 bits", at + 1)))
+            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is not a whole number of 64 bits", at + 1)))
     }
 
     pub fn int_or(&self, at: usize, otherwise: i64) -> std::result::Result<i64, Raised> {
@@ -362,7 +362,7 @@ impl<'a> Args<'a> {
 
     pub fn float(&self, at: usize) -> std::result::Result<f64, Raised> {
         value::as_float(self.raw(at)?)
-            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is no number", at + 1)))
+            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is not a number", at + 1)))
     }
 
     pub fn bytes(&self, at: usize) -> std::result::Result<&'a [u8], Raised> {
@@ -372,7 +372,7 @@ impl<'a> Args<'a> {
 
     pub fn elements(&self, at: usize) -> std::result::Result<Vec<&'a [u8]>, Raised> {
         value::elements(self.raw(at)?)
-            .map_err(|_| Raised::new("TypeError", format!("argument {} is no sequence", at + 1)))
+            .map_err(|_| Raised::new("TypeError", format!("argument {} is not a sequence", at + 1)))
     }
 }
 

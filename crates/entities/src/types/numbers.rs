@@ -95,7 +95,7 @@ pub(super) fn blob(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result
         "write" => {
             let (at, bytes) = (place(0)?, args.bytes(1)?);
             let end = at.checked_add(bytes.len()).filter(|end| *end <= super::STATE_MAX_BYTES);
-            let end = end.ok_or_else(|| Raised::new("ValueError", "it would be longer than an object may be"))?;
+            let end = end.ok_or_else(|| Raised::new("ValueError", "it would be longer than the limit of an object"))?;
             turn.apply(Effect::Write(at, bytes.to_vec(), end.max(length)));
         }
         "append" => {
@@ -139,7 +139,7 @@ pub(super) fn matrix(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
     let row_bytes = columns as usize * CELL_BYTES;
     let length = turn.state.blob().len();
     let sized = |bytes: &[u8], wanted: usize| {
-        let reported = format!("{} bytes where {wanted} belong", bytes.len());
+        let reported = format!("{} bytes instead of {wanted}", bytes.len());
         if bytes.len() == wanted { Ok(()) } else { Err(Raised::new("ValueError", reported)) }
     };
     match method {

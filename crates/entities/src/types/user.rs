@@ -106,7 +106,7 @@ pub(super) fn shared(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
                 let (is, given) = (turn.state.field(field).unwrap_or_default(), args.raw(field.into())?);
                 if is != given {
                     let text = |value| value::as_text(value).unwrap_or("?").to_owned();
-                    let reported = format!("the object's {what} is '{}', and not '{}'", text(is), text(given));
+                    let reported = format!("the object's {what} is '{}', not '{}'", text(is), text(given));
                     return Err(Raised::new("TypeError", reported));
                 }
             }
@@ -130,10 +130,10 @@ pub(super) fn shared(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
 fn check(args: &Args<'_>) -> Result<(), Raised> {
     for text in [CLASS, POOL] {
         let named = value::as_text(args.raw(text.into())?).is_some_and(|text| !text.is_empty());
-        named.then_some(()).ok_or_else(|| Raised::new("TypeError", "a user class has a name and a pool"))?;
+        named.then_some(()).ok_or_else(|| Raised::new("TypeError", "a user class must have a name and a pool"))?;
     }
     let numbered = args.int(VERSION.into())? >= 0 && args.int(BODY.into())? > 0;
-    numbered.then_some(()).ok_or_else(|| Raised::new("ValueError", "a version is 0 or more, and a body has a number"))
+    numbered.then_some(()).ok_or_else(|| Raised::new("ValueError", "a version must be 0 or more, and a body must have a number"))
 }
 
 /// A caller's timeout. A step that has begun continues, and the caller gets its answer.

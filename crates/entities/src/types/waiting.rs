@@ -300,7 +300,7 @@ pub(super) fn future(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
                 ("cancel", status) => return reply(value::boolean(status == CANCELLED)),
                 ("set_result", PENDING) => (RESULT, args.raw(0)?.to_vec()),
                 (_, PENDING) => (EXCEPTION, args.raw(0)?.to_vec()),
-                _ => return Err(Raised::new("concurrent.futures.InvalidStateError", "it has an outcome already")),
+                _ => return Err(Raised::new("concurrent.futures.InvalidStateError", "it already has an outcome")),
             };
             // One copy, however many wait.
             let reported: Arc<[u8]> = outcome(status, &value).into();

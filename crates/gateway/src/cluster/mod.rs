@@ -251,7 +251,7 @@ fn seek(shared: &Arc<Shared>, place: &Place, cluster: &Weak<Cluster>) {
             Ok(()) => socket = connected.ok(),
             Err(error) => {
                 let code = error.code().id();
-                tracing::info!(target: "topics", code, "the host that was named with --join is not reached: {}", error.detail());
+                tracing::info!(target: "topics", code, "the host named with --join cannot be reached: {}", error.detail());
             }
         }
         thread::sleep(PAUSE_MOST / 4);

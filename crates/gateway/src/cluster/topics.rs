@@ -80,7 +80,7 @@ pub async fn latest(cluster: &Arc<Cluster>, topic: &str, above: u64, wait: Durat
 
 fn unknown(what: &str, other: &str, known: &str) -> Error {
     let shown: String = other.chars().take(40).flat_map(char::escape_debug).collect();
-    Code::ValueInvalid.error(format!("{what} '{shown}'; it is {known}"))
+    Code::ValueInvalid.error(format!("{what} '{shown}' is unknown: it is {known}"))
 }
 
 /// The hosts that must have a record on disk before its publish is acknowledged.
@@ -89,7 +89,7 @@ pub fn durability(named: Option<&str>) -> Result<Option<Durability>> {
         None => Ok(None),
         Some("quorum") => Ok(Some(Durability::Quorum)),
         Some("leader") => Ok(Some(Durability::Leader)),
-        Some(other) => Err(unknown("durability", other, "quorum or leader, or local for a publish")),
+        Some(other) => Err(unknown("durability", other, "quorum or leader, or for a publish also local")),
     }
 }
 

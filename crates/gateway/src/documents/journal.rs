@@ -108,7 +108,7 @@ impl Part {
         let last = query.number("last", 1, COUNT_MAX)?;
         let count = query.number("count", 1, COUNT_MAX)?.unwrap_or(last.unwrap_or(COUNT));
         let from = match (from, last) {
-            (Some(_), Some(_)) => return Err(invalid("'from' and 'last' exclude each other")),
+            (Some(_), Some(_)) => return Err(invalid("'from' and 'last' cannot both be given")),
             (from, None) => From::Position(Position::named(from.unwrap_or(0))?),
             (None, Some(last)) => From::Last(last as usize), // at most 1000
         };

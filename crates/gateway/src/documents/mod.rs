@@ -77,7 +77,7 @@ pub async fn show(hosted: &Arc<Hosted>, access: &Access, path_and_query: &str) -
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(held) => timeout(DOCUMENT_PATIENCE, held).await.unwrap_or_else(|_| Err(access.blocked())),
-        Err(failed) => Err(Code::HostInternal.error(format!("the document could not be made: {failed}"))),
+        Err(failed) => Err(Code::HostInternal.error(format!("the document could not be created: {failed}"))),
     }
 }
 
@@ -90,7 +90,7 @@ impl Wanted {
     fn check(&self) -> Result<()> {
         match self.0.load(Ordering::Relaxed) {
             false => Ok(()),
-            true => Err(Code::HostInternal.error("the client that requested the document is gone")),
+            true => Err(Code::HostInternal.error("the client that requested the document has closed the connection")),
         }
     }
 
@@ -309,12 +309,12 @@ pub(crate) async fn manage(
 
 fn text(document: &impl Serialize) -> Result<String> {
     serde_json::to_string(document)
-        .map_err(|error| Code::HostInternal.error(format!("a document does not make JSON: {error}")))
+        .map_err(|error| Code::HostInternal.error(format!("the document cannot be written as JSON: {error}")))
 }
 
 pub(crate) fn unknown(path: &str) -> Error {
     let shown: String = path.chars().take(80).flat_map(char::escape_debug).collect();
-    Code::HttpPathUnknown.error(format!("nothing is at '{shown}'"))
+    Code::HttpPathUnknown.error(format!("there is nothing at '{shown}'"))
 }
 
 /// The name, id and size of each of these namespaces.

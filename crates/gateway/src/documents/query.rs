@@ -34,7 +34,7 @@ impl Query {
             let decode = |text: &str| segment(&text.replace('+', " ")).map(Cow::into_owned);
             let (name, value) = (decode(name)?, decode(value)?);
             if left.iter().any(|(other, _)| *other == name) {
-                return Err(invalid(format!("parameter '{}' comes twice", shown(&name))));
+                return Err(invalid(format!("parameter '{}' occurs twice", shown(&name))));
             }
             if left.len() == PARAMETERS_MAX {
                 return Err(invalid(format!("more than {PARAMETERS_MAX} parameters")));
@@ -74,7 +74,7 @@ impl Query {
     pub fn finish(self) -> Result<()> {
         match self.left.first() {
             None => Ok(()),
-            Some((name, _)) => Err(invalid(format!("there is no parameter '{}' here", shown(name)))),
+            Some((name, _)) => Err(invalid(format!("this path has no parameter '{}'", shown(name)))),
         }
     }
 }

@@ -146,7 +146,7 @@ where
             },
         }
     }
-    tracing::debug!(target: "connections", protocol = "http", "closed: the client transferred too little in time");
+    tracing::debug!(target: "connections", protocol = "http", "closed: the client sent or read too slowly");
     hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
     None
 }

@@ -120,7 +120,7 @@ pub(super) fn typed(status: StatusCode, kind: HeaderValue, text: impl Into<Bytes
 pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Response {
     match serde_json::to_vec(document) {
         Ok(text) => json(status, text),
-        Err(error) => failure(&Code::HostInternal.error(format!("an answer does not make JSON: {error}"))),
+        Err(error) => failure(&Code::HostInternal.error(format!("the answer cannot be written as JSON: {error}"))),
     }
 }
 

@@ -39,7 +39,8 @@ pub(super) struct Session {
 
 /// The capability of a request, if it has one. An invalid one is not quoted, because it may be another secret.
 fn bearer(headers: &HeaderMap) -> Result<Option<Token>> {
-    let wrong = || Code::CapabilityMalformed.error("the header 'authorization' is not 'Bearer' and a capability");
+    let wrong =
+        || Code::CapabilityMalformed.error("the header 'authorization' does not have the form 'Bearer CAPABILITY'");
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
         return if headers.contains_key(AUTHORIZATION) { Err(wrong()) } else { Ok(None) };
@@ -64,7 +65,7 @@ impl Session {
     /// The namespace of this name.
     pub fn access(&self, namespace: &str) -> Result<Access> {
         if namespace.is_empty() {
-            return Err(Code::NamespaceNotServed.error("the path names no namespace"));
+            return Err(Code::NamespaceNotServed.error("the path does not name a namespace"));
         }
         match &self.bearer {
             Some(token) => self.hosted.access_of_bearer(&self.identity, namespace, token),

@@ -97,7 +97,7 @@ impl Line {
     /// The first answer before `deadline`, which `take` turns into what is wanted; a failure in its place is the error.
     pub fn receive<T>(&mut self, deadline: Instant, take: impl FnOnce(&Frame<'_>) -> Result<T>) -> Result<T> {
         let taken = self.poll(deadline.saturating_duration_since(Instant::now()), take)?;
-        taken.ok_or_else(|| Code::LinkSilent.error("no answer came"))
+        taken.ok_or_else(|| Code::LinkSilent.error("no answer arrived"))
     }
 
     /// The next message, if one comes within `patience`; meanwhile, makes sure that the other host is there.

@@ -91,8 +91,9 @@ fn load(chain: &Path, key: &Path) -> Result<(CertifiedKey, (i64, i64))> {
     let text = read(chain, |_| Ok(()))?;
     let certificates: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let certificates = certificates.map_err(|error| unusable(chain, error))?;
-    let Some(first) = certificates.first() else { return Err(unusable(chain, "it holds no certificate in PEM")) };
-    let (from, until) = validity(first).ok_or_else(|| unusable(chain, "the first certificate has no time"))?;
+    let Some(first) = certificates.first() else { return Err(unusable(chain, "it contains no certificate in PEM")) };
+    let (from, until) = validity(first)
+        .ok_or_else(|| unusable(chain, "the period of validity of the first certificate cannot be read"))?;
     let now = i64::from(now_s());
     if now > until || now < from {
         let detail = format!("'{}' is valid from {} to {}", chain.display(), shown(from), shown(until));

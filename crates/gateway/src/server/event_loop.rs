@@ -394,7 +394,10 @@ async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec
 async fn pause(error: &io::Error) {
     use rustix::io::Errno;
     let lost = [Errno::BADF, Errno::INVAL, Errno::NOTSOCK, Errno::OPNOTSUPP];
-    assert!(!Errno::from_io_error(error).is_some_and(|errno| lost.contains(&errno)), "the listener is lost: {error}");
+    assert!(
+        !Errno::from_io_error(error).is_some_and(|errno| lost.contains(&errno)),
+        "the host can no longer accept connections: {error}"
+    );
     sleep(ACCEPT_PAUSE).await;
 }
 
@@ -574,7 +577,8 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     }
     if !identity.is_private() {
         // Unencrypted connections from other machines are refused.
-        let error = Code::NotAdmitted.error("this address takes TLS, or the channel with a capability");
+        let error =
+            Code::NotAdmitted.error("this address accepts only TLS, or the encrypted channel with a capability");
         let refusal = if first == PREFACE { wire::refusal(&error) } else { http::refusal(&error) };
         shared.count_dropped();
         let reported = timeout(REFUSING_PATIENCE, async {

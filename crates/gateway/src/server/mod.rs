@@ -105,7 +105,7 @@ impl Server {
         if let Listen::On(addresses) = &options.listen {
             for address in addresses {
                 if !is_local(address.ip()) && tls.is_none() {
-                    let detail = format!("{address} can be reached from elsewhere, and the host has no key for TLS");
+                    let detail = format!("other machines can reach {address}, and the host has no key for TLS");
                     return Err(Code::AddressNotLoopback.error(detail));
                 }
                 let listener = listen::tcp(*address)?;
@@ -133,7 +133,7 @@ impl Server {
         let (listeners, unix) = std::mem::take(&mut self.waiting);
         let (acceptor, serving) = self.loops.split_last().expect("there is a loop that accepts");
         let accepts = acceptor.accept(listeners, unix, serving.iter().map(EventLoop::handle).collect());
-        accepts.map_err(|error| Code::ListenFailed.error(format!("a socket cannot be listened to: {error}")))
+        accepts.map_err(|error| Code::ListenFailed.error(format!("cannot listen on a socket: {error}")))
     }
 
     /// Where it listens.

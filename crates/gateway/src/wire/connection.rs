@@ -519,14 +519,18 @@ impl Connection {
             }
             if self.starved.is_some() {
                 let waited = self.patience.as_secs();
-                self.close(&Code::HttpMemoryShort.error(format!("there was none for a request in {waited} s")));
+                self.close(
+                    &Code::HttpMemoryShort.error(format!("no memory became free for a request within {waited} s")),
+                );
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
             let waited = self.patience.as_secs();
             tracing::debug!(target: "connections", protocol = "wire", "closed: no progress for {waited} s");
-            return Poll::Ready(Err(Code::ConnectionIdle.error(format!("too little moved in {waited} s"))));
+            return Poll::Ready(Err(
+                Code::ConnectionIdle.error(format!("the other side sent or read too little in {waited} s"))
+            ));
         }
     }
 }

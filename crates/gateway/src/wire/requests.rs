@@ -339,7 +339,7 @@ impl Connection {
     fn redeem(&mut self, access: &Access, frame: &Frame<'_>) -> Result<()> {
         let Redeem {} = frame.message()?;
         if self.identity.peer.way != Way::TlsProof {
-            return Err(Code::CapabilityDenied.error("an invitation is redeemed over TLS"));
+            return Err(Code::CapabilityDenied.error("an invitation can be used only over TLS"));
         }
         let (hosted, permits) = (self.hosted.clone(), self.waits.permits());
         let redeem = waits::redeem(hosted, permits, access.clone());

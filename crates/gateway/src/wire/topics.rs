@@ -108,7 +108,8 @@ impl Connection {
         let JoinCluster { host, address, name, site } = frame.message()?;
         let member = Member { id: host, address: address.into(), name: name.into(), site: site.into() };
         if host == 0 || host == access.cluster_of_peer()?.host() {
-            return Err(Code::ClusterCopied.error("the host that joins has the identity of the one that it asks"));
+            return Err(Code::ClusterCopied
+                .error("the host that joins has the same identity as this host: one of the two namespaces is a copy"));
         }
         let joined = replied(|reply| access.cluster_of_peer().map_or_else(drop, |cluster| cluster.join(member, reply)));
         self.waits.add(frame.heading.request, async {

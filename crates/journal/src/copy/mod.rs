@@ -35,8 +35,9 @@ const PARTIAL: &str = ".partial-";
 impl StagingDir {
     /// Begins a copy to `to`, which must be absent or empty. Leftovers of dead processes are removed.
     pub fn new(to: &Path) -> Result<Self> {
-        let name =
-            to.file_name().ok_or_else(|| Code::ValueInvalid.error(format!("'{}' names no place", to.display())))?;
+        let name = to
+            .file_name()
+            .ok_or_else(|| Code::ValueInvalid.error(format!("'{}' is not the path of a directory", to.display())))?;
         if to.read_dir().map_or(to.exists(), |mut entries| entries.next().is_some()) {
             return Err(Code::NamespaceExists.error(format!("'{}' already exists", to.display())));
         }

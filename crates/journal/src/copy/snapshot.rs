@@ -182,7 +182,8 @@ impl Inner {
                 }
             };
         }
-        Err(Code::BackupOvertaken.error(format!("retention went on {ROUNDS_MAX} times while segments were copied")))
+        Err(Code::BackupOvertaken
+            .error(format!("retention dropped segments {ROUNDS_MAX} times while they were copied")))
     }
 
     fn copy_range(&self, from: u64, to: u64, sink: &mut dyn SnapshotSink, renew: &mut dyn FnMut()) -> Result<()> {

@@ -578,7 +578,7 @@ fn register_lock(fd: i32) -> io::Result<()> {
     let free = |cell: &&AtomicI32| cell.compare_exchange(0, fd + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     match LOCKS.iter().find(free) {
         Some(_) => Ok(()),
-        None => Err(io::Error::other("this process has 1024 namespaces open already")),
+        None => Err(io::Error::other("this process already has 1024 namespaces open")),
     }
 }
 

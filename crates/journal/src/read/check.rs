@@ -95,18 +95,18 @@ impl Inner {
                 && !self.is_indexed(log, &header, at)?
             {
                 let (name, seqno) = (log.name(), header.seqno);
-                report.fault(damaged(at, format!("the index of log '{name}' does not know record {seqno}")));
+                report.fault(damaged(at, format!("the index of log '{name}' lacks record {seqno}")));
             }
             if let Some(kind @ (Kind::Trigger | Kind::Fired | Kind::Done)) = kind
                 && let Some(function) = catalog.function_by_id(header.subject)
                 && !self.is_told(function, kind, &header, at)?
             {
                 let (name, number, kind) = (function.name(), header.seqno, kind.name());
-                let what = format!("the index of function '{name}' does not know the {kind} of run {number}");
+                let what = format!("the index of function '{name}' lacks the {kind} of run {number}");
                 report.fault(damaged(at, what));
             }
             if header.sequence.is_multiple_of(SEQUENCE_STEP) && !self.is_sequenced(&header, at)? {
-                report.fault(damaged(at, format!("the journal's index does not know entry {}", header.sequence)));
+                report.fault(damaged(at, format!("the index of the journal lacks entry {}", header.sequence)));
             }
             before = Some(header);
             position = at + header.span();
@@ -117,7 +117,7 @@ impl Inner {
         for (log, claimed) in claimed {
             let newest = newest.get(&log.id()).copied().unwrap_or(0);
             if claimed > newest && log.check_exists().is_ok() {
-                let what = format!("the index of log '{}' knows record {claimed}; the newest is {newest},", log.name());
+                let what = format!("the index of log '{}' has record {claimed}; the newest is {newest},", log.name());
                 report.fault(damaged(tail, what));
             }
         }

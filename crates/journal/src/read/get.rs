@@ -118,14 +118,14 @@ impl Inner {
             }
             return Err(match slot {
                 Some(slot) => self.damaged_at(slot.position, format!("record {seqno} of log '{}'", log.name())),
-                None => Code::EntryDamaged.error(format!("the place of record {seqno} of log '{}'", log.name())),
+                None => Code::EntryDamaged.error(format!("the position of record {seqno} of log '{}'", log.name())),
             });
         };
         let is_its = if slot.by_reference { stands_for } else { is_record };
         if !is_its(&header, log, seqno) {
             return Err(damaged(
                 position,
-                format!("record {seqno} of log '{}' has another record's place", log.name()),
+                format!("another record is at the position of record {seqno} of log '{}'", log.name()),
             ));
         }
         let bytes = self.segments.payload(position, &header)?;
@@ -380,7 +380,7 @@ fn out_of_range(log: &Log, seqno: u64) -> Error {
         return error;
     }
     if seqno == 0 {
-        return Code::SeqnoInvalid.error("0 is not a sequence number; they start at 1");
+        return Code::SeqnoInvalid.error("0 is not a sequence number; sequence numbers start at 1");
     }
     if seqno > log.latest() {
         return above_tail(log, seqno);

@@ -84,7 +84,7 @@ impl Arena {
     /// Opens the arena that another process created, or this one before a clean shutdown.
     pub fn open(medium: &Arc<dyn Medium>) -> io::Result<Arc<Self>> {
         let bytes = medium.identify(NAME)?.1;
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is not one of this version");
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it does not have the format of this version");
         if bytes < HEADER_BYTES {
             return Err(damaged());
         }

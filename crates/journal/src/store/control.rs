@@ -201,7 +201,7 @@ impl Control {
     #[cold]
     pub fn contradicted(&self) -> Error {
         self.writer.poison.store(POISON_PAGE, Ordering::SeqCst);
-        Code::JournalPoisoned.error("the words of the control page contradict each other")
+        Code::JournalPoisoned.error("the control page is inconsistent")
     }
 
     /// Whether it is the same mapping.
@@ -375,7 +375,7 @@ impl Control {
         match self.writer.poison.load(Ordering::Relaxed) {
             0 => Ok(()),
             POISON_FLUSH => Err(Code::FlushFailed.error("the journal was closed to writes after a failed flush")),
-            POISON_PAGE => Err(Code::JournalPoisoned.error("the words of the control page contradict each other")),
+            POISON_PAGE => Err(Code::JournalPoisoned.error("the control page is inconsistent")),
             _ => {
                 Err(Code::JournalPoisoned.error("the journal was closed to writes after a commit that failed half-way"))
             }

@@ -211,9 +211,10 @@ impl Manifest {
         let line = std::str::from_utf8(&bytes[..end]).map_err(|_| damaged("its first line is not text"))?;
         let mut words = line.split(' ');
         if words.next() != Some(MAGIC) {
-            return Err(Code::NotANamespace.error("the manifest is not one of Millrace"));
+            return Err(Code::NotANamespace.error("the manifest was not written by Millrace"));
         }
-        let format: u32 = words.next().and_then(|w| w.parse().ok()).ok_or_else(|| damaged("it names no format"))?;
+        let format: u32 =
+            words.next().and_then(|w| w.parse().ok()).ok_or_else(|| damaged("it does not name a format"))?;
         if format != FORMAT {
             return Err(Code::FormatVersion.error(format!(
                 "the namespace has format {format}; this is Millrace {}, which reads format {FORMAT}",
@@ -224,7 +225,7 @@ impl Manifest {
         let length: usize = words.next().and_then(|w| w.parse().ok()).ok_or_else(|| damaged("no length"))?;
         let body = &bytes[end + 1..];
         if body.len() != length {
-            return Err(damaged(&format!("{length} bytes were written, {} are there", body.len())));
+            return Err(damaged(&format!("it should have {length} bytes, and has {}", body.len())));
         }
         if crc_fast::crc32_iscsi(body) != crc {
             return Err(damaged("the checksum does not match"));
@@ -234,7 +235,7 @@ impl Manifest {
             Unread::Malformed(what) => damaged(&what),
         })?;
         if let Some(name) = manifest.requires.first() {
-            return Err(too_new(&format!("it requires '{name}'")));
+            return Err(too_new(&format!("it requires the feature '{name}'")));
         }
         manifest.validate().map_err(|what| damaged(&what))?;
         Ok(manifest)
@@ -255,7 +256,7 @@ impl Manifest {
         }
         let epochs = || self.lineage.iter().map(|ancestor| ancestor.epoch);
         if !epochs().is_sorted_by(|a, b| a < b) || epochs().any(|epoch| epoch > self.epoch) {
-            return Err("a lineage whose epochs do not rise to its own".into());
+            return Err("the epochs of its lineage do not increase".into());
         }
         let mut ids = std::collections::HashSet::new();
         let mut names = std::collections::HashSet::new();
@@ -267,17 +268,17 @@ impl Manifest {
                 return Err(format!("log '{}' trimmed up to {} of {}", row.name, row.trimmed, row.latest));
             }
             if row.id >= self.next_id || !ids.insert(row.id) || !names.insert((true, &*row.name)) {
-                return Err(format!("log '{}' twice, or with an id that was never given", row.name));
+                return Err(format!("log '{}' is listed twice, or has an id that was never assigned", row.name));
             }
         }
         for row in &self.functions {
             if row.id >= self.next_id || !ids.insert(row.id) || !names.insert((false, &*row.name)) {
-                return Err(format!("function '{}' twice, or with an id that was never given", row.name));
+                return Err(format!("function '{}' is listed twice, or has an id that was never assigned", row.name));
             }
         }
         for pin in &self.pins {
             if pin.id >= self.next_id || !ids.insert(pin.id) {
-                return Err(format!("pin {} twice, or with an id that was never given", pin.id));
+                return Err(format!("pin {} is listed twice, or has an id that was never assigned", pin.id));
             }
         }
         Ok(())

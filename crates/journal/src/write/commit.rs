@@ -277,7 +277,8 @@ impl<'j> Transaction<'j> {
     pub fn observe(&mut self, clock: Hlc) -> Result<()> {
         let ahead_us = clock.wall_us().saturating_sub(self.wall_us);
         if ahead_us > CLOCK_AHEAD_MAX.as_micros() as u64 {
-            return Err(Code::ClockAhead.error(format!("a clock that is {} s ahead of ours", ahead_us / 1_000_000)));
+            return Err(Code::ClockAhead
+                .error(format!("the clock of the sender is {} s ahead of this machine's", ahead_us / 1_000_000)));
         }
         self.hlc = self.hlc.max(clock);
         Ok(())
@@ -333,7 +334,7 @@ impl<'j> Transaction<'j> {
     #[cold]
     fn own_log(&mut self, log: &Log) -> Result<Log> {
         let own = self.catalog().log_by_id(log.id()).filter(|own| own.name() == log.name()).cloned();
-        own.ok_or_else(|| Code::LogNotFound.error(format!("log '{}' is not one of this namespace", log.name())))
+        own.ok_or_else(|| Code::LogNotFound.error(format!("log '{}' does not belong to this namespace", log.name())))
     }
 
     /// Stages that the records of a log before `before` are no longer readable; nothing if they are not already. At most

@@ -121,7 +121,7 @@ impl Lock<'_> {
             let holder = self.medium.holder(slot);
             let who =
                 holder.map_or("another process".into(), |found| format!("process {} ({})", found.pid, found.command));
-            eprintln!("{}", Code::LockHeld.error(format!("{who} has held it for more than a second")));
+            eprintln!("{}", Code::LockHeld.error(format!("{who} has held the lock for more than a second")));
         }
     }
 

@@ -55,8 +55,9 @@ impl Journal {
     pub fn refusal_anywhere(&self) -> Option<Error> {
         let elsewhere = || {
             let (slot, code) = self.inner().control.refusing()?;
-            (slot != self.inner().slot && self.inner().medium.is_alive(slot))
-                .then(|| code.error("the disk refused a process that has the namespace open, most likely its host"))
+            (slot != self.inner().slot && self.inner().medium.is_alive(slot)).then(|| {
+                code.error("appends of another process that has the namespace open fail; most likely, it is the host")
+            })
         };
         self.refusal().or_else(elsewhere)
     }

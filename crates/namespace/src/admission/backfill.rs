@@ -54,7 +54,8 @@ impl Namespace {
         }
         let mut next = match stretch.from {
             Some(from) if from > to => {
-                return Err(Code::ValueInvalid.error(format!("from record {from} to record {to}: the first is newer")));
+                return Err(Code::ValueInvalid
+                    .error(format!("from record {from} to record {to}: the first record is after the last one")));
             }
             Some(from) if from < of.earliest() => {
                 let reported = format!("record {from} of log '{log}'; the oldest is {}", of.earliest());

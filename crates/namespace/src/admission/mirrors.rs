@@ -90,7 +90,7 @@ pub fn begin(namespace: &Namespace, log: &LogName, (topic, born): (&str, u64), h
                 }
                 return Err(Code::MirrorExists.error(detail));
             }
-            (_, Some(_)) => return Err(Code::MirrorExists.error(format!("log '{log}' exists"))),
+            (_, Some(_)) => return Err(Code::MirrorExists.error(format!("log '{log}' already exists"))),
             _ => {}
         }
         tx.create_log(log, history)?;
@@ -104,7 +104,8 @@ pub fn begin(namespace: &Namespace, log: &LogName, (topic, born): (&str, u64), h
 pub fn end(namespace: &Namespace, log: &LogName, topic: &str) -> Result<Gated<()>> {
     let name = state_of(log)?;
     let committed = namespace.journal().commit(|tx| {
-        let missing = || Code::MirrorNotFound.error(format!("log '{log}' is not a mirror of topic '{topic}' here"));
+        let missing =
+            || Code::MirrorNotFound.error(format!("log '{log}' of this host is not a mirror of topic '{topic}'"));
         let state = tx.catalog().log(&name).cloned().ok_or_else(missing)?;
         if read(namespace, &state)?.topic != topic {
             return Err(missing());

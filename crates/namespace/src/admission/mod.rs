@@ -61,7 +61,7 @@ impl Room {
             Room::Outside | Room::Mirror => {
                 let after_ms = retry_after_ms();
                 let reported = format!(
-                    "{pending} runs of function '{function}' are pending, so log '{log}' takes no more; \
+                    "{pending} runs of function '{function}' are pending, so log '{log}' accepts no more records; \
                      retry after {after_ms} ms"
                 );
                 Code::Busy.error(reported).retry_after(after_ms)

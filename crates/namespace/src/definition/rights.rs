@@ -172,7 +172,7 @@ impl Rights {
     pub fn check_send(&self, to: &Address) -> Result<()> {
         match self.sends.iter().any(|scope| scope.covers(to)) {
             true => Ok(()),
-            false => Err(Code::RightMissing.error(format!("it may not send to '{to}'"))),
+            false => Err(Code::RightMissing.error(format!("the function may not send to '{to}'"))),
         }
     }
 }
@@ -184,7 +184,7 @@ fn check(scopes: Option<&[LogScope]>, log: &str, what: &str) -> Result<()> {
     };
     match granted {
         true => Ok(()),
-        false => Err(Code::RightMissing.error(format!("it may not {what} log '{}'", log.escape_debug()))),
+        false => Err(Code::RightMissing.error(format!("the function may not {what} log '{}'", log.escape_debug()))),
     }
 }
 

@@ -65,7 +65,9 @@ pub fn check_target(to: &Address) -> Result<&LogName> {
             Err(Code::LogInternal.error(format!("log '{log}' belongs to the runtime of '{}'", to.peer)))
         }
         Some(log) => Ok(log),
-        None => Err(Code::AddressInvalid.error(format!("address '{to}' names a namespace, and no log"))),
+        None => {
+            Err(Code::AddressInvalid.error(format!("address '{to}' is that of a namespace; add the name of a log")))
+        }
     }
 }
 
@@ -149,7 +151,7 @@ impl Outgoing {
         };
         if state.peers.len() >= PEERS_MAX {
             return Err(
-                Code::LinksFull.error(format!("there are {PEERS_MAX} peers already, and '{to}' would be another one"))
+                Code::LinksFull.error(format!("there are already {PEERS_MAX} peers, and '{to}' is not one of them"))
             );
         }
         let address = Address { peer: to.peer.clone(), log: None };

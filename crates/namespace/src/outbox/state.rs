@@ -128,7 +128,7 @@ impl Endpoint {
     pub fn parse(text: &str) -> Result<Self> {
         let end = if Address::claims(text) { Endpoint::There(text.parse()?) } else { Endpoint::Here(text.parse()?) };
         match end.log() {
-            None => Err(invalid(format!("address '{end}' names a namespace, and no log"))),
+            None => Err(invalid(format!("address '{end}' is that of a namespace; add the name of a log"))),
             Some(log) if LogName::is_internal(log) => Err(invalid(format!("log '{log}' belongs to the runtime"))),
             Some(_) => Ok(end),
         }

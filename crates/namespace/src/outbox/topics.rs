@@ -113,7 +113,8 @@ fn open(namespace: &Namespace, tx: &mut Transaction<'_>, name: &LogName) -> Resu
     }
     let known = tx.catalog().logs().filter(|log| topic_of(log.name()).is_some()).count();
     if known >= TOPICS_MAX {
-        return Err(Code::PublishBufferFull.error(format!("records of {known} topics wait here, or have waited")));
+        return Err(Code::PublishBufferFull
+            .error(format!("records of {known} topics wait on this host, or have waited; this is the limit")));
     }
     // None leaves it before it is published.
     let log = tx.create_log(name, HISTORY_ALL)?;

@@ -98,9 +98,9 @@ impl Namespace {
         let gone = |why: String| Code::RecordGone.error(format!("record {} of the run: {why}", of.seqno));
         match self.record_of_letter(of.cause) {
             Ok(Some((_, payload))) => Ok(payload),
-            Ok(None) => {
-                Err(gone(read.err().map_or_else(|| "another one has its place".into(), |error| error.to_string())))
-            }
+            Ok(None) => Err(gone(
+                read.err().map_or_else(|| "another record is at its position".into(), |error| error.to_string()),
+            )),
             Err(error) => Err(gone(error.to_string())),
         }
     }

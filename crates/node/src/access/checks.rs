@@ -222,7 +222,7 @@ impl Access {
             return Ok(Some(Cow::Borrowed(key)));
         }
         if key.is_empty() || key.len() > KEY_MAX_BYTES {
-            return Err(Code::KeyInvalid.error(format!("a key of {} bytes", key.len())));
+            return Err(Code::KeyInvalid.error(format!("an idempotency key of {} bytes", key.len())));
         }
         let mut digest = Sha256::new();
         digest.update(id.0);

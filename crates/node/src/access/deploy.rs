@@ -132,7 +132,7 @@ impl Access {
                 (_, _, true) => format!("{on} and everything below it"),
                 _ => on.to_string(),
             };
-            let takes = format!("{} takes {right} on {on}", needed.why);
+            let takes = format!("{} needs {right} on {on}", needed.why);
             if reported.contains(&takes) {
                 continue;
             }
@@ -166,7 +166,7 @@ impl Access {
             needed.extend(self.needed_for_monitor(&declared.spec, why)?);
         }
         let dead_letters = functions.map(|(declared, why)| (&declared.spec.dead_letter, &**why));
-        let why = "another history of a log";
+        let why = "changing the history of a log";
         for log in &application.logs {
             if let Ok(there) = self.namespace().log(&log.name)
                 && there.history() != log.history
@@ -181,7 +181,7 @@ impl Access {
                 }
             }
         }
-        let logs = application.logs.iter().map(|log| (&log.name, "the file's log"));
+        let logs = application.logs.iter().map(|log| (&log.name, "creating a log of the file"));
         for (name, why) in logs.chain(dead_letters) {
             // A caller that may not see a log gets the same answer as if the log did not exist.
             if self.namespace().log(name).is_err() || !self.sees(name) {
@@ -319,7 +319,7 @@ impl Access {
         let mut staging = uploads.map(Uploads::lock);
         if !to_send.is_empty() {
             let (Some(uploads), Some(slot)) = (uploads, staging.as_deref_mut()) else {
-                return Err(Code::UploadUnexpected.error("no code can be sent this way"));
+                return Err(Code::UploadUnexpected.error("code cannot be sent over this interface"));
             };
             let missing = self.missing(uploads, slot, &to_send)?;
             if !missing.is_empty() {

@@ -59,7 +59,7 @@ impl Limits {
         }
         if bytes + asked > self.index_max_bytes {
             return exhausted(format!(
-                "an index of {asked} bytes beside {bytes} of other logs; the limit for clients is {}",
+                "an index of {asked} bytes, in addition to {bytes} bytes for other logs; the limit for clients is {} in all",
                 self.index_max_bytes
             ));
         }

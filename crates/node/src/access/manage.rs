@@ -68,7 +68,7 @@ impl Access {
             (None, several) => {
                 let several: Vec<&str> = several.iter().map(|log| &**log).collect();
                 let reported =
-                    format!("function '{function}' runs for several logs: {}; choose one", several.join(", "));
+                    format!("function '{function}' is bound to several logs: {}; choose one", several.join(", "));
                 Err(Code::ValueInvalid.error(reported))
             }
         }

@@ -259,6 +259,7 @@ impl Access {
     /// The error after a wait for the journal without success.
     pub fn blocked(&self) -> Error {
         let blocked = self.served.blocked().map(|blocked| blocked.to_string());
-        Code::JournalBlocked.error(blocked.unwrap_or_else(|| "other writers kept the journal's lock taken".into()))
+        Code::JournalBlocked
+            .error(blocked.unwrap_or_else(|| "other processes held the journal's lock all the time".into()))
     }
 }

@@ -115,7 +115,7 @@ impl Access {
     /// The cluster that the namespace belongs to.
     pub fn of_cluster(&self) -> Result<&Arc<Cluster>> {
         self.served.cluster().ok_or_else(|| {
-            Code::NotInCluster.error(format!("namespace '{}' belongs to no cluster", self.served.name()))
+            Code::NotInCluster.error(format!("namespace '{}' does not belong to a cluster", self.served.name()))
         })
     }
 }

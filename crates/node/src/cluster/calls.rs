@@ -55,9 +55,8 @@ fn remove_from(shared: Arc<Shared>, host: u64, mut groups: Vec<u32>, reply: Repl
 pub(super) fn check_key(key: Option<&str>) -> Result<()> {
     match key.filter(|key| key.is_empty() || key.len() > KEY_MAX_BYTES) {
         None => Ok(()),
-        Some(key) => {
-            Err(Code::ValueInvalid.error(format!("a key of {} bytes; it has 1 to {KEY_MAX_BYTES}", key.len())))
-        }
+        Some(key) => Err(Code::ValueInvalid
+            .error(format!("an idempotency key of {} bytes; it must have 1 to {KEY_MAX_BYTES}", key.len()))),
     }
 }
 
@@ -128,7 +127,8 @@ impl Cluster {
         let most = self.shared.namespace.journal().record_max_bytes().saturating_sub(AROUND_MAX_BYTES);
         let checked = check_topic(topic).and_then(|()| {
             if data.len() > most {
-                return Err(Code::RecordTooLong.error(format!("{} bytes; a topic takes {most} here", data.len())));
+                return Err(Code::RecordTooLong
+                    .error(format!("a record of {} bytes; the limit for topics on this host is {most}", data.len())));
             }
             check_key(key)
         });
@@ -323,7 +323,7 @@ impl Cluster {
     /// At most `count` records of a topic from `from` on, and at most `bytes_max` bytes unless the first alone has more.
     pub fn range(&self, topic: &str, from: u64, count: u32, bytes_max: usize) -> Result<Vec<Record>> {
         if from == 0 {
-            return Err(Code::SeqnoInvalid.error(format!("0 names no record of topic '{topic}'")));
+            return Err(Code::SeqnoInvalid.error(format!("topic '{topic}' has no record 0")));
         }
         let latest = self.latest(topic)?;
         let (mut records, mut bytes) = (Vec::new(), 0);

@@ -72,12 +72,11 @@ impl Goal {
                 let host = shown(*host);
                 let detail = format!(
                     "host {host} is the only voter of group '{name}', which would be lost with it; \
-                     `millrace cluster voters 3 --group {name}` has others vote"
+                     `millrace cluster voters 3 --group {name}` adds voters"
                 );
                 return Err(Code::HostNotInCluster.error(detail));
             }
-            let unknown =
-                || Code::GroupUnavailable.error(format!("group '{name}' has no leader that this host hears of"));
+            let unknown = || Code::GroupUnavailable.error(format!("this host knows no leader of group '{name}'"));
             let group = shared.group(spec.id).ok_or_else(unknown)?;
             let group = locked(&group.replica);
             if group.leader() == 0 {
@@ -115,7 +114,7 @@ impl Goal {
         let Goal::Removed(host) = self else { return unavailable() };
         match self.holder(shared, *host).filter(|_| !self.has(main, *host)) {
             Some(group) => Code::GroupBusy.error(format!(
-                "host {} has left group 'main', and group '{}' still has it: let it run until `millrace cluster groups` shows it no more",
+                "host {} has left group 'main', but not yet group '{}': keep it running until `millrace cluster groups` no longer shows it",
                 shown(*host),
                 group.name
             )),
@@ -745,5 +744,5 @@ fn next(group: &Group) -> Option<Turn> {
 
 /// If the journal accepts no more writes, the host learns this from the journal itself, and ends.
 fn tracing_note(error: &Error) {
-    tracing::error!(target: "topics", code = error.code().id(), "this host takes no further part in its groups: {}", error.detail());
+    tracing::error!(target: "topics", code = error.code().id(), "this host no longer takes part in its groups: {}", error.detail());
 }

@@ -92,7 +92,8 @@ impl Facts {
         let facts: Facts = serde_json::from_slice(&payload).map_err(damaged)?;
         let own = journal.namespace().get();
         if facts.host != own {
-            let detail = format!("{:016x} joined cluster {}, and this is {own:016x}", facts.host, facts.cluster);
+            let detail =
+                format!("host {:016x} joined cluster {}, and this namespace is {own:016x}", facts.host, facts.cluster);
             return Err(Code::ClusterCopied.error(detail));
         }
         Ok(Some(facts))

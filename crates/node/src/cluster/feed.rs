@@ -157,7 +157,7 @@ fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources) -> Result<bool
     };
     let log = shared.namespace.log(&name).map_err(|error| Code::FeedStopped.error(error.detail().to_owned()))?;
     if log.latest() < work.last {
-        let detail = format!("log '{name}' has {} records, and {} were published", log.latest(), work.last);
+        let detail = format!("log '{name}' has only {} records, but {} were published", log.latest(), work.last);
         return Err(Code::FeedStopped.error(detail));
     }
     if !is_buffer {

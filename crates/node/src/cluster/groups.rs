@@ -215,7 +215,7 @@ impl Shared {
             // It had no topics. A log that cannot be removed now does no harm: no group has its number again.
             if let Err(error) = self.namespace.journal().commit(|tx| tx.remove_log(&log_of(gone.id))) {
                 let (group, code) = (&*gone.name, error.code().id());
-                tracing::info!(target: "topics", group, code, "the log of a removed group stays: {}", error.detail());
+                tracing::info!(target: "topics", group, code, "the log of a removed group could not be removed: {}", error.detail());
             }
         }
         // Failures are retried.
@@ -247,7 +247,7 @@ impl Shared {
                 let mut unkept = locked(&self.unkept);
                 let before = unkept.get(name);
                 if before.is_none_or(|before| before.why != why) {
-                    tracing::warn!(target: "topics", group = name, "not kept here: {why}");
+                    tracing::warn!(target: "topics", group = name, "this host cannot keep the group: {why}");
                 }
                 // Its log is read again each time, on the thread that drives all groups.
                 let pause = before.map_or(PAUSE_FIRST, |before| (2 * before.pause).min(PAUSE_MOST));

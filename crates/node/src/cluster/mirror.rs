@@ -176,7 +176,7 @@ impl Cluster {
             (found.history, found.born, found.engine)
         };
         if !engine.is_builtin() {
-            let detail = format!("{} keeps the records of topic '{topic}', so no mirror copies it", engine.name());
+            let detail = format!("{} keeps the records of topic '{topic}', so it cannot be mirrored", engine.name());
             return Err(Code::NatsUnsupported.error(detail));
         }
         let known = || shared.namespace.log(&log).ok().map(|log| log.history());

@@ -193,7 +193,7 @@ fn is_gone(topic: &str, index: u64) -> Error {
 
 /// The error if another topic has the name by now.
 fn recreated(topic: &str) -> Error {
-    Code::TopicRecreated.error(format!("topic '{topic}' was removed and created again"))
+    Code::TopicRecreated.error(format!("topic '{topic}' was removed and recreated"))
 }
 
 /// Refuses a request that would have to wait for a group without a leader.
@@ -201,7 +201,7 @@ fn is_led(group: &Group) -> Result<()> {
     if locked(&group.replica).leader() != 0 {
         return Ok(());
     }
-    Err(Code::GroupUnavailable.error(format!("group '{}' has no leader that this host hears of", group.name)))
+    Err(Code::GroupUnavailable.error(format!("this host knows no leader of group '{}'", group.name)))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -193,7 +193,7 @@ fn why_buffers(buffers: &[BufferStat], why: &mut Vec<String>) {
         let waits = if *records == 1 { "waits" } else { "wait" };
         let (records, bytes) = (counted(*records, "record"), counted(*bytes, "byte"));
         why.push(format!(
-            "{records} of {bytes} {waits} here to be published to topic {topic}, the oldest for {since_s} s: {trouble}"
+            "{records} of {bytes} {waits} on this host to be published to topic {topic}, the oldest for {since_s} s: {trouble}"
         ));
     }
 }
@@ -350,13 +350,13 @@ impl Cluster {
         self.why_groups(&mut why);
         let removing = replica.topics().directory().removing();
         why.extend(removing.map(|topic| {
-            format!("the removal of topic {topic} has begun and not ended; `millrace topic rm {topic}` completes it")
+            format!("the removal of topic {topic} has begun, but not ended; `millrace topic rm {topic}` completes it")
         }));
         self.shared.why_outside(replica.topics(), &mut why);
         let too_long = replica.too_long_bytes();
         if too_long > 0 {
             why.push(format!(
-                "another host sent an entry of {too_long} bytes, and the segments of this namespace take less: it is passed over here"
+                "another host sent an entry of {too_long} bytes, too long for the segments of this namespace: this host ignores the entry"
             ));
         }
         ClusterStat {
@@ -381,7 +381,7 @@ impl Cluster {
     /// Problems.
     fn why(&self, is_led: bool, wanted: usize, hosts: &[HostStat]) -> Vec<String> {
         if !hosts.is_empty() && hosts.iter().all(|host| !host.here) {
-            let member = "this host is not a member of the cluster: it was removed, or its joining has not ended";
+            let member = "this host is not in the cluster: it was removed, or has not finished joining";
             return vec![member.into()];
         }
         let mut why = Vec::new();
@@ -389,39 +389,41 @@ impl Cluster {
         if !is_led {
             let needed = voters / 2 + 1;
             why.push(format!(
-                "the group has no leader that this host hears of: {needed} of {voters} voters are needed"
+                "this host knows no leader of the group: {needed} of {voters} voters are needed to elect one"
             ));
         }
         for host in hosts {
             if let Some(trouble) = &host.trouble {
-                why.push(format!("host {} at {} cannot be reached from here: {trouble}", host.name, host.address));
+                why.push(format!("this host cannot reach host {} at {}: {trouble}", host.name, host.address));
             }
             if let Some(behind) = host.behind.filter(|behind| *behind > BEHIND_MAX) {
-                why.push(format!("host {} at {} lacks {behind} entries", host.name, host.address));
+                why.push(format!("host {} at {} is {behind} entries behind", host.name, host.address));
             }
         }
         if voters < wanted {
             let lost = voters.saturating_sub(1) / 2;
             let vote = if voters == 1 { "1 host votes".into() } else { format!("{voters} hosts vote") };
-            why.push(format!("{vote}, so {lost} may be lost; {wanted} are to vote"));
+            why.push(format!("{vote}, so the group can lose {lost} of them; the number of voters should be {wanted}"));
         }
         for ((topic, function), trouble) in &*locked(&self.shared.troubles) {
-            why.push(format!("function {function} does not run for topic {topic} here: {trouble}"));
+            why.push(format!("function {function} on this host does not run for topic {topic}: {trouble}"));
         }
         for ((topic, function), missed) in locked(&self.shared.missed).iter().filter(|(_, missed)| **missed > 0) {
             why.push(format!(
-                "{missed} records had left topic {topic} before function {function} could run for them here"
+                "{missed} records left the history of topic {topic} before function {function} on this host could run for them"
             ));
         }
         for ((topic, log), trouble) in locked(&self.shared.feeding).iter().filter(|((_, log), _)| log != FEED) {
-            why.push(format!("log {log} here does not feed topic {topic}: {trouble}"));
+            why.push(format!("log {log} on this host does not feed topic {topic}: {trouble}"));
         }
         for ((topic, log), (missed, _)) in locked(&self.shared.unfed).iter().filter(|(_, (missed, _))| *missed > 0) {
             let records = counted(*missed, "record");
-            why.push(format!("{records} had left log {log} here before they could be published to topic {topic}"));
+            why.push(format!(
+                "{records} left the history of log {log} on this host before they could be published to topic {topic}"
+            ));
         }
         for ((log, topic), trouble) in &*locked(&self.shared.mirroring) {
-            why.push(format!("log {log} here does not follow topic {topic}: {trouble}"));
+            why.push(format!("log {log} on this host does not mirror topic {topic}: {trouble}"));
         }
         why
     }
@@ -431,20 +433,20 @@ impl Cluster {
         let mut why = Vec::new();
         if let Some(error) = &*locked(&self.shared.halted) {
             why.push(format!(
-                "this host takes no further part in its groups: {}: {}",
+                "this host no longer takes part in its groups: {}: {}",
                 error.code().id(),
                 error.detail()
             ));
         }
         if let Err(error) = self.shared.namespace.journal().check_clock() {
             why.push(format!(
-                "{}: {}; records here keep that date until the clock is past it",
+                "{}: {}; new records on this host get that time until the clock has passed it",
                 error.code().id(),
                 error.detail()
             ));
         }
         if let Some(error) = replica.refused() {
-            why.push(format!("another host submits {}; this host refuses it", error.detail()));
+            why.push(format!("another host submitted {}; this host refuses it", error.detail()));
         }
         why
     }
@@ -461,14 +463,17 @@ impl Cluster {
             } else if replica.leader() == 0 {
                 let (name, needed) = (&group.name, voters / 2 + 1);
                 why.push(format!(
-                    "group {name} has no leader that this host hears of: {needed} of {voters} voters are needed"
+                    "this host knows no leader of group {name}: {needed} of {voters} voters are needed to elect one"
                 ));
             } else if voters != wanted {
-                why.push(format!("{voters} hosts vote in group {}, and {wanted} are to vote", group.name));
+                why.push(format!(
+                    "{voters} hosts vote in group {}; the number of voters should be {wanted}",
+                    group.name
+                ));
             }
         }
         for (name, unkept) in &*locked(&self.shared.unkept) {
-            why.push(format!("group {name} is not kept here: {}", unkept.why));
+            why.push(format!("this host does not keep group {name}: {}", unkept.why));
         }
     }
 }
@@ -484,8 +489,8 @@ impl Shared {
         let (near, all, needed) = (voters.iter().filter(is_near).count(), voters.len(), voters.len() / 2 + 1);
         (near < needed).then(|| {
             format!(
-                "this host leads group {group} as far as it knows, but has not heard from a majority for {} ms: {near} of {all} voters are in \
-                 reach, itself included, and {needed} are needed; another host may lead by now",
+                "this host was elected leader of group {group}, but has not heard from a majority for {} ms: it can reach {near} of {all} voters, \
+                 itself included, and {needed} are needed; another host may be the leader by now",
                 self.silence.as_millis()
             )
         })

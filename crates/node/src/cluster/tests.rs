@@ -292,7 +292,7 @@ fn a_log_that_was_deleted_and_created_again_feeds_no_topic() {
         namespace.create_log(&log, 100).unwrap();
         // More than the topic has of the old one: their numbers do not show that they are others.
         append(&cluster, "l", 0..20);
-        eventually("it is refused", || why(&cluster).contains("log 'l' was deleted and created again"));
+        eventually("it is refused", || why(&cluster).contains("log 'l' was deleted and recreated"));
         cluster
     };
     namespace.create_log(&log, 100).unwrap();
@@ -315,7 +315,7 @@ fn a_log_that_was_deleted_and_created_again_feeds_no_topic() {
         namespace.append("l", &[record], crate::AppendOptions::default()).unwrap();
     }
     let cluster = restarted(&namespace);
-    eventually("it is refused after a start", || why(&cluster).contains("was deleted and created again"));
+    eventually("it is refused after a start", || why(&cluster).contains("was deleted and recreated"));
     // After a start, entries are applied once the group has a leader again.
     eventually("the topic has its records again", || cluster.latest("t") == Ok(7));
 }
@@ -342,7 +342,8 @@ fn records_that_left_a_log_before_they_were_published_are_reported() {
     // Some of them may have been on their way when it was held.
     let missed = feeds[0].missed.expect("most of them had left the log");
     assert_eq!(newest().seqno + missed, 31);
-    let told = format!("{missed} records had left log l here before they could be published to topic t");
+    let told =
+        format!("{missed} records left the history of log l on this host before they could be published to topic t");
     assert!(why(&cluster).contains(&told), "{}", why(&cluster));
 }
 

@@ -80,7 +80,7 @@ impl Bundle {
     /// Whether it is code that could be stored: every path stays below the root, and comes once.
     pub(super) fn check(&self) -> Result<()> {
         if !is_hash(&self.code) {
-            return Err(invalid("the hash of a function's code is not one"));
+            return Err(invalid("the hash of a function's code is malformed"));
         }
         let mut directories: BTreeSet<&str> = BTreeSet::new();
         let mut seen: BTreeSet<&str> = BTreeSet::new();
@@ -88,7 +88,7 @@ impl Bundle {
             item.check()?;
             let above = item.path.rsplit_once('/').map(|(above, _)| above);
             if above.is_some_and(|above| !directories.contains(above)) {
-                return Err(invalid(format!("'{}' is in no directory that was listed", item.shown())));
+                return Err(invalid(format!("the directory of '{}' is not listed", item.shown())));
             }
             if !seen.insert(&item.path) {
                 return Err(invalid(format!("'{}' is listed twice", item.shown())));
@@ -100,7 +100,7 @@ impl Bundle {
         match (&self.file, &*self.items) {
             (None, _) => Ok(()),
             (Some(file), [only]) if *file == only.path && !only.directory && !file.contains('/') => Ok(()),
-            (Some(_), _) => Err(invalid("code that is a single file consists of that file")),
+            (Some(_), _) => Err(invalid("code that is a single file must list exactly that file")),
         }
     }
 
@@ -122,20 +122,23 @@ impl Item {
         // As it is written, so that no two spellings are one place.
         let plain = self.path.split('/').all(|part| !matches!(part, "" | "." | ".."));
         if !below || !plain || self.path.contains('\0') {
-            return Err(invalid(format!("'{}' is not a path below a function's code", self.shown())));
+            return Err(invalid(format!("'{}' is not a path within a function's code", self.shown())));
         }
         if self.path.len() > PATH_MAX_BYTES || path.components().count() > DEPTH_MAX {
-            return Err(invalid(format!("'{}' is too long a path", self.shown())));
+            return Err(invalid(format!("the path '{}' is too long", self.shown())));
         }
         if self.directory {
             return if self.bytes == 0 && self.sha256.is_empty() && !self.executable {
                 Ok(())
             } else {
-                Err(invalid(format!("'{}' is a directory and has a content", self.shown())))
+                Err(invalid(format!("'{}' is a directory, but has content", self.shown())))
             };
         }
         if !is_hash(&self.sha256) || (self.bytes == 0) != (self.sha256 == EMPTY_SHA256) {
-            return Err(invalid(format!("'{}' has no hash that belongs to its length", self.shown())));
+            return Err(invalid(format!(
+                "the hash of '{}' is malformed or does not belong to its length",
+                self.shown()
+            )));
         }
         Ok(())
     }

@@ -121,7 +121,7 @@ impl Staging {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         if OPEN.fetch_add(1, Ordering::AcqRel) >= UPLOADS_MAX {
             OPEN.fetch_sub(1, Ordering::AcqRel);
-            return Err(Code::UploadsBusy.error(format!("{UPLOADS_MAX} deployments are on their way")));
+            return Err(Code::UploadsBusy.error(format!("{UPLOADS_MAX} deployments are being received")));
         }
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = dir.join(SCRATCH).join(format!("{}-upload-{count}", std::process::id()));
@@ -164,7 +164,7 @@ impl Staging {
         let hash = Hex(sha256).to_string();
         let path = self.dir.join(&hash);
         let Some(arriving) = self.files.get_mut(&hash) else {
-            return unexpected("the host did not ask for a file with this hash");
+            return unexpected("the host did not request a file with this hash");
         };
         if arriving.is_complete() {
             return unexpected("the file is complete");
@@ -196,7 +196,7 @@ impl Staging {
             let found = Hex(std::mem::take(&mut arriving.digest).finalize()).to_string();
             if found != hash {
                 arriving.have = 0;
-                return Err(Code::UploadMismatch.error(format!("the file hashes to {found}, and not to {hash}")));
+                return Err(Code::UploadMismatch.error(format!("the hash of the file is {found} instead of {hash}")));
             }
         }
         Ok(())

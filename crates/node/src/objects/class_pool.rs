@@ -222,7 +222,9 @@ impl Inner {
                 state.class_pools.threads.push(thread);
             }
             // Those that there are take the queue; without any, the calls wait until a thread can be started.
-            Err(error) => tracing::warn!(target: "objects", pool, %error, "no thread for methods of objects"),
+            Err(error) => {
+                tracing::warn!(target: "objects", pool, %error, "cannot start a thread for the methods of objects")
+            }
         }
     }
 
@@ -387,7 +389,7 @@ fn run(
     let log = format!("{STEPS}{pool}");
     let step = Step { pool, log: &log, id, request: &job.request, within, extra: &extra };
     method_workers.run(worker, &step, &mut calls, &|| inner.state().closed)?;
-    let result = calls.result.ok_or_else(|| Code::WorkerProtocol.error("the worker left no result of the step"))?;
+    let result = calls.result.ok_or_else(|| Code::WorkerProtocol.error("the worker returned no result of the step"))?;
     finished_of(&result)
 }
 

@@ -341,7 +341,7 @@ impl Objects {
         match millrace_threads::spawn(named, move || class_pool::hand_steps(&objects, &ring)) {
             Ok(thread) => self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread),
             Err(error) => {
-                tracing::error!(target: "objects", %error, "no thread for methods of replicated objects; they do not run here");
+                tracing::error!(target: "objects", %error, "cannot start a thread for the methods of replicated objects; this host does not run them");
             }
         }
     }
@@ -355,12 +355,12 @@ impl Objects {
     fn call_copies(&self, call: &Call<'_>, (pin, within): (bool, Option<Within<'_>>)) -> Result<Answered> {
         let copies = call.flags.copies;
         if !call.flags.persistent {
-            return Err(Code::PersistenceUnsupported.error(format!("rf={copies} without `persistent`")));
+            return Err(Code::PersistenceUnsupported.error(format!("rf={copies} needs `persistent`")));
         }
         if call.kind == Type::Shared {
             check_class(call)?;
         }
-        let none = || Code::PersistenceUnsupported.error(format!("rf={copies}, and the namespace is in no cluster"));
+        let none = || Code::PersistenceUnsupported.error(format!("rf={copies}, but the namespace is not in a cluster"));
         let cluster = self.cluster().ok_or_else(none)?;
         let lease_ms = {
             let mut state = self.inner.state();
@@ -380,7 +380,7 @@ impl Objects {
         }
         let method_workers = self.inner.method_workers.get().ok_or_else(none_here)?;
         let pool = millrace_entities::pool_of(call.args);
-        let pool = pool.ok_or_else(|| Code::ObjectCallInvalid.error("a call of a user class names a pool"))?;
+        let pool = pool.ok_or_else(|| Code::ObjectCallInvalid.error("a call of a user class must name a pool"))?;
         let concurrency = method_workers.concurrency(pool)?;
         self.inner.state().class_pools.allow(pool, concurrency);
         Ok(())
@@ -491,23 +491,23 @@ fn leases(objects: &Weak<Inner>) {
 /// it is the same class on all of them.
 fn check_class(call: &Call<'_>) -> Result<()> {
     if millrace_entities::pool_of(call.args).is_none() {
-        return Err(Code::ObjectCallInvalid.error("a call of a user class names a pool"));
+        return Err(Code::ObjectCallInvalid.error("a call of a user class must name a pool"));
     }
     if let Some((number, body)) = millrace_entities::shipped_class(call.method.name, call.args) {
         let digest = Sha256::digest(body);
         let first = u64::from_le_bytes(std::array::from_fn(|at| digest[at]));
         if u64::try_from(number) != Ok(first >> 2 | 1) {
-            return Err(Code::ObjectCallInvalid.error("the number of a class is not that of its bytes"));
+            return Err(Code::ObjectCallInvalid.error("the number of a class does not match its bytes"));
         }
     } else if call.method.name == "class" {
-        return Err(Code::ObjectCallInvalid.error("a class is shipped with its body"));
+        return Err(Code::ObjectCallInvalid.error("a class must be sent together with its body"));
     }
     Ok(())
 }
 
 /// The refusal of a call where there are no shared objects.
 pub(crate) fn none_here() -> Error {
-    Code::ObjectCallInvalid.error("no host runs the namespace's functions, and shared objects live in a host")
+    Code::ObjectCallInvalid.error("shared objects are kept by a host, and no host runs the namespace's functions")
 }
 
 /// The value or the exception of a call, in the form for all callers.

@@ -125,7 +125,7 @@ impl<'a> Parsed<'a> {
         let [number, kind, key, method, arguments, new, incarnation, flags, application, wait, ref fence @ ..] =
             *elements
         else {
-            let reported = format!("a call of {} elements; {ELEMENTS} belong there", elements.len());
+            let reported = format!("a call of {} elements; it must have {ELEMENTS}", elements.len());
             return Err(Code::ObjectCallInvalid.error(reported));
         };
         let bytes = |value: &'a [u8]| value::as_bytes(value).ok_or_else(invalid);
@@ -208,12 +208,14 @@ impl Objects {
         let wanted = parsed.call();
         let other = millrace_entities::pool_of(wanted.args).filter(|named| *named != pool);
         if kind == Type::Shared && !other.is_none_or(|other| self.is_module(other)) {
-            let reported = format!("a worker of pool '{pool}' calls no user classes of other pools");
+            let reported = format!("a worker of pool '{pool}' cannot call user classes of other pools");
             return Err(Code::RightMissing.error(reported));
         }
         if within.is_some() && wanted.flags.copies <= 1 {
-            let reported =
-                format!("a method of an object with copies called {} '{}', which has none", parsed.kind, parsed.key);
+            let reported = format!(
+                "a method of a replicated object called {} '{}', which is not replicated",
+                parsed.kind, parsed.key
+            );
             return Err(Code::ReplicationUnsupported.error(reported));
         }
         if wanted.flags.copies > 1 {
@@ -250,10 +252,10 @@ impl Objects {
         let Some(circle) = state.class_pools.circle(session, &place) else { return Ok(()) };
         state.class_pools.waits(session, None);
         let reported = match &*circle {
-            [one] => format!("'{one}' would wait for itself: its method was called from one of its own"),
+            [one] => format!("'{one}' would wait for itself: one of its methods called another of its methods"),
             circle => {
                 let circle: Vec<String> = circle.iter().map(|key| format!("'{key}'")).collect();
-                format!("{} would wait for each other: the method was called from one of theirs", circle.join(" and "))
+                format!("{} would wait for each other: a method of one of them made the call", circle.join(" and "))
             }
         };
         Err(Code::Deadlock.error(reported))

@@ -171,7 +171,8 @@ impl Ask {
                 asked
             }
             Ask::Code(code) => {
-                let error = format!("the new code of function '{}' was given to a namespace elsewhere", code.function);
+                let error =
+                    format!("new code of function '{}' was given for a namespace on another machine", code.function);
                 return Err(Code::RepairCodeRemote.error(error));
             }
             Ask::Run(repair) => of("run", *repair),

@@ -74,17 +74,17 @@ impl Authority {
         let next = authority
             .generation()
             .checked_add(1)
-            .ok_or_else(|| Code::GenerationsFull.error("generation 65535 is the last one"))?;
+            .ok_or_else(|| Code::GenerationsFull.error("generation 65535 is the highest possible"))?;
         if let Some(before) = revoke_before {
             if before > next {
-                let detail = format!("generations before {before}; the new one is {next}");
+                let detail = format!("cannot revoke the generations before {before}: the new generation is {next}");
                 return Err(Code::CapabilityRuleInvalid.error(detail));
             }
             authority.generations.retain(|(generation, _)| *generation >= before);
         }
         if authority.generations.len() == GENERATIONS_MAX {
             let oldest = authority.generations[0].0;
-            let detail = format!("{GENERATIONS_MAX} generations are live, {oldest} is the oldest");
+            let detail = format!("{GENERATIONS_MAX} generations are valid, and {oldest} is the oldest");
             return Err(Code::GenerationsFull.error(detail));
         }
         authority.generations.push((next, Key::new(&*random()?)));
@@ -146,8 +146,9 @@ impl Authority {
 
     fn decode(bytes: &[u8]) -> Result<Self> {
         let damaged = |what: &str| Code::AuthorityDamaged.error(format!("'secrets/{NAME}' {what}"));
-        let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(|| damaged("is cut"))?;
-        let mut rest = content.strip_prefix(MAGIC).ok_or_else(|| damaged("is not one of this version"))?;
+        let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(|| damaged("is truncated"))?;
+        let mut rest =
+            content.strip_prefix(MAGIC).ok_or_else(|| damaged("does not have the format of this version"))?;
         if Sha256::digest(content)[..] != *checksum {
             return Err(damaged("has a wrong checksum"));
         }
@@ -162,7 +163,7 @@ impl Authority {
             let ascends = generations.is_sorted_by(|(a, _), (b, _)| a < b);
             (rest.is_empty() && (1..=GENERATIONS_MAX).contains(&count) && ascends).then_some(Self { id, generations })
         };
-        parse().ok_or_else(|| -> Error { damaged("does not have the form of one") })
+        parse().ok_or_else(|| -> Error { damaged("is malformed") })
     }
 }
 

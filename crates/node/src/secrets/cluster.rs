@@ -80,8 +80,10 @@ impl ClusterSecret {
 
     /// The secret of this text.
     pub fn from_text(text: &str) -> Result<Self> {
-        let wrong =
-            || Code::ClusterSecretMissing.error("the file does not hold a cluster's secret, which begins with mrc1_");
+        let wrong = || {
+            Code::ClusterSecretMissing
+                .error("the file does not contain the secret of a cluster, which begins with mrc1_")
+        };
         let digits = text.trim().strip_prefix(TEXT_PREFIX).filter(|digits| digits.is_ascii()).ok_or_else(wrong)?;
         if digits.len() != 2 * BYTES {
             return Err(wrong());
@@ -105,13 +107,14 @@ impl ClusterSecret {
 
     fn decode(bytes: &[u8]) -> Result<Self> {
         let damaged = |what: &str| Code::AuthorityDamaged.error(format!("'secrets/{NAME}' {what}"));
-        let content = bytes.get(..CONTENT_BYTES).filter(|_| bytes.len() == BYTES).ok_or_else(|| damaged("is cut"))?;
+        let content =
+            bytes.get(..CONTENT_BYTES).filter(|_| bytes.len() == BYTES).ok_or_else(|| damaged("is truncated"))?;
         if Sha256::digest(content)[..] != bytes[CONTENT_BYTES..] {
             return Err(damaged("has a wrong checksum"));
         }
-        let rest = content.strip_prefix(MAGIC).ok_or_else(|| damaged("is not one of this version"))?;
+        let rest = content.strip_prefix(MAGIC).ok_or_else(|| damaged("does not have the format of this version"))?;
         let parsed = rest.split_first_chunk::<8>().and_then(|(id, key)| Some((*id, *key.first_chunk::<32>()?)));
-        let (id, key) = parsed.ok_or_else(|| damaged("is cut"))?;
+        let (id, key) = parsed.ok_or_else(|| damaged("is truncated"))?;
         Ok(Self { id: AuthorityId(id), key: Key::new(&key) })
     }
 }

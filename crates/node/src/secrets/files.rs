@@ -53,12 +53,11 @@ fn check_file(path: &Path, stat: &Stat, uid: u32) -> Result<()> {
         return Err(Code::SecretNotRegular.error(format!("'{path}' is not a regular file")));
     }
     if stat.st_uid != uid {
-        return Err(
-            Code::SecretOwner.error(format!("'{path}' belongs to user {}, and this is user {uid}", stat.st_uid))
-        );
+        return Err(Code::SecretOwner
+            .error(format!("'{path}' belongs to user {}, but Millrace runs as user {uid}", stat.st_uid)));
     }
     if stat.st_nlink != 1 {
-        return Err(Code::SecretLinked.error(format!("'{path}' has {} names", stat.st_nlink)));
+        return Err(Code::SecretLinked.error(format!("'{path}' has {} names (hard links)", stat.st_nlink)));
     }
     if mode != FILE_MODE && Defence::SecretFiles.stands() {
         return Err(Code::SecretMode.error(format!("'{path}' has mode {mode:04o} instead of {FILE_MODE:04o}")));
@@ -70,7 +69,7 @@ fn check_folder(path: &Path, stat: &Stat, uid: u32) -> Result<()> {
     let (path, mode) = (path.display(), stat.st_mode & MODE_BITS);
     let unsafe_folder = |what: String| Err(Code::SecretsFolder.error(format!("'{path}' {what}")));
     if stat.st_uid != uid {
-        return unsafe_folder(format!("belongs to user {}, and this is user {uid}", stat.st_uid));
+        return unsafe_folder(format!("belongs to user {}, but Millrace runs as user {uid}", stat.st_uid));
     }
     if mode != FOLDER_MODE {
         return unsafe_folder(format!("has mode {mode:04o} instead of {FOLDER_MODE:04o}"));

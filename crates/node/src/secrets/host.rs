@@ -28,7 +28,7 @@ pub fn key_hash(public_key: &[u8]) -> [u8; 32] {
 }
 
 fn failed(error: rcgen::Error) -> Error {
-    Code::TlsKey.error(format!("a key or certificate cannot be made or read: {error}"))
+    Code::TlsKey.error(format!("a key or certificate cannot be created or read: {error}"))
 }
 
 impl HostKey {

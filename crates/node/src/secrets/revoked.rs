@@ -143,7 +143,7 @@ pub(crate) fn revoke_as(namespace: &Namespace, ids: &[TokenId], until: Option<u3
     new.dedup();
     let count = new.iter().filter(|id| !revoked.contains_key(id)).count();
     if revoked.len() + count > REVOCATIONS_MAX {
-        let detail = format!("{} revocations count now; {REVOCATIONS_MAX} is the limit", revoked.len());
+        let detail = format!("{} revocations are kept; the limit is {REVOCATIONS_MAX}", revoked.len());
         return Err(Code::RevocationsFull.error(detail));
     }
     if new.is_empty() {

@@ -218,17 +218,17 @@ impl Backup {
             ErrorKind::NotFound | ErrorKind::NotADirectory => damaged(format!("'{}' is not a backup", from.display())),
             _ => failed(&path, &error),
         })?;
-        let end = text.iter().position(|byte| *byte == b'\n').ok_or_else(|| damaged("its head has no first line"))?;
+        let end = text.iter().position(|byte| *byte == b'\n').ok_or_else(|| damaged("its header has no first line"))?;
         let (line, body) = (&text[..end], &text[end + 1..]);
         let line = String::from_utf8_lossy(line);
         let Some(checksum) = line.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' ')) else {
             if line.starts_with("millrace-backup ") {
                 return Err(Code::FormatVersion.error(format!("'{line}'; this version reads '{MAGIC}'")));
             }
-            return Err(damaged("its head is not one of Millrace"));
+            return Err(damaged("its header was not written by Millrace"));
         };
         if checksum != hex(Sha256::new_with_prefix(body)) {
-            return Err(damaged("the checksum of its head does not match"));
+            return Err(damaged("the checksum of its header does not match"));
         }
         serde_json::from_slice(body).map_err(damaged)
     }
@@ -264,7 +264,10 @@ fn verify_file(path: &Path, name: &str, written: &(u64, String), progress: &mut 
         }
     }
     if (seen, hex(found)) != *written {
-        return Err(damaged(format!("{name} is not what was written: {seen} bytes of {}", written.0)));
+        return Err(damaged(format!(
+            "{name} has other content than when the backup was made; it has {seen} bytes of {}",
+            written.0
+        )));
     }
     Ok(())
 }

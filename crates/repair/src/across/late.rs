@@ -45,7 +45,7 @@ pub(super) fn correct(
         // If it was not sent there before, the corresponding record is unknown.
         let is_for_us = target.map_or(sent.message, |target| target.is_some());
         if is_for_us && !sent.arrived {
-            let error = format!("records that change are on their way to '{}'", sent.address);
+            let error = format!("changed records have not yet arrived in '{}'", sent.address);
             return Err(Code::RepairPeer.error(error));
         }
         if let Some(Some(target)) = target {
@@ -70,7 +70,7 @@ pub(super) fn correct(
 fn open(namespace: &Namespace, of: &Repair, late_of: LateOf) -> Result<u64> {
     check_none_open(namespace)?;
     let journal = namespace.journal();
-    let reason = format!("what {} sent on late, repair {}", late_of.address, of.repair);
+    let reason = format!("records that {} forwarded late, repair {}", late_of.address, of.repair);
     let pin = journal.pin(&format!("repair: {reason}"), WINDOW_BYTES, WINDOW)?.id;
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?;

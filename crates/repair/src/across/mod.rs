@@ -67,7 +67,7 @@ pub struct NoPeers;
 
 impl NoPeers {
     fn refuse<T>(address: &str) -> Result<T> {
-        let error = format!("this process reaches no host: let a host do it, so that '{address}' can take part");
+        let error = format!("this process cannot reach other hosts; start a host, so that '{address}' can take part");
         Err(Code::RepairUnsupported.error(error))
     }
 }
@@ -150,7 +150,7 @@ impl<'a> Rounds<'a> {
             self.check_missing(prepare)?;
             return Ok(changes);
         }
-        let error = format!("records went to and fro between the namespaces {ROUNDS_MAX} times and still change");
+        let error = format!("after {ROUNDS_MAX} rounds between the namespaces, records still change");
         Err(Code::RepairUnsupported.error(error))
     }
 
@@ -251,7 +251,7 @@ impl<'a> Rounds<'a> {
                     self.ask(&address, repair, Step::Replay)?;
                 }
                 Phase::Applying | Phase::Applied | Phase::RolledBack | Phase::Abandoned | Phase::Closed => {
-                    let error = format!("namespace {address}: its part, {number}, is {}", part.phase.as_str());
+                    let error = format!("namespace {address}: its part, repair {number}, is {}", part.phase.as_str());
                     return Err(Code::RepairPart.error(error));
                 }
             }
@@ -329,7 +329,7 @@ impl<'a> Rounds<'a> {
         }
         // A record in transit would arrive with its old bytes after the switch.
         if let Some(address) = underway.filter(|_| prepare) {
-            return Err(Code::RepairPeer.error(format!("records that change are on their way to '{address}'")));
+            return Err(Code::RepairPeer.error(format!("changed records have not yet arrived in '{address}'")));
         }
         let mut is_news = !own.is_empty();
         if is_news {
@@ -351,7 +351,7 @@ impl<'a> Rounds<'a> {
         }
         match self.members.iter().position(|member| member.id == *to) {
             None if is_message => {
-                let error = format!("it changes messages to '{address}', which does not take part");
+                let error = format!("the repair changes messages to '{address}', which does not take part");
                 Err(Code::RepairLeaves.error(error))
             }
             found => Ok(found.map(To::Member)),
@@ -429,7 +429,7 @@ fn read_sent(peers: &mut dyn Peers, address: &str, part: u64) -> Result<Vec<Sent
         let page: SentPage = read(&text)?;
         all.extend(page.sent);
         if bytes > SENT_MAX_BYTES {
-            let error = format!("it changes more than {SENT_MAX_BYTES} bytes of records that it sent on");
+            let error = format!("the repair changes more than {SENT_MAX_BYTES} bytes of forwarded records");
             return Err(Code::RepairUnsupported.error(error));
         }
         match page.next {

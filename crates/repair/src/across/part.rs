@@ -157,7 +157,7 @@ fn join(
     }
     let own = namespace.journal().namespace().to_string();
     if part_of.namespace == own || with.iter().filter(|id| **id == own).count() > 1 {
-        let error = "it takes part already: --with names other namespaces, each once";
+        let error = "the namespace takes part anyway; --with must name other namespaces, each once";
         return Err(Code::CorrectionInvalid.error(error));
     }
     // If a relay fetches records from there, no sender reports their changes.
@@ -165,7 +165,7 @@ fn join(
     for relay in State::load(namespace)?.relays.iter().filter(|relay| !relay.pushes() && !relay.leaving) {
         if relay.course.namespace.is_some_and(|from| among.contains(&*shown(from))) {
             let (name, from) = (&relay.name, &relay.from);
-            let error = format!("relay '{name}' fetches '{from}': a repair follows only relays that push");
+            let error = format!("relay '{name}' fetches '{from}'; a repair follows only relays that send");
             return Err(Code::RepairUnsupported.error(error));
         }
     }

@@ -59,7 +59,7 @@ pub(crate) fn give(namespace: &Namespace, repair: u64, to: Option<&str>, seeds: 
             let found = book::repair(namespace, repair)?;
             if !found.phase.is_open() {
                 let phase = found.phase.as_str();
-                return Err(Code::RepairPhase.error(format!("repair {repair} is {phase}, and takes no seeds")));
+                return Err(Code::RepairPhase.error(format!("repair {repair} is {phase}, and does not accept seeds")));
             }
             for Seed { id, value } in &rest[..part] {
                 let line = Line { id: id.to_string(), void: value.is_none(), to: to.map(str::to_owned) };
@@ -233,7 +233,8 @@ impl Session<'_> {
             self.namespace.journal().commit(|tx| {
                 for (slot, value) in &rest[..part] {
                     let of = self.past.logs.get(&slot.0).and_then(|log| log.slots.get(&slot.1));
-                    let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} is gone", slot.1)))?;
+                    let of =
+                        of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} no longer exists", slot.1)))?;
                     let (repair, origin, clock, position) = (self.repair, of.origin, of.clock, of.written);
                     let replaced = Replaced { repair, origin, clock, void: value.is_none(), position };
                     tx.shadow_append(*slot, value.as_deref().unwrap_or_default(), (EventId::NONE, 0), &replaced)?;

@@ -63,8 +63,9 @@ impl Environment {
 }
 
 pub(super) fn cstring(text: impl Into<Vec<u8>>) -> Result<CString> {
-    CString::new(text)
-        .map_err(|_| Code::CommandUnusable.error("a word of the command or an environment variable holds a zero byte"))
+    CString::new(text).map_err(|_| {
+        Code::CommandUnusable.error("a word of the command or an environment variable contains a zero byte")
+    })
 }
 
 /// The file that `name` means to a function in `dir`: with a slash it is relative to `dir`, without one it is searched

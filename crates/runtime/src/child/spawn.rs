@@ -97,7 +97,7 @@ pub(crate) fn refusal(program: &Path, dir: &Path, step: &str, errno: c_int) -> E
     let program = program.display();
     match (step, errno) {
         ("execve", libc::ENOENT) => Code::CommandUnusable
-            .error(format!("cannot execute '{program}': {reason}; is the program of its #! line there?")),
+            .error(format!("cannot execute '{program}': {reason}; check that the program in its #! line exists")),
         ("execve", libc::ENOEXEC) => {
             Code::CommandUnusable.error(format!("cannot execute '{program}': it is not a program, and has no #! line"))
         }

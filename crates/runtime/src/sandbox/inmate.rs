@@ -325,10 +325,10 @@ impl Running {
             return Err(Fault::Failed { step: "hand over arguments and variables".into(), errno: libc::E2BIG });
         }
         let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(control) = conversation.control.take() else { return Err(Fault::Silent("is not heard any more")) };
+        let Some(control) = conversation.control.take() else { return Err(Fault::Silent("no longer answers")) };
         send(&control, packet, fds).map_err(|_| Fault::Silent("ended"))?;
         let (answer, fd) = receive(&control, conversation.supervisor.pidfd()).map_err(Fault::Silent)?;
-        let answer = Answer::decode(&answer).map_err(|_| Fault::Silent("gave an answer that is none"))?;
+        let answer = Answer::decode(&answer).map_err(|_| Fault::Silent("sent an invalid answer"))?;
         // It was answered, so that the next answer belongs to the next request.
         conversation.control = Some(control);
         match answer {
@@ -348,7 +348,7 @@ impl Running {
         let reported = |fault: Fault| fault.reported(&starting.program.to_string_lossy(), &starting.dir);
         let fds = starting.descriptors.each_ref().map(OwnedFd::as_fd);
         let (number, _, pidfd) = self.ask(&request, &fds).map_err(reported)?;
-        let pidfd = pidfd.ok_or_else(|| reported(Fault::Silent("gave no descriptor of a process")))?;
+        let pidfd = pidfd.ok_or_else(|| reported(Fault::Silent("did not send the descriptor of a process")))?;
         Ok(Box::new(SandboxedProcess { number, pidfd, running: Arc::clone(self), ended: None }))
     }
 }

@@ -53,7 +53,7 @@ impl FromStr for Level {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|level| level.as_str() == text);
-        known.ok_or_else(|| format!("'{text}' is none of none, partial, full"))
+        known.ok_or_else(|| format!("'{text}' is not a level: none, partial or full"))
     }
 }
 
@@ -95,8 +95,8 @@ impl Isolation {
     /// Functions run with the rights of this process's user, as was asked for.
     fn none() -> Self {
         let cause =
-            "by request: functions can read and write every file of the host's user, the namespace's keys and journal \
-            included, and use the network"
+            "as requested: functions can use the network, and can read and write every file of the host's user, including \
+            the keys and the journal of the namespace"
                 .to_owned();
         Self::new(Level::None, vec![Shortcoming { cause, remedy: ASK }], PathBuf::new(), false)
     }
@@ -122,7 +122,7 @@ impl Isolation {
                 Err(cause) => shortcomings.push(Shortcoming { cause, remedy: NAMESPACES }),
             }
         } else {
-            shortcomings.push(Shortcoming { cause: "by request".into(), remedy: ASK });
+            shortcomings.push(Shortcoming { cause: "as requested".into(), remedy: ASK });
         }
         if !namespaces && system::landlock_version() > 0 {
             match probe(&supervisor, false) {
@@ -201,7 +201,7 @@ impl Isolation {
 const NAMESPACES: &str = "let the host's user make user namespaces: `sysctl user.max_user_namespaces`, and on Ubuntu an AppArmor \
     profile with `userns,` for millrace; in a container, run it with an unmasked /proc and CAP_SYS_ADMIN";
 const ASK: &str =
-    "leave out `--sandbox` and MILLRACE_SANDBOX, and functions have the best level that the machine gives";
+    "remove `--sandbox` and MILLRACE_SANDBOX, so that functions run at the strictest level that the machine supports";
 const LANDLOCK: &str =
     "use a kernel of 5.13 or later with Landlock among its security modules (`lsm=landlock,…` when it boots)";
 const CGROUP: &str = "let the host have a cgroup: as root, or with `Delegate=cpu memory pids` in its systemd unit";

@@ -33,7 +33,7 @@ pub(super) fn find(name: &Path, code: &Path, is_python: bool) -> Result<Found> {
     let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     match found.shown.iter().find(|shown| holds(shown, &home) || holds(shown, code)) {
         None => Ok(found),
-        Some(shown) => Err(refused(&found.program, &format!("'{}' holds more than a program", shown.display()))),
+        Some(shown) => Err(refused(&found.program, &format!("'{}' contains more than the program", shown.display()))),
     }
 }
 
@@ -43,7 +43,7 @@ fn holds(shown: &Path, path: &Path) -> bool {
 }
 
 fn refused(program: &Path, why: &str) -> Error {
-    Code::CommandUnusable.error(format!("'{}' cannot be shown in a sandbox: {why}", program.display()))
+    Code::CommandUnusable.error(format!("'{}' cannot be used in a sandbox: {why}", program.display()))
 }
 
 /// Programs in a `bin` have their libraries beside it.
@@ -67,9 +67,9 @@ fn interpreter(program: &Path) -> Result<Found> {
     // In a process group of its own: Ctrl-C is meant for the host, which lets runs in progress end.
     let output = Command::new(program).args(["-I", "-c", ASK]).process_group(0).output();
     let output = output.map_err(|error| unusable(&format!("does not start: {error}")))?;
-    let lines = String::from_utf8(output.stdout).map_err(|_| unusable("does not say where it is"))?;
+    let lines = String::from_utf8(output.stdout).map_err(|_| unusable("does not report its path"))?;
     let mut lines = lines.lines().map(PathBuf::from).filter(|path| path.is_absolute());
-    let executable = lines.next().filter(|path| path.is_file()).ok_or_else(|| unusable("does not say where it is"))?;
+    let executable = lines.next().filter(|path| path.is_file()).ok_or_else(|| unusable("does not report its path"))?;
     let mut shown: Vec<PathBuf> = lines.filter(|path| !files::is_shown(path)).collect();
     shown.dedup();
     let found = Found { program: within(executable, &shown), shown };

@@ -83,7 +83,7 @@ pub(super) fn missing(path: &Path) -> Refused {
 pub fn supervise() -> ExitCode {
     let Ok(control) = system::inherited(3) else { return ExitCode::FAILURE };
     let made = receive(&control).and_then(|(packet, mut fds)| {
-        let plan = Plan::decode(&packet).map_err(|_| refused("understand the plan"))?;
+        let plan = Plan::decode(&packet).map_err(|_| refused("read the plan"))?;
         let secrets = fds.pop().ok_or_else(|| refused("receive secrets"))?;
         enter(&plan, secrets).map(|inside| (plan, inside))
     });
@@ -175,7 +175,7 @@ fn enter(plan: &Plan, secrets: OwnedFd) -> Attempt<Inside> {
 }
 
 fn die_with_parent() -> Attempt<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).step("ask to die with the host")
+    set_parent_process_death_signal(Some(Signal::KILL)).step("request to end with the host")
 }
 
 fn become_user(id: u32) -> Attempt<()> {
@@ -295,7 +295,7 @@ impl Supervisor {
                 Ok((Answer::Done { number, path: PathBuf::new() }, Some(pidfd)))
             }
             Request::End(number) => {
-                let status = match self.children.remove(&number).ok_or_else(|| refused("know the process"))? {
+                let status = match self.children.remove(&number).ok_or_else(|| refused("find the process"))? {
                     Ok(pid) => end(pid),
                     Err(status) => status,
                 };

@@ -82,7 +82,8 @@ impl<L: Launch> Worker<L> {
                 match session.run(&mut batch[..known], &limits, progress) {
                     Ended::All if known == batch.len() => return,
                     Ended::All => {
-                        let old = Code::WorkerTooOld.error("it speaks version 1 of the worker protocol");
+                        let old = Code::WorkerTooOld
+                            .error("it uses version 1 of the worker protocol, which has no streamed runs");
                         (known, Some(unbegun(Outcome::Failed(old))))
                     }
                     Ended::Left { reported, sent } => {

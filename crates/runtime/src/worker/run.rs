@@ -75,7 +75,7 @@ impl Run {
                 }
             }
             Kind::Call if self.later.is_some() => {
-                return Err(Code::WorkerProtocol.error("a call before the answer to the one before it"));
+                return Err(Code::WorkerProtocol.error("a call before the answer to the previous call"));
             }
             Kind::Call => match call.host.call(frame.payload) {
                 Asked::Now(answer) => put_answer(outbox, answer.as_deref().map_err(Clone::clone)),

@@ -181,7 +181,10 @@ impl Wires {
             && let Some((frame, bytes)) = Frame::parse(self.inbox.unread())?
         {
             if call.invocation.streamed && self.outbox.holds_answer() && frame.kind != Kind::Output {
-                let detail = format!("{:?} before the answer to the call before it: a streamed run waits", frame.kind);
+                let detail = format!(
+                    "{:?} before the answer to the previous call; a streamed run must wait for each answer",
+                    frame.kind
+                );
                 return Err(Code::WorkerProtocol.error(detail).into());
             }
             let held = self.outbox.bytes.len();
@@ -303,8 +306,10 @@ fn hello(frame: &Frame<'_>) -> Result<Hello> {
             let window_bytes = (u32::from_le_bytes([a, b, c, d]) as usize).min(WINDOW_MAX_BYTES);
             Ok(Hello { version, window_bytes })
         }
-        (Kind::Hello, version, _) => Err(Code::WorkerProtocol
-            .error(format!("its hello is for version {version}, this host knows 1 to {}", frame::PROTOCOL_VERSION))),
+        (Kind::Hello, version, _) => Err(Code::WorkerProtocol.error(format!(
+            "its Hello has version {version}; this host supports versions 1 to {}",
+            frame::PROTOCOL_VERSION
+        ))),
         (Kind::Refuse, number, message) => Err(super::run::stated(number, message, Code::WorkerNotReady)),
         (kind, ..) => Err(Code::WorkerProtocol.error(format!("its first frame is {kind:?}, not Hello"))),
     }

@@ -145,8 +145,8 @@ impl Zygote {
         let pidfd = child::sender(ours).and_then(|pid| child::child_of(conversation.child.pidfd(), pid));
         match pidfd {
             Some(pidfd) => Ok(Box::new(Forked { name, pidfd, zygote: Arc::clone(self), ended: None })),
-            None if spoke => Err(failed("forked a worker that ended, or is none")),
-            None => Err(failed("forked a worker that says nothing")),
+            None if spoke => Err(failed("forked a worker that ended or does not exist")),
+            None => Err(failed("forked a worker that sends nothing")),
         }
     }
 

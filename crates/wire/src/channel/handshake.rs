@@ -102,7 +102,7 @@ impl Connecting {
             return Err(Code::ChannelRefused.error("the host does not accept the capability"));
         }
         if length != M2_BYTES - 2 {
-            return Err(broken("the host's answer is not one"));
+            return Err(broken("the host's answer is malformed"));
         }
         let Some(m2) = bytes.get(..M2_BYTES) else { return Ok(None) };
         let (said, mac) = m2.split_at(M2_BYTES - MAC_BYTES);

@@ -64,7 +64,7 @@ impl Direction {
 
     /// No nonce is used twice: no connection reaches 2^64 records, and the last one is refused.
     fn advance(&mut self) -> Result<()> {
-        self.counter = self.counter.checked_add(1).ok_or_else(|| broken("the channel has no numbers left"))?;
+        self.counter = self.counter.checked_add(1).ok_or_else(|| broken("the channel has used all of its record numbers"))?;
         Ok(())
     }
 }
@@ -147,7 +147,7 @@ impl Opener {
         plain.extend_from_slice(record);
         if self.direction.cipher.open_in_place(nonce, Aad::from(*head), &mut plain[start..]).is_err() {
             plain.truncate(start);
-            return Err(broken("a record is not as it was sent"));
+            return Err(broken("a record was changed on its way"));
         }
         plain.truncate(start + length - TAG_BYTES);
         Ok(Some(LENGTH_BYTES + length))

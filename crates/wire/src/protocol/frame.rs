@@ -62,7 +62,7 @@ impl<'b> Frame<'b> {
     pub fn message<M: Message + Deserialize<'b>>(&self) -> Result<M> {
         if self.kind != M::TYPE {
             return Err(Code::MessageUnexpected.error(format!(
-                "message of type {} where {} belongs",
+                "message of type {} instead of {}",
                 self.kind,
                 M::TYPE
             )));
@@ -121,7 +121,7 @@ fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     let mut rest = bytes;
     let elements = rmp::decode::read_array_len(&mut rest).map_err(|_| malformed("it is not an array"))?;
     if !(ELEMENTS..=ELEMENTS + 1).contains(&elements) {
-        return Err(malformed(format!("{elements} elements where {ELEMENTS} belong")));
+        return Err(malformed(format!("{elements} elements instead of {ELEMENTS}")));
     }
     let mut number = |what: &str| -> Result<u64> {
         rmp::decode::read_int(&mut rest).map_err(|_| malformed(format!("its {what} is not a whole number")))

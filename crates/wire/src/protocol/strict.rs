@@ -127,7 +127,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Variant<V> {
     type Value = V::Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("one of the words that are known")
+        formatter.write_str("one of the known words")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<V::Value, E> {

@@ -202,8 +202,8 @@ impl Denied {
             Denied::Way => "the capability does not permit this kind of connection".into(),
             Denied::Address => "the capability does not permit the caller's address".into(),
             Denied::Key => "the capability belongs to the holder of another key".into(),
-            Denied::Source => "the capability permits deliveries from certain namespaces only".into(),
-            Denied::Once => "the capability can only be redeemed".into(),
+            Denied::Source => "the capability permits only deliveries from certain namespaces".into(),
+            Denied::Once => "the capability can be used only to join".into(),
         };
         Code::CapabilityDenied.error(detail)
     }

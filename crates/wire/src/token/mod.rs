@@ -95,7 +95,7 @@ impl Token {
     /// Makes a token of one block with an authority's key.
     pub fn issue(key: &Key, authority: AuthorityId, generation: u16, rules: &Rules) -> Result<Self> {
         if rules.grants.is_empty() || rules.ids.is_empty() {
-            return Err(Code::CapabilityRuleInvalid.error("the first block of a capability has a grant and an id"));
+            return Err(Code::CapabilityRuleInvalid.error("the first block of a capability must have a grant and an id"));
         }
         let mut body = vec![PLAIN];
         body.extend_from_slice(&authority.0);
@@ -112,7 +112,7 @@ impl Token {
         let (mut body, block) = (self.body.to_vec(), block(rules)?);
         let at = Layout::parse(&body)?.count_at;
         if usize::from(body[at]) == BLOCKS_MAX {
-            return Err(Code::CapabilityTooLong.error(format!("the chain has {BLOCKS_MAX} blocks already")));
+            return Err(Code::CapabilityTooLong.error(format!("the chain already has {BLOCKS_MAX} blocks")));
         }
         body[at] += 1;
         body.extend_from_slice(&block);
@@ -124,10 +124,10 @@ impl Token {
     pub fn merge(tokens: &[Token]) -> Result<Self> {
         if !(2..=PARTS_MAX).contains(&tokens.len()) {
             let count = tokens.len();
-            return Err(Code::CapabilityRuleInvalid.error(format!("{count} capabilities; 2 to {PARTS_MAX} are merged")));
+            return Err(Code::CapabilityRuleInvalid.error(format!("{count} capabilities; 2 to {PARTS_MAX} can be merged")));
         }
         if tokens.iter().any(|token| token.body[0] == MERGED) {
-            return Err(Code::CapabilityRuleInvalid.error("a merged capability is not merged again"));
+            return Err(Code::CapabilityRuleInvalid.error("a merged capability cannot be merged again"));
         }
         let mut body = vec![MERGED, tokens.len() as u8]; // at most 4
         for token in tokens {
@@ -143,7 +143,7 @@ impl Token {
     /// The token of these bytes: body and signature.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() > TOKEN_MAX_BYTES {
-            return Err(malformed(format!("{} bytes; {TOKEN_MAX_BYTES} is the limit", bytes.len())));
+            return Err(malformed(format!("{} bytes; the limit is {TOKEN_MAX_BYTES}", bytes.len())));
         }
         let Some((body, signature)) = bytes.split_last_chunk::<SIGNATURE_BYTES>() else {
             return Err(malformed(format!("{} bytes are too few", bytes.len())));
@@ -214,7 +214,7 @@ impl FromStr for Token {
 fn block(rules: &Rules) -> Result<Vec<u8>> {
     let items = rules.encode()?;
     let length = u16::try_from(items.len()).ok().filter(|_| items.len() < TOKEN_MAX_BYTES).ok_or_else(|| {
-        Code::CapabilityTooLong.error(format!("a block of {} bytes; a capability has {TOKEN_MAX_BYTES}", items.len()))
+        Code::CapabilityTooLong.error(format!("a block of {} bytes; a capability has at most {TOKEN_MAX_BYTES}", items.len()))
     })?;
     Ok([&length.to_le_bytes()[..], &items].concat())
 }
@@ -223,7 +223,7 @@ fn within_limit(body: &[u8]) -> Result<()> {
     let bytes = body.len() + SIGNATURE_BYTES;
     if bytes > TOKEN_MAX_BYTES {
         return Err(
-            Code::CapabilityTooLong.error(format!("it would have {bytes} bytes; {TOKEN_MAX_BYTES} is the limit"))
+            Code::CapabilityTooLong.error(format!("it would have {bytes} bytes; the limit is {TOKEN_MAX_BYTES}"))
         );
     }
     Ok(())

@@ -245,7 +245,7 @@ impl Grant {
     pub fn fault(&self) -> Option<&'static str> {
         let unnamed = self.name.is_empty();
         if self.kind == Kind::Namespace && (!unnamed || self.subtree) {
-            return Some("a grant on the namespace has neither a name nor a subtree");
+            return Some("a grant on the namespace cannot have a name or a subtree");
         }
         if self.kind != Kind::Namespace && unnamed && !self.subtree {
             return Some("a grant on one resource needs its name");

@@ -50,7 +50,7 @@ impl FromStr for Way {
         Self::ALL.into_iter().find(|way| way.name() == text).ok_or_else(|| {
             let known = Self::ALL.map(Way::name).join(", ");
             let text = text.escape_debug();
-            Code::CapabilityRuleInvalid.error(format!("'{text}' is not a way to reach a host; the ways are {known}"))
+            Code::CapabilityRuleInvalid.error(format!("'{text}' is not a transport; the transports are {known}"))
         })
     }
 }

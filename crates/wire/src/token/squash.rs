@@ -16,7 +16,7 @@ fn not_squashable(why: &str) -> Error {
 /// A rate is counted for all tokens behind its block, and ONCE for one id: neither can move to another block.
 pub fn squash(chain: &Chain) -> Result<Rules> {
     if chain.is_merged() {
-        return Err(not_squashable("it unites several capabilities; squash each before they are merged"));
+        return Err(not_squashable("it is merged from several capabilities; squash each of them before you merge them"));
     }
     let mut rules = Rules::default();
     for link in chain.blocks() {
@@ -31,20 +31,20 @@ pub fn squash(chain: &Chain) -> Result<Rules> {
         rules.ways = match (rules.ways, block.ways) {
             (Some(a), Some(b)) => {
                 let both = super::Ways::from_bits(a.bits() & b.bits());
-                Some(both.ok_or_else(|| not_squashable("its blocks permit no kind of connection together"))?)
+                Some(both.ok_or_else(|| not_squashable("no kind of connection is permitted by all of its blocks"))?)
             }
             (a, b) => a.or(b),
         };
-        rules.nets = both(&rules.nets, &block.nets, |a, b| a.and(*b), "its blocks permit no address together")?;
-        rules.keys = both(&rules.keys, &block.keys, same, "its blocks permit no key together")?;
-        rules.sources = both(&rules.sources, &block.sources, same, "its blocks permit no source together")?;
+        rules.nets = both(&rules.nets, &block.nets, |a, b| a.and(*b), "no address is permitted by all of its blocks")?;
+        rules.keys = both(&rules.keys, &block.keys, same, "no key is permitted by all of its blocks")?;
+        rules.sources = both(&rules.sources, &block.sources, same, "no source is permitted by all of its blocks")?;
         let new = block.ids.iter().filter(|id| !rules.ids.contains(id)).copied().collect::<Vec<_>>();
         rules.ids.extend(new);
         rules.subject = rules.subject.or_else(|| block.subject.clone());
         rules.label = rules.label.or_else(|| block.label.clone());
     }
     if rules.not_before.zip(rules.not_after).is_some_and(|(start, end)| start > end) {
-        return Err(not_squashable("its blocks permit no time together"));
+        return Err(not_squashable("no time is permitted by all of its blocks"));
     }
     Ok(rules)
 }

@@ -195,7 +195,7 @@ unsafe fn optional<'a>(at: *const c_char) -> Result<Option<&'a str>> {
 pub unsafe fn text<'a>(at: *const c_char) -> Result<&'a str> {
     // SAFETY: as the caller promises.
     let text = unsafe { CStr::from_ptr(at) };
-    text.to_str().map_err(|_| Code::CCallInvalid.error("a text that is not UTF-8"))
+    text.to_str().map_err(|_| Code::CCallInvalid.error("a text is not UTF-8"))
 }
 
 /// Bytes of C.

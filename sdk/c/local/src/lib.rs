@@ -24,7 +24,7 @@ use std::{
 /// Does it, and turns a failure, or a panic, which must not reach C, into its number.
 fn answer(error: *mut CError, work: impl FnOnce() -> Result<i64>) -> i64 {
     let outcome = catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(Code::HostInternal.error("the library panicked; what it printed says where")));
+        .unwrap_or_else(|_| Err(Code::HostInternal.error("the library panicked; its message is on standard error")));
     // SAFETY: the client passes the place of its own error.
     outcome.unwrap_or_else(|failed| i64::from(unsafe { &mut *error }.note(&failed)))
 }

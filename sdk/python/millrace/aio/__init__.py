@@ -11,12 +11,12 @@
         Accounts = await farm.shared(Account)
         await Accounts("account/ann", "Ann").pay(500)
 
-Objects have the methods of `millrace.objects`, to be awaited. No call takes a thread: all calls of a connection wait at the host, over one
-socket. A call that is cancelled gives back the lock, permit or item that it was given meanwhile; the item is the first of its queue
-again. Everything else that the host has done by then stays.
+Objects have the methods of `millrace.objects`, which are awaited. Calls use no threads: all calls of a connection wait at the host, over
+one socket. If a call is cancelled after the host has given it a lock, a permit or an item, it gives this back; the item is then the first
+of its queue again. All other effects of the call stay.
 
-A connection is to a host, at any address that `millrace.connect` takes, or to several that are hosts of one cluster: the next one is asked
-when one is lost. Unix sockets are read by the event loop itself; a thread of the native module serves all other connections.
+A connection is to a host, at any address that `millrace.connect` accepts, or to several hosts of one cluster: if one is lost, the next one
+is used. The event loop reads Unix sockets itself; a thread of the native module serves all other connections.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Replay(_spaces.Space):
 
 
 class Object:
-    """A shared object whose methods are awaited. `sync` is the object that tasks get when it is an argument.
+    """A shared object whose methods are awaited. `sync` is the same object for code without asyncio: tasks get it when the object is an argument.
 
     `get_item`, `set_item`, `del_item`, `contains` and `length` stand for operators; properties are methods; `async for` iterates over the
     current contents.
@@ -112,7 +112,7 @@ class Object:
 
         async def call(*args: Any, **named: Any) -> Any:
             if name == "wait" and type(self.sync) is _objects.Barrier and (len(args) > 1 or "action" in named):
-                raise TypeError("a barrier of millrace.aio takes no action: await it behind the barrier")
+                raise TypeError("a barrier of millrace.aio has no action; await the action after the barrier")
             return await self._run(method, *args, **named)
 
         call.__name__ = name
@@ -202,7 +202,7 @@ class Object:
 
 
 class SharedClass:
-    """A shared class whose code a pool has: `SharedClass(key, ...)` is the object of that key, whose methods are awaited."""
+    """A shared class whose code a pool has: `SharedClass(key, ...)` is the object with that key, whose methods are awaited."""
 
     def __init__(self, sync: _classes.SharedClass, connection: Connection) -> None:
         self.sync = sync
@@ -393,12 +393,12 @@ class Connection:
 
     @property
     def application(self) -> str:
-        """The application: its objects end with the last of its connections."""
+        """The name of the application. Its objects are deleted when its last connection is closed."""
         return self._space.application
 
     @property
     def address(self) -> str:
-        """Where the host is."""
+        """The address of the host."""
         assert self._sync is not None, "the connection was not awaited"
         return self._sync.address
 
@@ -467,7 +467,7 @@ class Connection:
 def connect(
     place: _Place = None, *, app: Optional[str] = None, lease: float = 10.0, ca: Optional[PathOrAddress] = None
 ) -> Connection:
-    """Reaches a host: `async with millrace.aio.connect(...) as farm`, or `farm = await millrace.aio.connect(...)`.
+    """Connects to a host: `async with millrace.aio.connect(...) as farm`, or `farm = await millrace.aio.connect(...)`.
 
     Arguments are those of `millrace.connect`.
     """
@@ -477,8 +477,8 @@ def connect(
 class Executor:
     """A `millrace.Executor` for asyncio: `async with farm.Executor() as executor`.
 
-    Calls of one host's workers go over the connection of the event loop. For several hosts, or labels, a thread sends what is submitted
-    together; results take no thread.
+    With one host, calls go over the connection of the event loop. With several hosts, or labels, a thread sends the calls in groups;
+    results need no thread.
     """
 
     def __init__(self, connection: Connection, **settings: Any) -> None:
@@ -517,7 +517,7 @@ class Executor:
                 task.cancel()
 
     async def on(self, label: Union[str, Iterable[str]]) -> Executor:
-        """This executor, for tasks that run only on hosts with a label, or with all of several: `(await executor.on("gpu=a100")).submit(train)`."""
+        """This executor, for tasks that run only on hosts with this label, or with all of these labels: `(await executor.on("gpu=a100")).submit(train)`."""
         if self._sync is None:
             raise RuntimeError("cannot schedule new futures after shutdown")
         made = _Labelled(self._connection)
@@ -613,7 +613,7 @@ class Executor:
             raise
 
     async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accepts no more tasks; with `wait`, returns when all have ended. With `cancel_futures`, those that have not begun are cancelled.
+        """Accepts no more tasks. With `wait`, returns when all tasks have ended. With `cancel_futures`, tasks that have not begun are cancelled.
         """
         sync, self._sync = self._sync, None
         if self._placing is not None:

@@ -1,10 +1,10 @@
-"""A `concurrent.futures.Executor` whose workers are those of a Millrace host, and what is built on it.
+"""A `concurrent.futures.Executor` whose workers belong to a Millrace host, and connections to hosts.
 
     with millrace.Executor() as executor:
         print(sum(executor.map(simulate, range(1000))))
 
-A task is a run of its pool's function: it is in the journal, `millrace run ls` shows it, and the end of a worker or of the host does
-not lose it. Functions travel pickled, each version once; only workers and the program that submitted a task open pickles.
+A task is a run of its pool's function: it is in the journal, `millrace run ls` shows it, and it is not lost if a worker or the host
+ends. Functions are sent pickled, each version once. Only workers and the program that submitted a task unpickle data.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _cloudpickle() -> Any:
 
 
 def register_module(module: Any) -> None:
-    """Makes functions of this module be sent by value, so that the module need not be installed where tasks run."""
+    """Sends functions of this module by value, so that the module need not be installed where tasks run."""
     _cloudpickle().register_pickle_by_value(module)
 
 
@@ -158,10 +158,10 @@ class Connection:
     ) -> _classes.SharedClass:
         """A class marked with `@millrace.shared` for objects of this host: `farm.shared(Gate)("front", 3)`.
 
-        Its methods run on the workers of this executor or pool; by default on those of the executor that was created last, or on
-        workers of the connection's own. With `persistent=True`, the objects are there after a restart of the host. With `rf=2` as well,
-        the hosts of the cluster keep them, and the one that leads the group `objects` runs the methods: all hosts need the pool, so
-        connect to all of them. What is not said here is as `@millrace.shared` has it.
+        Its methods run on the workers of `executor` or `pool`; by default on those of the executor that was created last, or on
+        workers that the connection creates. With `persistent=True`, the objects survive a restart of the host. With `rf=2` as well,
+        the hosts of the cluster keep them, and the leader of the group `objects` runs the methods. In this case all hosts need the
+        pool, so connect to all of them. Settings that are not given here are those of `@millrace.shared`.
         """
         settings, methods = _classes.settings_of(cls), _classes.methods_of(cls)
         flags = _persistence(settings.persistent if persistent is None else persistent, settings.rf if rf is None else rf)
@@ -203,9 +203,9 @@ class Connection:
     ) -> _classes.SharedClass:
         """A class in WebAssembly for objects of this host, from a module that is built with `millrace_class.h`: `Gates("front", 3).enter()`.
 
-        Its methods run within the host, `workers` of them at once, and each with `memory` bytes. `methods` and `readonly` are
-        those that it has, and `name` is that of the file unless it is given. On another machine, name a `pool` that has the
-        module: a function `pool-NAME` with `pool = true` in a `millrace.toml`.
+        Its methods run within the host: at most `workers` at the same time, each with at most `memory` bytes. `methods` names the methods
+        that change fields, `readonly` those that do not. `name` is the name of the class, by default that of the file. For a host on
+        another machine, name a `pool` that has the module: a function `pool-NAME` with `pool = true` in a `millrace.toml`.
         """
         flags, file = _persistence(persistent, rf), Path(os.fspath(path))
         module = file.read_bytes()
@@ -249,7 +249,7 @@ class Connection:
 
     @property
     def application(self) -> str:
-        """The application: its objects end with the last of its connections."""
+        """The name of the application. Its objects are deleted when its last connection is closed."""
         return self.space.application
 
     def close(self) -> None:
@@ -265,7 +265,7 @@ class Connection:
             self._host.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("a connection does not travel: pass references to its objects, as in `hits = farm.AtomicInt('hits')`")
+        raise TypeError("a connection cannot be pickled or sent to a task: pass references to its objects, as in `hits = farm.AtomicInt('hits')`")
 
     def __enter__(self) -> Connection:
         return self
@@ -292,13 +292,13 @@ def connect(
     lease: float = 10.0,
     ca: Optional[_open.PathOrAddress] = None,
 ) -> Connection:
-    """Reaches a host for shared objects and executors.
+    """Connects to a host for shared objects and executors.
 
-    `place` is a namespace that a host serves: its directory, or an address; or a list of these, of hosts of one cluster, of which the
-    next one is asked for shared objects when one is lost. Without one, and without MILLRACE_NAMESPACE, a host of
-    this program's own is started, and ends with it. `app` names the application whose objects these are: they go when the last
-    connection with that name has; without a name they go with this one. `lease` is for how many seconds locks stay this program's
-    after it was heard of last. `ca` names certificate authorities, as in `millrace.open`.
+    `place` is a namespace that a host serves: its directory or its address. It can also be a list of these, for hosts of one cluster: if
+    one host is lost, the next one is used for shared objects. Without `place` and MILLRACE_NAMESPACE, the program starts a private
+    host, which ends with the program. `app` is the name of an application: objects that are created over this connection are deleted
+    when the last connection with this name is closed, or without a name when this one is. `lease` is the time in seconds for which
+    this program keeps its locks after the host has lost contact with it. `ca` names certificate authorities, as in `millrace.open`.
     """
     return Connection(place, app, lease, ca)
 
@@ -341,7 +341,7 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
         return not self.done() and self._executor._run_of(self) is not None
 
     def stop(self) -> bool:
-        """Cancels the task even if it runs: its worker is ended, and the future is cancelled. Returns whether the task had not ended."""
+        """Cancels the task, even if it is running: its worker is ended, and the future is cancelled. Returns False if the task had already ended."""
         if self.cancel():
             return True
         self._stops = True
@@ -370,18 +370,19 @@ def _check(tasks: list[bytes], bodies: bool) -> None:
 class Executor(concurrent.futures.Executor):
     """Runs calls on workers of a host, with the interface of `concurrent.futures.Executor`.
 
-    `place` is as in `connect`. `workers` is how many run at once, `memory` how many bytes each may have, `timeout` how many seconds a
-    task may take, and `retries` how often one whose worker was lost is tried again. An exception is a result, and not tried again.
-    `network` lets tasks use the host's network. `pool` names an existing pool of the host; then none of these settings may be given.
+    `place` is as in `connect`. `workers` is the number of workers, `memory` the limit of each in bytes, `timeout` the limit of a task in
+    seconds, and `retries` how often a task is retried whose worker was lost. An exception is a result: the task is not retried.
+    `network` lets tasks use the host's network. `pool` names an existing pool of the host; then none of these settings can be given.
 
-    With a connection to several hosts of a cluster, each task goes to the one with the fewest waiting tasks; `hosts` names fewer of them. A
-    host that cannot be reached for `lost_after` seconds is lost until it is back, and its tasks run once more elsewhere, so they may run
-    twice. With `label="gpu=a100"`, or several labels, tasks go only to hosts that were started with them (`serve --label`).
+    With a connection to several hosts of a cluster, each task goes to the host with the fewest waiting tasks; `hosts` selects some of the
+    hosts. A host that cannot be reached for `lost_after` seconds counts as lost until it can be reached again. Its tasks are sent to other
+    hosts, so they may run twice. With `label="gpu=a100"`, or several labels, tasks go only to hosts that have them (`millrace serve --label`).
 
     With `backend="lambda"`, calls run as invocations of an AWS Lambda `function` with the handler `millrace.lambda_handler.handler`, at
-    `endpoint` or at AWS in `region`. `workers`, `timeout` and `retries` mean the same; `throttle_timeout` is for how many seconds a refused
-    task is tried again, `storage` (s3://BUCKET/PREFIX) takes what exceeds 6 MiB, and `client` is a Lambda client of boto3 in place of the
-    one that is made. `place`, an address (mr://), is where tasks reach shared objects; without it they have none.
+    `endpoint` or at AWS in `region`. `workers`, `timeout` and `retries` have the same meaning. `throttle_timeout` is the time in seconds
+    for which a throttled task is retried. `storage` (s3://BUCKET/PREFIX) is for functions, arguments and results of more than 6 MiB. `client`
+    is a Lambda client of boto3 to use instead of a new one. `place` is the address (mr://) at which tasks reach shared objects; without it,
+    they cannot use any.
     """
 
     #: The longest pickle of a function or of arguments, and the code of one that is longer.
@@ -503,7 +504,7 @@ class Executor(concurrent.futures.Executor):
             left, self._futures = self._futures, {}
             self._idle.notify_all()
         for future in left.values():
-            broken = BrokenExecutor(f"results come no more: {why}")
+            broken = BrokenExecutor(f"no more results arrive: {why}")
             broken.__cause__ = why
             if not future.done():
                 future.set_exception(broken)
@@ -602,7 +603,7 @@ class Executor(concurrent.futures.Executor):
         future._executor, future._id = self, id
         with self._lock:
             if self._broken is not None:
-                raise BrokenExecutor("results come no more") from self._broken
+                raise BrokenExecutor("no more results arrive") from self._broken
             if self._shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self._futures[id] = future
@@ -673,12 +674,12 @@ class Executor(concurrent.futures.Executor):
         return futures
 
     def on(self, label: Union[str, Iterable[str]]) -> Executor:
-        """This executor, for tasks that run only on hosts with a label, or with all of several: `executor.on("gpu=a100").submit(train)`."""
+        """This executor, for tasks that run only on hosts with this label, or with all of these labels: `executor.on("gpu=a100").submit(train)`."""
         from millrace.executor import _labels
 
         needs = _labels.parse(label)
         if not self._shares:
-            raise _native.error("MR7130", "labels are those of hosts, and these tasks run elsewhere")
+            raise _native.error("MR7130", "labels belong to hosts, and these tasks do not run on hosts")
         has = _labels.of_host(self._connection.remote)
         if not needs.items() <= has.items():
             raise _labels.missing(needs, [(self._connection.address, has)])
@@ -717,7 +718,7 @@ class Executor(concurrent.futures.Executor):
         return results()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accepts no more tasks; with `wait`, returns when all have ended."""
+        """Accepts no more tasks. With `wait`, returns when all tasks have ended."""
         with self._lock:
             if self._shut:
                 return
@@ -749,7 +750,7 @@ class Executor(concurrent.futures.Executor):
             self._connection.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("an executor does not travel: a task cannot start other tasks; it returns what the program submits next")
+        raise TypeError("an executor cannot be pickled or sent to a task: a task cannot start other tasks; let the program submit them")
 
     def __repr__(self) -> str:
         return f"<millrace.Executor of pool {self._pool!r} at {self._connection.address!r}>"

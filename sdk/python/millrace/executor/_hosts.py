@@ -1,4 +1,4 @@
-"""An executor over several hosts: each task is sent to the host with the fewest waiting tasks, and once more to another if that is lost.
+"""An executor over several hosts: each task is sent to the host with the fewest waiting tasks, and to another one if that host is lost.
 
 A lost host is asked, after pauses that double, whether it is back; then it gets tasks again.
 """
@@ -190,7 +190,7 @@ class SpreadExecutor(Executor):
         host.listener.start()
 
     def on(self, label: _labels.Label) -> Executor:
-        """This executor, for tasks that run only on hosts with a label, or with all of several: `executor.on("gpu=a100").submit(train)`."""
+        """This executor, for tasks that run only on hosts with this label, or with all of these labels: `executor.on("gpu=a100").submit(train)`."""
         return self._narrowed(self._needs, _labels.parse(label))
 
     def _narrowed(self, needs: Labels, more: Labels) -> Executor:

@@ -30,7 +30,7 @@ def parse(label: Label) -> Labels:
     for one in [label] if isinstance(label, str) else label or ():
         key, _, value = one.partition("=") if isinstance(one, str) else ("", "", "")
         if not _NAME.fullmatch(key) or not _NAME.fullmatch(value):
-            raise _native.error("MR7130", f"label={one!r}: it is KEY=VALUE, such as 'gpu=a100'")
+            raise _native.error("MR7130", f"label={one!r}: a label has the form KEY=VALUE, such as 'gpu=a100'")
         if needed.setdefault(key, value) != value:
             raise _native.error("MR7130", f"a host has one label {key!r}: it is {needed[key]!r} or {value!r}")
     return needed
@@ -81,7 +81,7 @@ class Labelled(Executor):
         return submitted
 
     def on(self, label: Label) -> Executor:
-        """This one, for tasks that need these labels as well."""
+        """This executor, for tasks that need these labels as well."""
         narrower: Executor = self._of._narrowed(self._needs, parse(label))
         return narrower
 

@@ -1,6 +1,6 @@
-"""An executor whose workers are executions of an AWS Lambda function, at AWS or at any endpoint that is compatible with it.
+"""An executor whose workers are executions of an AWS Lambda function, at AWS or at any compatible endpoint.
 
-A task is a synchronous invocation of `millrace.lambda_handler.handler`. Threads of this program wait for them.
+A task is a synchronous invocation of `millrace.lambda_handler.handler`. Threads of this program wait for the invocations.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _boto3() -> Any:
         import botocore.config
         import botocore.exceptions
     except ImportError:
-        raise _native.error("MR6105", "AWS Lambda is called with boto3: pip install 'millrace[lambda]'") from None
+        raise _native.error("MR6105", "calling AWS Lambda needs boto3: pip install 'millrace[lambda]'") from None
     return boto3, botocore
 
 
@@ -102,7 +102,7 @@ class LambdaExecutor(Executor):
         if other:
             raise _native.error("MR7130", f"backend='lambda' has no setting {next(iter(other))!r}")
         if not function:
-            raise _native.error("MR7130", "backend='lambda' without `function`, the name or ARN of a Lambda function")
+            raise _native.error("MR7130", "backend='lambda' needs `function`, the name or ARN of a Lambda function")
         if workers < 1 or timeout <= 0 or retries < 0 or throttle_timeout < 0:
             raise _native.error("MR7130", f"{workers=}, {timeout=}, {retries=}, {throttle_timeout=}: one of them is too small")
         self._storage = _bucket(storage)
@@ -119,7 +119,7 @@ class LambdaExecutor(Executor):
             self._lambda = client or boto3.client("lambda", endpoint_url=endpoint, region_name=region, config=config)
             self._s3 = None if storage is None else boto3.client("s3", region_name=region)
         except (self._botocore.exceptions.BotoCoreError, ValueError) as error:
-            raise _native.error("MR7130", f"boto3 makes no client of these settings: {error}") from error
+            raise _native.error("MR7130", f"boto3 cannot create a client with these settings: {error}") from error
         self._request: dict[str, Any] = {"millrace": FORM, "timeout": timeout}
         if self._storage is not None:
             self._request["storage"] = self._storage
@@ -252,7 +252,7 @@ class LambdaExecutor(Executor):
             raise _native.error("MR7136", f"storage s3://{of['Bucket']}/{of['Key']}: {error}") from error
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accepts no more tasks; with `wait`, returns when all have ended. Invocations that run cannot be cancelled."""
+        """Accepts no more tasks. With `wait`, returns when all tasks have ended. Running invocations cannot be cancelled."""
         self._shut = True
         if cancel_futures:
             self._stopped.set()

@@ -26,7 +26,7 @@ class PrivateHost:
     def __init__(self) -> None:
         program = os.environ.get("MILLRACE_BIN") or shutil.which("millrace")
         if program is None:
-            raise _native.error("MR6105", "the program `millrace` is not in PATH, and MILLRACE_BIN does not name it")
+            raise _native.error("MR6105", "the program `millrace` was not found in PATH or in MILLRACE_BIN")
         self._folder = tempfile.TemporaryDirectory(prefix="millrace-")
         self.directory = os.path.join(self._folder.name, "local")
         _open.create(self.directory, durability="memory").close()

@@ -37,7 +37,7 @@ _running: Optional[bytes] = None
 
 
 class InitializerFailed(RuntimeError):
-    """The executor's initializer raised in a worker."""
+    """The executor's initializer raised an exception in a worker."""
 
 
 def body(version: tuple[int, int], pickled: bytes) -> bytes:
@@ -52,9 +52,9 @@ def task(id: bytes, body: int, application: str, arguments: bytes) -> bytes:
 
 
 def idempotency_key() -> str:
-    """A text that is the same in every attempt of the task that calls this, and different for every other task."""
+    """A text that is the same in every attempt of the calling task, and different for every other task."""
     if _running is None:
-        raise RuntimeError("there is no task here; only a task that an executor runs has a key")
+        raise RuntimeError("this code is not running in a task; only a task of an executor has a key")
     return _running.hex()
 
 

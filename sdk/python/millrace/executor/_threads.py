@@ -50,7 +50,7 @@ class CloudThread:
         return self._target(*self._args, **self._kwargs) if self._target is not None else None
 
     def start(self) -> None:
-        """Starts it; it can be started once."""
+        """Starts the thread. A thread can be started once."""
         if self._future is not None:
             raise RuntimeError("threads can only be started once")
         if self._executor is None:
@@ -65,27 +65,27 @@ class CloudThread:
         return {**self.__dict__, "_executor": None, "_future": None}
 
     def join(self, timeout: Optional[float] = None) -> None:
-        """Waits until it has ended, at most `timeout` seconds."""
+        """Waits until the thread has ended, at most `timeout` seconds."""
         if self._future is None:
             raise RuntimeError("cannot join thread before it is started")
         concurrent.futures.wait([self._future], timeout)
 
     def is_alive(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether the thread was started and has not ended."""
         return self._future is not None and not self._future.done()
 
     def stop(self) -> bool:
-        """Ends it, also if it runs: its worker is ended. Returns whether it had not ended. `result` then raises `CancelledError`."""
+        """Ends the thread, even if it is running: its worker is ended. Returns False if it had already ended. `result` then raises `CancelledError`."""
         if self._future is None:
-            raise RuntimeError("it was not started")
+            raise RuntimeError("the thread was not started")
         # An invocation of Lambda that runs goes on to its time limit.
         stop: Any = getattr(self._future, "stop", self._future.cancel)
         return bool(stop())
 
     def result(self, timeout: Optional[float] = None) -> Any:
-        """Waits for its return value, or raises its exception."""
+        """Waits for the thread; returns the return value of its target, or raises the exception."""
         if self._future is None:
-            raise RuntimeError("it was not started")
+            raise RuntimeError("the thread was not started")
         return self._future.result(timeout)
 
 
@@ -107,16 +107,16 @@ def parallel_for(
     chunk: int = 1,
     progress: Optional[Callable[[int, int], object]] = None,
 ) -> None:
-    """Runs `body(i)` for every i below `n`, on this many workers.
+    """Runs `body(i)` for every i from 0 to `n` - 1, on `workers` workers.
 
-    With the schedule `dynamic` each takes the next `chunk` indices when it has done its last, with `static` each has an equal part from
-    the beginning. `progress` is called with the number of finished calls and the total, after every `chunk` calls of a worker. An
+    With the schedule `dynamic`, a worker takes the next `chunk` indices whenever it has finished some; with `static`, each worker has
+    an equal part from the beginning. `progress` is called with the number of finished calls and the total, after every `chunk` calls of a worker. An
     exception of a body ends the loop.
     """
     if schedule not in ("dynamic", "static"):
         raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")
     if n < 0 or workers < 1 or chunk < 1:
-        raise ValueError("n is at least 0, workers and chunk are at least 1")
+        raise ValueError("n must be at least 0, and workers and chunk at least 1")
     if not executor._shares or executor._is_spread:
         _from_here(executor, n, body, workers, schedule, chunk, progress)
         return

@@ -1,9 +1,9 @@
-"""The names of `concurrent.futures`: executors whose workers are those of a host.
+"""The names of `concurrent.futures`, for executors whose workers belong to a host.
 
     import millrace.futures as futures
 
-The host is that of the newest connection, else the one that `millrace.connect()` finds or starts, as for `millrace.threading`. Both kinds
-of executors run tasks in processes of the host: tasks have no memory in common, and share objects.
+The host is that of the newest connection, or else the one that `millrace.connect()` finds or starts, as for `millrace.threading`. Both
+kinds of executors run tasks in processes of the host: tasks have no memory in common, but can share objects.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ProcessPoolExecutor(_Executor):
         if mp_context is not None:
             raise NotImplementedError("mp_context: the host starts workers")
         if max_tasks_per_child is not None:
-            raise NotImplementedError("max_tasks_per_child: workers are kept; the host replaces one that exceeds its memory")
+            raise NotImplementedError("max_tasks_per_child: workers stay alive; the host replaces a worker that exceeds its memory")
         _start(self, max_workers, initializer, initargs)
 
 

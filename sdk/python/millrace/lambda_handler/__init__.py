@@ -2,13 +2,13 @@
 
     python -m millrace.lambda_handler function.zip
 
-writes a package to deploy. A request and an answer are JSON; longer ones are objects in S3, of which they are the bucket and the key:
+writes a package to deploy. A request and an answer are JSON. If one is too long, it is stored in S3, and the JSON has its bucket and key:
 
     request   millrace: 1, id: the task's, body: digest of the function, code: the function, task: pickled (args, kwargs), timeout: seconds,
               place: address of a host, application, lease, storage: where a long answer goes
     answer    millrace: 1, id, kind: as in `millrace.executor._task`, result: pickled
 
-Bytes are in base64. The function needs this package and `cloudpickle`, and boto3 for what goes through S3; AWS's runtimes have it.
+Bytes are in base64. The function needs this package and `cloudpickle`, and boto3 for data in S3, which the runtimes of AWS include.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _NoSpace(_spaces.Space):
 
     def call(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError(
-            "this task reaches no shared objects: give the executor the address of their host, as in "
+            "this task cannot use shared objects: give the executor the address of their host, as in "
             'Executor("mr://HOST:PORT/NAMESPACE", backend="lambda", ...)'
         )
 

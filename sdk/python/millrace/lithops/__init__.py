@@ -1,4 +1,4 @@
-"""Millrace as compute and storage back end of Lithops. The package `millrace-lithops` puts it where Lithops looks for back ends.
+"""Millrace as compute and storage back end of Lithops. The package `millrace-lithops` installs it where Lithops looks for back ends.
 
     lithops:
       mode: serverless
@@ -8,8 +8,8 @@
     millrace:
       place: /srv/farm/.millrace
 
-A call of Lithops is a task of a pool, and an object in a bucket is a blob with an entry in a shared index: both are in the memory of the
-host until it ends. `place` is as in `millrace.connect`; without it the program has a private host.
+A call of Lithops is a task of a pool, and an object in a bucket is a blob with an entry in a shared index. The blobs and the index are in
+the memory of the host, and are lost when it ends. `place` is as in `millrace.connect`; without it, the program starts a private host.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class ServerlessBackend:
         return self._executor
 
     def build_runtime(self, runtime_name: str, file: Optional[str], extra_args: Any = ()) -> None:
-        """Refused: tasks run the interpreter of the program."""
+        """Not supported: tasks run on the workers' interpreter."""
         raise NotImplementedError("millrace: there are no images to build; tasks run the interpreter of the program")
 
     def deploy_runtime(self, runtime_name: str, memory: int, timeout: int) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""The names of `multiprocessing.managers`: a `SyncManager` whose objects live on a Millrace host instead of a server process.
+"""The names of `multiprocessing.managers`: a `SyncManager` whose objects are on a Millrace host instead of in a server process.
 
     from millrace.managers import SyncManager
 
     with SyncManager() as manager:
         counts = manager.dict()
 
-A manager's objects are references: they travel in arguments of tasks, and end with the manager. Each method changes them at one moment.
+A manager returns references to objects. They can be passed as arguments of tasks. The objects are deleted with the manager. Each method is
+atomic.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _of_code(typecode: Any, value: Any) -> Any:
 
 
 class Value:
-    """A `multiprocessing.managers.Value`. `value += 1` is two calls: hold a lock around it, or use `millrace.objects.AtomicLong`."""
+    """A `multiprocessing.managers.Value`. `value += 1` is two calls: use a lock around it, or use `millrace.objects.AtomicLong`."""
 
     def __init__(self, typecode: Any, value: Any, lock: bool = True) -> None:
         _runtime.ready()
@@ -194,7 +195,7 @@ class BaseManager:
     """A connection under the names of `multiprocessing.managers.BaseManager`.
 
     `address` is a place as in `millrace.connect`: the directory or the address of a namespace that a host serves, or None for the
-    program's current host. Rights come from the address, so that `authkey` must be None.
+    program's current host. The address determines the rights, so `authkey` must be None.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class BaseManager:
 
     @property
     def address(self) -> Any:
-        """Where the host is, once the manager has started."""
+        """The address of the host, once the manager has started."""
         return self._place if self._connection is None else self._connection.address
 
     def start(self, initializer: Optional[Callable[..., object]] = None, initargs: Any = ()) -> None:
@@ -228,7 +229,7 @@ class BaseManager:
     def connect(self) -> None:
         """Connects to the host."""
         if self._connection is not None:
-            raise RuntimeError("the manager has started already")
+            raise RuntimeError("the manager has already started")
         if self._place is None:
             self._connection = _runtime.connection()
         else:
@@ -261,11 +262,11 @@ class BaseManager:
     ) -> None:
         """Adds a method with this name to managers, which creates objects of a class.
 
-        Methods run on workers of the host, one at a time for each object, which keeps its fields: see `millrace.shared`. `exposed` names
-        the methods that can be called, by default all public ones. A function that returns an object of this program is refused.
+        Methods run on workers of the host, one at a time for each object, and the host keeps the fields: see `millrace.shared`. `exposed` names
+        the methods that can be called, by default all public ones. A function that returns an object is refused.
         """
         if not isinstance(callable, type):
-            raise NotImplementedError(f"register({typeid!r}): a class is needed; objects live in the host, which has none of this program's")
+            raise NotImplementedError(f"register({typeid!r}): a class is needed; a function of this program cannot create objects on the host")
         if proxytype is not None or method_to_typeid is not None or not create_method:
             raise NotImplementedError(f"register({typeid!r}): references have the methods of the class; there are no other proxies")
         kind: Any = callable

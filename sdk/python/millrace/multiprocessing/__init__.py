@@ -1,9 +1,9 @@
-"""The names of `multiprocessing`: processes and pools of processes on the workers of a host.
+"""The names of `multiprocessing`, for processes and pools of processes on the workers of a host.
 
     import millrace.multiprocessing as multiprocessing
 
-As for `millrace.threading`, the host is that of the newest connection, and what processes share is created here or with
-`millrace.objects`. Shared memory and start methods belong to one machine and raise `NotImplementedError`.
+As for `millrace.threading`, the host is that of the newest connection. To share data among processes, use these classes or
+`millrace.objects`. Shared memory and start methods exist only within one machine, and raise `NotImplementedError`.
 """
 
 from __future__ import annotations
@@ -87,18 +87,18 @@ class Process(_threads.Thread):
 
     @property
     def pid(self) -> Optional[int]:
-        """The number of the process, once it was started; no process of the operating system has it."""
+        """The number of the process, once it was started. It is not the number of a process of the operating system."""
         return self.ident
 
     def terminate(self) -> None:
-        """Ends the process, even if it runs; `exitcode` is then -15."""
+        """Ends the process, even if it is running; `exitcode` is then -15."""
         if self._future is not None:
             self.stop()
 
     kill = terminate
 
     def close(self) -> None:
-        """Does nothing: an ended process has no resources here."""
+        """Does nothing: an ended process uses no resources of this program."""
         if self.is_alive():
             raise ValueError("Cannot close a process while it is still running. You should first call join() or terminate().")
 
@@ -176,7 +176,7 @@ class Pool:
         **_on: Any,
     ) -> None:
         if maxtasksperchild is not None:
-            raise NotImplementedError("maxtasksperchild: workers are kept; the host replaces one that exceeds its memory")
+            raise NotImplementedError("maxtasksperchild: workers stay alive; the host replaces a worker that exceeds its memory")
         if processes is not None and processes < 1:
             raise ValueError("Number of processes must be at least 1")
         at = _on.pop("_connection", None)
@@ -257,7 +257,7 @@ class Pool:
         return (value for part in parts for value in part.result())
 
     def imap_unordered(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
-        """As `imap`, in the order in which results come."""
+        """As `imap`, in the order in which results arrive."""
         parts = self._parts(func, zip(iterable), chunksize)
         return (value for part in _futures.as_completed(parts) for value in part.result())
 
@@ -421,8 +421,8 @@ def set_start_method(method: Optional[str], force: bool = False) -> NoReturn:
 class Connection:
     """One end of a pipe: a `multiprocessing.connection.Connection` over two queues of the host.
 
-    A process gets a copy of an end. `close` of a copy that has sent or received something ends the pipe for the other end, which then
-    gets `EOFError`; a copy that was not used is closed alone.
+    A process gets a copy of an end. If a copy that has sent or received something is closed, the pipe ends, and the other end gets
+    `EOFError`. Closing a copy that was not used has no effect on other copies.
     """
 
     def __init__(self, incoming: Optional[_objects.Queue], outgoing: Optional[_objects.Queue]) -> None:
@@ -494,12 +494,12 @@ class Connection:
 
     @property
     def readable(self) -> bool:
-        """Whether it receives."""
+        """Whether this end can receive."""
         return self._incoming is not None
 
     @property
     def writable(self) -> bool:
-        """Whether it sends."""
+        """Whether this end can send."""
         return self._outgoing is not None
 
     def fileno(self) -> NoReturn:

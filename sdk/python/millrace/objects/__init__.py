@@ -6,9 +6,9 @@
         with farm.Lock("door") as token:
             ...
 
-An object has a key; all programs that name the key use the same object. References travel in arguments of tasks. Each call takes place at one
-moment between its beginning and its end, and counts once, whatever connection is lost meanwhile. Objects live in the memory of
-their host, and end with the programs of the application that made them.
+An object has a key; all programs that use the key use the same object. References can be passed as arguments of tasks. Each call is
+atomic, and takes effect once, even if a connection is lost. Objects are in the memory of their host, and are deleted when the last
+program of the application that created them ends.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Object:
 
     def __init__(self, key: str, *arguments: object, space: Optional[_spaces.Space] = None) -> None:
         if not isinstance(key, str):
-            raise TypeError(f"the key of a shared object is text, not {type(key).__name__!r}")
+            raise TypeError(f"the key of a shared object must be text, not {type(key).__name__!r}")
         self.key = key
         self._new = _values.arguments("the constructor", key, arguments) if arguments else b""
         self._space = space
@@ -93,7 +93,7 @@ class Object:
     def with_options(self: O, *, fence: Optional[tuple[str, int]] = None) -> O:
         """The same object, whose calls carry the name and the token of a lock: `hits.with_options(fence=("tick", token)).add()`.
 
-        Once the object was called with a higher token of this name, calls with lower ones raise `millrace.Conflict` (MR7127).
+        If the object was already called with this name and a higher token, a call raises `millrace.Conflict` (MR7127).
         """
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
@@ -154,7 +154,7 @@ class _Atomic(Object):
         return self._call("get_and_set", value)
 
     def compare_and_set(self, expected: Any, value: Any) -> bool:
-        """Sets another value if the current one is the expected one; returns whether it was."""
+        """Sets a new value if the current value is the expected one; returns whether it was."""
         return bool(self._call("compare_and_set", expected, value))
 
     value = property(get, set, doc="The value.")
@@ -208,7 +208,7 @@ class AtomicBool(_Atomic):
 
 
 class AtomicBytes(_Atomic):
-    """A value of any bytes, initially empty."""
+    """A value of type bytes, initially empty."""
 
     def __init__(self, key: str, value: Any = _MISSING, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, *([] if value is _MISSING else [value]), space=space)
@@ -267,7 +267,7 @@ class Dict(_wholes.OfDict, Object):
         return self._call("add", key, delta)
 
     def compare_and_set(self, key: Any, expected: Any, value: Any) -> bool:
-        """Sets the value of a key if the current one is the expected one; returns whether it was."""
+        """Sets the value of a key if the current value is the expected one; returns whether it was."""
         return bool(self._call("compare_and_set", key, [expected], value))
 
     def put_if_absent(self, key: Any, value: Any) -> bool:
@@ -411,7 +411,7 @@ class List(_lists.OfList, Object):
 
 
 class Log(Object):
-    """A list that only grows, and for whose growth a program can wait."""
+    """A list that only grows, and whose length a program can wait for."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, space=space)
@@ -429,22 +429,22 @@ class Log(Object):
         return int(self._call("len"))
 
     def wait_for(self, count: int, timeout: Optional[float] = None) -> bool:
-        """Waits until there are this many; returns whether that happened in time."""
+        """Waits until there are this many items; returns whether that happened in time."""
         return bool(self._call("wait_for", count, timeout=timeout))
 
 
 class Queue(Object):
-    """A `queue.Queue`, without bound unless `maxsize` is given. It applies when the queue is created."""
+    """A `queue.Queue`. Its size is unlimited unless `maxsize` is given when the queue is created."""
 
     def __init__(self, key: str, maxsize: Optional[int] = None, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, *_given(maxsize), space=space)
 
     def put(self, item: Any, block: bool = True, timeout: Optional[float] = None) -> None:
-        """Adds an item, once there is room."""
+        """Adds an item, as soon as there is space."""
         self._call("put", item, timeout=_wait(block, timeout))
 
     def get(self, block: bool = True, timeout: Optional[float] = None) -> Any:
-        """Takes the oldest item, once there is one."""
+        """Takes the oldest item, as soon as there is one."""
         return self._call("get", timeout=_wait(block, timeout))
 
     def put_nowait(self, item: Any) -> None:
@@ -472,15 +472,15 @@ class Queue(Object):
         return list(self._call("items"))
 
     def qsize(self) -> int:
-        """How many items are in it."""
+        """How many items the queue has."""
         return int(self._call("qsize"))
 
     def empty(self) -> bool:
-        """Whether it has no items."""
+        """Whether the queue has no items."""
         return self.qsize() == 0
 
     def full(self) -> bool:
-        """Whether there is no room."""
+        """Whether the queue is full."""
         most = int(self._call("maxsize"))
         return 0 < most <= self.qsize()
 
@@ -534,7 +534,7 @@ class Matrix(Object):
         self._call("add_all", _doubles(values))
 
     def to_numpy(self) -> Any:
-        """All numbers as an array of NumPy."""
+        """All numbers as a NumPy array."""
         numpy = _spaces.import_of("numpy")
         return numpy.frombuffer(self.tobytes(), "<f8").reshape(self.shape).copy()
 
@@ -569,7 +569,7 @@ class Blob(Object):
         return int(self._call("append", bytes(data)))
 
     def truncate(self, size: int) -> None:
-        """Truncates it to this many bytes."""
+        """Truncates the blob to this many bytes."""
         self._call("truncate", size)
 
     def replace(self, data: bytes) -> None:
@@ -581,10 +581,10 @@ class Blob(Object):
 
 
 class Lock(Object):
-    """A `threading.Lock` among programs and tasks. A holder that is gone loses it when its lease expires.
+    """A `threading.Lock` for programs and tasks. If the owner ends or loses its connection, it loses the lock when its lease expires.
 
-    `acquire` returns a number, the token, that is higher each time. A resource that gets the token with each request can refuse the
-    requests of an earlier holder, which may not know yet that it has lost the lock.
+    `acquire` returns a number, the token, which is higher each time. A resource that gets the token with each request can refuse the
+    requests of an earlier owner, which may not know yet that it has lost the lock.
     """
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
@@ -595,11 +595,11 @@ class Lock(Object):
         return self._call("acquire", timeout=_wait(blocking, timeout))
 
     def release(self) -> None:
-        """Passes it to the waiter that has waited longest."""
+        """Releases the lock; the caller that has waited longest gets it."""
         self._call("release")
 
     def locked(self) -> bool:
-        """Whether it is taken."""
+        """Whether the lock is taken."""
         return bool(self._call("locked"))
 
     def __enter__(self) -> Any:
@@ -610,10 +610,10 @@ class Lock(Object):
 
 
 class Condition(Lock):
-    """A `threading.Condition` with a lock of its own."""
+    """A `threading.Condition` with its own lock."""
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Releases the lock until it is notified, and acquires it again; returns whether it was notified in time."""
+        """Releases the lock until the condition is notified, then acquires it again; returns whether it was notified in time."""
         return bool(self._call("wait", timeout=timeout))
 
     def wait_for(self, predicate: Callable[[], Any], timeout: Optional[float] = None) -> Any:
@@ -632,7 +632,7 @@ class Condition(Lock):
 class Semaphore(Object):
     """A `threading.Semaphore`, with one permit unless `value` is given; with `bound`, a bounded one.
 
-    Permits of a holder that is gone are released when its lease expires.
+    If an owner of permits ends or loses its connection, they are released when its lease expires.
     """
 
     def __init__(
@@ -684,7 +684,7 @@ class Event(Object):
 
 
 class Barrier(Object):
-    """A `threading.Barrier`. It breaks when a waiter gives up or is gone."""
+    """A `threading.Barrier`. It breaks when a waiter gives up, ends or loses its connection."""
 
     def __init__(self, key: str, parties: int, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, parties, space=space)
@@ -709,7 +709,7 @@ class Barrier(Object):
         self._call("reset")
 
     def abort(self) -> None:
-        """Breaks it."""
+        """Breaks the barrier."""
         self._call("abort")
 
     @property
@@ -719,19 +719,19 @@ class Barrier(Object):
 
     @property
     def n_waiting(self) -> int:
-        """How many wait."""
+        """How many parties wait."""
         return int(self._call("n_waiting"))
 
     @property
     def broken(self) -> bool:
-        """Whether it is broken."""
+        """Whether the barrier is broken."""
         return bool(self._call("broken"))
 
     BrokenBarrierError = threading.BrokenBarrierError
 
 
 class CountDownLatch(Object):
-    """A counter that programs count down to 0, and whose 0 they can wait for."""
+    """A counter that programs count down, and of which they can wait until it is 0."""
 
     def __init__(self, key: str, count: int, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, count, space=space)
@@ -745,7 +745,7 @@ class CountDownLatch(Object):
         return int(self._call("get_count"))
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Waits until the count is 0; returns whether it was reached in time."""
+        """Waits until the count is 0; returns whether that happened in time."""
         return bool(self._call("wait", timeout=timeout))
 
 
@@ -764,19 +764,19 @@ class Future(_futures.OfFuture, Object):
         self._call("set_exception", pickle.dumps(exception))
 
     def cancel(self) -> bool:
-        """Cancels it; returns whether it is cancelled."""
+        """Cancels the future; returns whether it is cancelled."""
         return bool(self._call("cancel"))
 
     def done(self) -> bool:
-        """Whether it has an outcome or is cancelled."""
+        """Whether the future has an outcome or is cancelled."""
         return bool(self._call("done") != 0)
 
     def cancelled(self) -> bool:
-        """Whether it is cancelled."""
+        """Whether the future is cancelled."""
         return bool(self._call("done") == 3)
 
     def result(self, timeout: Optional[float] = None) -> Any:
-        """Waits for it."""
+        """Waits for the outcome: returns the result, or raises the exception."""
         from concurrent.futures import CancelledError
 
         status, value = self._call("result", timeout=timeout)

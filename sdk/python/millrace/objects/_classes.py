@@ -1,4 +1,4 @@
-"""Classes of the user's own whose objects are shared: what marks them, and references to their objects.
+"""User classes whose objects are shared: their decorators, and references to their objects.
 
     @millrace.shared
     class Gate:
@@ -56,7 +56,7 @@ class Settings:
 
 def _seconds(timeout: float) -> float:
     if not 0 < timeout <= _TIMEOUT_MAX_S:
-        raise ValueError(f"a timeout of {timeout} seconds; it is above 0 and at most {_TIMEOUT_MAX_S:.0f}")
+        raise ValueError(f"a timeout of {timeout} seconds; it must be more than 0 and at most {_TIMEOUT_MAX_S:.0f}")
     return float(timeout)
 
 
@@ -82,9 +82,9 @@ def shared(
 ) -> Union[C, Callable[[C], C]]:
     """Marks a class whose objects are shared.
 
-    Raise `version` when the fields or the code change; `__migrate__(cls, fields, version)` then makes the new fields of those of an
-    older version. `timeout` is how many seconds a method may take. After a method that raises, fields keep what it has changed, as
-    in any class; with `rollback=True` they are as before. `persistent` and `rf` are how objects are kept where `farm.shared` does not say it.
+    Raise `version` when the fields or the code change; `__migrate__(cls, fields, version)` then computes the new fields from those of an
+    older version. `timeout` is the limit of a method in seconds. If a method raises an exception, its changes to fields stay, as in any
+    class; with `rollback=True`, they are undone. `persistent` and `rf` are the defaults of `farm.shared`.
     """
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 1 << 31:
         raise ValueError(f"version {version!r} is not a whole number from 0")
@@ -103,7 +103,7 @@ def shared(
 
 
 def method(*, timeout: Optional[float] = None, readonly: bool = False) -> Callable[[F], F]:
-    """Sets how many seconds a method may take, and whether it changes no field."""
+    """Sets the limit of a method in seconds, and whether it only reads fields."""
 
     def mark(function: F) -> F:
         function.__millrace_method__ = (readonly, None if timeout is None else _seconds(timeout))  # type: ignore[attr-defined]
@@ -113,13 +113,14 @@ def method(*, timeout: Optional[float] = None, readonly: bool = False) -> Callab
 
 
 def when(guard: Callable[..., object], /, *, timeout: Optional[float] = None) -> Callable[[F], F]:
-    """Has calls of a method wait until its guard holds: `@when(lambda self: self.inside < self.size)`.
+    """Makes calls of a method wait until a condition, its guard, is true: `@when(lambda self: self.inside < self.size)`.
 
-    The guard gets the arguments of the method. It only reads fields: it changes none, and calls no other objects. Waiting calls are tried
-    in their order, each time a method has changed a field. After `timeout` seconds a call that has not begun raises `TimeoutError`.
+    The guard gets the arguments of the method. It can only read fields, and cannot call other objects. The guards of waiting calls are
+    evaluated again, in the order of the calls, each time a method has changed a field. A call that has not begun after `timeout` seconds
+    raises `TimeoutError`.
     """
     if not callable(guard):
-        raise TypeError(f"a guard is a function, not {guard!r}")
+        raise TypeError(f"a guard must be a function, not {guard!r}")
     wait = None if timeout is None else _seconds(timeout)
 
     def mark(function: F) -> F:
@@ -136,7 +137,7 @@ def guard_of(function: object) -> Optional[Callable[..., object]]:
 
 
 def readonly(function: F) -> F:
-    """Marks a method that changes no field: callers that may only read objects may call it."""
+    """Marks a method that changes no field: callers with only the right to read objects can call it."""
     return method(readonly=True)(function)
 
 
@@ -218,9 +219,9 @@ def _functions(member: Any) -> list[types.FunctionType]:
 
 
 class SharedClass:
-    """A shared class whose code a pool has: `SharedClass(key, ...)` is a reference to the object of that key.
+    """A shared class whose code a pool has: `SharedClass(key, ...)` is a reference to the object with that key.
 
-    The arguments after the key are those of the class's constructor; it runs if the object does not exist. Can be passed to tasks.
+    The arguments after the key are those of the class's constructor, which runs if the object does not exist. A shared class can be passed to tasks.
     """
 
     #: What is shipped if several hosts have the objects: whichever of them runs a method needs the class.
@@ -307,7 +308,7 @@ class Shared(Object):
         return _values.decode(value)
 
     def with_options(self: S, *, fence: Optional[tuple[str, int]] = None, timeout: Optional[float] = None) -> S:
-        """The same object, whose calls carry the token of a lock, and wait for at most `timeout` seconds until their method begins.
+        """The same object, whose calls carry the token of a lock, and wait at most `timeout` seconds until their method begins.
 
         See `millrace.objects.Object.with_options`. A call that waits for longer raises `TimeoutError`.
         """

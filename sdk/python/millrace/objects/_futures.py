@@ -22,7 +22,7 @@ class OfFuture:
     """The methods of `concurrent.futures.Future` that the host does not have."""
 
     def exception(self: Any, timeout: Optional[float] = None) -> Optional[BaseException]:
-        """Waits for it; the exception, or None if it has a result."""
+        """Waits for the outcome; returns the exception, or None if there is a result."""
         from concurrent.futures import CancelledError
 
         status, value = self._call("result", timeout=timeout)
@@ -31,13 +31,13 @@ class OfFuture:
         return pickle.loads(value) if status == 2 else None
 
     def add_done_callback(self: Any, fn: Callable[[Any], object]) -> None:
-        """Calls `fn(future)` in this program once it has a result, or is cancelled; at once if it has one already.
+        """Calls `fn(future)` in this program when the future has an outcome or is cancelled; at once if it already has one.
 
-        A thread of the program waits for the result, one for each future, and makes the calls. They are not made after the connection is
-        closed. What they raise is logged.
+        For each future, a thread of the program waits for the outcome and makes the calls. No calls are made after the connection is
+        closed. Exceptions of `fn` are logged.
         """
         if isinstance(self._space or _spaces.current(), _spaces.TaskSpace):
-            raise NotImplementedError("add_done_callback in a task, which may end before the future has a result; wait with result()")
+            raise NotImplementedError("add_done_callback is not available in a task, which may end before the future has a result; wait with result()")
         with _lock:
             waiting: Optional[list[Callable[[Any], object]]] = self.__dict__.get("_callbacks")
             if waiting is not None:
@@ -78,6 +78,6 @@ class OfFuture:
     def set_running_or_notify_cancel(self) -> NoReturn:
         """Refused: the host does not know whether a program computes the result."""
         raise NotImplementedError(
-            "set_running_or_notify_cancel: others can cancel a shared future until it has a result; ask cancelled(), and expect InvalidStateError "
-            "from set_result"
+            "set_running_or_notify_cancel: other programs can cancel a shared future until it has a result; use cancelled(), and expect "
+            "InvalidStateError from set_result"
         )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TaskError(Exception):
-    """A worker raised an exception that cannot be recreated here: `name` is its class, and `text` its text."""
+    """A worker raised an exception that cannot be recreated here: `name` is the name of its class, and `text` its message."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")

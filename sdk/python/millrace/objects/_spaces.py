@@ -239,7 +239,7 @@ _default: Optional[Space] = None
 def current() -> Space:
     """The space of this task, or of the program's last connection."""
     if _default is None:
-        raise RuntimeError("there is no connection: `millrace.connect()` makes one")
+        raise RuntimeError("there is no connection; create one with `millrace.connect()`")
     return _default
 
 

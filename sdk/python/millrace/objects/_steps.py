@@ -104,7 +104,7 @@ def _object(cls: Any, context: Any, place: tuple[str, int, int], about: tuple[in
             if migrate is None:
                 from millrace._worker import error_of
 
-                told = f"the object is of version {older}; {cls.__qualname__} is a newer one and has no __migrate__"
+                told = f"the object has version {older}; {cls.__qualname__} has a newer version and no __migrate__"
                 raise error_of("MR7120", told)
             values = dict(migrate(values, older))
         made = cls.__new__(cls)

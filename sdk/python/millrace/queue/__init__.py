@@ -34,12 +34,12 @@ class Queue:
         self.maxsize = maxsize
 
     def put(self, item: Any, block: bool = True, timeout: Optional[float] = None) -> None:
-        """Adds an item, once there is room; raises `Full` after the timeout."""
+        """Adds an item, as soon as there is space; raises `Full` after the timeout."""
         _check(timeout)
         self._queue.put(item, block, timeout)
 
     def get(self, block: bool = True, timeout: Optional[float] = None) -> Any:
-        """Takes the oldest item, once there is one; raises `Empty` after the timeout."""
+        """Takes the oldest item, as soon as there is one; raises `Empty` after the timeout."""
         _check(timeout)
         return self._queue.get(block, timeout)
 
@@ -68,15 +68,15 @@ class Queue:
         return self._queue.items()
 
     def qsize(self) -> int:
-        """How many items it has."""
+        """How many items the queue has."""
         return self._queue.qsize()
 
     def empty(self) -> bool:
-        """Whether it has no items."""
+        """Whether the queue has no items."""
         return self._queue.empty()
 
     def full(self) -> bool:
-        """Whether it has no room."""
+        """Whether the queue is full."""
         return self._queue.full()
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ class Queue:
 
 
 class SimpleQueue(Queue):
-    """A `queue.SimpleQueue`: without bound."""
+    """A `queue.SimpleQueue`, whose size is unlimited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class _Ordered(Queue):
         raise NotImplementedError
 
     def put(self, item: Any, block: bool = True, timeout: Optional[float] = None) -> None:
-        """Adds an item, once there is room; raises `Full` after the timeout."""
+        """Adds an item, as soon as there is space; raises `Full` after the timeout."""
         _check(timeout)
         with self._changed:
             if self.maxsize > 0 and not self._until(lambda: len(self._items) < self.maxsize, block, timeout):
@@ -114,7 +114,7 @@ class _Ordered(Queue):
             self._changed.notify_all()
 
     def get(self, block: bool = True, timeout: Optional[float] = None) -> Any:
-        """Takes the next item, once there is one; raises `Empty` after the timeout."""
+        """Takes the next item, as soon as there is one; raises `Empty` after the timeout."""
         _check(timeout)
         with self._changed:
             if not self._until(lambda: len(self._items) > 0, block, timeout):
@@ -159,15 +159,15 @@ class _Ordered(Queue):
         return list(self._items)[::-1]
 
     def qsize(self) -> int:
-        """How many items it has."""
+        """How many items the queue has."""
         return len(self._items)
 
     def empty(self) -> bool:
-        """Whether it has no items."""
+        """Whether the queue has no items."""
         return self.qsize() == 0
 
     def full(self) -> bool:
-        """Whether it has no room."""
+        """Whether the queue is full."""
         return 0 < self.maxsize <= self.qsize()
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ class LifoQueue(_Ordered):
 
 
 class PriorityQueue(_Ordered):
-    """A `queue.PriorityQueue`: the lowest item is taken first. The program that adds an item compares it with a few others."""
+    """A `queue.PriorityQueue`: the lowest item is taken first. The program that adds an item compares it with some of the other items."""
 
     def _add(self, item: Any) -> None:
         # The lowest is the last.

@@ -39,7 +39,7 @@ __all__ = ["Change", "Diff", "Plan", "Repair", "amend", "plan", "repairs"]
 
 @dataclass(frozen=True)
 class Change:
-    """A record that a repair changes: its bytes before and with the repair, None where there is no record."""
+    """A record that a repair changes: its bytes before and after the repair, None where there is no record."""
 
     log: str
     #: None for a record that is appended when the repair is applied.
@@ -71,7 +71,7 @@ class Diff(Sequence[Change]):
         return f"<millrace.repairs.Diff of {len(self)} records>"
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for each record, with the columns log, seqno, old and new; numbers as numbers, other text as text."""
+        """A data frame with a row for each record and the columns log, seqno, old and new. Text that is a number becomes a number."""
         rows = [(one.log, one.seqno, _value(one.old), _value(one.new)) for one in self]
         return package("pandas").DataFrame(rows, columns=["log", "seqno", "old", "new"])
 
@@ -85,18 +85,18 @@ class Repair:
 
     @property
     def number(self) -> int:
-        """Its number in the namespace."""
+        """The number of the repair in the namespace."""
         return int(self._told["repair"])
 
     @property
     def phase(self) -> str:
-        """`open`, `running`, `ready`, `stopped`, `applying`, `applied`, `rolled-back`, `abandoned` or `closed`; of a part
+        """`open`, `running`, `ready`, `stopped`, `applying`, `applied`, `rolled-back`, `abandoned` or `closed`; for a part
         of another namespace's repair also `preparing`, `prepared` or `committing`."""
         return str(self._told["phase"])
 
     @property
     def reason(self) -> str:
-        """The reason that was given for it."""
+        """The reason that was given for the repair."""
         return str(self._told["reason"])
 
     @property
@@ -116,8 +116,8 @@ class Repair:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Runs that were `replayed`, those of them with the `same` effect, those that `failed`, and those `cancelled`;
-        records `replaced`, `void` (taken away) and `appended`."""
+        """How many runs were `replayed`, had the `same` result as before, `failed`, or were `cancelled`;
+        and how many records are `replaced`, `void` (removed) and `appended`."""
         return dict(self._told["counts"])
 
     @property
@@ -128,18 +128,18 @@ class Repair:
 
     @property
     def error(self) -> Optional[tuple[str, str]]:
-        """Why it stopped, if it did: a code and a detail."""
+        """Why the repair stopped, if it did: a code and a detail."""
         told = self._told.get("error")
         return (told[0], told[1]) if told else None
 
     @property
     def not_run(self) -> dict[str, int]:
-        """Functions with runs that it did not replay, because they may have effects outside the namespace: how many."""
+        """How many runs of each function were not replayed, because they may have effects outside the namespace."""
         return {one["function"]: one["runs"] for one in self._told.get("not_run", [])}
 
     @property
     def waits(self) -> Optional[tuple[str, str]]:
-        """Why the host cannot continue now, while it tries again: a code and a detail."""
+        """Why the host cannot continue at the moment, while it retries: a code and a detail."""
         told = self._told.get("waits")
         return (told[0], told[1]) if told else None
 
@@ -150,7 +150,7 @@ class Repair:
         return {one["address"]: tuple(one["error"]) if one["error"] else None for one in told}
 
     def refresh(self) -> Repair:
-        """Requests its current state."""
+        """Requests the current state from the host."""
         self._told = self._namespace._ask(f"repairs/{self.number}")
         return self
 
@@ -171,7 +171,7 @@ class Repair:
         return self._do("run", progress, timeout)
 
     def apply(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
-        """Applies it: all its logs switch at once. Before that, it replays the runs that have ended since."""
+        """Applies the repair: all its logs change at once. Before that, the runs that have ended since are replayed."""
         return self._do("apply", progress, timeout)
 
     def rollback(
@@ -180,18 +180,18 @@ class Repair:
         progress: Optional[Callable[[Repair], object]] = None,
         timeout: Optional[float] = None,
     ) -> Repair:
-        """Rolls it back by another repair, which is returned. Only the newest applied repair can be rolled back."""
+        """Rolls the repair back by another repair, which is returned. Only the newest applied repair can be rolled back."""
         told = self._namespace.ask_repair(json.dumps({"do": "rollback", "repair": self.number, "reason": reason}))
         undo = Repair(self._namespace, json.loads(told))._wait(progress, timeout)
         self.refresh()
         return undo
 
     def abandon(self) -> Repair:
-        """Abandons it before it is applied; nothing was changed."""
+        """Abandons the repair before it is applied; no log changes."""
         return self._do("abandon", None, None)
 
     def gc(self) -> Repair:
-        """Releases the data for a rollback."""
+        """Frees the space that the repair keeps for its rollback."""
         return self._do("gc", None, None)
 
     def _do(
@@ -246,8 +246,8 @@ class Plan:
     run_external: list[str]
 
     def run(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
-        """Opens the repair and returns when all affected runs are replayed. It is not visible before `apply`. `progress` is called with the
-        repair from time to time; without `timeout` (seconds) it waits forever.
+        """Opens the repair and returns when all affected runs are replayed. Logs do not change before `apply`. `progress` is called with the
+        repair from time to time. Without `timeout` (seconds), the call waits forever.
         """
         if self.code is None:
             told = self.namespace.ask_repair(json.dumps(self.request))
@@ -273,13 +273,13 @@ def plan(
     """The implementation of `Namespace.repair`."""
     given = [one for one in (values, function) if one]
     if len(given) != 1 or len(given[0]) != 1:
-        raise _native.error("MR7003", "a repair corrects the records of one log, or gives one function other code")
+        raise _native.error("MR7003", "a repair corrects the records of one log, or replaces the code of one function")
     if function:
         ((name, source),) = function.items()
         code = (name, str(source), _event(namespace, since))
         return Plan(namespace, None, code, reason, append_new, across, run_external)
     if since is not None:
-        raise _native.error("MR7003", "`since` goes with `function`")
+        raise _native.error("MR7003", "`since` can be given only with `function`")
     assert values is not None
     ((log, new),) = values.items()
     request = {

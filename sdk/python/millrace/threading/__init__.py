@@ -1,13 +1,13 @@
-"""The names of `threading`, for threads that run on the workers of a host and share objects through it.
+"""The names of `threading`, for threads that run on the workers of a host and share objects.
 
     import millrace.threading as threading
 
-Threads are tasks of an executor, so that each has globals of its own: what threads share is created with these classes, or with
-`millrace.objects`. The host is that of the newest connection that `millrace.connect` has made. Without one, the first object or thread
-connects as `millrace.connect()` does, and the connection is closed when the program ends.
+Threads are tasks of an executor, so each has its own global variables. To share data, use these classes or `millrace.objects`. The host
+is that of the newest connection of `millrace.connect`. If there is none, the first object or thread connects as `millrace.connect()`
+does, and the connection is closed when the program ends.
 
-Signatures are those of the standard library. A lock belongs to the program or task that acquired it, as long as that is alive; when it
-dies, the lock is free after its lease. What cannot work across processes raises `NotImplementedError`.
+Signatures are those of the standard library. A lock belongs to the program or task that acquired it. If this program or
+task ends without releasing it, the lock is free after the lease. Functions that cannot work across processes raise `NotImplementedError`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _check_timeout(blocking: bool, timeout: float) -> None:
 
 
 class Lock:
-    """A `threading.Lock`. `token` is the number of its newest owner, which only grows: see `millrace.objects.Lock`."""
+    """A `threading.Lock`. `token` is a number that is higher for each owner: see `millrace.objects.Lock`."""
 
     def __init__(self) -> None:
         _runtime.ready()
@@ -83,7 +83,7 @@ class Lock:
         self._lock = _objects.Condition(_runtime.new_key("lock"))
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Waits for the lock; returns whether this caller has it."""
+        """Waits for the lock; returns whether this caller got it."""
         _check_timeout(blocking, timeout)
         token = self._lock.acquire(blocking, timeout)
         if token is False:
@@ -131,7 +131,7 @@ class Lock:
 
 
 class RLock(Lock):
-    """A `threading.RLock`: its owner, a thread of a program or task, may acquire it again."""
+    """A `threading.RLock`: its owner, a thread of a program or task, can acquire it again."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Waits for the lock, unless this thread has it already; returns whether the thread has it."""
@@ -147,7 +147,7 @@ class RLock(Lock):
     __enter__ = acquire
 
     def release(self) -> None:
-        """Releases the lock once; after as many releases as acquisitions another owner may have it."""
+        """Releases the lock once. After as many releases as acquisitions, the lock is free."""
         state = self._state()
         if state.get("owner") != get_ident():
             raise RuntimeError("cannot release un-acquired lock")
@@ -261,7 +261,7 @@ class Semaphore:
         return None
 
     def acquire(self, blocking: bool = True, timeout: Optional[float] = None) -> bool:
-        """Waits for a permit; returns whether this caller has one."""
+        """Waits for a permit; returns whether this caller got one."""
         if not blocking and timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
         return self._permits.acquire(blocking, timeout)

@@ -12,7 +12,7 @@ _MISSING = object()
 
 
 class local:
-    """A `threading.local`: every thread has attributes of its own. A copy that is sent elsewhere has none at first."""
+    """A `threading.local`: each thread has its own attributes. A copy that is sent to another process has none at first."""
 
     __slots__ = ("_millrace_made", "_millrace_own", "__dict__", "__weakref__")
 

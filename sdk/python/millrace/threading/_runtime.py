@@ -31,10 +31,10 @@ def in_task() -> bool:
 
 
 def connection() -> Connection:
-    """The newest open connection of this program; without one, a connection as `millrace.connect()` makes it."""
+    """The newest open connection of this program; if there is none, a new one as of `millrace.connect()`."""
     global _own
     if in_task():
-        raise NotImplementedError("a task cannot start threads or processes: start them in the program, and share objects with them")
+        raise NotImplementedError("a task cannot start threads or processes; start them in the program")
     with _lock:
         found: Optional[Connection] = getattr(_spaces._default, "connection", None)
         if found is None:
@@ -67,7 +67,7 @@ def _refuse_import() -> None:
         if frame.f_code.co_name == "<module>":
             name = frame.f_globals.get("__name__")
             raise RuntimeError(
-                f"the module {name!r} creates a shared object when a task imports it, and it would be another one than the program's; "
+                f"the module {name!r} creates a shared object when a task imports it, which would not be the program's object; "
                 f"call millrace.register_module({name}) in the program, or pass the object as an argument"
             )
         frame = frame.f_back

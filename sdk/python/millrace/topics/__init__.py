@@ -1,4 +1,4 @@
-"""Topics: logs that every host of a cluster has.
+"""Topics: logs that the hosts of a cluster replicate.
 
     with millrace.open("mr://127.0.0.1:7171/a") as ns:
         ns.create_topic("env_raw")
@@ -7,8 +7,7 @@
         for entry in env.tail(1, timeout=1):
             print(entry.seqno, entry.value)
 
-A host of the cluster answers: for the files of a namespace, the host that serves them. The name alone identifies a topic, through any
-host.
+Every host of the cluster can be used for every topic. For a namespace that was opened by its files, the host that serves it is used.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ class TopicRecords(Iterator[StoredRecord]):
         self.incarnation = 0
 
     def batch(self, most: int) -> list[StoredRecord]:
-        """Waits for one record, and returns it with at most `most - 1` that follow it already; none at the end."""
+        """Waits for one record, and returns it with up to `most - 1` available records that follow it; returns none at the end."""
         self._fill()
         taken = [self._held.popleft() for _ in range(min(most, len(self._held)))]
         if taken:
@@ -165,7 +164,7 @@ class TopicRecords(Iterator[StoredRecord]):
             try:
                 latest = self._calls.latest(self._topic, self.next - 1, wait)
                 if latest < self._seen:
-                    raise _native.error("MR7223", f"topic '{self._topic}' was removed and created again")
+                    raise _native.error("MR7223", f"topic '{self._topic}' was removed and recreated")
                 self._seen = latest
                 if latest < self.next:
                     return []
@@ -176,7 +175,7 @@ class TopicRecords(Iterator[StoredRecord]):
                 time.sleep(_PAUSE_S)
 
     def close(self) -> None:
-        """Ends the waiting, from any thread."""
+        """Ends the iteration; can be called from any thread."""
         self._closed = True
 
     def __iter__(self) -> TopicRecords:
@@ -190,7 +189,7 @@ class TopicRecords(Iterator[StoredRecord]):
 
 
 class Topics:
-    """The topics of a cluster, through one host of it: what `Topic` reads from."""
+    """The topics of a cluster, through one of its hosts: the source of `Topic`."""
 
     def __init__(self, address: str, calls: _native.Topics) -> None:
         self._address = address
@@ -198,7 +197,7 @@ class Topics:
 
     @property
     def address(self) -> str:
-        """Where the host is."""
+        """The address of the host."""
         return self._address
 
     def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> StoredRecord:
@@ -273,7 +272,7 @@ class Topic(Series[T]):
     """A topic, as a sequence of values: `topic[17]`, `topic[-1]`, `topic[10:20]`, `len(topic)`, `for value in topic`.
 
     Numbers are the indexes of records: they start at 1, have no gaps and never change. A read sees every record that was acknowledged
-    before, through whichever host. A slice that begins with a record that has left the topic's history raises `Gone`.
+    before it, through any host. A slice that begins with a record that has left the topic's history raises `Gone`.
     """
 
     __slots__ = ("namespace", "topics")
@@ -291,8 +290,8 @@ class Topic(Series[T]):
         """Publishes a value, and returns its index once a majority of the topic's group has the record on disk.
 
         With the durability "leader" it returns 0 once the leader has the record on disk. If the call raises `Unavailable` or `TimedOut`,
-        nobody knows whether the record is in the topic: repeat the call with the same `key`, 1 to 128 bytes, through any host, and it
-        is there once. While too much waits for the group, `patience` is how many seconds to wait before `Busy` is raised.
+        it is unknown whether the record is in the topic: repeat the call with the same `key` (1 to 128 bytes) through any host, and the
+        topic has the record once. If too many requests wait for the group, the call waits up to `patience` seconds before it raises `Busy`.
         """
         return self.topics.calls.publish(self.name, self.encode(value), key, durability, patience)
 

@@ -335,5 +335,5 @@ def test_tasks_reach_shared_objects_and_their_calls_count_once(
         mine = millrace.objects.AtomicLong("mine")
         assert own.submit(mine.add, 3).result(120) == mine.get() == 3
         own.shutdown(wait=False)
-    with on(endpoint) as alone, pytest.raises(RuntimeError, match="reaches no shared objects"):
+    with on(endpoint) as alone, pytest.raises(RuntimeError, match="cannot use shared objects"):
         alone.submit(lambda: millrace.objects.AtomicLong("total").get()).result(120)

@@ -207,7 +207,7 @@ def test_a_call_that_waits_too_long_raises_and_leaves(farm: millrace.Connection)
     assert buffer.with_options(timeout=PATIENCE_S).get() == "x"
     with pytest.raises(ValueError):
         millrace.when(lambda self: True, timeout=0)
-    with pytest.raises(TypeError, match="a guard is a function"):
+    with pytest.raises(TypeError, match="a guard must be a function"):
         millrace.when(True)  # type: ignore[arg-type]
 
 

@@ -10,35 +10,35 @@ use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub enum CapCommand {
-    /// Issue a capability: a token that permits only what you list
+    /// Issue a capability: a token that permits only the actions that you list
     #[command(after_help = "\
 RESOURCE is the name of a log, or function:NAME, object:NAME, store:PATH, peer:NAME, or namespace for the namespace and everything \
-in it. A name that ends with / stands for everything below it, too: raw/ is raw, raw/kitchen and so on. A lone / is every log.
+in it. A name that ends with / also includes everything below it: raw/ is raw, raw/kitchen and so on. A single / is every log.
 
-RIGHTS are read, append, create, delete, bind, run, call, observe, repair, link, admin and grant, with commas.
+RIGHTS is one or several of read, append, create, delete, bind, run, call, observe, repair, link, admin and grant, separated by commas.
 
-The capability is printed unless --out names a file. Anyone who holds it can use it: treat it like a password. The first \
-capability of a namespace makes its keys, in secrets/ in its directory.
+The command prints the capability, unless --out names a file. Anyone who has it can use it: treat it like a password. With the first \
+capability of a namespace, the command creates the namespace's keys, in secrets/ in its directory.
 
 Examples:
   millrace cap issue --append raw/kitchen --expires 30d --label kitchen --out kitchen.cap
   millrace cap issue --read raw/ --allow run,observe=function:smooth
   millrace cap issue --allow read,observe=namespace --from 10.0.0.0/8 --out dashboard.cap")]
     Issue(IssueArgs),
-    /// Derive a capability that permits less; works anywhere, without the namespace
+    /// Derive a capability that permits less; needs neither the namespace nor its host
     #[command(after_help = "\
-FILE is a file with a capability, or - for standard input. The new capability permits only what both the old one \
-and the new rules permit. The old one stays valid. Revoking the old one ends the new one as well.
+FILE is a file with a capability, or - for standard input. The new capability permits only what both the old one and the new rules \
+permit. The old one stays valid. If the old one is revoked, the new one is no longer valid either.
 
 Examples:
   millrace cap attenuate edge.cap --append raw/kitchen --expires 15m --out kitchen.cap
   millrace cap attenuate edge.cap --subject alice --expires 1h > alice.cap
   millrace cap attenuate - --from 10.0.0.0/8 < edge.cap")]
     Attenuate(AttenuateArgs),
-    /// Explain what a capability permits; works anywhere
+    /// Explain what a capability permits; needs neither the namespace nor its host
     #[command(after_help = "\
-Every block of a capability must permit an action. The first one grants rights; each later block removes some. If \
---namespace selects the namespace that issued it, the command also says whether the capability is valid there.
+A capability is a chain of blocks. The first block grants rights, and each later block removes some: an action is permitted only if every \
+block permits it. If --namespace selects the namespace that issued the capability, the command also prints whether it is valid there.
 
 Examples:
   millrace cap show kitchen.cap
@@ -47,26 +47,27 @@ Examples:
     Show(ShowCapArgs),
     /// Replace a chain of blocks by one block that permits the same
     #[command(after_help = "\
-Takes the keys of the namespace that issued it. The new capability keeps every id of the old one, so revoking any of them ends it, \
-and ends with the same generation of keys.
+Needs the keys of the namespace that issued the capability. The new capability has every id of the old one, so it is revoked by revoking \
+any of them, and it expires with the same generation of keys.
 
 Examples:
   millrace cap squash long.cap --out short.cap")]
     Squash(SquashArgs),
-    /// Merge two to four capabilities into one that permits what any of them permits; works anywhere
+    /// Merge two to four capabilities into one that permits what any of them permits; needs neither the namespace nor its host
     #[command(after_help = "\
-A part that is revoked or expires only takes its own rights away.
+If one of the capabilities expires or is revoked, the merged one still permits what the others permit.
 
 Examples:
   millrace cap merge read.cap append.cap --out both.cap")]
     Merge(MergeArgs),
     /// Revoke capabilities before they expire
     #[command(after_help = "\
-An ID is one that `millrace cap show` lists. It ends every capability with that id, and so all that were derived from it. With \
---file, the id of the last block is revoked: that capability ends, and those derived from it; the one it was derived from stays.
+`millrace cap show` lists the ids of a capability, one for each block. Revoking an ID revokes every capability that has this id, so also \
+all that were derived from it. --file revokes the id of the last block: that capability and those derived from it are revoked, and \
+the one that it was derived from stays valid.
 
-A revocation is kept until the capability would have expired, for ever if only its ID is given. `millrace log get _revoked` shows \
-the latest one.
+A revocation is kept until the capability would have expired, or forever if only an ID is given. `millrace log get _revoked` shows the \
+latest one.
 
 Examples:
   millrace cap revoke 5f3a9c0d1e2b4a6c
@@ -74,17 +75,18 @@ Examples:
     Revoke(RevokeArgs),
     /// Create a new key for the capabilities issued from now on
     #[command(after_help = "\
-Capabilities of up to four generations of keys are valid at once; a fifth needs --revoke-before, which revokes those of the older generations.
+Each rotation begins a new generation of keys. Capabilities of up to four generations are valid at the same time. A fifth generation needs \
+--revoke-before, which revokes the capabilities of older generations.
 
 Examples:
   millrace cap rotate
-  millrace cap rotate --revoke-before 3    generations 1 and 2 end
-  millrace cap rotate --revoke-all         every capability issued so far ends")]
+  millrace cap rotate --revoke-before 3    revoke those of generations 1 and 2
+  millrace cap rotate --revoke-all         revoke every capability issued so far")]
     Rotate(RotateArgs),
-    /// List what was issued, revoked and denied
+    /// List the capabilities that were issued and revoked, and the requests that were denied
     #[command(after_help = "\
-The host writes one line when it denies the holder of a capability something, and counts more of the same for a minute; it writes at \
-most 60 such lines a minute. The log, `_audit`, keeps the newest 10,000 lines.
+The host writes a line when it denies a request of the holder of a capability. For a minute, it then only counts further requests of the \
+same kind. It writes at most 60 such lines per minute. The log `_audit` keeps the newest 10,000 lines.
 
 Examples:
   millrace cap audit
@@ -104,10 +106,10 @@ pub struct RuleArgs {
     /// Permit these rights on a RESOURCE
     #[arg(long, value_name = "RIGHTS=RESOURCE")]
     pub allow: Vec<String>,
-    /// Lifetime of the capability, such as 15m or 30d
+    /// How long the capability is valid, such as 15m or 30d
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub expires: Option<Duration>,
-    /// Valid only after this long from now
+    /// The time from now after which the capability becomes valid
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub after: Option<Duration>,
     /// Maximum size of an appended record
@@ -116,22 +118,22 @@ pub struct RuleArgs {
     /// Permitted transports: unix, channel, tls or http
     #[arg(long = "transport", alias = "way", value_name = "TRANSPORT", value_delimiter = ',')]
     pub way: Vec<Way>,
-    /// Permitted networks of callers, such as 10.0.0.0/8
+    /// Permitted networks of clients, such as 10.0.0.0/8
     #[arg(long, value_name = "NET", value_delimiter = ',')]
     pub from: Vec<Net>,
-    /// SHA-256 of the caller's TLS public key, 64 hexadecimal digits
+    /// Permit only clients with this TLS key: the SHA-256 of the public key, 64 hexadecimal digits
     #[arg(long, value_name = "KEY")]
     pub key: Vec<String>,
-    /// Requests per second, and the burst [default burst: one second's requests]
+    /// Maximum number of requests per second, and in a burst [default burst: the number per second]
     #[arg(long, value_name = "N[/BURST]")]
     pub rate: Option<String>,
-    /// Permit only deliveries, from the namespaces with these ids
+    /// Permit only deliveries of links, from the namespaces with these ids
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = namespace_id)]
     pub source: Vec<NamespaceId>,
-    /// The user on whose behalf the holder acts, at most 16 bytes; the first one in a chain counts
+    /// The user for whom the holder acts, at most 16 bytes; if several blocks name one, the first counts
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
-    /// A label for people, at most 32 bytes
+    /// A description for people, at most 32 bytes
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
 }
@@ -206,7 +208,7 @@ pub struct RotateArgs {
     /// Revoke the capabilities of all generations before this one
     #[arg(long, value_name = "GENERATION")]
     pub revoke_before: Option<u16>,
-    /// Revoke every capability that was issued so far
+    /// Revoke every capability issued so far
     #[arg(long, conflicts_with = "revoke_before")]
     pub revoke_all: bool,
 }
@@ -222,7 +224,7 @@ pub struct AuditArgs {
 pub struct InviteArgs {
     /// The name of the other machine
     pub name: Name,
-    /// The address by which it reaches this host, HOST or HOST:PORT [default: this machine's name, port 7070]
+    /// The address at which the other machine reaches this host, HOST or HOST:PORT [default: this machine's name, port 7070]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
     /// The name under which the host serves the namespace [default: the name of its directory]

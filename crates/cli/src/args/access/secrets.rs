@@ -7,8 +7,8 @@ use std::path::PathBuf;
 pub enum SecretCommand {
     /// Set or replace a secret
     #[command(after_help = "\
-The value is read from a file or from standard input, never from the command line, which others can see. One trailing newline on standard \
-input is ignored. A running function gets the new value with its next run, in new processes.
+The value is read from a file or from standard input, not from an argument, because every user of the machine can read arguments. One \
+newline at the end of standard input is ignored. A function gets the new value from its next run on, which starts a new process.
 
 Examples:
   millrace secret set api-key < key.txt
@@ -20,7 +20,7 @@ Examples:
   millrace secret ls
   millrace secret ls --json")]
     Ls,
-    /// Remove a secret; functions that name it are no longer started
+    /// Remove a secret; functions that name it no longer start
     #[command(after_help = "\
 Examples:
   millrace secret rm api-key")]

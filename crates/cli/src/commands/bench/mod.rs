@@ -49,14 +49,17 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Out) -> Outcome {
 fn plan(args: &BenchArgs) -> Result<Plan> {
     let impossible = |why: String| Err(Code::ValueInvalid.error(why));
     if !(args.seconds > 0.0 && args.seconds <= SECONDS_MAX) {
-        return impossible(format!("--seconds is {}, not above 0 and at most {SECONDS_MAX}", args.seconds));
+        return impossible(format!("--seconds is {}; it must be more than 0 and at most {SECONDS_MAX}", args.seconds));
     }
     if args.rate.is_some_and(|rate| !(rate > 0.0 && rate <= RATE_MAX)) {
-        return impossible("--rate is not above 0 and at most 100000000".into());
+        return impossible("--rate must be more than 0 and at most 100000000".into());
     }
     let size = usize::try_from(args.size).unwrap_or(usize::MAX);
     if size > crate::commands::log::RECORD_MAX_BYTES {
-        return impossible(format!("--size is {size} bytes, more than any record has"));
+        return impossible(format!(
+            "--size is {size} bytes; a record has at most {}",
+            crate::commands::log::RECORD_MAX_BYTES
+        ));
     }
     Ok(Plan {
         size,
@@ -110,7 +113,7 @@ fn report(target: &Target, plan: &Plan, tally: &Tally, took: Duration, out: &mut
     out.line(format!("target      {target}"))?;
     out.line(format!("throughput  {rate} appends/s, {bytes}/s ({records} in {})", units::show_duration(took)))?;
     if tally.records == 0 {
-        out.line("latency     not measured: nothing was due in this time")?;
+        out.line("latency     not measured: no append was due in this time")?;
         return Ok(());
     }
     let shown: Vec<String> = latency.iter().map(|(name, us)| format!("{name} {}", duration(*us))).collect();

@@ -20,7 +20,7 @@ pub(super) fn issued(namespace: &Namespace, act: Act, rules: &Rules) -> Result<(
 pub(super) fn run(args: &AuditArgs, global: &Global, out: &mut Out) -> Outcome {
     let lines = audited(&place::open(global)?, args.limit)?;
     if lines.is_empty() && !out.json() {
-        return Ok(out.line("nothing was issued, revoked or denied")?);
+        return Ok(out.line("no capability was issued or revoked, and no request was denied")?);
     }
     for (seqno, time, line) in lines {
         if out.json() {
@@ -31,7 +31,7 @@ pub(super) fn run(args: &AuditArgs, global: &Global, out: &mut Out) -> Outcome {
             out.object(&object)?;
             continue;
         }
-        let again = line.again.map(|again| format!("{again} times more"));
+        let again = line.again.map(|again| format!("and {again} more times"));
         let more = [line.about, Some(line.ids.join(" ")), line.code, again].into_iter().flatten();
         let more: Vec<String> = more.filter(|part| !part.is_empty()).collect();
         out.line(format!("{}  {:<10}  {}  {}", show::rfc3339(time), line.act.as_str(), line.by, more.join(", ")))?;

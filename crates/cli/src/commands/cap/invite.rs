@@ -35,7 +35,7 @@ fn id_of(authority: &Authority, name: &Name) -> TokenId {
 pub fn invite(args: &InviteArgs, global: &Global, out: &mut Out) -> Outcome {
     let mut rules = rules::of(&args.rules)?;
     if rules.grants.is_empty() {
-        let detail = "it would permit nothing; say what with --append, --read or --allow";
+        let detail = "the capability would permit nothing; give --append, --read or --allow";
         return Err(Code::CapabilityRuleInvalid.error(detail).into());
     }
     // Relays and outboxes send records through streams; the other grants determine the logs to which they may append.
@@ -79,7 +79,7 @@ fn invitation(text: &str) -> Result<Invitation> {
 
 /// This user's key, created if it does not exist.
 fn identity() -> Result<credentials::Identity> {
-    let none = || Code::CredentialsUnusable.error("neither XDG_STATE_HOME nor HOME says where keys are kept");
+    let none = || Code::CredentialsUnusable.error("keys are stored below $XDG_STATE_HOME or $HOME, and neither is set");
     let path = credentials::identity_file().ok_or_else(none)?;
     let key = match credentials::read(&path)? {
         Some(bytes) => HostKey::from_bytes(&bytes)?,
@@ -109,6 +109,6 @@ pub fn join(args: &JoinArgs, out: &mut Out) -> Outcome {
         let object = json!({ "address": peer.to_string(), "context": name, "file": file });
         return Ok(out.object(&object)?);
     }
-    out.line(format!("joined {peer}; pinned its key"))?;
+    out.line(format!("joined {peer} and stored its key"))?;
     Ok(out.line(format!("created context {name}; the capability is in {}", file.display()))?)
 }

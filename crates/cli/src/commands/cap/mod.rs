@@ -42,7 +42,7 @@ pub fn run(command: &CapCommand, global: &Global, out: &mut Out) -> Outcome {
 fn issue(args: &IssueArgs, global: &Global, out: &mut Out) -> Outcome {
     let rules = rules::of(&args.rules)?;
     if rules.grants.is_empty() {
-        let detail = "it would permit nothing; say what with --read, --append or --allow";
+        let detail = "the capability would permit nothing; give --read, --append or --allow";
         return Err(Code::CapabilityRuleInvalid.error(detail).into());
     }
     let namespace = place::open(global)?;
@@ -126,11 +126,14 @@ fn revoke(args: &RevokeArgs, global: &Global, out: &mut Out) -> Outcome {
         return Ok(out.object(&json!({ "revoked": ids, "new": new, "kept_until": until }))?);
     }
     match new {
-        0 => out.line(format!("{} was revoked before", ids.join(", ")))?,
+        0 => out.line(format!("{} was already revoked", ids.join(", ")))?,
         _ => out.line(format!("revoked {}", ids.join(", ")))?,
     }
     if let Some(until) = until {
-        out.line(format!("kept until {}, when the capability would have expired", shown::moment(until)))?;
+        out.line(format!(
+            "the revocation is kept until {}, when the capability would have expired",
+            shown::moment(until)
+        ))?;
     }
     Ok(())
 }
@@ -154,9 +157,9 @@ fn rotate(args: &RotateArgs, global: &Global, out: &mut Out) -> Outcome {
         return Ok(out.object(&object)?);
     }
     let shown: Vec<String> = live.iter().map(u16::to_string).collect();
-    out.line(format!("capabilities are issued with generation {} from now on", authority.generation()))?;
+    out.line(format!("new capabilities are issued with generation {}", authority.generation()))?;
     let generations = if live.len() == 1 { "generation" } else { "generations" };
-    Ok(out.line(format!("valid are those of {generations} {}", shown.join(", ")))?)
+    Ok(out.line(format!("capabilities of {generations} {} are valid", shown.join(", ")))?)
 }
 
 /// A random id of a block, so that it can be revoked.

@@ -26,7 +26,7 @@ pub fn of(args: &RuleArgs) -> Result<Rules> {
     }
     let bits = args.way.iter().fold(0, |bits, way| bits | *way as u8);
     let record_max_bytes = args.record_max.map(|bytes| {
-        u32::try_from(bytes).map_err(|_| invalid(format!("--record-max is {bytes} bytes; 4 GiB is the limit")))
+        u32::try_from(bytes).map_err(|_| invalid(format!("--record-max is {bytes} bytes; the limit is 4 GiB")))
     });
     let rules = Rules {
         grants: unite(grants),
@@ -44,7 +44,7 @@ pub fn of(args: &RuleArgs) -> Result<Rules> {
         label: args.label.as_ref().map(|text| text.as_bytes().into()),
     };
     if rules.not_before.zip(rules.not_after).is_some_and(|(start, end)| start >= end) {
-        return Err(invalid("it would expire before it becomes valid".into()));
+        return Err(invalid("the capability would expire before it becomes valid".into()));
     }
     Ok(rules)
 }
@@ -56,7 +56,10 @@ fn invalid(detail: String) -> millrace_node::Error {
 fn from_now(time: Duration) -> Result<u32> {
     let seconds = u32::try_from(time.as_secs()).ok().and_then(|seconds| now_s().checked_add(seconds));
     seconds.ok_or_else(|| {
-        invalid("times end in the year 2106; leave the option out for a capability that does not expire".into())
+        invalid(
+            "a capability can expire at most in the year 2106; leave the option out for one that does not expire"
+                .into(),
+        )
     })
 }
 
@@ -77,7 +80,7 @@ fn grant(rights: Rights, on: &str) -> Result<Grant> {
     let (name, subtree) = path.strip_suffix('/').map_or((path, false), |name| (name, true));
     if kind == Kind::Log && !name.is_empty() {
         if LogName::is_internal(name) {
-            return Err(invalid(format!("log '{name}' is the runtime's; only a grant on the namespace covers it")));
+            return Err(invalid(format!("log '{name}' belongs to the runtime; only a right on `namespace` covers it")));
         }
         name.parse::<LogName>()?;
     }
@@ -118,10 +121,9 @@ fn public_key(text: &str) -> Result<[u8; 32]> {
 fn rate(text: &str) -> Result<Rate> {
     let (per_second, burst) = text.split_once('/').unwrap_or((text, text));
     let number = |text: &str| text.parse::<u16>().ok().filter(|number| *number > 0);
-    number(per_second)
-        .zip(number(burst))
-        .map(|(per_second, burst)| Rate { per_second, burst })
-        .ok_or_else(|| invalid(format!("'{}' is not a rate such as 10 or 10/50, from 1 to 65535", text.escape_debug())))
+    number(per_second).zip(number(burst)).map(|(per_second, burst)| Rate { per_second, burst }).ok_or_else(|| {
+        invalid(format!("'{}' is not a rate such as 10 or 10/50, with numbers from 1 to 65535", text.escape_debug()))
+    })
 }
 
 #[cfg(test)]

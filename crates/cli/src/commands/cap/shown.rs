@@ -59,7 +59,10 @@ fn standing(token: &Token, chain: &Chain, global: &Global) -> Result<Standing, c
         return Ok(Standing::Unknown);
     }
     if let Some(part) = chain.parts.iter().find(|part| !authority.generations().any(|live| live == part.generation)) {
-        return Ok(Standing::Invalid(format!("generation {} of its keys was retired", part.generation)));
+        return Ok(Standing::Invalid(format!(
+            "generation {} of the namespace's keys is no longer valid",
+            part.generation
+        )));
     }
     let ids = chain.blocks().flat_map(|link| &link.rules.ids);
     let ended: Vec<String> = ids.filter(|id| keys.is_revoked(**id)).map(|id| id.to_string()).collect();
@@ -87,7 +90,7 @@ pub fn run(token: &Token, global: &Global, out: &mut Out) -> Outcome {
     out.line(match &standing {
         Standing::Valid => "valid here   yes".into(),
         Standing::Invalid(why) => format!("valid here   no: {why}"),
-        Standing::Unknown => "valid here   unknown: the namespace that issued it is not here".to_owned(),
+        Standing::Unknown => "valid here   unknown: --namespace does not name the namespace that issued it".to_owned(),
     })?;
     out.line(match expires(&chain) {
         Some(end) => format!("expires      {} ({})", moment(end), distance(end)),
@@ -108,14 +111,14 @@ pub fn run(token: &Token, global: &Global, out: &mut Out) -> Outcome {
     out.table(&table)?;
     out.line("")?;
     if many {
-        return Ok(
-            out.line("An action is permitted if all blocks of one part (1, 2, …) permit it, and all blocks 'all'.")?
-        );
+        return Ok(out.line(
+            "An action is permitted if all blocks of one part (1, 2, …) permit it, and all blocks of 'all' do.",
+        )?);
     }
     out.line("An action is permitted if every block permits it.")?;
     match token::squash(&chain) {
         Ok(rules) if chain.blocks().count() > 1 => {
-            out.line("Together they grant:")?;
+            out.line("Together, the blocks grant:")?;
             rules.grants.iter().try_for_each(|grant| out.line(format!("  {grant}")))?;
             Ok(())
         }
@@ -160,13 +163,16 @@ fn meanings(rules: &Rules) -> Vec<(&'static str, String)> {
         all.push(("key", format!("only for the holder of TLS key {}", list(keys))));
     }
     all.extend(rules.rate.map(|rate| {
-        ("rate", format!("{} a second, at most {} at once", show::count(rate.per_second.into(), "request"), rate.burst))
+        (
+            "rate",
+            format!("{} per second, at most {} in a burst", show::count(rate.per_second.into(), "request"), rate.burst),
+        )
     }));
     if !rules.sources.is_empty() {
         let sources = list(rules.sources.iter().map(ToString::to_string).collect());
         all.push(("source", format!("only deliveries from namespace {sources}")));
     }
-    all.extend(rules.once.then(|| ("once", "only to be redeemed, once".to_owned())));
+    all.extend(rules.once.then(|| ("once", "can be used only once, to join".to_owned())));
     all.extend(rules.subject.as_ref().map(|subject| ("subject", text(subject))));
     all.extend(rules.label.as_ref().map(|label| ("label", text(label))));
     all.extend(rules.ids.iter().map(|id| ("id", id.to_string())));
@@ -179,7 +185,7 @@ fn rows(place: &str, link: &Link, table: &mut Table) {
         table.row(vec![if at == 0 { place.to_owned() } else { String::new() }, (*rule).to_owned(), meaning.clone()]);
     }
     if meanings.is_empty() {
-        table.row(vec![place.to_owned(), "none".into(), "denies nothing".into()]);
+        table.row(vec![place.to_owned(), "none".into(), "adds no restriction".into()]);
     }
 }
 

@@ -56,8 +56,8 @@ fn joined(remote: &Remote) -> Result<Value> {
             return Ok(cluster);
         }
         if start.elapsed() > JOINING_MAX {
-            let detail = "this host has joined the cluster and has not heard of its hosts yet; try again, \
-                          or see `millrace cluster why`";
+            let detail = "this host has joined the cluster, but does not know the other hosts yet; try again, \
+                          or run `millrace cluster why`";
             return Err(Code::GroupUnavailable.error(detail));
         }
         thread::sleep(ASKED_EVERY);
@@ -76,11 +76,13 @@ fn chosen(remote: &Remote, count: u64, fits: impl Fn(&Value) -> bool, what: &str
     let fitting: Vec<&Value> = left.iter().copied().filter(|host| fits(host)).collect();
     let (all, needed) = (left.len() as u64, if only { count } else { 1 });
     if (fitting.len() as u64) < needed {
-        let detail = format!("{needed} hosts {what} are needed; there are {}", fitting.len());
+        let detail = format!("{needed} hosts {what} are needed; the cluster has {}", fitting.len());
         return Err(Code::HostNotInCluster.error(detail));
     }
     if all < count {
-        return Err(Code::HostNotInCluster.error(format!("{count} hosts are to vote; the cluster has {all}")));
+        return Err(
+            Code::HostNotInCluster.error(format!("{count} voters are needed; the cluster has only {all} hosts"))
+        );
     }
     let is_beside = |host: &Value| fitting.iter().any(|fit| fit["site"] == host["site"]);
     let mut hosts: Vec<&Value> = Vec::new();

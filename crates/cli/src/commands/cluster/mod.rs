@@ -29,23 +29,24 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
             let named = &args.host.host;
             let id = id_of(&remote, named)?;
             remote.client().lead_group(args.of.group.as_deref(), id)?;
-            changed(named, "leads", format!("host {named} leads{}", of_group(args.of.group.as_deref())), out)
+            changed(named, "leads", format!("host {named} is the leader{}", of_group(args.of.group.as_deref())), out)
         }
         ClusterCommand::Prefer(args) => {
             let site = args.site.as_deref().unwrap_or("");
             let group = args.of.group.as_deref();
             host(global)?.client().prefer_site(group, site)?;
             let line = if site.is_empty() {
-                format!("any host may lead{}", of_group(group))
+                format!("any host can be the leader{}", of_group(group))
             } else {
-                format!("hosts at {site} are preferred as leaders{}", of_group(group))
+                format!("hosts at site {site} are preferred as leaders{}", of_group(group))
             };
             if out.json() { Ok(out.object(&json!({ "preferred": site }))?) } else { Ok(out.line(line)?) }
         }
         ClusterCommand::Voters(args) => {
             let group = args.of.group.as_deref();
             host(global)?.client().set_voters(group, args.voters)?;
-            let line = format!("{} hosts vote{}, once this many have caught up", args.voters, of_group(group));
+            let line =
+                format!("{} hosts will vote{}, as soon as this many have caught up", args.voters, of_group(group));
             if out.json() { Ok(out.object(&json!({ "voters": args.voters }))?) } else { Ok(out.line(line)?) }
         }
         ClusterCommand::Group(GroupCommand::Create(args)) => groups::create(args, global, out),
@@ -82,7 +83,7 @@ fn id_of(remote: &Remote, named: &str) -> Result<u64> {
         let named: String = named.chars().take(80).flat_map(char::escape_debug).collect();
         Code::HostNotInCluster.error(match found.len() {
             0 => format!("no host has the name or id '{named}'"),
-            hosts => format!("{hosts} hosts have the name '{named}'; give the id of one"),
+            hosts => format!("{hosts} hosts have the name '{named}'; use the id of one of them"),
         })
     })
 }
@@ -124,15 +125,16 @@ fn init(args: &InitClusterArgs, global: &Global, out: &mut Out) -> Outcome {
         )?;
     } else {
         out.line(format!("{dir} is the first host of cluster {}, at site {}", facts.cluster, facts.site))?;
-        out.line("`millrace cluster secret --out FILE` writes the secret with which other hosts join")?;
+        out.line("other hosts need its secret to join: `millrace cluster secret --out FILE` writes it")?;
     }
     Ok(())
 }
 
 fn secret(args: &ClusterSecretArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace: Namespace = place::open(global)?;
-    let secret = ClusterSecret::load(namespace.dir())?
-        .ok_or_else(|| Code::NotInCluster.error(format!("{} belongs to no cluster", namespace.dir().display())))?;
+    let secret = ClusterSecret::load(namespace.dir())?.ok_or_else(|| {
+        Code::NotInCluster.error(format!("{} does not belong to a cluster", namespace.dir().display()))
+    })?;
     let failed = |error: std::io::Error| Code::Io.error(format!("'{}': {error}", args.out.display()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.out).map_err(failed)?;
     file.write_all(secret.to_text().as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(failed)?;
@@ -172,7 +174,7 @@ fn ls(global: &Global, out: &mut Out) -> Outcome {
         return Ok(out.object(&cluster)?);
     }
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let leader = if cluster["leader"].is_null() { "nobody".into() } else { text(&cluster["leader"]) };
+    let leader = if cluster["leader"].is_null() { "none".into() } else { text(&cluster["leader"]) };
     out.line(format!(
         "cluster {}  group {}  term {}  leader {leader}",
         text(&cluster["cluster"]),

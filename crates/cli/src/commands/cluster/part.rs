@@ -65,7 +65,7 @@ impl Part {
         };
         let secret = ClusterSecret::load(namespace.dir())?.ok_or_else(|| {
             Code::ClusterSecretMissing.error(format!(
-                "{} has lost the secret of cluster {}",
+                "'{}' does not contain the secret of cluster {}",
                 namespace.dir().display(),
                 facts.cluster
             ))
@@ -120,7 +120,7 @@ pub(super) fn read_secret(path: &Path) -> Result<ClusterSecret> {
 
 /// Joins: only once the cluster has taken this host in, anything is kept of it.
 fn enter(served: &Served, at: &str, secret: Option<&Path>, own: Member) -> Result<Facts> {
-    let missing = || Code::ClusterSecretMissing.error("--cluster-secret names no file");
+    let missing = || Code::ClusterSecretMissing.error("--cluster-secret is missing");
     let secret = read_secret(secret.ok_or_else(missing)?)?;
     let patience = units::show_duration(JOIN_PATIENCE);
     feed::stderr(&format!("joining the cluster through {at}; waiting up to {patience} for it to accept this host\n"));

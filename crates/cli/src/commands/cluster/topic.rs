@@ -64,19 +64,21 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
         TopicCommand::Tail(args) => tail(&remote, args, out),
         TopicCommand::Subscribe(args) => {
             client.subscribe_topic(&args.topic, &args.function)?;
-            let line =
-                format!("function {} runs here for every record of topic {} from now on", args.function, args.topic);
+            let line = format!(
+                "from now on, function {} runs on this host for every record of topic {}",
+                args.function, args.topic
+            );
             said(out, json!({ "topic": args.topic, "function": args.function, "change": "subscribed" }), line)
         }
         TopicCommand::Unsubscribe(args) => {
             client.unsubscribe_topic(&args.topic, &args.function)?;
-            let line = format!("function {} no longer runs here for topic {}", args.function, args.topic);
+            let line = format!("function {} no longer runs on this host for topic {}", args.function, args.topic);
             said(out, json!({ "topic": args.topic, "function": args.function, "change": "unsubscribed" }), line)
         }
         TopicCommand::Feed(args) => {
             client.feed_topic(&args.topic, &args.log)?;
             let line =
-                format!("records appended to log {} from now on are published to topic {}", args.log, args.topic);
+                format!("from now on, records appended to log {} are published to topic {}", args.log, args.topic);
             said(out, json!({ "topic": args.topic, "log": args.log, "change": "fed" }), line)
         }
         TopicCommand::Unfeed(args) => {
@@ -116,16 +118,16 @@ fn mirror(client: &Client, args: &MirrorTopicArgs, out: &mut Out) -> Outcome {
     let MirrorTopicArgs { topic, to, history, stop } = args;
     if Address::claims(to) {
         let detail = format!(
-            "'{to}': a mirror is a log of the connected host; `millrace relay add` forwards it to another namespace"
+            "'{to}' is an address, but a mirror is a log of the connected host; `millrace relay add` forwards the log to another namespace"
         );
         return Err(Code::ValueInvalid.error(detail).into());
     }
     let (change, line) = if *stop {
         client.unmirror_topic(topic, to)?;
-        ("ended", format!("log {to} no longer follows topic {topic}"))
+        ("ended", format!("log {to} no longer mirrors topic {topic}"))
     } else {
         client.mirror_topic(topic, to, *history)?;
-        ("begun", format!("log {to} follows topic {topic}"))
+        ("begun", format!("log {to} mirrors topic {topic}"))
     };
     said(out, json!({ "topic": topic, "log": to, "change": change }), line)
 }
@@ -154,7 +156,7 @@ fn mirrors(remote: &Remote, out: &mut Out) -> Outcome {
         return Ok(());
     }
     if table.is_empty() {
-        return Ok(out.line("no mirrors; `millrace topic mirror TOPIC --to LOG` begins one")?);
+        return Ok(out.line("no mirrors; `millrace topic mirror TOPIC --to LOG` creates one")?);
     }
     Ok(out.table(&table)?)
 }
@@ -180,7 +182,7 @@ fn publish(client: &Client, args: &PublishArgs, out: &mut Out) -> Outcome {
         read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
         // Only as much was read.
         if data.len() as u64 > RECORD_MAX_BYTES {
-            let detail = format!("standard input has more than {RECORD_MAX_BYTES} bytes, and no record is longer");
+            let detail = format!("standard input has more than {RECORD_MAX_BYTES} bytes, the limit of a record");
             return Err(Code::RecordTooLong.error(detail).into());
         }
     }
@@ -241,8 +243,11 @@ fn range(remote: &Remote, args: &RangeTopicArgs, out: &mut Out) -> Outcome {
     let from = args.from.as_deref().map(index).transpose()?;
     let to = args.to.as_deref().map(index).transpose()?.unwrap_or(latest);
     if from.unwrap_or(earliest) > to && (from.is_some() || args.to.is_some()) {
-        let detail =
-            format!("from {} to {to}; topic '{}' has {earliest} to {latest}", from.unwrap_or(earliest), args.topic);
+        let detail = format!(
+            "the range is {} to {to}; topic '{}' has records {earliest} to {latest}",
+            from.unwrap_or(earliest),
+            args.topic
+        );
         return Err(Code::ValueInvalid.error(detail).into());
     }
     print_up_to(remote, &args.topic, (from.unwrap_or(earliest), to.min(latest)), out).map(drop)
@@ -271,7 +276,7 @@ fn tail(remote: &Remote, args: &TailTopicArgs, out: &mut Out) -> Outcome {
         let before = latest;
         latest = remote.client().latest_topic(&args.topic, next - 1, wait_ms)?;
         if latest < before {
-            let detail = format!("topic '{}' was removed and created again", args.topic);
+            let detail = format!("topic '{}' was removed and recreated", args.topic);
             return Err(Code::TopicRecreated.error(detail).into());
         }
     }
@@ -338,7 +343,7 @@ fn ls(remote: &Remote, out: &mut Out) -> Outcome {
         return Ok(());
     }
     if table.is_empty() {
-        return Ok(out.line("no topics; `millrace topic create NAME` makes one")?);
+        return Ok(out.line("no topics; `millrace topic create NAME` creates one")?);
     }
     Ok(out.table(&table)?)
 }

@@ -34,7 +34,7 @@ fn settled(address: &Path) -> Result<String> {
     match Target::parse(address).map_err(|error| invalid(error.detail().to_string()))? {
         Target::Directory(dir) if dir.is_dir() => absolute(&dir),
         Target::Directory(dir) => Err(invalid(format!(
-            "'{}' is not a directory; the address of a host is written mr://HOST:PORT/NAMESPACE",
+            "'{}' is not a directory; the address of a host has the form mr://HOST:PORT/NAMESPACE",
             dir.display()
         ))),
         Target::Socket(path) => Ok(format!("unix:{}", absolute(&path)?)),
@@ -45,7 +45,7 @@ fn settled(address: &Path) -> Result<String> {
 /// The authorities as they are kept: a file means the same from every directory.
 fn settled_ca(ca: &Path, address: &str) -> Result<PathBuf> {
     if !millrace_wire::Address::claims(address) {
-        let detail = format!("--ca applies to a host at mr://host:port/namespace, and the address is {address}");
+        let detail = format!("--ca applies only to an address mr://host:port/namespace; this one is {address}");
         return Err(Code::ContextInvalid.error(detail));
     }
     check_authorities(ca)?;
@@ -77,10 +77,10 @@ fn add(args: &AddContextArgs, global: &Global, out: &mut Out) -> Outcome {
         let (change, in_use) = (json!(change), json!(in_use));
         return Ok(out.object(&object(name, &doc, &[("change", change), ("in_use", in_use)]))?);
     }
-    let using = if args.use_it { "; it is in use now" } else { "" };
+    let using = if args.use_it { "; it is now selected" } else { "" };
     out.line(match change {
-        "updated" => format!("context {name} is {shown} from now on{using}"),
-        "unchanged" => format!("context {name} is {shown} already{using}"),
+        "updated" => format!("context {name} is now {shown}{using}"),
+        "unchanged" => format!("context {name} is already {shown}{using}"),
         _ => format!("added context {name} ({shown}){using}"),
     })?;
     Ok(())
@@ -118,7 +118,7 @@ fn ls(out: &mut Out) -> Outcome {
     }
     match (out.json(), table.is_empty()) {
         (true, _) => Ok(()),
-        (false, true) => Ok(out.line("no contexts; `millrace context add NAME ADDRESS` makes one")?),
+        (false, true) => Ok(out.line("no contexts; `millrace context add NAME ADDRESS` adds one")?),
         (false, false) => Ok(out.table(&table)?),
     }
 }
@@ -144,7 +144,7 @@ fn use_context(args: &UseContextArgs, global: &Global, out: &mut Out) -> Outcome
     if let Ok((target, origin)) = Target::find(global)
         && !matches!(origin, Origin::Context(_))
     {
-        out.line(format!("but not in this directory: here the namespace is {target}, because {origin}"))?;
+        out.line(format!("it has no effect in this directory: here, commands use {target}, because {origin}"))?;
     }
     Ok(())
 }

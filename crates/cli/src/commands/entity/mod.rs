@@ -39,9 +39,9 @@ fn why(object: &ObjectDoc, out: &mut Out) -> Outcome {
     }
     let ObjectDoc { kind, key, waiting, waiters, owner, .. } = object;
     if let Some(owner) = owner {
-        out.line(format!("{kind} '{key}' is held by session {owner}"))?;
+        out.line(format!("session {owner} owns {kind} '{key}'"))?;
     }
-    out.line(format!("{waiting} {} of {kind} '{key}' wait", if *waiting == 1 { "call" } else { "calls" }))?;
+    out.line(format!("{waiting} {} wait for {kind} '{key}'", if *waiting == 1 { "call" } else { "calls" }))?;
     for waiter in waiters {
         out.line(format!("  call {} of session {}", waiter.call, waiter.session))?;
     }

@@ -32,10 +32,10 @@ pub fn run(place: &Place, args: &BackfillArgs, out: &mut Out) -> Outcome {
     }
     let gaps = match missing {
         0 => String::new(),
-        missing => format!("; {} had left the log's history or are damaged", show::count(missing, "record")),
+        missing => format!("; {} had already left the log's history or are damaged", show::count(missing, "record")),
     };
     out.line(match runs {
-        0 => format!("log '{log}' has no such record: no run was started{gaps}"),
+        0 => format!("log '{log}' has no record in this range; no run was started{gaps}"),
         _ => format!(
             "{} of function '{function}' started, up to record {upto} of log '{log}'{gaps}",
             show::count(runs, "run")

@@ -61,7 +61,7 @@ pub fn result(
         if out.json() {
             out.object(&json!({ "log": log, "seqno": seqno, "runs": [] }))?;
         } else {
-            out.line(format!("record {seqno} of log {log} runs no function"))?;
+            out.line(format!("no function runs for record {seqno} of log {log}"))?;
         }
         return Ok(());
     }
@@ -76,7 +76,7 @@ pub fn result(
         let left = deadline.saturating_duration_since(Instant::now());
         let run = place.wait_run(run.id.parse()?, left)?;
         if run.ended.is_none() {
-            let detail = format!("run {} has not ended; `millrace why {}` says what it waits for", run.id, run.id);
+            let detail = format!("run {} has not ended; `millrace why {}` explains what it waits for", run.id, run.id);
             return Err(Code::WaitTimeout.error(detail).into());
         }
         failed |= run.error.is_some();

@@ -89,13 +89,13 @@ fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     }
     let name = &deployed.name;
     let runs = match spec.on.as_slice() {
-        [] => "runs when an append names it".to_string(),
+        [] => "runs only for appends that name it".to_string(),
         logs => format!("runs for every record of {}", logs.iter().map(|log| &**log).collect::<Vec<_>>().join(", ")),
     };
     out.line(match deployed.change {
         Change::Created => format!("deployed function {name}; it {runs}"),
         Change::Updated => format!("replaced function {name}; it {runs}"),
-        Change::Unchanged => format!("function {name} is deployed already; nothing changed"),
+        Change::Unchanged => format!("function {name} is already deployed; nothing was changed"),
     })?;
     Ok(())
 }

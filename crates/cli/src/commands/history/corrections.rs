@@ -52,7 +52,7 @@ pub fn read(at: Option<&str>, values: Option<&Path>, within: Within<'_>) -> Resu
     let unnumbered = rows.iter().filter(|(seqno, _)| seqno.is_none()).count();
     if unnumbered > 0 {
         let (first, last) = range.filter(|_| unnumbered == rows.len()).ok_or_else(|| {
-            invalid(format!("{}: values without a seqno: {unnumbered}; name their records with --at", path.display()))
+            invalid(format!("{}: {unnumbered} values have no seqno; name their records with --at", path.display()))
         })?;
         let wanted = last - first + 1;
         if rows.len() as u64 != wanted {
@@ -89,7 +89,7 @@ fn range(text: &str) -> Result<Range> {
         return if from <= to {
             Ok(Range::Times(from, to))
         } else {
-            Err(invalid(format!("--at {text}: the first moment is later than the last one")))
+            Err(invalid(format!("--at {text}: the first time is later than the last one")))
         };
     }
     let seqno = |part: &str| match part.parse::<u64>() {
@@ -103,14 +103,16 @@ fn range(text: &str) -> Result<Range> {
 
 fn check_length(text: &str, first: u64, last: u64) -> Result<()> {
     if first > last || last - first >= RANGE_MAX {
-        return Err(invalid(format!("--at {text}: FIRST..LAST, in this order and with at most {RANGE_MAX} records")));
+        return Err(invalid(format!(
+            "--at {text}: a range is FIRST..LAST, where LAST is not before FIRST, with at most {RANGE_MAX} records"
+        )));
     }
     Ok(())
 }
 
 fn not_a_moment(part: &str, text: &str) -> Error {
     let (part, text) = (part.escape_debug(), text.escape_debug());
-    invalid(format!("'{part}' in --at {text} is not a moment such as 2026-11-03T00:00:00Z"))
+    invalid(format!("'{part}' in --at {text} is not a time such as 2026-11-03T00:00:00Z"))
 }
 
 fn text(path: &Path) -> Result<String> {
@@ -164,7 +166,7 @@ fn json_row(row: &Value) -> Result<Row> {
             seqno
                 .as_u64()
                 .filter(|seqno| *seqno > 0)
-                .ok_or_else(|| invalid(format!("the seqno in {row} is not a number from 1 on")))?,
+                .ok_or_else(|| invalid(format!("the seqno in {row} is not a whole number of 1 or more")))?,
         ),
     };
     let value = match row.get("value") {
@@ -181,7 +183,7 @@ fn csv_rows(text: &str) -> Result<Vec<Row>> {
     let header = reader.headers().map_err(wrong)?.clone();
     let column = |name: &str| header.iter().position(|title| title == name);
     let (seqnos, value) = (column("seqno"), column("value"));
-    let value = value.ok_or_else(|| invalid("the first line names no column 'value'"))?;
+    let value = value.ok_or_else(|| invalid("the first line has no column 'value'"))?;
     let mut rows = Vec::new();
     for record in reader.records() {
         let record = record.map_err(wrong)?;
@@ -190,7 +192,7 @@ fn csv_rows(text: &str) -> Result<Vec<Row>> {
         let seqno = seqnos.map(|at| {
             let seqno = field(at).trim().parse().ok().filter(|seqno| *seqno > 0);
             seqno.ok_or_else(|| {
-                invalid(format!("line {line}: '{}' is not a number from 1 on", field(at).escape_debug()))
+                invalid(format!("line {line}: '{}' is not a whole number of 1 or more", field(at).escape_debug()))
             })
         });
         rows.push((seqno.transpose()?, field(value).as_bytes().to_vec()));

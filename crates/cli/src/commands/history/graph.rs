@@ -26,7 +26,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub fn run(args: &GraphArgs, global: &Global, out: &mut Out) -> Outcome {
     let format = format(args, out.json())?;
     if args.follow && args.out.is_none() && matches!(format, GraphFormat::Svg | GraphFormat::Dot) {
-        return Err(Code::ValueInvalid.error("--follow needs --out with the formats svg and dot").into());
+        return Err(Code::ValueInvalid.error("with the formats svg and dot, --follow needs --out").into());
     }
     let clears = args.follow && format == GraphFormat::Text && std::io::stdout().is_terminal();
     loop {
@@ -78,7 +78,7 @@ fn format(args: &GraphArgs, json: bool) -> Result<GraphFormat> {
     });
     let format = args.format.or(named).or(json.then_some(GraphFormat::Json));
     match (format, &args.out) {
-        (Some(GraphFormat::Text), Some(_)) => Err(Code::ValueInvalid.error("--out needs the format svg, json or dot")),
+        (Some(GraphFormat::Text), Some(_)) => Err(Code::ValueInvalid.error("--out needs --format svg, json or dot")),
         (None, Some(path)) => {
             let path = path.display();
             Err(Code::ValueInvalid.error(format!("'{path}' does not end in .svg, .json or .dot; give --format")))
@@ -133,7 +133,7 @@ impl Names<'_> {
 fn print(graph: &Graph, namespaces: &[String], sources: &Sources, out: &mut Out) -> Outcome {
     let names = Names { graph, namespaces };
     if graph.events == 0 {
-        return Ok(out.line("nothing happened in that time")?);
+        return Ok(out.line("no events in that time")?);
     }
     out.line(format!(
         "{}, {} to {}",

@@ -164,7 +164,7 @@ impl<'a> Plan<'a> {
                 self.unknown_readers = true;
                 if !accept_unknown {
                     let horizon = table.horizon().map_or(String::new(), |at| format!(" before {}", show::rfc3339(at)));
-                    let detail = format!("record {seqno} of log '{log}': the runs that read it{horizon} are not known");
+                    let detail = format!("the runs that read record {seqno} of log '{log}'{horizon} are not known");
                     return Err(Code::ReadersUnknown.error(detail));
                 }
             }
@@ -191,7 +191,9 @@ impl<'a> Plan<'a> {
             Some(since) => {
                 let event = self.sources.find(since)?;
                 if event.table != 0 {
-                    return Err(Code::EventNotKept.error(format!("'{since}' is not of the namespace of '{name}'")));
+                    return Err(
+                        Code::EventNotKept.error(format!("'{since}' is not an event of the namespace of '{name}'"))
+                    );
                 }
                 event.row
             }
@@ -380,7 +382,7 @@ impl<'a> Plan<'a> {
             Reason::ReadRewritten => format!("read rewritten {records}"),
             Reason::LetterRewritten => format!("retry of a dead letter that changes, {records}"),
             Reason::NumberMoves => format!("used {records}, whose number may change"),
-            Reason::CountMoves => format!("asked what was newest in {}", self.log(*at, *log)),
+            Reason::CountMoves => format!("read the newest record of {}", self.log(*at, *log)),
         }
     }
 
@@ -441,7 +443,11 @@ impl<'a> Plan<'a> {
         let mut line = |word: &str, text: String| out.line(format!("  {word:<11}{text}"));
         if let Some(corrected) = &self.corrected {
             let Corrected { log, records, range, times, equal, .. } = corrected;
-            let left_out = if *equal > 0 { format!("; {equal} more are equal and left out") } else { String::new() };
+            let left_out = if *equal > 0 {
+                format!("; {equal} more equal the recorded values and are ignored")
+            } else {
+                String::new()
+            };
             if *records == 0 {
                 line(
                     "corrects",
@@ -487,18 +493,24 @@ impl<'a> Plan<'a> {
         let mut word = "not sent";
         for (peer, messages) in &sent {
             let messages = show::count(messages.records, "message");
-            line(std::mem::take(&mut word), format!("{messages} to {peer}, which does not take part: add --with"))?;
+            line(
+                std::mem::take(&mut word),
+                format!("{messages} to {peer}, which does not take part; add it with --with"),
+            )?;
         }
         let mut word = "copies";
         for (log, to) in self.copies() {
             line(
                 std::mem::take(&mut word),
-                format!("{to} keeps the old records of {log}, unless it takes part: add --with"),
+                format!("{to} keeps the old records of {log}; to correct them, add it with --with"),
             )?;
         }
         let mut word = "fetched";
         for relay in self.fetches() {
-            line(std::mem::take(&mut word), format!("relay {relay}: a repair follows only relays that push"))?;
+            line(
+                std::mem::take(&mut word),
+                format!("relay {relay} fetches from another namespace; a repair follows only relays that send"),
+            )?;
         }
         let mut word = "not run";
         for ((at, function, kept), count) in self.kept() {
@@ -511,13 +523,14 @@ impl<'a> Plan<'a> {
         let mut word = "effects";
         for ((at, function), count) in self.effects() {
             let (function, count, runs) = (self.function(at, function), show::grouped(count), runs(count));
-            let text = format!("{function:<16} {count:>9} {runs}  again with effects outside the namespace");
+            let text = format!("{function:<16} {count:>9} {runs}  may repeat effects outside the namespace");
             line(std::mem::take(&mut word), text)?;
         }
         if self.stops() {
             line(
                 "stops",
-                "`millrace repair run` stops at a run that cannot be replayed, and at such a message or relay".into(),
+                "`millrace repair run` would stop at runs that cannot be replayed, and at these messages and relays"
+                    .into(),
             )?;
         }
         let mut word = "stale";
@@ -542,30 +555,31 @@ impl<'a> Plan<'a> {
         let may: u64 = self.may().values().map(|group| group.runs).sum();
         if may > 0 {
             let count = show::count(may, "run");
-            line("may replay", format!("{count} more, if a function appends more or fewer records than it did"))?;
+            line("may replay", format!("{count} more, if a function appends more or fewer records than before"))?;
         }
         let claims: usize = self.found.iter().map(|found| found.claims.len()).sum();
         if claims > 0 {
             let records = show::count(claims as u64, "record");
-            line(
-                "claims",
-                format!("{records} from outside whose client names a changed record as the cause; they stay"),
-            )?;
+            line("claims", format!("{records} from outside stay; their clients named a changed record as the cause"))?;
         }
         let mut word = "verified";
         for (function, verified) in self.verified.iter().flatten() {
             let (same, of) = (verified.same, show::count(verified.runs, "run"));
-            let odd =
-                verified.differs.map_or(String::new(), |run| format!("; {run} does not: its replay may differ too"));
-            line(std::mem::take(&mut word), format!("{function:<16} {same} of {of} append the same again{odd}"))?;
+            let odd = verified
+                .differs
+                .map_or(String::new(), |run| format!("; {run} does not, so its replay may differ, too"));
+            line(
+                std::mem::take(&mut word),
+                format!("{function:<16} {same} of {of} append the same records again{odd}"),
+            )?;
         }
         let complete = match (self.is_complete(), self.table(0).horizon()) {
-            (true, None) => "yes: nothing has left the journal".into(),
-            (true, Some(horizon)) => format!("yes: the journal reaches back to {}", show::rfc3339(horizon)),
+            (true, None) => "yes: the journal has every entry".into(),
+            (true, Some(horizon)) => format!("yes: the journal goes back to {}", show::rfc3339(horizon)),
             (false, Some(horizon)) if self.unknown_readers => {
-                format!("no: which runs read these records before {} is not known", show::rfc3339(horizon))
+                format!("no: the runs that read these records before {} are not known", show::rfc3339(horizon))
             }
-            (false, _) => "no: part of the journal cannot be read".into(),
+            (false, _) => "no: a part of the journal cannot be read".into(),
         };
         line("complete", complete)?;
         let (time_us, workers) = self.estimate(&will);
@@ -576,7 +590,8 @@ impl<'a> Plan<'a> {
             units::show_size(self.bytes(&will))
         );
         if let Some(pinned) = self.pinned() {
-            cost += &format!("; keeps {} of the journal until it can no longer be undone", units::show_size(pinned));
+            cost +=
+                &format!("; {} of the journal are kept as long as the repair can be undone", units::show_size(pinned));
         }
         line("cost", cost)?;
         for limit in self.sources.limits() {
@@ -654,12 +669,10 @@ fn missing(log: &str, seqno: u64, bounds: Option<(u64, u64)>) -> millrace_node::
         Some((_, newest)) if seqno > newest => {
             Code::AboveTail.error(format!("log '{log}' has no record {seqno} yet; the newest is {newest}"))
         }
-        Some((oldest, _)) => {
-            Code::CorrectionTooOld.error(format!("record {seqno} of log '{log}'; the oldest that is left is {oldest}"))
-        }
-        None => {
-            Code::CorrectionTooOld.error(format!("record {seqno} of log '{log}'; the journal has none of its records"))
-        }
+        Some((oldest, _)) => Code::CorrectionTooOld
+            .error(format!("record {seqno} of log '{log}'; the oldest that can be corrected is {oldest}")),
+        None => Code::CorrectionTooOld
+            .error(format!("record {seqno} of log '{log}'; the journal has no record of this log")),
     }
 }
 
@@ -669,10 +682,12 @@ fn runs(count: u64) -> &'static str {
 
 fn reason(kept: Kept) -> &'static str {
     match kept {
-        Kept::External => "it may have effects outside the namespace, so its records stay: see --run-external",
-        Kept::Streamed => "it is streamed; streamed runs cannot be replayed yet",
-        Kept::NoCode => "it was removed, or its code is gone",
-        Kept::NoAttempt => "its attempts have left the journal",
+        Kept::External => {
+            "the function has `network = true` and may have effects outside the namespace; see --run-external"
+        }
+        Kept::Streamed => "the function is streamed; streamed runs cannot be replayed",
+        Kept::NoCode => "the function was removed, or its code no longer exists",
+        Kept::NoAttempt => "the attempts have left the journal",
     }
 }
 

@@ -66,12 +66,12 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
         let invalid = || Code::CorrectionInvalid.error("give --values, or --at with --void, or the number of a repair");
         if args.append_new || !args.with.is_empty() || !args.run_external.is_empty() {
             return Err(Code::CorrectionInvalid
-                .error("--append-new, --run-external and --with can be given only when a repair is opened"));
+                .error("--append-new, --run-external and --with can be given only for a new repair"));
         }
         return Ok(Ask::Run(log.parse().map_err(|_| invalid())?));
     }
     if args.values.is_none() && !args.void {
-        return Err(Code::CorrectionInvalid.error("--at goes with --values or --void"));
+        return Err(Code::CorrectionInvalid.error("--at needs --values or --void"));
     }
     let mut within = |from, to| {
         let sources = Sources::load(global, &WithArgs { with: Vec::new() }, Version::Original)?;
@@ -145,7 +145,7 @@ fn begin(place: &Place, ask: Ask, global: &Global, out: &mut Out) -> Outcome {
 fn stopped(code: &str, detail: &str) -> Error {
     match Code::from_id(code) {
         Some(known) => known.error(detail),
-        None => Code::RepairPhase.error(format!("it stopped: {code}: {detail}")),
+        None => Code::RepairPhase.error(format!("the repair stopped: {code}: {detail}")),
     }
 }
 
@@ -197,7 +197,7 @@ fn wait(place: &Place, asked: &RepairDoc, global: &Global) -> Result<RepairDoc> 
             let disk = now.waits.as_ref().map(|(code, error)| format!("; it waits: {error} [{code}]"));
             let waits = disk.or(missing);
             let way_out = match &waits {
-                Some(_) if now.is_moving() => format!("; `millrace repair abandon {number}` gives it up"),
+                Some(_) if now.is_moving() => format!("; `millrace repair abandon {number}` abandons it"),
                 _ => String::new(),
             };
             let far = progress(&now).map(|far| format!(": {far}")).unwrap_or_default();
@@ -242,7 +242,7 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         (_, Some(undone), _) => format!("undoes repair {undone}"),
         (Some(log), None, _) => format!("corrects {} of '{log}'", show::count(repair.records, "record")),
         (None, None, Some(function)) => format!("replaces the code of function '{function}'"),
-        (None, None, None) => "corrects what other namespaces sent".into(),
+        (None, None, None) => "corrects records that other namespaces sent".into(),
     };
     let style = if repair.phase == "stopped" { Style::Bad } else { Style::Bold };
     let phase = out.styled(style, &repair.phase);
@@ -255,10 +255,10 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
     }
     let counts = &repair.counts;
     if counts.replayed + counts.cancelled + counts.replaced + counts.void + counts.appended > 0 {
-        let same = if counts.same > 0 { format!(", {} to the same effect", counts.same) } else { String::new() };
+        let same = if counts.same > 0 { format!(", {} with the same result", counts.same) } else { String::new() };
         out.line(format!("  replayed   {}{same}", show::count(counts.replayed, "run")))?;
         if counts.failed > 0 {
-            out.line(format!("  failed     {}, which leave dead letters", show::count(counts.failed, "run")))?;
+            out.line(format!("  failed     {}, each with a dead letter", show::count(counts.failed, "run")))?;
         }
         if counts.cancelled > 0 {
             out.line(format!("  cancelled  {}", show::count(counts.cancelled, "run")))?;
@@ -278,7 +278,7 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
             true => "which cannot be replayed",
             false => "which may have effects outside the namespace",
         };
-        let text = format!("{runs} of {function}, {why}; their records stay");
+        let text = format!("{runs} of {function}, {why}; the records that they appended stay");
         out.line(format!("  {:<11}{text}", std::mem::take(&mut word)))?;
     }
     if let Some((code, error)) = &repair.waits {
@@ -297,12 +297,14 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         out.line(format!("  with       {address}{state}"))?;
     }
     if let Some(PartOfDoc { namespace, repair }) = &repair.part_of {
-        return Ok(out.line(format!("  part of    repair {repair} of namespace {namespace}, which decides"))?);
+        return Ok(out.line(format!(
+            "  part of    repair {repair} of namespace {namespace}, which decides whether it is applied"
+        ))?);
     }
     let next = match &*repair.phase {
         "open" | "stopped" => Some(format!("millrace repair run {number}   or   millrace repair abandon {number}")),
-        "running" => Some(format!("the host continues; if no host runs: millrace repair run {number}")),
-        "applying" => Some(format!("the host continues; if no host runs: millrace repair apply {number}")),
+        "running" => Some(format!("the host continues; if no host is running: millrace repair run {number}")),
+        "applying" => Some(format!("the host continues; if no host is running: millrace repair apply {number}")),
         "ready" => Some(format!("millrace repair diff {number}   then   millrace repair apply {number}")),
         "applied" if repair.undo.is_none() => Some(format!("millrace repair rollback {number} to undo it")),
         _ => None,

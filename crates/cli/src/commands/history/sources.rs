@@ -97,7 +97,9 @@ impl Sources {
         }
         let address: Address = log.parse()?;
         let Some(name) = address.log else {
-            return Err(Code::AddressInvalid.error(format!("'{log}' names a namespace and no log in it")));
+            return Err(
+                Code::AddressInvalid.error(format!("'{log}' is the address of a namespace; add the name of a log"))
+            );
         };
         let first = Target::Peer(address.peer, global.ca.clone());
         Ok((Self::load_from(first, global, with, version)?, name.to_string()))
@@ -151,7 +153,7 @@ impl Sources {
         let Some((at, id)) = tables.iter().enumerate().find_map(|(at, table)| Some((at, table.log(log)?))) else {
             let what = if target.parse::<EventId>().is_ok() { "event" } else { "log" };
             let code = if what == "log" { Code::LogNotFound } else { Code::EventNotKept };
-            let form = if what == "log" && !target.contains('@') { "; a record is written LOG@SEQNO" } else { "" };
+            let form = if what == "log" && !target.contains('@') { "; a record has the form LOG@SEQNO" } else { "" };
             let named = if what == "log" { log } else { target };
             return Err(code.error(format!("no {what} '{named}'{}{form}", self.reach())));
         };
@@ -185,7 +187,7 @@ impl Sources {
         first.zip((oldest..=newest).rev().find(is_within)).ok_or_else(|| {
             let shown = |seqno: u64| time(seqno).map_or_else(|| "?".into(), show::rfc3339);
             let (oldest, newest) = (shown(oldest), shown(newest));
-            let error = format!("log '{log}' has no record of that time; its records are of {oldest} to {newest}");
+            let error = format!("log '{log}' has no record in this time; its records are from {oldest} to {newest}");
             Code::CorrectionInvalid.error(error)
         })
     }
@@ -193,7 +195,7 @@ impl Sources {
     /// The time from which on the journals are complete, for messages.
     fn reach(&self) -> String {
         let horizons = self.history.tables().iter().filter_map(Table::horizon).max();
-        horizons.map_or(String::new(), |horizon| format!("; the journals reach back to {}", show::rfc3339(horizon)))
+        horizons.map_or(String::new(), |horizon| format!("; the journals go back to {}", show::rfc3339(horizon)))
     }
 
     /// The limits of the journals, a sentence each.
@@ -202,12 +204,12 @@ impl Sources {
         for (name, table) in self.names().iter().zip(self.history.tables()) {
             if let Some(horizon) = table.horizon() {
                 let at = show::rfc3339(horizon);
-                limits.push(format!("the journal of {name} reaches back to {at}; what happened before is not known"));
+                limits.push(format!("the journal of {name} goes back to {at}; earlier events are not known"));
             }
             if table.damaged_stretches() > 0 {
                 let stretches = show::count(table.damaged_stretches(), "stretch").replace("stretchs", "stretches");
                 limits.push(format!(
-                    "{stretches} of the journal of {name} cannot be read; see `millrace namespace check`"
+                    "{stretches} of the journal of {name} cannot be read; `millrace namespace check` shows which"
                 ));
             }
         }
@@ -229,12 +231,12 @@ impl Sources {
                 format!("event {} is not later than its cause, {}", event(effect), event(cause))
             }
             Violation::ClockWentBack { before, after } => {
-                format!("the clock went back: event {} is after {}", event(after), event(before))
+                format!("the clock went backwards: event {} is after {}", event(after), event(before))
             }
             Violation::Differs { one, other } => {
                 let names = self.names();
                 let (a, b) = (&names[one.table as usize], &names[other.table as usize]);
-                format!("{a} and {b} have different events under one id, {}", self.history.id(one))
+                format!("{a} and {b} have different events with the same id, {}", self.history.id(one))
             }
         }
     }

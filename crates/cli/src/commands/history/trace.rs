@@ -34,7 +34,7 @@ pub fn run(args: &TraceArgs, global: &Global, out: &mut Out) -> Outcome {
     };
     let tree = tree.ok_or_else(|| {
         let id = sources.history.id(event);
-        Code::EventNotKept.error(format!("event {id} belongs to no record and no run that is known"))
+        Code::EventNotKept.error(format!("event {id} belongs to no known record or run"))
     })?;
     let shown = Shown::new(&sources, &tree, args.up)?;
     if out.json() {
@@ -169,10 +169,8 @@ impl<'a> Shown<'a> {
         let line = out.styled(Style::Dim, &what);
         out.line(line)?;
         if self.tree.unknown > 0 {
-            let line = format!(
-                "{} of what it came from are no longer in the journals",
-                show::count(self.tree.unknown, "event")
-            );
+            let line =
+                format!("{} that led to it are no longer in the journals", show::count(self.tree.unknown, "event"));
             out.line(out.styled(Style::Warn, &line))?;
         }
         for limit in self.sources.limits() {

@@ -1,6 +1,6 @@
-"""Greets whatever is appended to the log `inbox`."""
+"""Runs for each record of the log `inbox`, and appends a greeting to `outbox`."""
 
 
 def hello(record, ctx):
-    # What a run appends is published when it has succeeded, or not at all: raise, and nothing happened.
+    # The appends of a run become visible together when it succeeds. If this function raises an exception, there are none.
     ctx.append("outbox", f"Hello, {record.text().strip()}!")

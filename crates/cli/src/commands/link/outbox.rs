@@ -16,7 +16,7 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         OutboxCommand::Ls => {
             let views: Vec<LinkDoc> = place.links()?.into_iter().filter(|link| link.kind == "outbox").collect();
-            list("peer", "no messages were ever sent to another namespace", &views, out)?;
+            list("peer", "no peers: no message was ever sent to another namespace", &views, out)?;
             dead_letters(&place, out)
         }
         OutboxCommand::Reset(args) => reset(&place, args, out),
@@ -31,7 +31,7 @@ fn dead_letters(place: &Place, out: &mut Out) -> Outcome {
     match refused {
         Some(log) if !out.json() => {
             let count = show::count(log.latest + 1 - log.earliest, "message");
-            Ok(out.line(format!("{count} refused for good; `millrace log tail {OUTBOX_DEAD_LETTERS}` shows why"))?)
+            Ok(out.line(format!("{count} permanently refused; `millrace log tail {OUTBOX_DEAD_LETTERS}` shows why"))?)
         }
         _ => Ok(()),
     }
@@ -44,7 +44,7 @@ fn reset(place: &Place, args: &ResetArgs, out: &mut Out) -> Outcome {
     }
     let what =
         if args.skip { format!("{} dropped", show::count(dropped, "message")) } else { "nothing dropped".into() };
-    Ok(out.line(format!("the stream to {} restarts; {what}", args.peer))?)
+    Ok(out.line(format!("restarted the stream to {}; {what}", args.peer))?)
 }
 
 fn rm(place: &Place, args: &RmPeerArgs, out: &mut Out) -> Outcome {
@@ -52,5 +52,5 @@ fn rm(place: &Place, args: &RmPeerArgs, out: &mut Out) -> Outcome {
     if out.json() {
         return Ok(out.object(&json!({ "peer": args.peer, "dropped": dropped, "change": "removed" }))?);
     }
-    Ok(out.line(format!("forgot peer {}; {} dropped", args.peer, show::count(dropped, "message")))?)
+    Ok(out.line(format!("removed peer {}; {} dropped", args.peer, show::count(dropped, "message")))?)
 }

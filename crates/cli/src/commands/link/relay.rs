@@ -15,7 +15,7 @@ pub fn run(command: &RelayCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
     match command {
         RelayCommand::Add(args) => add(&place, args, out),
-        RelayCommand::Ls => list("relay", "no relays; `millrace relay add FROM TO` makes one", &place.relays()?, out),
+        RelayCommand::Ls => list("relay", "no relays; `millrace relay add FROM TO` adds one", &place.relays()?, out),
         RelayCommand::Show(args) => show_one(&place, &args.name, out),
         RelayCommand::Rm(args) => rm(&place, args, out),
         RelayCommand::Resume(args) => resume(&place, args, out),
@@ -33,7 +33,7 @@ fn add(place: &Place, args: &AddRelayArgs, out: &mut Out) -> Outcome {
     if let Place::Local(namespace) = place
         && namespace.host()?.is_none()
     {
-        out.line("no host is running; `millrace serve` starts one, which runs the relay")?;
+        out.line("no host is running; start one with `millrace serve` to run the relay")?;
     }
     Ok(())
 }
@@ -67,7 +67,7 @@ fn rm(place: &Place, args: &RmRelayArgs, out: &mut Out) -> Outcome {
     Ok(out.line(if gone {
         format!("removed relay {name}")
     } else {
-        format!("relay {name} forwards no new records; it is removed once the records in flight have arrived and the other side has confirmed")
+        format!("relay {name} forwards no more records; it is removed once the other side has confirmed the records in transit and the removal")
     })?)
 }
 

@@ -56,7 +56,7 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
     };
     if args.wait {
         if Address::claims(log) {
-            let detail = format!("--wait sees runs of this namespace only, and '{log}' is elsewhere");
+            let detail = format!("--wait waits only for runs of this namespace, and log '{log}' is in another one");
             return Err(Code::UsageInvalid.error(detail).into());
         }
         let receipt = place.append(log, &payload, options)?;
@@ -132,7 +132,7 @@ fn unreadable(error: &io::Error) -> Error {
 fn whole_input() -> Result<Vec<u8>> {
     let mut stdin = io::stdin().lock();
     if stdin.is_terminal() {
-        eprintln!("millrace: type the record; Ctrl-D on a line of its own ends it");
+        eprintln!("millrace: type the record, and end it with Ctrl-D on an empty line");
     }
     let mut payload = Vec::new();
     let limit = RECORD_MAX_BYTES as u64 + 1;
@@ -294,7 +294,7 @@ pub fn from_object(line: &[u8], log: Option<&str>) -> Result<NewRecord, String> 
     let object = object.as_object().ok_or("it is not an object {\"log\": …, \"data\": …}")?;
     let log = match object.get("log") {
         Some(Value::String(log)) => log.clone(),
-        Some(_) => return Err("\"log\" is not a text".into()),
+        Some(_) => return Err("\"log\" is not a string".into()),
         None => log.ok_or("it has no \"log\", and none was given on the command line")?.into(),
     };
     let payload = match (object.get("data"), object.get("base64")) {
@@ -302,7 +302,7 @@ pub fn from_object(line: &[u8], log: Option<&str>) -> Result<NewRecord, String> 
         (Some(Value::String(text)), None) => text.clone().into_bytes(),
         (Some(value), None) => value.to_string().into_bytes(),
         (None, Some(Value::String(text))) => show::from_base64(text).ok_or("its \"base64\" is not base64")?,
-        (None, Some(_)) => return Err("\"base64\" is not a text".into()),
+        (None, Some(_)) => return Err("\"base64\" is not a string".into()),
         (None, None) => return Err("it has neither \"data\" nor \"base64\"".into()),
     };
     Ok(NewRecord { log, payload })

@@ -78,7 +78,7 @@ pub fn span(place: &Place, log: &str, from: Option<&str>, to_text: Option<&str>)
 }
 
 pub fn below_history(log: &str, seqno: u64) -> millrace_node::Error {
-    Code::BelowHistory.error(format!("record {seqno} of log '{log}' is older than its history"))
+    Code::BelowHistory.error(format!("record {seqno} of log '{log}' has left the log's history"))
 }
 
 fn print(log: &str, record: &Record, raw: bool, width: usize, now_us: u64, out: &mut Out) -> Outcome {

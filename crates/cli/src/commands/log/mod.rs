@@ -52,7 +52,8 @@ fn count_for_namespace(error: Error, global: &Global) -> Error {
     if error.code() != Code::NotANamespace || named.is_empty() || !named.bytes().all(|byte| byte.is_ascii_digit()) {
         return error;
     }
-    Code::NotANamespace.error(format!("{}; -n names a namespace, and -l {named} the number of records", error.detail()))
+    Code::NotANamespace
+        .error(format!("{}; -n is the namespace: use -l {named} for the number of records", error.detail()))
 }
 
 fn create(place: &Place, name: &str, history: u64, out: &mut Out) -> Outcome {
@@ -82,9 +83,9 @@ fn set(global: &Global, args: &SetArgs, out: &mut Out) -> Outcome {
             &json!({ "log": name, "history": Some(history).filter(|kept| *kept != HISTORY_ALL), "change": change }),
         )?;
     } else if before == history {
-        out.line(format!("log {name} keeps {} already", kept(history)))?;
+        out.line(format!("log {name} already keeps {}", kept(history)))?;
     } else {
-        out.line(format!("log {name} keeps {} from now on; before it kept {}", kept(history), kept(before)))?;
+        out.line(format!("log {name} now keeps {}; before, it kept {}", kept(history), kept(before)))?;
     }
     Ok(())
 }
@@ -140,7 +141,7 @@ fn ls(place: &Place, args: &LsArgs, out: &mut Out) -> Outcome {
         return Ok(());
     }
     if table.is_empty() {
-        return Ok(out.line("no logs; `millrace log create NAME` makes one")?);
+        return Ok(out.line("no logs; `millrace log create NAME` creates one")?);
     }
     Ok(out.table(&table)?)
 }

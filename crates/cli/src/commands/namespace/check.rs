@@ -37,37 +37,38 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     let kinds: Vec<String> = report.entries.iter().map(|(kind, n)| format!("{kind} {}", show::grouped(*n))).collect();
     out.line(format!("namespace  {} (epoch {})", journal.namespace(), journal.epoch()))?;
     for ancestor in journal.lineage() {
-        out.line(format!("restored   it was {} up to epoch {}", ancestor.namespace, ancestor.epoch))?;
+        out.line(format!("restored   from namespace {}, as of epoch {}", ancestor.namespace, ancestor.epoch))?;
     }
     out.line(format!("journal    {} from position {}", units::show_size(report.bytes), journal.first().get()))?;
     for pin in journal.pins()? {
-        out.line(format!("pinned     {} keeps everything from position {} from retention", pin.owner, pin.from))?;
+        out.line(format!("pinned     {} protects everything from position {} on from retention", pin.owner, pin.from))?;
     }
     out.line(format!("entries    {} in {}", show::grouped(entries), batches(report.batches)))?;
     out.line(format!("kinds      {}", kinds.join(", ")))?;
     if recovery.discarded_bytes > 0 {
         let bytes = units::show_size(recovery.discarded_bytes);
         let what = match recovery.damaged.is_empty() {
-            true => "were never acknowledged as durable",
-            false => "are left; because of the damage, it is not known whether they were acknowledged as durable",
+            true => "were never acknowledged as durable, and are ignored",
+            false => "are ignored; because of the damage, it is not known whether they were acknowledged as durable",
         };
-        out.line(format!("recovery   {bytes} after the end {what}"))?;
+        out.line(format!("recovery   {bytes} after the journal's end {what}"))?;
     }
     tell_faults(&faults, out)?;
     tell_rebuilt(found.rebuilt.as_ref(), out)?;
     if fault_count == 0 {
         for (from, to) in &recovery.damaged {
-            let line = out.styled(Style::Bad, &format!("damaged    {from} to {to} was durable once, and is lost"));
+            let line =
+                out.styled(Style::Bad, &format!("damaged    positions {from} to {to} were durable, and are lost"));
             out.line(line)?;
         }
     }
     tell_lost(&found.lost, out)?;
     for missing in &found.missing {
-        out.line(format!("missing    {}: lost before this namespace was salvaged", records(missing)))?;
+        out.line(format!("missing    {}: lost when this namespace was salvaged", records(missing)))?;
     }
     for (function, runs) in &found.missing_runs {
         out.line(format!(
-            "missing    {}: became dead letters when this namespace was salvaged",
+            "missing    {}: lost when this namespace was salvaged, and now dead letters",
             runs_of(function, *runs)
         ))?;
     }
@@ -76,9 +77,12 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
             let missing: u64 = found.missing.iter().map(|missing| missing.to - missing.from + 1).sum();
             let without = match missing {
                 0 => String::new(),
-                n => format!("; {} missing since it was salvaged", show::count(n, "record")),
+                n => format!("; {} lost when it was salvaged", show::count(n, "record")),
             };
-            out.styled(Style::Good, &format!("sound      every checksum, link and index agrees{without}"))
+            out.styled(
+                Style::Good,
+                &format!("sound      all checksums, links between entries, and indexes are correct{without}"),
+            )
         }
         (false, 0) => out.styled(Style::Bad, "unsound    records are lost"),
         (false, n) => out.styled(Style::Bad, &format!("unsound    {}", show::count(n, "fault"))),
@@ -137,7 +141,7 @@ fn runs_of(function: &Name, runs: u64) -> String {
 
 pub fn tell_lost(lost: &[LostRecords], out: &mut Out) -> Outcome {
     for lost in lost {
-        let why = if lost.unproven { "started, and never acknowledged as durable" } else { "damaged" };
+        let why = if lost.unproven { "written, but never acknowledged as durable" } else { "damaged" };
         let line = out.styled(Style::Bad, &format!("lost       {}: {why}", records(lost)));
         out.line(line)?;
     }
@@ -152,17 +156,18 @@ fn records(LostRecords { log, from, to, .. }: &LostRecords) -> String {
 pub fn tell_rebuilt(rebuilt: Option<&Rebuilt>, out: &mut Out) -> Outcome {
     let Some(Rebuilt { manifest, cataloged, unnamed, functions, left_out }) = rebuilt else { return Ok(()) };
     if manifest.is_some() {
-        let known = if *cataloged { "with all its content" } else { "its retention and durability are not known" };
-        out.line(format!("rebuilt    the manifest, from the segments: {known}"))?;
+        let known =
+            if *cataloged { "with all its content" } else { "without retention and durability, which are lost" };
+        out.line(format!("rebuilt    the manifest, from the segments, {known}"))?;
     }
     for name in unnamed {
-        out.line(format!("unnamed    log '{name}' had another name and a history, which are lost"))?;
+        out.line(format!("unnamed    log '{name}': its original name and its history are lost"))?;
     }
     for id in functions {
-        out.line(format!("unknown    function {id}: its definition is lost, and its pending runs with it"))?;
+        out.line(format!("unknown    function {id}: its definition and its pending runs are lost"))?;
     }
     for number in left_out {
-        out.line(format!("left out   segment {number}: segments between it and the rest are missing"))?;
+        out.line(format!("left out   segment {number}: the segments between it and the others are missing"))?;
     }
     Ok(())
 }

@@ -72,15 +72,15 @@ fn salvage(dir: &Path, to: &Path, out: &mut Out) -> Outcome {
     check::tell_rebuilt(rebuilt, out)?;
     for (from, to) in &salvaged.damaged {
         out.line(format!(
-            "damaged    {from} to {to}; if the newest records of a log were there, they are lost and not listed"
+            "damaged    positions {from} to {to}; the newest records of a log may have been there: such records are lost, and are not listed"
         ))?;
     }
     check::tell_lost(&salvaged.lost, out)?;
     check::tell_lost_runs(&lost_runs, out)?;
     for run in uncertain {
-        out.line(format!("uncertain  run {run} may have ended already; it runs again"))?;
+        out.line(format!("uncertain  run {run} may already have ended; it will run again"))?;
     }
-    Ok(out.line("the original is unchanged; links to other namespaces are stopped (millrace outbox ls)")?)
+    Ok(out.line("the original is unchanged; in the new namespace, links are stopped: see `millrace outbox ls` and `millrace relay ls`")?)
 }
 
 fn backup(args: &BackupArgs, global: &Global, out: &mut Out) -> Outcome {
@@ -104,7 +104,7 @@ fn backup(args: &BackupArgs, global: &Global, out: &mut Out) -> Outcome {
         return Ok(());
     }
     out.flush()?;
-    let what = format!("'{}' is made, of a namespace that is damaged", args.to.display());
+    let what = format!("'{}' was written, but the namespace is damaged", args.to.display());
     Err(Failure::Coded(Code::BackupUnsound.error(what)))
 }
 
@@ -127,7 +127,11 @@ fn restore(args: &RestoreArgs, out: &mut Out) -> Outcome {
             "from": { "namespace": head.namespace, "epoch": head.epoch },
         }))?);
     }
-    out.line(format!("restored {} as namespace {id} (epoch {epoch}); it was {}", args.dir.display(), head.namespace))?;
+    out.line(format!(
+        "restored {} as namespace {id} (epoch {epoch}), from a backup of {}",
+        args.dir.display(),
+        head.namespace
+    ))?;
     Ok(out.line(
         "links to other namespaces are stopped until you confirm that this copy replaces the original: \
          `millrace outbox ls`, `millrace relay ls`",

@@ -72,7 +72,7 @@ impl Screen {
     pub fn trouble(&mut self, error: &Error, out: &mut Out) -> Outcome {
         let head = out.styled(Style::Bold, &self.target);
         let error = out.styled(Style::Bad, &show::one_line(error.to_string().as_bytes()));
-        let again = out.styled(Style::Dim, "trying again; Ctrl-C ends");
+        let again = out.styled(Style::Dim, "retrying; Ctrl-C ends");
         self.print(&[head, error, again], out)
     }
 
@@ -104,9 +104,7 @@ impl Screen {
             None => out.styled(Style::Warn, "no host is running"),
             Some(host) => match (&host.failure, &host.refusal) {
                 (Some(failure), _) => out.styled(Style::Bad, &format!("the host stopped: {failure}")),
-                (None, Some(refusal)) => {
-                    out.styled(Style::Bad, &format!("host {}, the disk refuses appends: {refusal}", host.pid))
-                }
+                (None, Some(refusal)) => out.styled(Style::Bad, &format!("host {}: appends fail: {refusal}", host.pid)),
                 (None, None) if host.failures_per_second > 0.0 => {
                     let failures = format!("{} attempts/s fail", per_second(host.failures_per_second));
                     format!("host {}, {}", host.pid, out.styled(Style::Bad, &failures))

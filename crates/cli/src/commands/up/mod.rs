@@ -113,7 +113,7 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
 /// Says so if nothing was there to be removed.
 fn nothing_there(any: bool, out: &mut Out) -> Outcome {
     if !any && !out.json() {
-        out.line("nothing of it is there")?;
+        out.line("nothing to remove")?;
     }
     Ok(())
 }

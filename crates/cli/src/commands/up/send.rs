@@ -92,7 +92,7 @@ fn apply(remote: &Remote, order: &Order, files: &BTreeMap<String, CodeItem>) -> 
             Answer::Missing(MissingDoc { missing }) => send(remote, files, &missing)?,
         }
     }
-    Err(Code::UploadUnexpected.error("the host again lacks files that were sent to it"))
+    Err(Code::UploadUnexpected.error("the host still lacks files that were sent to it"))
 }
 
 /// Ends the subscriptions of functions that were removed.
@@ -125,7 +125,7 @@ fn send(remote: &Remote, files: &BTreeMap<String, CodeItem>, missing: &[String])
                 break;
             }
             remote.client().upload(&hash, offset, &part[..bytes]).map_err(|error| match error.code() {
-                Code::UploadMismatch => error.within(format!("'{}' has changed meanwhile", item.from.display())),
+                Code::UploadMismatch => error.within(format!("'{}' changed while it was sent", item.from.display())),
                 _ => error,
             })?;
             offset += bytes as u64;

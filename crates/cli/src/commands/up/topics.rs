@@ -37,7 +37,7 @@ pub fn host_of(application: &Application, namespace: Option<&Namespace>) -> Resu
         return Ok(None);
     }
     let Some(namespace) = namespace else {
-        return Err(need_host(application, "there is no namespace yet"));
+        return Err(need_host(application, "the namespace does not exist yet"));
     };
     match Place::Local(namespace.clone()).connect() {
         Err(error) if error.code() == Code::HostNotRunning => Err(need_host(application, error.detail())),
@@ -87,7 +87,7 @@ impl<'a> Topics<'a> {
             None => Ok(steps),
             Some(name) => {
                 let detail =
-                    format!("no topic '{name}'; a function of {} runs for it", self.application.path.display());
+                    format!("no topic '{name}', which a function of {} subscribes to", self.application.path.display());
                 Err(Code::TopicNotFound.error(detail))
             }
         }
@@ -220,8 +220,7 @@ fn own_id(remote: &Remote) -> Result<String> {
     let cluster: Value = remote.document("cluster")?;
     let hosts = cluster["hosts"].as_array().into_iter().flatten();
     let own = hosts.filter(|host| host["here"] == true).find_map(|host| host["host"].as_str());
-    own.map(str::to_owned)
-        .ok_or_else(|| Code::NotInCluster.error("the host does not know itself as one of the cluster"))
+    own.map(str::to_owned).ok_or_else(|| Code::NotInCluster.error("the host is not in the cluster's list of hosts"))
 }
 
 /// The items to add, to keep, and to remove.

@@ -106,7 +106,7 @@ pub(in crate::http) async fn change(
     request: Request<Incoming>,
 ) -> Result<Response> {
     let (access, described) = described::<Settings>(session, namespace, request, "log").await?;
-    let missing = || Code::HttpBodyInvalid.error("the request has no body; the body says what to change");
+    let missing = || Code::HttpBodyInvalid.error("the request has no body; the body names what to change");
     let Settings { history } = described.ok_or_else(missing)?;
     let name = log.to_owned();
     let changed = session.hosted.define(access, move |access| access.set_history(&name, history)).await?;

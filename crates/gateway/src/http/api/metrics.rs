@@ -120,7 +120,7 @@ fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
         hosted.started().elapsed().as_secs_f64(),
     );
     if let Some(until) = hosted.certificate_until_s() {
-        let help = "When the certificate of the host expires, in seconds since 1970.";
+        let help = "Time at which the host's certificate expires, in seconds since 1970.";
         metrics.gauge("millrace_certificate_expiry_timestamp_seconds", help, "", until);
     }
     let open = counters.connections.load(Relaxed);
@@ -146,13 +146,13 @@ fn of_disk(metrics: &mut Metrics, served: &Served) {
     let (journal, labels) = (served.namespace().journal(), format!("namespace=\"{}\"", served.name()));
     let help = "Whether the journal accepts appends.";
     metrics.gauge("millrace_journal_healthy", help, &labels, u64::from(journal.check_health().is_ok()));
-    let help = "Whether the disk refuses appends: it is full, read-only or fails.";
+    let help = "Whether appends fail because the disk is full, read-only or broken.";
     metrics.gauge("millrace_journal_refusing", help, &labels, u64::from(journal.refusal().is_some()));
     let blocked = served.blocked();
     for (by, flush) in [("lock", false), ("flush", true)] {
         let time = blocked.as_ref().filter(|blocked| (blocked.by == Obstacle::Flush) == flush);
         let labels = format!("{labels},by=\"{by}\"");
-        let help = "How long the journal has waited for the holder of its lock, or for a flush; 0 if it does not wait.";
+        let help = "How long the journal has waited for its lock or for a flush; 0 if it does not wait.";
         metrics.gauge(
             "millrace_journal_blocked_seconds",
             help,
@@ -267,15 +267,20 @@ fn times(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Resul
     let mut add = |metric, help, labels: &String, buckets: Buckets| {
         samples.push((metric, "histogram", help, labels.clone(), buckets.into()))
     };
-    let help = "From a client's append to its answer, which waits for the disk if it has to.";
+    let help = "Time from a client's append to its answer, including the flush if the durability requires one.";
     add("millrace_append_duration_seconds", help, &labels, namespace.measures().append.now());
-    add("millrace_flush_duration_seconds", "Flushes of the journal to disk.", &labels, namespace.journal().flushes());
+    add(
+        "millrace_flush_duration_seconds",
+        "Duration of flushes of the journal to disk.",
+        &labels,
+        namespace.journal().flushes(),
+    );
     let catalog = namespace.journal().catalog()?;
     for (function, measures) in namespace.measures().functions(|name| catalog.function(name).is_some()) {
         let labels = format!("{labels},function=\"{function}\"");
-        let help = "Attempts at runs, however they ended.";
+        let help = "Duration of attempts of runs, whatever the outcome.";
         add("millrace_run_duration_seconds", help, &labels, measures.run.now());
-        let help = "From the trigger of a run to its first attempt.";
+        let help = "Time from the trigger of a run to its first attempt.";
         add("millrace_run_wait_seconds", help, &labels, measures.wait.now());
     }
     Ok(())
@@ -302,10 +307,10 @@ fn links(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Resul
         let help = "Whether the other side answers. An outbox that has nothing to send needs no connection.";
         add("millrace_link_connected", "gauge", help, link.connected.into());
         let waiting = matches!(link.state, LinkState::Connecting | LinkState::Waiting | LinkState::NoHost);
-        let help = "Whether a link waits; it continues by itself.";
+        let help = "Whether a link is waiting; it continues automatically.";
         add("millrace_link_waiting", "gauge", help, waiting.into());
         let stopped = u64::from(link.state == LinkState::Stopped);
-        add("millrace_link_stopped", "gauge", "Whether a link has stopped and needs a decision.", stopped);
+        add("millrace_link_stopped", "gauge", "Whether a link has stopped until an operator resumes it.", stopped);
     }
     Ok(())
 }
@@ -317,9 +322,17 @@ fn topics(samples: &mut Vec<Sample>, name: &Name, served: &Served) -> Result<()>
     for buffer in cluster.buffers()?.into_iter().take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",topic=\"{}\"", escaped(&buffer.topic));
         let mut add = |metric, help, value| samples.push((metric, "gauge", help, labels.clone(), Value::Number(value)));
-        add("millrace_topic_buffered_records", "Records that wait here to be published to a topic.", buffer.records);
-        add("millrace_topic_buffered_bytes", "Size of the records that wait here to be published.", buffer.bytes);
-        let help = "Time since the oldest record that waits here was published.";
+        add(
+            "millrace_topic_buffered_records",
+            "Records on this host that wait to be published to a topic.",
+            buffer.records,
+        );
+        add(
+            "millrace_topic_buffered_bytes",
+            "Size of the records on this host that wait to be published.",
+            buffer.bytes,
+        );
+        let help = "Time since the oldest of the records that wait on this host was published.";
         add("millrace_topic_buffered_seconds", help, now_ms.saturating_sub(buffer.since_ms) / 1000);
     }
     for mirror in cluster.mirrors()?.into_iter().take(SERIES_MAX) {
@@ -351,7 +364,7 @@ fn host(samples: &mut Vec<Sample>, hosted: &Hosted, name: &Name) {
         Value::Number(running.into()),
     ));
     if let Some(status) = status {
-        let help = "Attempts at runs since the host started, by how they ended.";
+        let help = "Attempts of runs since the host started, by outcome.";
         for (outcome, count) in [("done", status.runs_done), ("failed", status.runs_failed)] {
             let labels = format!("{labels},outcome=\"{outcome}\"");
             samples.push(("millrace_attempts_total", "counter", help, labels, count.into()));

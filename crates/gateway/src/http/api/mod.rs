@@ -33,7 +33,7 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>> {
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => value.to_str().map(Some).map_err(|_| invalid(format!("header '{name}' is not text"))),
-        (Some(_), Some(_)) => Err(invalid(format!("header '{name}' comes twice"))),
+        (Some(_), Some(_)) => Err(invalid(format!("header '{name}' occurs twice"))),
     }
 }
 

@@ -16,11 +16,11 @@ const ROOT: &str = concat!(
     "Millrace ",
     env!("CARGO_PKG_VERSION"),
     ": state in append-only logs; appending a record runs functions.\n\n",
-    "  /v1/namespaces   what is served here\n",
-    "  /openapi.json    everything that can be asked\n",
-    "  /healthz         whether the journals are sound\n",
-    "  /readyz          whether functions run and requests are taken\n",
-    "  /metrics         numbers for Prometheus\n"
+    "  /v1/namespaces   the namespaces that this host serves\n",
+    "  /openapi.json    the description of all requests (OpenAPI)\n",
+    "  /healthz         whether the journals accept appends\n",
+    "  /readyz          whether functions run and appends are accepted\n",
+    "  /metrics         metrics for Prometheus\n"
 );
 
 #[derive(Serialize)]
@@ -64,13 +64,13 @@ pub(in crate::http) fn ready(hosted: &Hosted, in_detail: bool, query: &str) -> R
             return Some("the host is stopping".into());
         }
         if let Some(blocked) = served.blocked() {
-            return Some(format!("appends are not taken: {blocked}"));
+            return Some(format!("appends are not accepted: {blocked}"));
         }
         if let Some(error) = served.namespace().journal().refusal() {
-            return Some(format!("the disk refuses appends: {error}"));
+            return Some(format!("appends fail: {error}"));
         }
         match host_of(hosted, served.name()) {
-            None => Some("no functions are run here".into()),
+            None => Some("this host does not run functions".into()),
             Some(status) => status.failure.map(|failure| format!("the host stopped running functions: {failure}")),
         }
     }))

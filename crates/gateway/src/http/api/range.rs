@@ -75,7 +75,8 @@ pub(in crate::http) async fn read<B>(
             serde_json::to_vec(&Records { log: name, incarnation: log.id(), records, next })
         }
     };
-    let text = text.map_err(|error| Code::HostInternal.error(format!("records do not make JSON: {error}")))?;
+    let text =
+        text.map_err(|error| Code::HostInternal.error(format!("the records cannot be written as JSON: {error}")))?;
     let kind = if accepts(request.headers(), NDJSON) { HeaderValue::from_static(NDJSON) } else { response::JSON };
     let mut response = response::typed(StatusCode::OK, kind, text);
     put(response.headers_mut(), "millrace-next", &next.to_string());

@@ -96,7 +96,7 @@ fn answer(session: &Session, log: &str, mut record: Record, headers: &HeaderMap)
         response
     } else if accepts(headers, "application/json") {
         let text = serde_json::to_vec(&RecordDoc::of(log, &record))
-            .map_err(|error| Code::HostInternal.error(format!("a record does not make JSON: {error}")))?;
+            .map_err(|error| Code::HostInternal.error(format!("the record cannot be written as JSON: {error}")))?;
         response::json(StatusCode::OK, text)
     } else {
         session.activity.sends_raw();

@@ -187,7 +187,7 @@ impl Follow {
 fn write(text: &mut Vec<u8>, name: &str, incarnation: u32, record: &Record) -> Result<()> {
     text.extend_from_slice(format!("id: {incarnation}:{}\ndata: ", record.seqno.saturating_add(1)).as_bytes());
     serde_json::to_writer(&mut *text, &RecordDoc::of(name, record))
-        .map_err(|error| Code::HostInternal.error(format!("a record does not make JSON: {error}")))?;
+        .map_err(|error| Code::HostInternal.error(format!("the record cannot be written as JSON: {error}")))?;
     text.extend_from_slice(b"\n\n");
     Ok(())
 }

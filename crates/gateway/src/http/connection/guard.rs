@@ -24,7 +24,7 @@ pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool, is_known: 
         && !is_this_machine(host)
         && Defence::HostName.stands()
     {
-        return Err(Code::HttpHostRefused.error(format!("'{}' is not a name of this machine", shown(host))));
+        return Err(Code::HttpHostRefused.error(format!("'{}' is not a loopback name or address", shown(host))));
     }
     if is_known || !Defence::Origin.stands() {
         return Ok(());
@@ -35,7 +35,7 @@ pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool, is_known: 
         && !matches!(site.as_bytes(), b"same-origin" | b"none")
     {
         let site = shown(&String::from_utf8_lossy(site.as_bytes()));
-        return Err(Code::HttpOriginRefused.error(format!("the browser says that the request is '{site}'")));
+        return Err(Code::HttpOriginRefused.error(format!("the browser reports the request as '{site}'")));
     }
     let mut origins = headers.get_all(ORIGIN).iter();
     match (origins.next(), origins.next()) {

@@ -201,7 +201,7 @@ fn bare_refusal(bytes: &[u8]) -> Option<Error> {
     }
     match status {
         b"400" => Some(Code::HttpMalformed.error("the request cannot be read")),
-        b"414" | b"431" => Some(Code::HttpHeadTooLong.error("the request's address or headers are too long")),
+        b"414" | b"431" => Some(Code::HttpHeadTooLong.error("the request's URL or headers are too long")),
         _ => None,
     }
 }

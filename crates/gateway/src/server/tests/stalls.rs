@@ -192,7 +192,7 @@ fn a_process_that_is_stopped_with_the_lock_blocks_only_appends_and_is_named() {
         assert!(stopped.0.wait().unwrap().success());
         assert!(rest(append(address)).starts_with("HTTP/1.1 201 "));
         until("the host is ready again", || {
-            get(address, "/readyz").contains("\"reason\":\"no functions are run here\"")
+            get(address, "/readyz").contains("\"reason\":\"this host does not run functions\"")
         });
         server.stop(HANG);
     }

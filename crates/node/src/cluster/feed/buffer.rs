@@ -120,7 +120,8 @@ impl Cluster {
         let most = shared.namespace.journal().record_max_bytes().saturating_sub(AROUND_MAX_BYTES);
         let bytes = record.data.len();
         if bytes > most {
-            return Err(Code::RecordTooLong.error(format!("{bytes} bytes; a topic takes {most} here")));
+            return Err(Code::RecordTooLong
+                .error(format!("a record of {bytes} bytes; the limit for topics on this host is {most}")));
         }
         shared.check_outside(topic, bytes)?;
         check_key(record.key)?;
@@ -128,7 +129,8 @@ impl Cluster {
         let log = topics::log_of(topic)?;
         if shared.locate(topic).is_none() && shared.namespace.journal().catalog()?.log(&log).is_none() {
             let shown: String = topic.chars().take(80).flat_map(char::escape_debug).collect();
-            let detail = format!("this host knows no topic '{shown}'; records can wait for topics that it knows");
+            let detail =
+                format!("this host does not know topic '{shown}'; records can wait only for topics that it knows");
             return Err(Code::TopicNotFound.error(detail));
         }
         topics::keep(&shared.namespace, record, clock)

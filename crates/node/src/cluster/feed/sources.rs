@@ -46,7 +46,7 @@ impl Sources {
                 if found.id == log.id() {
                     return Ok(());
                 }
-                let detail = format!("log '{}' was deleted and created again since it feeds the topic", work.log);
+                let detail = format!("log '{}' was deleted and recreated after it began to feed the topic", work.log);
                 return Err(Code::FeedStopped.error(detail));
             }
             _ => {}

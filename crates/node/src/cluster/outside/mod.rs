@@ -106,7 +106,8 @@ pub enum Keeper {
 /// Refuses a durability that is not that of a topic outside.
 pub(super) fn check_durability(topic: &str, durability: Option<Durability>) -> Result<()> {
     if durability == Some(Durability::Leader) {
-        let detail = format!("durability 'leader' for topic '{topic}': NATS acknowledges what a majority has");
+        let detail =
+            format!("durability 'leader' for topic '{topic}': NATS acknowledges a record only when a majority has it");
         return Err(Code::NatsUnsupported.error(detail));
     }
     Ok(())
@@ -148,7 +149,8 @@ impl Shared {
         let is_outside = self.engine_of(topic).is_some_and(|engine| !engine.is_builtin());
         match self.streams.as_ref().filter(|_| is_outside).map(|streams| streams.record_max_bytes()) {
             Some(most) if bytes > most => {
-                Err(Code::NatsPayload.error(format!("{bytes} bytes; the NATS servers take {most} in a record")))
+                Err(Code::NatsPayload
+                    .error(format!("a record of {bytes} bytes; the limit of the NATS servers is {most}")))
             }
             _ => Ok(()),
         }

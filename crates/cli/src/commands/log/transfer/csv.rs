@@ -85,7 +85,7 @@ impl<W: Write> Sink for Rows<W> {
         let cells = match &self.columns {
             // The records between the bounds do not change, so what the survey found holds.
             Some(columns) => fields::of(&record.payload).and_then(|fields| columns.row(&fields)).ok_or_else(|| {
-                Code::FormatUnfit.error(format!("record {} does not fit the columns found before", record.seqno))
+                Code::FormatUnfit.error(format!("record {} has other fields than the records before it", record.seqno))
             })?,
             None => match std::str::from_utf8(&record.payload) {
                 Ok(text) => vec![text.to_string(), String::new()],

@@ -49,7 +49,7 @@ fn format_of(asked: Option<Format>, path: &Path) -> Result<Format> {
         "csv" => Ok(Format::Csv),
         "parquet" | "pq" => Ok(Format::Parquet),
         _ => {
-            let detail = format!("the name of {} does not determine the format; give --format", path.display());
+            let detail = format!("the extension of {} does not name a format; give --format", path.display());
             Err(Code::FormatUnfit.error(detail))
         }
     }

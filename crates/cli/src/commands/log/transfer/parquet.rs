@@ -95,7 +95,7 @@ impl<W: Write + Send> Groups<W> {
 }
 
 fn no_column() -> ParquetError {
-    ParquetError::General("the schema has fewer columns than are written".into())
+    ParquetError::General("the schema has fewer columns than the export writes".into())
 }
 
 fn write_numbers<W: Write + Send>(
@@ -259,7 +259,7 @@ impl Data {
                 }
                 match self.reader.get_row_group(self.group)?.get_column_reader(self.column)? {
                     ColumnReader::ByteArrayColumnReader(values) => self.values = Some(values),
-                    _ => return Err(ParquetError::General("its column data holds neither text nor bytes".into())),
+                    _ => return Err(ParquetError::General("its column data has neither text nor bytes".into())),
                 }
                 self.group += 1;
                 continue;

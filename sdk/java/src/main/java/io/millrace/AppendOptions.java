@@ -22,35 +22,37 @@ public final class AppendOptions {
         this.cause = cause;
     }
 
-    /** An append with an idempotency key of 1 to 128 bytes: the same key and content are appended once, however often they are sent. */
+    /**
+     * Options with an idempotency key of 1 to 128 bytes: a record is appended only once, however often the append is sent with this key.
+     */
     public static AppendOptions key(String key) {
         return DEFAULT.withKey(key);
     }
 
-    /** The same with an idempotency key. */
+    /** These options with an idempotency key. */
     public AppendOptions withKey(String key) {
         return new AppendOptions(durability, key, fence, function, cause);
     }
 
     /**
-     * The same with the token of a lock: once a higher token was used under this name in the namespace, the append fails with MR7127. The
-     * name is usually the key of the lock.
+     * These options with the token of a lock: if a higher token was already used with this name in the namespace, the append fails with
+     * MR7127. The name is usually the key of the lock.
      */
     public AppendOptions withFence(String name, long token) {
         return new AppendOptions(durability, key, Map.of("name", name, "token", MessagePack.unsigned(token)), function, cause);
     }
 
-    /** The same, answered once the record has this durability. */
+    /** These options with a durability that the append waits for. */
     public AppendOptions withDurability(Durability durability) {
         return new AppendOptions(durability, key, fence, function, cause);
     }
 
-    /** The same; the append also runs this function. */
+    /** These options with a function that also runs for the record. */
     public AppendOptions withFunction(String function) {
         return new AppendOptions(durability, key, fence, function, cause);
     }
 
-    /** The same with the id of the event that caused it. */
+    /** These options with the id of the event that caused the record. */
     public AppendOptions withCause(String cause) {
         return new AppendOptions(durability, key, fence, function, cause);
     }

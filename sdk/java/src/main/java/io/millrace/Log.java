@@ -25,7 +25,7 @@ public final class Log {
         this.name = name;
     }
 
-    /** Its name. */
+    /** The name of the log. */
     public String name() {
         return name;
     }
@@ -46,8 +46,8 @@ public final class Log {
     }
 
     /**
-     * Appends a record. If the connection is lost before the answer, an append with an idempotency key is sent again, and one without
-     * fails with MR6123, whether it took place or not.
+     * Appends a record. If the connection is lost before the answer, an append with an idempotency key is sent again; one without fails
+     * with MR6123, and it is unknown whether it took place.
      */
     public Receipt append(byte[] data, AppendOptions options) {
         Map<String, Object> message = message();
@@ -58,12 +58,15 @@ public final class Log {
         return new Receipt(name, answer.number("seqno"), EventId.text(answer.bytes("id")));
     }
 
-    /** The record with this number; MR2105 if the log does not have it yet, MR2104 if the record has left the log's history. */
+    /**
+     * The record with this number. Fails with MR2105 if the log does not have it yet, and with MR2104 if the record has left the log's
+     * history.
+     */
     public LogRecord get(long seqno) {
         return get(seqno, Duration.ZERO);
     }
 
-    /** The same; waits for a record that the log does not have yet. */
+    /** The record with this number; waits at most this long for a record that the log does not have yet. */
     public LogRecord get(long seqno, Duration wait) {
         long until = System.nanoTime() + wait.toNanos();
         while (true) {
@@ -92,7 +95,10 @@ public final class Log {
         return client.insist(Messages.LATEST, message(), null, 0).number("seqno");
     }
 
-    /** The number of the newest record, once it is above this one; the number after {@code wait} at the latest. */
+    /**
+     * Waits until the newest record has a higher number than {@code above}, at most for {@code wait}; returns the number of the newest
+     * record.
+     */
     public long latest(long above, Duration wait) {
         long until = System.nanoTime() + wait.toNanos();
         while (true) {
@@ -115,7 +121,7 @@ public final class Log {
      */
     public record Range(List<LogRecord> records, long next) {}
 
-    /** Records from a number on, at most {@code count}; fewer at the log's end, and if more would not fit one answer. */
+    /** At most {@code count} records, from a number on. There are fewer at the log's end, or if more would not fit into one answer. */
     public Range range(long from, int count) {
         Map<String, Object> message = message();
         message.put("from", MessagePack.unsigned(from));
@@ -130,12 +136,12 @@ public final class Log {
         return records;
     }
 
-    /** Follows the log from a record on; from 0, only new records. */
+    /** Follows the log from a record on; with 0, returns only new records. */
     public Tail tail(long from) {
         return new Tail(client, this, from, 0);
     }
 
-    /** Follows the log from a cursor of an earlier tail on. */
+    /** Follows the log from the cursor of an earlier tail on. */
     public Tail tail(Tail.Cursor cursor) {
         return new Tail(client, this, cursor.next(), cursor.incarnation());
     }

@@ -20,7 +20,7 @@ public record LogRecord(String log, long seqno, String id, String cause, byte[] 
         return new LogRecord(log, seqno, EventId.text((byte[]) record.get("id")), cause, (byte[]) record.get("data"));
     }
 
-    /** Its bytes as UTF-8. */
+    /** The bytes of the record as UTF-8 text. */
     public String text() {
         return new String(data, StandardCharsets.UTF_8);
     }

@@ -48,7 +48,7 @@ import java.util.concurrent.ConcurrentHashMap;
  * }
  * }</pre>
  *
- * Any number of threads may use it. After a lost connection it connects again, and repeats calls of shared objects, which take effect once, and reads.
+ * Any number of threads can use it. After a lost connection, it connects again, and repeats reads and calls of shared objects, which take effect only once.
  */
 public final class Millrace implements AutoCloseable {
     private static final String NAMESPACE = "MILLRACE_NAMESPACE";
@@ -77,7 +77,10 @@ public final class Millrace implements AutoCloseable {
             this.places = places;
         }
 
-        /** The application of the shared objects: they are deleted with its last connection. By default, with this connection. */
+        /**
+         * The application of the shared objects: they are deleted when its last connection is closed. Without an application, they are
+         * deleted when this connection is closed.
+         */
         public Builder application(String name) {
             application = name;
             return this;
@@ -89,13 +92,13 @@ public final class Millrace implements AutoCloseable {
             return this;
         }
 
-        /** How long the client tries to connect again after a lost connection; by default 30 s. */
+        /** How long the client tries to reconnect after a lost connection; by default 30 s. */
         public Builder patience(Duration patience) {
             this.patience = patience;
             return this;
         }
 
-        /** How long connecting to a host, with the handshake, may take; by default 10 s. */
+        /** The time limit for connecting to a host, including the handshake; by default 10 s. */
         public Builder connectTimeout(Duration timeout) {
             connectTimeout = timeout;
             return this;
@@ -108,15 +111,15 @@ public final class Millrace implements AutoCloseable {
         }
 
         /**
-         * A PEM file with the certificate authorities to trust for a host whose key is not pinned, or {@code system} for those of this machine; by
-         * default the value of MILLRACE_CA, if no capability is given. The connection then uses TLS, which needs Java 25.
+         * A PEM file with the certificate authorities to trust for a host whose key is not stored, or {@code system} for those of this
+         * machine; by default the value of MILLRACE_CA, if no capability is given. The connection then uses TLS, which needs Java 25.
          */
         public Builder authorities(Path file) {
             authorities = file;
             return this;
         }
 
-        /** Connects. */
+        /** Connects to the host. */
         public Millrace connect() {
             return new Millrace(this);
         }
@@ -139,7 +142,10 @@ public final class Millrace implements AutoCloseable {
         before = Space.use(space);
     }
 
-    /** Connects to the namespace that MILLRACE_NAMESPACE names; without it, to a host that starts and ends with this program. */
+    /**
+     * Connects to the namespace that MILLRACE_NAMESPACE names. If it is not set, starts a host that ends with this program, and connects
+     * to it.
+     */
     public static Millrace connect() {
         String named = System.getenv(NAMESPACE);
         return new Builder(named == null || named.isEmpty() ? List.of() : List.of(named)).connect();
@@ -175,7 +181,7 @@ public final class Millrace implements AutoCloseable {
         return client.place().toString();
     }
 
-    /** A log; it need not exist. */
+    /** A log of the namespace; it need not exist. */
     public Log log(String name) {
         return new Log(client, name);
     }
@@ -226,7 +232,7 @@ public final class Millrace implements AutoCloseable {
         return appendMany(records, AppendOptions.DEFAULT);
     }
 
-    /** The same, with options; a batch cannot name a function. */
+    /** Appends 1 to 1024 records with these options: all of them or none. A batch cannot name a function. */
     public List<Receipt> appendMany(List<NewRecord> records, AppendOptions options) {
         List<Map<String, Object>> told = new ArrayList<>();
         for (NewRecord record : records) {
@@ -263,19 +269,22 @@ public final class Millrace implements AutoCloseable {
         return space.open();
     }
 
-    /** A shared object of this host; {@code Queue.of} and the like use the newest connection instead. */
+    /** Binds a shared object to this host, and returns it. Objects that are not bound use the newest connection. */
     public <T extends SharedObject> T bind(T object) {
         return space.bind(object, false);
     }
 
-    /** The same, for an object whose state is in the journal: it exists until it is deleted, also after a restart of the host. */
+    /**
+     * Binds a persistent object to this host, and returns it. Its state is in the journal, so it survives restarts of the host, and
+     * exists until it is deleted.
+     */
     public <T extends SharedObject> T bindPersistent(T object) {
         return space.bind(object, true);
     }
 
     /**
-     * The same for an object that the hosts of a cluster replicate: at least this many of them have a copy, 2 or 3, so it survives the loss
-     * of one or two. Shared classes have {@code SharedClass.persistent(copies)} for it.
+     * Binds a replicated object to this cluster, and returns it. At least this many hosts have a copy, 2 or 3, so the object survives the
+     * loss of one or two hosts. For shared classes, use {@code SharedClass.persistent(copies)}.
      */
     public <T extends SharedObject> T bindPersistent(T object, int copies) {
         return space.bindCopied(object, copies);
@@ -286,12 +295,12 @@ public final class Millrace implements AutoCloseable {
         return ClientSpace.delete(object);
     }
 
-    /** The same for an object of a shared class. */
+    /** Deletes an object of a shared class; returns whether it existed. Waiting calls fail with MR7106. */
     public boolean delete(Object object) {
         if (object instanceof SharedObject shared) {
             return ClientSpace.delete(shared);
         }
-        throw new IllegalArgumentException(object.getClass().getName() + " is no shared object");
+        throw new IllegalArgumentException(object.getClass().getName() + "  is not a shared object");
     }
 
     /** For other packages of Millrace: the space to which the calls of this connection's objects are sent. */
@@ -417,7 +426,9 @@ public final class Millrace implements AutoCloseable {
         newest = newest == executor ? null : newest;
     }
 
-    /** Closes executors, releases the locks and permits of this program, and deletes its objects unless they belong to an application. */
+    /**
+     * Closes the executors, releases the locks and permits of this program, and deletes its objects unless they belong to an application.
+     */
     @Override
     public void close() {
         synchronized (this) {

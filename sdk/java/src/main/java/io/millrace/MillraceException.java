@@ -12,8 +12,8 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * An error of Millrace. {@link #code()} is a stable code such as "MR2105", and {@link #detail()} describes this case. {@link
- * #reason()} says why this code arises in general, and {@link #remedy()} what to do about it.
+ * An error of Millrace. {@link #code()} is a stable code such as "MR2105", and {@link #detail()} describes this case. {@link #reason()}
+ * describes the general cause of the code, and {@link #remedy()} what to do.
  */
 public final class MillraceException extends RuntimeException {
     private static final long serialVersionUID = 1L;
@@ -27,9 +27,9 @@ public final class MillraceException extends RuntimeException {
         NOT_FOUND,
         /** The record existed, and has left the log's history. */
         GONE,
-        /** It exists already, or is in use. */
+        /** It already exists, or is in use. */
         CONFLICT,
-        /** Too much is pending; {@link MillraceException#retryAfter()} is the time after which to try again. */
+        /** Too many requests are pending; {@link MillraceException#retryAfter()} is the time after which to try again. */
         BUSY,
         /** It did not happen within the time given. */
         TIMED_OUT,
@@ -67,7 +67,7 @@ public final class MillraceException extends RuntimeException {
         this(code, detail, 0, cause);
     }
 
-    /** An error with this code; the request may succeed after {@code retryAfterMs}, unless that is 0. */
+    /** An error with this code; if {@code retryAfterMs} is not 0, the request may succeed after this time. */
     public MillraceException(String code, String detail, int retryAfterMs, Throwable cause) {
         super(code + ": " + detail, cause);
         this.code = code;

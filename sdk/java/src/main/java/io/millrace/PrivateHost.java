@@ -55,7 +55,7 @@ final class PrivateHost implements AutoCloseable {
             String line = said.readLine();
             late.interrupt();
             if (line == null) {
-                throw new IOException("it said nothing");
+                throw new IOException("it printed nothing");
             }
             socket = "unix:" + Json.object(line).get("socket");
         } catch (IOException error) {

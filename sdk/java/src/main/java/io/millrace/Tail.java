@@ -111,7 +111,7 @@ public final class Tail implements AutoCloseable {
         from = cursor.next;
     }
 
-    /** The next record; waits for it. */
+    /** Waits for the next record, and returns it. */
     public LogRecord next() throws InterruptedException {
         while (true) {
             Optional<LogRecord> record = next(Duration.ofMillis(LOOK_MS));
@@ -121,7 +121,7 @@ public final class Tail implements AutoCloseable {
         }
     }
 
-    /** The next record; empty if none comes within this time. */
+    /** The next record; empty if none arrives within this time. */
     public Optional<LogRecord> next(Duration timeout) throws InterruptedException {
         long until = System.nanoTime() + timeout.toNanos();
         while (true) {
@@ -166,7 +166,7 @@ public final class Tail implements AutoCloseable {
         }
     }
 
-    /** Where to continue after the records that {@link #next} has returned. */
+    /** The cursor after the last record that {@link #next} has returned. */
     public Cursor cursor() {
         return new Cursor(incarnation, from);
     }

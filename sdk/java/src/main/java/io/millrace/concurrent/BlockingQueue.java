@@ -12,8 +12,8 @@ import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A queue, shaped like {@link java.util.concurrent.LinkedBlockingQueue}. A waiting call takes no thread of the host. An iterator
- * goes over the items as of its creation, and removes none. Python's {@code Queue} of the same key is the same object.
+ * A queue with the methods of {@link java.util.concurrent.LinkedBlockingQueue}. A waiting call uses no thread of the host. An iterator
+ * returns the items as of its creation, and cannot remove any. Python's {@code Queue} with the same key is the same object.
  */
 public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.concurrent.BlockingQueue<E>, SharedObject {
     private static final long serialVersionUID = 1L;
@@ -26,12 +26,12 @@ public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.conc
         this(key, 0, null);
     }
 
-    /** The queue with this key. If this call creates it, it gets this capacity; 0 is no limit. */
+    /** The queue with this key. If the queue does not exist, it is created with this capacity; 0 means no limit. */
     public BlockingQueue(String key, int capacity) {
         this(key, capacity, null);
     }
 
-    /** The same; numbers in it are read as this class. */
+    /** The queue with this key and capacity, whose numbers are read as this class. */
     public BlockingQueue(String key, int capacity, Class<E> type) {
         self = capacity > 0 ? new Reference("Queue", "qsize", key, capacity) : new Reference("Queue", "qsize", key);
         this.type = type;
@@ -113,7 +113,7 @@ public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.conc
     @Override
     public int drainTo(Collection<? super E> to, int most) {
         if (to == this) {
-            throw new IllegalArgumentException("a queue is not drained into itself");
+            throw new IllegalArgumentException("a queue cannot be drained into itself");
         }
         int taken = 0;
         while (taken < most) {

@@ -3,7 +3,7 @@ package io.millrace.concurrent;
 import io.millrace.space.Reference;
 import java.util.Map;
 
-/** A {@link ConcurrentMap} under the name that it has in {@code java.util.concurrent}; without a key, only this program uses it. */
+/** A {@link ConcurrentMap} with the class name of {@code java.util.concurrent}. Without a key, only this program and its tasks use it. */
 public final class ConcurrentHashMap<K, V> extends ConcurrentMap<K, V> {
     private static final long serialVersionUID = 1L;
 
@@ -12,7 +12,7 @@ public final class ConcurrentHashMap<K, V> extends ConcurrentMap<K, V> {
         super(Reference.unnamed());
     }
 
-    /** A map without a name; the host needs no capacity. */
+    /** A map without a name; the capacity is ignored. */
     public ConcurrentHashMap(int capacity) {
         this();
     }

@@ -14,8 +14,8 @@ import java.util.Optional;
 import java.util.Set;
 
 /**
- * A map, shaped like {@link java.util.concurrent.ConcurrentHashMap}. Keys are numbers, text, bytes and booleans; neither keys nor
- * values are null. Python's {@code Dict} of the same key is the same object. Views are copies, as of the moment of the call.
+ * A map with the methods of {@link java.util.concurrent.ConcurrentHashMap}. Keys are numbers, text, bytes and booleans; keys and values
+ * cannot be null. Python's {@code Dict} with the same key is the same object. Views are copies as of the time of the call.
  */
 public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.concurrent.ConcurrentMap<K, V>, SharedObject {
     private static final long serialVersionUID = 1L;
@@ -29,7 +29,7 @@ public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.
         this(key, null, null);
     }
 
-    /** The same; numbers in it are read as these classes. */
+    /** The map with this key, whose numbers are read as these classes. */
     public ConcurrentMap(String key, Class<K> keys, Class<V> values) {
         this("Dict", key, keys, values);
     }
@@ -75,7 +75,7 @@ public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.
         return size() == 0;
     }
 
-    /** Sets the value of a key. Unlike {@link #put}, it takes one call, and does not return the value before. */
+    /** Sets the value of a key. Unlike {@link #put}, it needs only one call, and does not return the previous value. */
     public void set(K key, V value) {
         self.call("set", Values.key(key), Objects.requireNonNull(value));
     }
@@ -91,7 +91,7 @@ public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.
         }
     }
 
-    /** Sets the values of all these keys at one moment. */
+    /** Sets the values of all these keys atomically. */
     @Override
     public void putAll(Map<? extends K, ? extends V> map) {
         List<Object> flat = new ArrayList<>();

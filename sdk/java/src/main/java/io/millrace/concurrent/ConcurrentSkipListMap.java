@@ -15,9 +15,9 @@ import java.util.SortedMap;
 import java.util.TreeMap;
 
 /**
- * A map in the order of its keys, shaped like {@link java.util.concurrent.ConcurrentSkipListMap}: numbers, then text, then bytes. It has no
- * other order, so {@link #comparator} returns null. Views, such as {@link #subMap} and {@link #descendingMap}, are copies that cannot be
- * changed. Python's {@code SortedDict} of the same key is the same object.
+ * A map in the order of its keys, with the methods of {@link java.util.concurrent.ConcurrentSkipListMap}. The order is numbers, then
+ * text, then bytes; it cannot be changed, so {@link #comparator} returns null. Views, such as {@link #subMap} and {@link #descendingMap},
+ * are copies that cannot be changed. Python's {@code SortedDict} with the same key is the same object.
  */
 public final class ConcurrentSkipListMap<K, V> extends ConcurrentMap<K, V> implements NavigableMap<K, V> {
     private static final long serialVersionUID = 1L;
@@ -33,7 +33,7 @@ public final class ConcurrentSkipListMap<K, V> extends ConcurrentMap<K, V> imple
         this(key, null, null);
     }
 
-    /** The same; numbers in it are read as these classes. */
+    /** The map with this key, whose numbers are read as these classes. */
     public ConcurrentSkipListMap(String key, Class<K> keys, Class<V> values) {
         super(TYPE, key, keys, values);
     }
@@ -225,7 +225,7 @@ public final class ConcurrentSkipListMap<K, V> extends ConcurrentMap<K, V> imple
         return all().tailMap(from, inclusive);
     }
 
-    /** A copy of the entries from one key up to, and without, another. Only these are sent. */
+    /** A copy of the entries from one key up to, but not including, another. Only these entries are sent. */
     @Override
     public SortedMap<K, V> subMap(K from, K to) {
         if (compare(Values.key(from), Values.key(to)) > 0) {
@@ -234,13 +234,13 @@ public final class ConcurrentSkipListMap<K, V> extends ConcurrentMap<K, V> imple
         return Collections.unmodifiableSortedMap(range(from, to));
     }
 
-    /** A copy of the entries below a key. Only these are sent. */
+    /** A copy of the entries below a key. Only these entries are sent. */
     @Override
     public SortedMap<K, V> headMap(K to) {
         return Collections.unmodifiableSortedMap(range(null, Values.key(to)));
     }
 
-    /** A copy of the entries from a key on. Only these are sent. */
+    /** A copy of the entries from a key on. Only these entries are sent. */
     @Override
     public SortedMap<K, V> tailMap(K from) {
         return Collections.unmodifiableSortedMap(range(Values.key(from), null));

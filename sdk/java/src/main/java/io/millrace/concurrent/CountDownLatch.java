@@ -4,7 +4,7 @@ import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 import java.util.concurrent.TimeUnit;
 
-/** A latch, shaped like {@link java.util.concurrent.CountDownLatch}. */
+/** A latch with the methods of {@link java.util.concurrent.CountDownLatch}. */
 public final class CountDownLatch implements SharedObject {
     private static final long serialVersionUID = 1L;
 
@@ -15,7 +15,7 @@ public final class CountDownLatch implements SharedObject {
         this(Reference.unnamed(), count);
     }
 
-    /** The latch with this key; it has this count when it is created. */
+    /** The latch with this key. If it does not exist, it is created with this count. */
     public CountDownLatch(String key, int count) {
         self = new Reference("CountDownLatch", "get_count", key, count);
     }

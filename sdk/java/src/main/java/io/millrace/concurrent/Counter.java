@@ -9,8 +9,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * How often each key was counted: a {@link java.util.concurrent.atomic.LongAdder} for each key. Python's {@code Counter} of the same key
- * is the same object.
+ * A counter for each of many keys, like a map of {@link java.util.concurrent.atomic.LongAdder}. Python's {@code Counter} with the same
+ * key is the same object.
  */
 public final class Counter<K> implements SharedObject {
     private static final long serialVersionUID = 1L;
@@ -37,7 +37,7 @@ public final class Counter<K> implements SharedObject {
         return add(key, 1);
     }
 
-    /** Adds to the counts of all these keys at one moment. */
+    /** Adds to the counts of all these keys atomically. */
     public void addAll(Map<? extends K, Long> counts) {
         List<Object> flat = new ArrayList<>();
         counts.forEach((key, count) -> {
@@ -82,7 +82,7 @@ public final class Counter<K> implements SharedObject {
         return found;
     }
 
-    /** Forgets all counts. */
+    /** Removes all counts. */
     public void reset() {
         self.call("clear");
     }

@@ -8,8 +8,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * A barrier, shaped like {@link java.util.concurrent.CyclicBarrier}. It breaks when a waiting thread is interrupted, gives up, or its
- * program is gone.
+ * A barrier with the methods of {@link java.util.concurrent.CyclicBarrier}. It breaks when a waiting thread is interrupted or gives up,
+ * or when its program ends or loses its connection.
  */
 public final class CyclicBarrier implements SharedObject {
     private static final long serialVersionUID = 1L;
@@ -25,7 +25,10 @@ public final class CyclicBarrier implements SharedObject {
         this(Reference.unnamed(), parties);
     }
 
-    /** The same; the last party to arrive runs the action before any of them continues. An action that is sent to another program must be serializable. */
+    /**
+     * A barrier whose last party to arrive runs the action before any of them continues. An action that is sent to another program must
+     * be serializable.
+     */
     public CyclicBarrier(int parties, Runnable action) {
         this(Reference.unnamed(), parties, action);
     }
@@ -35,7 +38,10 @@ public final class CyclicBarrier implements SharedObject {
         this(key, parties, null);
     }
 
-    /** The same; the last party to arrive runs the action before any of them continues. An action that is sent to another program must be serializable. */
+    /**
+     * A barrier whose last party to arrive runs the action before any of them continues. An action that is sent to another program must
+     * be serializable.
+     */
     public CyclicBarrier(String key, int parties, Runnable action) {
         self = new Reference("Barrier", "n_waiting", key, parties);
         this.parties = parties;
@@ -56,7 +62,7 @@ public final class CyclicBarrier implements SharedObject {
         }
     }
 
-    /** The same; after this time the barrier breaks. */
+    /** Waits for all other parties, at most this long; then the barrier breaks. Returns the arrival index. */
     public int await(long timeout, TimeUnit unit) throws InterruptedException, BrokenBarrierException, TimeoutException {
         return await(Reference.nanos(timeout, unit));
     }

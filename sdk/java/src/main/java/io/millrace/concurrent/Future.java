@@ -12,8 +12,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * A result that is set once and that any program can wait for, shaped like {@link java.util.concurrent.CompletableFuture}. Python's
- * {@code Future} of the same key is the same object.
+ * A result that is set once and that any program can wait for, with methods of {@link java.util.concurrent.CompletableFuture}. Python's
+ * {@code Future} with the same key is the same object.
  */
 public final class Future<V> implements java.util.concurrent.Future<V>, SharedObject {
     private static final long serialVersionUID = 1L;
@@ -29,7 +29,7 @@ public final class Future<V> implements java.util.concurrent.Future<V>, SharedOb
         this(key, null);
     }
 
-    /** The same; a number is read as this class. */
+    /** The future with this key; a number is read as this class. */
     public Future(String key, Class<V> type) {
         self = new Reference("Future", "done", key);
         this.type = type;
@@ -109,7 +109,7 @@ public final class Future<V> implements java.util.concurrent.Future<V>, SharedOb
         } else if (outcome.get(1) instanceof Throwable exception) {
             throw new ExecutionException(exception);
         }
-        throw new ExecutionException(new IllegalStateException("a program in Python has set an exception, which only Python opens"));
+        throw new ExecutionException(new IllegalStateException("a Python program has set an exception, which only Python can read"));
     }
 
     /**

@@ -2,7 +2,7 @@ package io.millrace.concurrent;
 
 import io.millrace.space.Reference;
 
-/** A {@link BlockingQueue} under the name that it has in {@code java.util.concurrent}; without a key, only this program uses it. */
+/** A {@link BlockingQueue} with the class name of {@code java.util.concurrent}. Without a key, only this program and its tasks use it. */
 public final class LinkedBlockingQueue<E> extends BlockingQueue<E> {
     private static final long serialVersionUID = 1L;
 

@@ -15,8 +15,8 @@ import java.util.function.Predicate;
 import java.util.function.UnaryOperator;
 
 /**
- * A list, shaped like {@link java.util.List}. Each call is atomic, except {@link #set}, which takes two. Iterators, which remove nothing, and
- * arrays are copies, as of the moment of the call. Python's {@code List} of the same key is the same object.
+ * A list with the methods of {@link java.util.List}. Each method is atomic, except {@link #set}, which needs two calls. Iterators, which
+ * cannot remove elements, and arrays are copies as of the time of the call. Python's {@code List} with the same key is the same object.
  */
 public final class List<E> extends AbstractList<E> implements SharedObject {
     private static final long serialVersionUID = 1L;
@@ -32,7 +32,7 @@ public final class List<E> extends AbstractList<E> implements SharedObject {
         this(key, null);
     }
 
-    /** The same; numbers in it are read as this class. */
+    /** The list with this key, whose numbers are read as this class. */
     public List(String key, Class<E> type) {
         self = new Reference("List", "len", key);
         this.type = type;
@@ -84,7 +84,7 @@ public final class List<E> extends AbstractList<E> implements SharedObject {
         self.call("insert", checked(index), element);
     }
 
-    /** Appends all of these at one moment. */
+    /** Appends all of these atomically. */
     @Override
     public boolean addAll(Collection<? extends E> elements) {
         self.call("extend", new ArrayList<>(elements));
@@ -102,7 +102,7 @@ public final class List<E> extends AbstractList<E> implements SharedObject {
         return found == null ? -1 : Math.toIntExact((Long) found);
     }
 
-    /** Removes the first of these; returns whether there was one. */
+    /** Removes the first element that equals this one; returns whether there was one. */
     @Override
     public boolean remove(Object element) {
         try {
@@ -142,7 +142,7 @@ public final class List<E> extends AbstractList<E> implements SharedObject {
         throw new ConcurrentModificationException(self + " was changed by others in each of " + TRIES + " tries");
     }
 
-    /** Sorts the list in this program, and again if another one changes it meanwhile. */
+    /** Sorts the list in this program; repeats this if another program changes the list at the same time. */
     @Override
     public void sort(Comparator<? super E> order) {
         change(items -> {

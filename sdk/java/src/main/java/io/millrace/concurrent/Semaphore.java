@@ -5,8 +5,8 @@ import io.millrace.space.SharedObject;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A semaphore, shaped like {@link java.util.concurrent.Semaphore}. Permits of a program that is gone are released when its lease
- * expires; those of a task are, when it ends.
+ * A semaphore with the methods of {@link java.util.concurrent.Semaphore}. If a program ends or loses its connection, its permits are
+ * released when its lease expires; those of a task are released when it ends.
  */
 public final class Semaphore implements SharedObject {
     private static final long serialVersionUID = 1L;
@@ -18,12 +18,12 @@ public final class Semaphore implements SharedObject {
         this(Reference.unnamed(), permits);
     }
 
-    /** A semaphore without a name; it is fair in any case. */
+    /** A semaphore without a name. It is always fair. */
     public Semaphore(int permits, boolean fair) {
         this(permits);
     }
 
-    /** The semaphore with this key; it has this many permits when it is created. */
+    /** The semaphore with this key. If it does not exist, it is created with this many permits. */
     public Semaphore(String key, int permits) {
         self = new Reference("Semaphore", "value", key, permits);
     }
@@ -49,7 +49,7 @@ public final class Semaphore implements SharedObject {
         acquire(1, Reference.FOREVER);
     }
 
-    /** Waits for so many permits at once. Calls are served in their order, so one for fewer permits waits behind it. */
+    /** Waits for this many permits at once. Calls are served in order, so a later call for fewer permits waits behind this one. */
     public void acquire(int permits) throws InterruptedException {
         acquire(permits, Reference.FOREVER);
     }
@@ -59,7 +59,7 @@ public final class Semaphore implements SharedObject {
         acquireUninterruptibly(1);
     }
 
-    /** Waits for so many permits at once, and is not interrupted. */
+    /** Waits for this many permits at once; the wait cannot be interrupted. */
     public void acquireUninterruptibly(int permits) {
         if (checked(permits) > 0) {
             self.waitUninterruptibly("acquire", permits);
@@ -71,7 +71,7 @@ public final class Semaphore implements SharedObject {
         return tryAcquire(1);
     }
 
-    /** Acquires so many permits if they are free and no call waits; returns whether it did. */
+    /** Acquires this many permits if they are free and no other call waits; returns whether it did. */
     public boolean tryAcquire(int permits) {
         return checked(permits) == 0 || (Boolean) self.call("acquire", permits);
     }
@@ -81,7 +81,7 @@ public final class Semaphore implements SharedObject {
         return acquire(1, Reference.nanos(timeout, unit));
     }
 
-    /** Waits so long for so many permits at once; returns whether it has them. */
+    /** Waits at most this long for this many permits at once; returns whether it acquired them. */
     public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
         return acquire(permits, Reference.nanos(timeout, unit));
     }
@@ -107,7 +107,7 @@ public final class Semaphore implements SharedObject {
         return drained;
     }
 
-    /** True: the caller that has waited longest gets a permit. */
+    /** Always true: the caller that has waited longest gets a permit. */
     public boolean isFair() {
         return true;
     }

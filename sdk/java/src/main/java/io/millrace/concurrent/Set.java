@@ -11,8 +11,8 @@ import java.util.LinkedHashSet;
 import java.util.List;
 
 /**
- * A set, shaped like {@link java.util.Set}. Elements are numbers, text, bytes and booleans. Iterators are copies, as of the moment of
- * the call; removing through one removes from the set. Python's {@code Set} of the same key is the same object.
+ * A set with the methods of {@link java.util.Set}. Elements are numbers, text, bytes and booleans. Iterators are copies as of the time of
+ * the call; removing an element through an iterator removes it from the set. Python's {@code Set} with the same key is the same object.
  */
 public final class Set<E> extends AbstractSet<E> implements SharedObject {
     private static final long serialVersionUID = 1L;
@@ -25,7 +25,7 @@ public final class Set<E> extends AbstractSet<E> implements SharedObject {
         this(key, null);
     }
 
-    /** The same; numbers in it are read as this class. */
+    /** The set with this key, whose numbers are read as this class. */
     public Set(String key, Class<E> type) {
         self = new Reference("Set", "len", key);
         this.type = type;
@@ -51,19 +51,19 @@ public final class Set<E> extends AbstractSet<E> implements SharedObject {
         return (Boolean) self.call("contains", Values.key(element));
     }
 
-    /** Adds all of these at one moment. */
+    /** Adds all of these atomically. */
     @Override
     public boolean addAll(Collection<? extends E> elements) {
         return changed("update", elements);
     }
 
-    /** Removes all of these at one moment. */
+    /** Removes all of these atomically. */
     @Override
     public boolean removeAll(Collection<?> elements) {
         return changed("difference_update", elements);
     }
 
-    /** Removes all others at one moment. */
+    /** Removes all other elements atomically. */
     @Override
     public boolean retainAll(Collection<?> elements) {
         return changed("intersection_update", elements);

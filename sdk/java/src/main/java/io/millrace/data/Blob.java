@@ -3,18 +3,18 @@ package io.millrace.data;
 import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 
-/** Bytes that are read and written in parts. Python's {@code Blob} of the same key is the same object. */
+/** Bytes that are read and written in parts. Python's {@code Blob} with the same key is the same object. */
 public final class Blob implements SharedObject {
     private static final long serialVersionUID = 1L;
 
     private final Reference self;
 
-    /** The blob with this key, which is empty when it is created. */
+    /** The blob with this key. If it does not exist, it is created empty. */
     public Blob(String key) {
         self = new Reference("Blob", "len", key);
     }
 
-    /** The blob with this key; it has these bytes when it is created. */
+    /** The blob with this key. If it does not exist, it is created with these bytes. */
     public Blob(String key, byte[] bytes) {
         self = new Reference("Blob", "len", key, bytes);
     }
@@ -29,32 +29,32 @@ public final class Blob implements SharedObject {
         return (byte[]) self.call("read", 0, -1);
     }
 
-    /** Up to {@code size} bytes from a place on; fewer at the end. */
+    /** Up to {@code size} bytes from an offset on; fewer at the end. */
     public byte[] read(long offset, int size) {
         return (byte[]) self.call("read", offset, size);
     }
 
-    /** Puts bytes at a place; what is between there and the end before is 0. */
+    /** Writes bytes at an offset. A gap after the previous end is filled with zeros. */
     public void write(long offset, byte[] bytes) {
         self.call("write", offset, bytes);
     }
 
-    /** Puts bytes at the end; returns where they begin. */
+    /** Appends bytes; returns their offset. */
     public long append(byte[] bytes) {
         return (Long) self.call("append", bytes);
     }
 
-    /** Truncates it to so many bytes. */
+    /** Truncates the blob to this many bytes. */
     public void truncate(long size) {
         self.call("truncate", size);
     }
 
-    /** Puts other bytes there. */
+    /** Replaces all bytes. */
     public void replace(byte[] bytes) {
         self.call("replace", bytes);
     }
 
-    /** How many bytes it has. */
+    /** How many bytes the blob has. */
     public long size() {
         return (Long) self.call("len");
     }

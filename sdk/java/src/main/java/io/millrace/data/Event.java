@@ -4,7 +4,7 @@ import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 import java.util.concurrent.TimeUnit;
 
-/** A flag that programs wait for. Unlike a latch, it can be reset. Python's {@code Event} of the same key is the same object. */
+/** A flag that programs can wait for. Unlike a latch, it can be reset. Python's {@code Event} with the same key is the same object. */
 public final class Event implements SharedObject {
     private static final long serialVersionUID = 1L;
 
@@ -15,7 +15,7 @@ public final class Event implements SharedObject {
         this(Reference.unnamed());
     }
 
-    /** The event with this key, which is not set when it is created. */
+    /** The event with this key. If it does not exist, it is created, not set. */
     public Event(String key) {
         self = new Reference("Event", "is_set", key);
     }
@@ -25,7 +25,7 @@ public final class Event implements SharedObject {
         return self;
     }
 
-    /** Sets the event: all waiting threads go on. */
+    /** Sets the event: all waiting threads continue. */
     public void set() {
         self.call("set");
     }
@@ -35,17 +35,17 @@ public final class Event implements SharedObject {
         self.call("clear");
     }
 
-    /** Whether it is set. */
+    /** Whether the event is set. */
     public boolean isSet() {
         return (Boolean) self.call("is_set");
     }
 
-    /** Waits until it is set. */
+    /** Waits until the event is set. */
     public void await() throws InterruptedException {
         self.await(Reference.FOREVER, "wait");
     }
 
-    /** Waits so long until it is set; returns whether it is. */
+    /** Waits at most this long until the event is set; returns whether it is. */
     public boolean await(long timeout, TimeUnit unit) throws InterruptedException {
         return (Boolean) self.await(Reference.nanos(timeout, unit), "wait");
     }

@@ -6,13 +6,13 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.List;
 
-/** Numbers of 64 bits in rows and columns, all 0 at first. Python's {@code Matrix} of the same key is the same object. */
+/** Numbers of 64 bits in rows and columns, all 0 at first. Python's {@code Matrix} with the same key is the same object. */
 public final class Matrix implements SharedObject {
     private static final long serialVersionUID = 1L;
 
     private final Reference self;
 
-    /** The matrix with this key; it has this size when it is created. */
+    /** The matrix with this key. If it does not exist, it is created with this size. */
     public Matrix(String key, int rows, int columns) {
         self = new Reference("Matrix", "shape", key, rows, columns);
     }
@@ -86,12 +86,12 @@ public final class Matrix implements SharedObject {
         self.call("set_row", row, bytes(values));
     }
 
-    /** Adds to each number of a row, at one moment. */
+    /** Adds to each number of a row, atomically. */
     public void addRow(int row, double[] values) {
         self.call("add_row", row, bytes(values));
     }
 
-    /** All rows, as of one moment. */
+    /** All rows, read atomically. */
     public double[][] all() {
         int columns = columns();
         double[] cells = numbers(self.call("all"));
@@ -102,12 +102,12 @@ public final class Matrix implements SharedObject {
         return found;
     }
 
-    /** Sets all numbers, at one moment. */
+    /** Sets all numbers, atomically. */
     public void setAll(double[][] rows) {
         self.call("set_all", all(rows));
     }
 
-    /** Adds to all numbers, at one moment. */
+    /** Adds to all numbers, atomically. */
     public void addAll(double[][] rows) {
         self.call("add_all", all(rows));
     }

@@ -9,8 +9,8 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A list in the host's memory that only grows and that programs wait for. It is no log of the namespace: those are {@link io.millrace.Log}.
- * Python's {@code Log} of the same key is the same object.
+ * A list in the host's memory that only grows, and whose length programs can wait for. It is not a log of the namespace; see {@link
+ * io.millrace.Log}. Python's {@code Log} with the same key is the same object.
  */
 public final class SharedLog<E> implements SharedObject {
     private static final long serialVersionUID = 1L;
@@ -23,7 +23,7 @@ public final class SharedLog<E> implements SharedObject {
         this(key, null);
     }
 
-    /** The same; numbers in it are read as this class. */
+    /** The log with this key, whose numbers are read as this class. */
     public SharedLog(String key, Class<E> type) {
         self = new Reference("Log", "len", key);
         this.type = type;
@@ -53,7 +53,7 @@ public final class SharedLog<E> implements SharedObject {
         return element(self.call("get", index));
     }
 
-    /** A copy of the elements from one index up to, and without, another; fewer if the log ends before. */
+    /** A copy of the elements from one index up to, but not including, another; fewer if the log ends before. */
     public List<E> range(long fromInclusive, long toExclusive) {
         if (fromInclusive < 0 || toExclusive < fromInclusive) {
             throw new IndexOutOfBoundsException("from " + fromInclusive + " to " + toExclusive);
@@ -68,12 +68,12 @@ public final class SharedLog<E> implements SharedObject {
         return range(0, Long.MAX_VALUE);
     }
 
-    /** How many elements it has. */
+    /** How many elements the log has. */
     public long size() {
         return (Long) self.call("len");
     }
 
-    /** Waits so long until it has at least {@code count} elements; returns whether it has. */
+    /** Waits at most this long until the log has at least {@code count} elements; returns whether it has. */
     public boolean waitFor(long count, long timeout, TimeUnit unit) throws InterruptedException {
         try {
             return (Boolean) self.waitFor(Reference.nanos(timeout, unit), "wait_for", count);

@@ -3,8 +3,8 @@ package io.millrace.executor;
 import java.util.concurrent.ExecutionException;
 
 /**
- * A {@link Thread} whose task runs on a worker of a host. The local thread waits for its end; an exception of the task ends the thread
- * like one of its own. Without an executor, the program creates one, which ends with the program.
+ * A {@link Thread} whose task runs on a worker of a host. The local thread waits until the task has ended; an exception of the task ends
+ * the thread. Without an executor, one is created, which ends with the program.
  */
 public class CloudThread extends Thread {
     private final Runnable task;

@@ -4,8 +4,9 @@ import io.millrace.Millrace;
 import java.util.concurrent.ExecutorService;
 
 /**
- * Makes executors as {@link java.util.concurrent.Executors} does. Each connects to the namespace that MILLRACE_NAMESPACE names, or starts a host of
- * its own, and closes the connection after its last task. Shared objects without a connection of their own use the newest one.
+ * Creates executors, as {@link java.util.concurrent.Executors} does. Each executor connects to the namespace that MILLRACE_NAMESPACE
+ * names, or starts a private host, and closes the connection after its last task. Shared objects that are not bound to a connection use
+ * the newest one.
  */
 public final class Executors {
     private Executors() {}

@@ -37,8 +37,8 @@ import java.util.concurrent.TimeoutException;
 
 /**
  * An {@link ExecutorService} whose threads are workers of a host: processes in a sandbox with limits. A task is a run, so it is in the
- * journal, and is not lost when a worker or the host ends. Tasks and their results are serialized; the class path of this program is
- * sent to the host once per version.
+ * journal, and is not lost if a worker or the host ends. Tasks and their results are serialized. The class path of this program is sent
+ * to the host once for each version.
  */
 public final class ServerlessExecutorService implements ExecutorService, AutoCloseable {
     private static final int BATCH_MAX = 1024;
@@ -92,25 +92,25 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
             return this;
         }
 
-        /** How many tasks run at once, 1 to 64; by default as many as this machine has processors. */
+        /** How many tasks run at the same time, 1 to 64; by default as many as this machine has processors. */
         public Builder workers(int workers) {
             this.workers = workers;
             return this;
         }
 
-        /** How much memory a worker may use; half of it is for the heap. By default 1 GiB. */
+        /** How much memory a worker may use, in bytes; half of it is for the heap. By default 1 GiB. */
         public Builder memory(long bytes) {
             memoryBytes = bytes;
             return this;
         }
 
-        /** How long a task may take; by default an hour. */
+        /** The time limit of a task; by default one hour. */
         public Builder timeout(Duration timeout) {
             this.timeout = timeout;
             return this;
         }
 
-        /** How often a task whose worker was lost is tried again; by default 3 times. A task that throws is not tried again. */
+        /** How often a task is retried whose worker was lost; by default 3 times. A task that throws an exception is not retried. */
         public Builder retries(int retries) {
             this.retries = retries;
             return this;
@@ -128,7 +128,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
             return this;
         }
 
-        /** The program that runs workers, and further options of it; by default the {@code java} that the host finds. */
+        /** The program that runs workers, and its additional options; by default the {@code java} that the host finds in its PATH. */
         public Builder java(String java, String... options) {
             this.java = java;
             this.options = List.of(options);
@@ -142,8 +142,9 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         }
 
         /**
-         * The name of the pool; by default one that is computed from its settings and code. A pool of this name gets the settings and the code
-         * of this executor. Objects of shared classes belong to a pool, so programs of several versions name one.
+         * The name of the pool; by default one that is computed from its settings and code. An existing pool with this name gets the
+         * settings and the code of this executor. Objects of shared classes belong to a pool, so name the pool if several versions of a
+         * program use the same objects.
          */
         public Builder pool(String name) {
             pool = name;
@@ -155,7 +156,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
                     classPath);
         }
 
-        /** Creates the executor, and its pool unless that exists. */
+        /** Creates the executor, and its pool if it does not exist. */
         public ServerlessExecutorService start() {
             return new ServerlessExecutorService(this, settings());
         }
@@ -214,7 +215,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         return found == null || found.isShutdown() ? new ServerlessExecutorService() : found;
     }
 
-    /** The name of its pool; the pool's function is {@code pool-NAME}. */
+    /** The name of the executor's pool; the pool's function is {@code pool-NAME}. */
     public String pool() {
         return pool;
     }
@@ -273,7 +274,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
             fail(error);
         } catch (InterruptedException | RuntimeException error) {
             // An executor that has ended waits for no task.
-            fail(new MillraceException("MR6129", "results are not followed any more: " + error, error));
+            fail(new MillraceException("MR6129", "results can no longer be received: " + error, error));
         }
     }
 
@@ -322,7 +323,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
     private <T> TaskFuture<T> future() {
         synchronized (open) {
             if (broken != null) {
-                throw new RejectedExecutionException("results do not arrive any more", broken);
+                throw new RejectedExecutionException("results can no longer be received", broken);
             }
             if (shut) {
                 throw new RejectedExecutionException("the executor is shut down");
@@ -528,8 +529,8 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
     }
 
     /**
-     * Runs the iterations from one index up to, and without, another on this many workers, and waits for all of them. A worker takes the
-     * next iterations when it is done with its last. An exception of an iteration ends the loop.
+     * Runs the iterations from one index up to, but not including, another on this many workers, and waits for all of them. A worker
+     * takes further iterations whenever it has finished some. An exception of an iteration ends the loop.
      */
     public void invokeIterativeTask(IterativeTask task, int workers, int fromInclusive, int toExclusive)
             throws InterruptedException, ExecutionException {
@@ -557,7 +558,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         }
     }
 
-    /** The same on as many workers as the executor has. */
+    /** Runs the iterations from one index up to, but not including, another on all workers of the executor, and waits for all of them. */
     public void invokeIterativeTask(IterativeTask task, int fromInclusive, int toExclusive) throws InterruptedException, ExecutionException {
         invokeIterativeTask(task, workers, fromInclusive, toExclusive);
     }

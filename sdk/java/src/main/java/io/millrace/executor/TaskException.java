@@ -1,12 +1,12 @@
 package io.millrace.executor;
 
-/** A task threw an exception whose class this program does not have, or which cannot be serialized. */
+/** Thrown if a task threw an exception whose class this program does not have, or which cannot be serialized. */
 public final class TaskException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 
     private final String remoteStackTrace;
 
-    /** An exception with this text; {@code remoteStackTrace} is the stack trace of the worker. */
+    /** An exception with this message; {@code remoteStackTrace} is the stack trace of the worker. */
     public TaskException(String text, String remoteStackTrace, Throwable cause) {
         super(text, cause);
         this.remoteStackTrace = remoteStackTrace;

@@ -171,7 +171,7 @@ public final class Client implements AutoCloseable {
                 if (now - until >= 0) {
                     throw new MillraceException("MR6124", asked.place() + " did not answer within " + patienceMs + " ms");
                 } else if (quiet >= silence) {
-                    throw asked.end(new MillraceException("MR6127", asked.place() + " said nothing for " + options.silenceMs() + " ms"));
+                    throw asked.end(new MillraceException("MR6127", asked.place() + "  has been silent for  " + options.silenceMs() + " ms"));
                 } else if (quiet < silence / 2) {
                     pinged = false;
                 } else if (!pinged) {
@@ -277,7 +277,7 @@ public final class Client implements AutoCloseable {
         public void look() {
             long quiet = System.nanoTime() - asked.heardNs();
             if (quiet >= TimeUnit.MILLISECONDS.toNanos(options.silenceMs())) {
-                asked.end(new MillraceException("MR6127", asked.place() + " said nothing for " + options.silenceMs() + " ms"));
+                asked.end(new MillraceException("MR6127", asked.place() + "  has been silent for  " + options.silenceMs() + " ms"));
             } else if (quiet >= TimeUnit.MILLISECONDS.toNanos(options.silenceMs()) / 2) {
                 asked.ping();
             }

@@ -303,7 +303,7 @@ final class Connection implements Closeable {
         Frame answer = receive(Frame.HELLO_BYTES_MAX).checked();
         if (answer.type() == Messages.CHALLENGE && onSocket) {
             if (token == null) {
-                throw new MillraceException("MR6163", place + " asks for a capability, and there is none");
+                throw new MillraceException("MR6163", place + "  requires a capability, and none is stored for it");
             }
             Map<String, Object> offer = new LinkedHashMap<>();
             offer.put("capability", token.body());
@@ -316,10 +316,10 @@ final class Connection implements Closeable {
             throw failure(answer);
         }
         if (answer.type() != Messages.WELCOME || answer.request() != HANDSHAKE) {
-            throw new MillraceException("MR6125", "message of type " + answer.type() + " in place of WELCOME");
+            throw new MillraceException("MR6125", "message of type " + answer.type() + "  instead of WELCOME");
         }
         if (answer.number("version") != VERSION) {
-            String told = "the host speaks version " + answer.number("version") + ", this client " + VERSION;
+            String told = "the host uses protocol version  " + answer.number("version") + ", this client " + VERSION;
             throw new MillraceException("MR6006", told);
         }
         if (!onSocket && channel == null && tls == null) {
@@ -332,7 +332,7 @@ final class Connection implements Closeable {
     private void checkNear() throws IOException {
         InetSocketAddress theirs = (InetSocketAddress) socket.getRemoteAddress();
         if (!theirs.getAddress().isLoopbackAddress()) {
-            throw new MillraceException("MR6163", place + " is on another machine, and there is no capability for it");
+            throw new MillraceException("MR6163", place + "  is on another machine, and no capability is stored for it");
         }
         Loopback.check(theirs, (InetSocketAddress) socket.getLocalAddress());
     }

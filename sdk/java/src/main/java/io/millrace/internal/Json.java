@@ -32,7 +32,7 @@ public final class Json {
     @SuppressWarnings("unchecked")
     public static Map<String, Object> object(String text) {
         if (!(parse(text) instanceof Map<?, ?> map)) {
-            throw new IllegalArgumentException("this is no object in JSON");
+            throw new IllegalArgumentException("this is not a JSON object");
         }
         return (Map<String, Object>) map;
     }

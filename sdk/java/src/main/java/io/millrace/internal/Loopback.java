@@ -37,10 +37,10 @@ final class Loopback {
     static void check(InetSocketAddress theirs, InetSocketAddress ours) {
         Integer user = holder(theirs, ours);
         if (user == null) {
-            throw new MillraceException("MR6163", "the kernel does not report who listens at " + theirs);
+            throw new MillraceException("MR6163", "the kernel does not report whose process listens at " + theirs);
         }
         if (!user.equals(ownUser())) {
-            throw new MillraceException("MR6163", "user " + user + " listens at " + theirs + ", and this is user " + ownUser());
+            throw new MillraceException("MR6163", "a process of user " + user + " listens at " + theirs + ", not one of user " + ownUser());
         }
     }
 

@@ -25,7 +25,7 @@ public record Place(Path socket, String host, int port, String namespace) {
     public static Place parse(String text) {
         if (text.startsWith(UNIX)) {
             if (text.length() == UNIX.length()) {
-                throw new MillraceException("MR6001", "'unix:' is followed by no path");
+                throw new MillraceException("MR6001", "'unix:' must be followed by a path");
             }
             return new Place(Path.of(text.substring(UNIX.length())).toAbsolutePath(), "", 0, "");
         }

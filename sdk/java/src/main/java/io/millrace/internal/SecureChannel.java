@@ -76,7 +76,7 @@ public final class SecureChannel {
         }
         ByteBuffer fields = ByteBuffer.wrap(m2).order(ByteOrder.LITTLE_ENDIAN);
         if (m2.length != LENGTH_BYTES + M2_BYTES || fields.getShort() != M2_BYTES || fields.get() != VERSION) {
-            throw new MillraceException("MR6139", "the host's answer is not that of a channel");
+            throw new MillraceException("MR6139", "the host's answer is malformed");
         }
         int recordMax = fields.getShort() & 0xffff;
         if (recordMax < RECORD_MIN || recordMax > RECORD_MAX) {

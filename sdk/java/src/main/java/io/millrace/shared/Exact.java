@@ -8,8 +8,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Encodes fields, arguments and results of shared classes without a change of type. Only Java reads them, so a number that is not of a
- * primitive type is serialized and keeps its class, and so does each element of a collection.
+ * Encodes fields, arguments and results of shared classes without changing their types. Only Java reads them, so numbers that are not of
+ * a primitive type are serialized and keep their class, and so does each element of a collection.
  */
 public final class Exact {
     private static final int SERIALIZED = 3;

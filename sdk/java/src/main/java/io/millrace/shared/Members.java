@@ -57,11 +57,11 @@ public final class Members {
         if (settings == null) {
             throw new IllegalArgumentException(name + " is not marked with @Shared");
         } else if (settings.version() < 0 || settings.timeLimitMs() <= 0) {
-            throw new IllegalArgumentException("@Shared of " + name + ": a version is 0 or more, and a time limit is above 0");
+            throw new IllegalArgumentException("@Shared of " + name + ": a version must be 0 or more, and a time limit more than 0");
         } else if (type.isInterface() || type.isEnum() || type.isRecord() || Modifier.isAbstract(type.getModifiers())) {
-            throw new IllegalArgumentException("a shared class is no interface, enum or record, and not abstract: " + name);
+            throw new IllegalArgumentException("a shared class cannot be an interface, an enum, a record or abstract:  " + name);
         } else if (type.isLocalClass() || type.isAnonymousClass() || type.isMemberClass() && !Modifier.isStatic(type.getModifiers())) {
-            throw new IllegalArgumentException("a shared class refers to no other object when it is made, so " + name + " has to be static");
+            throw new IllegalArgumentException("a shared class cannot refer to an enclosing object, so  " + name + " has to be static");
         }
         Class<?> base = type.getSuperclass();
         while (base.getClassLoader() != null) {

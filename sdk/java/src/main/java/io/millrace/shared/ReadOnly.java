@@ -7,8 +7,8 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * Marks a method of a {@link Shared} class, or of its interface, that changes no field. If it changes one nevertheless, the caller gets an
- * exception, and the field is as before.
+ * Marks a method of a {@link Shared} class, or of its interface, that changes no field. If it changes one nevertheless, the caller gets
+ * an exception, and the change is undone.
  */
 @Documented
 @Retention(RetentionPolicy.RUNTIME)

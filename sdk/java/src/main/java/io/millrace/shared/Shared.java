@@ -36,9 +36,9 @@ public @interface Shared {
     /** Raise it when the fields or the code change; a {@link Migration} then converts the fields of an older version. */
     int version() default 1;
 
-    /** How many milliseconds a method may take, unless it has a {@link TimeLimit} of its own. */
+    /** The time limit of methods without a {@link TimeLimit}, in milliseconds. */
     int timeLimitMs() default 10_000;
 
-    /** Whether the changes of a method that throws are undone; by default they are kept. */
+    /** Whether the changes of a method that throws an exception are undone; by default they are kept. */
     boolean rollback() default false;
 }

@@ -59,15 +59,18 @@ public final class SharedClass<T> implements Serializable {
         return new Object[] {type.getName(), pool, members.settings().version(), body, members.code()};
     }
 
-    /** The same for objects whose fields are in the journal: they exist until they are deleted, also after a restart of the host. */
+    /**
+     * This class for persistent objects: their fields are in the journal, so they survive restarts of the host, and exist until they are
+     * deleted.
+     */
     public SharedClass<T> persistent() {
         return new SharedClass<>(face, type, about, flags | Space.PERSISTENT, body, space);
     }
 
     /**
-     * The same for objects that the hosts of a cluster replicate: at least this many of them have a copy, 2 or 3. The host that leads the
-     * group {@code objects} runs a method; if it is lost before the answer, the next leader runs it again with the earlier fields. All hosts
-     * need the pool: an executor creates it on those that the connection names.
+     * This class for replicated objects: at least this many hosts of a cluster have a copy, 2 or 3. The leader of the group {@code
+     * objects} runs a method; if it is lost before the answer, the next leader runs the method again, with the fields as before. All
+     * hosts need the pool: an executor creates it on all hosts of the connection.
      */
     public SharedClass<T> persistent(int copies) {
         if (copies == 1) {
@@ -102,7 +105,7 @@ public final class SharedClass<T> implements Serializable {
         classes.call("class");
     }
 
-    /** A reference to the object of this key. If the object does not exist, its constructor gets the arguments. */
+    /** A reference to the object with this key. If the object does not exist, it is created with these arguments of the constructor. */
     public T get(String key, Object... arguments) {
         Class<?>[] types = new Class<?>[arguments.length];
         Arrays.fill(types, Object.class);

@@ -7,13 +7,13 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * How long a method of a {@link Shared} class may take. After this time its thread is interrupted; if it does not end within a second, the host ends
- * its worker. In both cases the method has changed nothing.
+ * The time limit of a method of a {@link Shared} class. After this time, its thread is interrupted; if the method does not end within a
+ * second, the host ends its worker. In both cases, no field is changed.
  */
 @Documented
 @Retention(RetentionPolicy.RUNTIME)
 @Target(ElementType.METHOD)
 public @interface TimeLimit {
-    /** How many milliseconds. */
+    /** The time limit in milliseconds. */
     int value();
 }

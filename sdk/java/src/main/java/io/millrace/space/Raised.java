@@ -6,7 +6,7 @@ import java.util.NoSuchElementException;
 import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.TimeoutException;
 
-/** A method of a shared object raised an exception, which the host names as Python does. */
+/** Thrown if a method of a shared object raised an exception. The host uses Python's names of exceptions. */
 public final class Raised extends Exception {
     private static final long serialVersionUID = 1L;
     /** Exceptions that are errors of Millrace. */

@@ -52,7 +52,9 @@ public final class Reference implements Serializable {
         space = to;
     }
 
-    /** A key that no other object has, for one that needs no name. A task that is tried again makes another one, so it names its objects. */
+    /**
+     * A key that no other object has, for an object without a name. A retried task gets another key, so tasks should name their objects.
+     */
     public static String unnamed() {
         return String.format("unnamed-%016x", RANDOM.nextLong());
     }

@@ -3,10 +3,10 @@ package io.millrace.space;
 import java.io.Serializable;
 
 /**
- * A shared object. All programs and tasks that name its key use the same object; a reference to it travels in arguments of tasks and in
- * values of other objects.
+ * A shared object. All programs and tasks that use its key use the same object. A reference to it can be passed as an argument of a task,
+ * and as a value of another object.
  */
 public interface SharedObject extends Serializable {
-    /** Which object it is. */
+    /** The identity of the object. */
     Reference reference();
 }

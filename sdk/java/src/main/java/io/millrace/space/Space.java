@@ -54,7 +54,7 @@ public abstract class Space {
     static Space current() {
         Space found = current;
         if (found == null) {
-            throw new IllegalStateException("there is no connection: Millrace.connect() makes one");
+            throw new IllegalStateException("there is no connection; create one with Millrace.connect()");
         }
         return found;
     }

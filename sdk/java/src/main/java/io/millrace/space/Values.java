@@ -17,9 +17,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Values as they travel to shared objects and back. Numbers, booleans, text, bytes, lists and maps travel as what they are, so that
- * every language reads them; all others as Java serializes them. The host opens none of these; only programs and tasks do that have a
- * right to the object.
+ * Encodes values of calls of shared objects. Numbers, booleans, text, bytes, lists and maps have an encoding that every language can
+ * read; other values are serialized by Java. The host does not deserialize values; only programs and tasks with a right to the object do.
  */
 public final class Values {
     /** Extensions of MessagePack: a pickle of Python, the elements of a tuple, an object of Java. */
@@ -50,7 +49,7 @@ public final class Values {
             return switch (extension.type()) {
                 case TUPLE -> Collections.unmodifiableList((List<?>) decode(extension.data()));
                 case SERIALIZED -> deserialize(extension.data());
-                case PICKLE -> throw new IllegalStateException("the value is a pickle, which only Python opens");
+                case PICKLE -> throw new IllegalStateException("the value is a pickle, which only Python can read");
                 default -> throw new IllegalStateException("the value is an unknown extension, " + extension.type());
             };
         } else if (value instanceof List<?> list) {
@@ -70,7 +69,7 @@ public final class Values {
         boolean plain = key instanceof String || key instanceof Boolean || key instanceof byte[] || key instanceof Long
                 || key instanceof Integer || key instanceof Short || key instanceof Byte || key instanceof Double || key instanceof Float;
         if (key == null) {
-            throw new NullPointerException("a key is not null");
+            throw new NullPointerException("a key must not be null");
         } else if (!plain) {
             String name = key.getClass().getName();
             throw new IllegalArgumentException("keys of shared objects are numbers, text, bytes and booleans, not " + name);

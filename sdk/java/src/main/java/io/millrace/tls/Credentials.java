@@ -20,7 +20,8 @@ import java.util.Arrays;
 import java.util.HexFormat;
 
 /**
- * What a program has for one host: a capability, and what it knows the host by. {@code millrace join} stores a host's key and a capability.
+ * The credentials of a program for one host: a capability, and the data with which it verifies the host. {@code millrace join} stores a
+ * host's key and a capability.
  *
  * @param capability null if there is none
  * @param pin the SHA-256 of the host's public key; null if it is not known
@@ -37,8 +38,8 @@ public record Credentials(Token capability, byte[] pin, Path authorities, Identi
     record Identity(X509Certificate certificate, PrivateKey key) {}
 
     /**
-     * Those for a host. What {@code millrace join} stored for it goes before authorities, and a capability that was given before all. Authorities
-     * vouch for no host at a loopback address that is reached without a capability: the kernel does.
+     * The credentials for a host. A given capability takes precedence over all, and what {@code millrace join} stored for the host over
+     * authorities. At a loopback address without a capability, the kernel identifies the host, so authorities are not used.
      */
     public static Credentials find(Place place, Options options, boolean loopback) {
         Token given = options.capability() == null ? null : Token.read(options.capability());
@@ -60,7 +61,7 @@ public record Credentials(Token capability, byte[] pin, Path authorities, Identi
             } else if (line.startsWith(CAPABILITY)) {
                 capability = Token.parse(line.substring(CAPABILITY.length()));
             } else {
-                throw Token.unusable(stored, "it is not as it was written");
+                throw Token.unusable(stored, "it was changed, or written only in part");
             }
         }
         return new Credentials(given == null ? capability : given, pin, null, identity(identity));
@@ -93,13 +94,13 @@ public record Credentials(Token capability, byte[] pin, Path authorities, Identi
             byte[] key = new byte[bytes.getInt()];
             bytes.get(key);
             if (!Arrays.equals(head, IDENTITY)) {
-                throw Token.unusable(file, "it is not as it was written");
+                throw Token.unusable(file, "it was changed, or written only in part");
             }
             CertificateFactory factory = CertificateFactory.getInstance("X.509");
             X509Certificate shown = (X509Certificate) factory.generateCertificate(new ByteArrayInputStream(certificate));
             return new Identity(shown, KeyFactory.getInstance("EC").generatePrivate(new PKCS8EncodedKeySpec(key)));
         } catch (GeneralSecurityException | java.nio.BufferUnderflowException | NegativeArraySizeException error) {
-            throw new MillraceException("MR6165", "'" + file + "': it is not as it was written", error);
+            throw new MillraceException("MR6165", "'" + file + "': it was changed, or written only in part", error);
         }
     }
 }

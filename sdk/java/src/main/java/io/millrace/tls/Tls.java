@@ -62,7 +62,7 @@ public final class Tls {
     /** Speaks TLS over a connection. */
     public static SSLSocket open(Socket plain, Place place, Credentials credentials) throws IOException {
         if (EXPORT == null) {
-            throw new MillraceException("MR6161", place + ": TLS takes Java 25 or newer, and this is Java " + Runtime.version().feature()
+            throw new MillraceException("MR6161", place + ": TLS needs Java 25 or newer, and this is Java  " + Runtime.version().feature()
                     + ". In every version, a capability of `millrace cap issue` opens the encrypted channel, if no key of the host is stored");
         }
         try {
@@ -106,7 +106,7 @@ public final class Tls {
         try {
             return (byte[]) EXPORT.invoke(socket.getSession(), EXPORTER, null, EXPORTED_BYTES);
         } catch (InvocationTargetException | IllegalAccessException error) {
-            throw new IOException("this JDK exports no keying material", error);
+            throw new IOException("this JDK cannot export keying material", error);
         }
     }
 
@@ -114,7 +114,7 @@ public final class Tls {
         Path file = named;
         if (named.toString().equals(SYSTEM)) {
             file = SYSTEM_AUTHORITIES.stream().map(Path::of).filter(Files::exists).findFirst()
-                    .orElseThrow(() -> new MillraceException("MR6195", "'system': this machine has none at a place that is known"));
+                    .orElseThrow(() -> new MillraceException("MR6195", "'system': this machine has no certificates of authorities in a known place"));
         }
         KeyStore store = KeyStore.getInstance(KeyStore.getDefaultType());
         try {
@@ -127,7 +127,7 @@ public final class Tls {
             throw new MillraceException("MR6195", "'" + file + "': " + error.getMessage(), error);
         }
         if (store.size() == 0) {
-            throw new MillraceException("MR6195", "'" + file + "': it holds no certificate of an authority in PEM");
+            throw new MillraceException("MR6195", "'" + file + "': it contains no certificate of an authority in PEM");
         }
         TrustManagerFactory factory = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
         factory.init(store);
@@ -139,7 +139,7 @@ public final class Tls {
         private static final long serialVersionUID = 1L;
 
         WrongKey() {
-            super("the host's public key is not the one that it is known by");
+            super("the host's public key is not the stored one");
         }
     }
 

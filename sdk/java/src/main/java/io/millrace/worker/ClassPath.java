@@ -149,6 +149,6 @@ final class ClassPath {
     /** The file with this hash. */
     byte[] file(String sha256) {
         return archives.stream().filter(archive -> archive.sha256.equals(sha256)).findFirst().map(Archive::bytes)
-                .orElseThrow(() -> new MillraceException("MR6174", "the host asks for a file that is not part of the pool: " + sha256));
+                .orElseThrow(() -> new MillraceException("MR6174", "the host requests a file that is not part of the pool:  " + sha256));
     }
 }

@@ -67,7 +67,7 @@ final class HostChannel {
             number.setInt(descriptor, DESCRIPTOR);
             return descriptor;
         } catch (ReflectiveOperationException error) {
-            throw new IOException("this is no worker of a host", error);
+            throw new IOException("this process is not a worker of a host", error);
         }
     }
 

@@ -290,7 +290,7 @@ final class Steps {
     private Map<String, Object> migrated(Class<?> type, Map<String, Object> values) throws ReflectiveOperationException {
         Method migration = Members.of(type).migration();
         if (migration == null) {
-            String told = "the object is of version " + older + "; " + type.getName() + " is a newer one and has no @Migration";
+            String told = "the object has version " + older + "; " + type.getName() + " has a newer version and no @Migration";
             throw new MillraceException("MR7120", told);
         }
         Map<String, Object> found = new LinkedHashMap<>();

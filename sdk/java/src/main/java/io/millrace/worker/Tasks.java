@@ -109,7 +109,7 @@ public final class Tasks {
                 return new Outcome(null, Thrown.opened(rest));
             }
         } catch (RuntimeException | LinkageError | StackOverflowError error) {
-            return new Outcome(null, new TaskException("the result of the task cannot be opened here: " + error.getMessage(), "", error));
+            return new Outcome(null, new TaskException("the result of the task cannot be deserialized:  " + error.getMessage(), "", error));
         }
         String code = new String(rest, 0, Math.min(CODE_BYTES, rest.length), StandardCharsets.US_ASCII);
         String text = new String(rest, code.length(), rest.length - code.length(), StandardCharsets.UTF_8);

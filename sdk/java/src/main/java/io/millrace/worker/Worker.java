@@ -28,7 +28,7 @@ public final class Worker {
                     channel.append(STEP_RESULT, Steps.run(channel, run.record()));
                 } else if (!run.log().startsWith(TASKS)) {
                     code = FAILED;
-                    detail = "a pool runs tasks and methods of shared objects, and no records of '" + run.log() + "'";
+                    detail = "a pool runs only tasks and methods of shared objects, and no records of '" + run.log() + "'";
                 } else {
                     byte[] result = run(channel, Task.of(run.record()));
                     channel.append(RESULTS + run.log().substring(TASKS.length()), result);

@@ -3,7 +3,7 @@ package io.millrace.concurrent.atomic;
 import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 
-/** A boolean, shaped like {@link java.util.concurrent.atomic.AtomicBoolean}. */
+/** A boolean with the methods of {@link java.util.concurrent.atomic.AtomicBoolean}. */
 public final class AtomicBoolean implements SharedObject {
     private static final long serialVersionUID = 1L;
 
@@ -14,7 +14,7 @@ public final class AtomicBoolean implements SharedObject {
         this(Reference.unnamed(), false);
     }
 
-    /** A value without a name, initially this. */
+    /** A value without a name, initially {@code value}. */
     public AtomicBoolean(boolean value) {
         this(Reference.unnamed(), value);
     }
@@ -24,7 +24,7 @@ public final class AtomicBoolean implements SharedObject {
         self = new Reference("AtomicBool", "get", key);
     }
 
-    /** The value with this key; it has this value when it is created. */
+    /** The value with this key. If it does not exist, it is created with {@code value}. */
     public AtomicBoolean(String key, boolean value) {
         self = new Reference("AtomicBool", "get", key, value);
     }
@@ -49,7 +49,7 @@ public final class AtomicBoolean implements SharedObject {
         return (Boolean) self.call("get_and_set", value);
     }
 
-    /** Sets the value if the current one is the expected one; returns whether it was. */
+    /** Sets the value if the current value is the expected one; returns whether it was. */
     public boolean compareAndSet(boolean expected, boolean value) {
         return (Boolean) self.call("compare_and_set", expected, value);
     }

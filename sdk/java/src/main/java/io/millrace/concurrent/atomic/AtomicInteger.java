@@ -6,8 +6,8 @@ import java.util.function.IntBinaryOperator;
 import java.util.function.IntUnaryOperator;
 
 /**
- * A number, shaped like {@link java.util.concurrent.atomic.AtomicInteger}. The host keeps 64 bits: a result out of their range throws
- * {@link ArithmeticException} and changes nothing; one that an {@code int} cannot hold throws it after the change.
+ * A number with the methods of {@link java.util.concurrent.atomic.AtomicInteger}. The host stores 64 bits. A result out of their range
+ * throws {@link ArithmeticException} and changes nothing. A result that does not fit an {@code int} throws it after the change.
  */
 public final class AtomicInteger extends Number implements SharedObject {
     private static final long serialVersionUID = 1L;
@@ -19,7 +19,7 @@ public final class AtomicInteger extends Number implements SharedObject {
         this(Reference.unnamed(), 0);
     }
 
-    /** A number without a name, initially this one. */
+    /** A number without a name, initially {@code value}. */
     public AtomicInteger(int value) {
         this(Reference.unnamed(), value);
     }
@@ -29,7 +29,7 @@ public final class AtomicInteger extends Number implements SharedObject {
         self = new Reference("AtomicInt", "get", key);
     }
 
-    /** The number with this key; it has this value when it is created. */
+    /** The number with this key. If it does not exist, it is created with {@code value}. */
     public AtomicInteger(String key, int value) {
         self = new Reference("AtomicInt", "get", key, value);
     }
@@ -58,22 +58,22 @@ public final class AtomicInteger extends Number implements SharedObject {
         return toInt(self.call("get_and_set", value));
     }
 
-    /** Sets the value if the current one is the expected one; returns whether it was. */
+    /** Sets the value if the current value is the expected one; returns whether it was. */
     public boolean compareAndSet(int expected, int value) {
         return (Boolean) self.call("compare_and_set", expected, value);
     }
 
-    /** Adds; returns the sum. */
+    /** Adds to the value; returns the sum. */
     public int addAndGet(int delta) {
         return toInt(self.call("add_and_get", delta));
     }
 
-    /** Adds; returns the previous value. */
+    /** Adds to the value; returns the previous value. */
     public int getAndAdd(int delta) {
         return toInt(self.call("get_and_add", delta));
     }
 
-    /** Multiplies; returns the product. */
+    /** Multiplies the value; returns the product. */
     public int multiplyAndGet(int factor) {
         return toInt(self.call("multiply_and_get", factor));
     }
@@ -94,7 +94,7 @@ public final class AtomicInteger extends Number implements SharedObject {
         return getAndAdd(-1);
     }
 
-    /** Sets the value to the function's result for it; returns the new value. The function may be called several times. */
+    /** Sets the value to the result of a function of it; returns the new value. The function may be called several times. */
     public int updateAndGet(IntUnaryOperator function) {
         while (true) {
             int before = get();
@@ -105,12 +105,14 @@ public final class AtomicInteger extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to the function's result for it and {@code x}; returns the new value. The function may be called several times. */
+    /**
+     * Sets the value to the result of a function of it and {@code x}; returns the new value. The function may be called several times.
+     */
     public int accumulateAndGet(int x, IntBinaryOperator function) {
         return updateAndGet(value -> function.applyAsInt(value, x));
     }
 
-    /** Sets the value to the function's result for it; returns the previous value. The function may be called several times. */
+    /** Sets the value to the result of a function of it; returns the previous value. The function may be called several times. */
     public int getAndUpdate(IntUnaryOperator function) {
         while (true) {
             int before = get();
@@ -120,7 +122,10 @@ public final class AtomicInteger extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to the function's result for it and {@code x}; returns the previous value. The function may be called several times. */
+    /**
+     * Sets the value to the result of a function of it and {@code x}; returns the previous value. The function may be called several
+     * times.
+     */
     public int getAndAccumulate(int x, IntBinaryOperator function) {
         return getAndUpdate(value -> function.applyAsInt(value, x));
     }

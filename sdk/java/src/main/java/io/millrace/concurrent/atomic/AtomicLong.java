@@ -6,7 +6,7 @@ import java.util.function.LongBinaryOperator;
 import java.util.function.LongUnaryOperator;
 
 /**
- * A number of 64 bits, shaped like {@link java.util.concurrent.atomic.AtomicLong}. A result out of range throws {@link
+ * A number of 64 bits with the methods of {@link java.util.concurrent.atomic.AtomicLong}. A result out of range throws {@link
  * ArithmeticException} and changes nothing.
  */
 public final class AtomicLong extends Number implements SharedObject {
@@ -19,7 +19,7 @@ public final class AtomicLong extends Number implements SharedObject {
         this(Reference.unnamed(), 0);
     }
 
-    /** A number without a name, initially this one. */
+    /** A number without a name, initially {@code value}. */
     public AtomicLong(long value) {
         this(Reference.unnamed(), value);
     }
@@ -29,7 +29,7 @@ public final class AtomicLong extends Number implements SharedObject {
         self = new Reference("AtomicLong", "get", key);
     }
 
-    /** The number with this key; it has this value when it is created. */
+    /** The number with this key. If it does not exist, it is created with {@code value}. */
     public AtomicLong(String key, long value) {
         self = new Reference("AtomicLong", "get", key, value);
     }
@@ -54,22 +54,22 @@ public final class AtomicLong extends Number implements SharedObject {
         return (Long) self.call("get_and_set", value);
     }
 
-    /** Sets the value if the current one is the expected one; returns whether it was. */
+    /** Sets the value if the current value is the expected one; returns whether it was. */
     public boolean compareAndSet(long expected, long value) {
         return (Boolean) self.call("compare_and_set", expected, value);
     }
 
-    /** Adds; returns the sum. */
+    /** Adds to the value; returns the sum. */
     public long addAndGet(long delta) {
         return (Long) self.call("add_and_get", delta);
     }
 
-    /** Adds; returns the previous value. */
+    /** Adds to the value; returns the previous value. */
     public long getAndAdd(long delta) {
         return (Long) self.call("get_and_add", delta);
     }
 
-    /** Multiplies; returns the product. */
+    /** Multiplies the value; returns the product. */
     public long multiplyAndGet(long factor) {
         return (Long) self.call("multiply_and_get", factor);
     }
@@ -90,7 +90,7 @@ public final class AtomicLong extends Number implements SharedObject {
         return getAndAdd(-1);
     }
 
-    /** Sets the value to the function's result for it; returns the new value. The function may be called several times. */
+    /** Sets the value to the result of a function of it; returns the new value. The function may be called several times. */
     public long updateAndGet(LongUnaryOperator function) {
         while (true) {
             long before = get();
@@ -101,12 +101,14 @@ public final class AtomicLong extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to the function's result for it and {@code x}; returns the new value. The function may be called several times. */
+    /**
+     * Sets the value to the result of a function of it and {@code x}; returns the new value. The function may be called several times.
+     */
     public long accumulateAndGet(long x, LongBinaryOperator function) {
         return updateAndGet(value -> function.applyAsLong(value, x));
     }
 
-    /** Sets the value to the function's result for it; returns the previous value. The function may be called several times. */
+    /** Sets the value to the result of a function of it; returns the previous value. The function may be called several times. */
     public long getAndUpdate(LongUnaryOperator function) {
         while (true) {
             long before = get();
@@ -116,7 +118,10 @@ public final class AtomicLong extends Number implements SharedObject {
         }
     }
 
-    /** Sets the value to the function's result for it and {@code x}; returns the previous value. The function may be called several times. */
+    /**
+     * Sets the value to the result of a function of it and {@code x}; returns the previous value. The function may be called several
+     * times.
+     */
     public long getAndAccumulate(long x, LongBinaryOperator function) {
         return getAndUpdate(value -> function.applyAsLong(value, x));
     }

@@ -7,8 +7,8 @@ import java.util.function.BinaryOperator;
 import java.util.function.UnaryOperator;
 
 /**
- * Any value, shaped like {@link java.util.concurrent.atomic.AtomicReference}; initially no bytes. Values are compared by their encoded
- * form. Python's {@code AtomicBytes} of the same key is the same object.
+ * A value of any type, with the methods of {@link java.util.concurrent.atomic.AtomicReference}; initially null. Values are compared by
+ * their encoded form. Python's {@code AtomicBytes} with the same key is the same object.
  */
 public final class AtomicReference<V> implements SharedObject {
     private static final long serialVersionUID = 1L;
@@ -16,7 +16,7 @@ public final class AtomicReference<V> implements SharedObject {
     private final Reference self;
     private final Class<?> type;
 
-    /** A value without a name, initially null; integers are read as {@link Long}. One with a value has a key. */
+    /** A value without a name, initially null; integers are read as {@link Long}. For another initial value, use a key. */
     public AtomicReference() {
         self = new Reference("AtomicBytes", "get", Reference.unnamed(), (Object) null);
         type = null;
@@ -27,12 +27,12 @@ public final class AtomicReference<V> implements SharedObject {
         this(key, null, null);
     }
 
-    /** The value with this key; it has this value when it is created. */
+    /** The value with this key. If it does not exist, it is created with {@code value}. */
     public AtomicReference(String key, V value) {
         this(key, value, null);
     }
 
-    /** The same; numbers are read as this class. */
+    /** The value with this key, whose numbers are read as this class. If it does not exist, it is created with {@code value}. */
     public AtomicReference(String key, V value, Class<V> type) {
         self = value == null ? new Reference("AtomicBytes", "get", key) : new Reference("AtomicBytes", "get", key, value);
         this.type = type;
@@ -63,12 +63,12 @@ public final class AtomicReference<V> implements SharedObject {
         return value(self.call("get_and_set", value));
     }
 
-    /** Sets the value if the current one is the expected one; returns whether it was. */
+    /** Sets the value if the current value is the expected one; returns whether it was. */
     public boolean compareAndSet(V expected, V value) {
         return (Boolean) self.call("compare_and_set", expected, value);
     }
 
-    /** Sets the value to the function's result for it; returns the new value. The function may be called several times. */
+    /** Sets the value to the result of a function of it; returns the new value. The function may be called several times. */
     public V updateAndGet(UnaryOperator<V> function) {
         while (true) {
             V before = get();
@@ -79,7 +79,7 @@ public final class AtomicReference<V> implements SharedObject {
         }
     }
 
-    /** Sets the value to the function's result for it; returns the previous value. The function may be called several times. */
+    /** Sets the value to the result of a function of it; returns the previous value. The function may be called several times. */
     public V getAndUpdate(UnaryOperator<V> function) {
         while (true) {
             V before = get();
@@ -89,12 +89,17 @@ public final class AtomicReference<V> implements SharedObject {
         }
     }
 
-    /** Sets the value to the function's result for it and {@code x}; returns the new value. The function may be called several times. */
+    /**
+     * Sets the value to the result of a function of it and {@code x}; returns the new value. The function may be called several times.
+     */
     public V accumulateAndGet(V x, BinaryOperator<V> function) {
         return updateAndGet(value -> function.apply(value, x));
     }
 
-    /** Sets the value to the function's result for it and {@code x}; returns the previous value. The function may be called several times. */
+    /**
+     * Sets the value to the result of a function of it and {@code x}; returns the previous value. The function may be called several
+     * times.
+     */
     public V getAndAccumulate(V x, BinaryOperator<V> function) {
         return getAndUpdate(value -> function.apply(value, x));
     }

@@ -7,8 +7,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 
 /**
- * A lock among programs and tasks, shaped like {@link java.util.concurrent.locks.Lock}. It is not reentrant, and its owner is a program or
- * task, not a thread; the owner of a {@link ReentrantLock} is a thread. A program that is gone loses it when its lease expires.
+ * A lock for programs and tasks, with the methods of {@link java.util.concurrent.locks.Lock}. It is not reentrant, and its owner is a
+ * program or task, not a thread; the owner of a {@link ReentrantLock} is a thread. If the owner ends or loses its connection, it loses
+ * the lock when its lease expires.
  *
  * <p>{@link #acquire} returns a fencing token, which is higher with each owner. A resource that gets the token with each request can
  * refuse requests of an earlier owner that does not know yet that it has lost the lock.
@@ -62,7 +63,7 @@ public final class Lock implements java.util.concurrent.locks.Lock, SharedObject
         }
     }
 
-    /** Releases the lock; {@link IllegalMonitorStateException} if another owner has it, or none. */
+    /** Releases the lock; throws {@link IllegalMonitorStateException} if this program or task does not own it. */
     @Override
     public void unlock() {
         try {
@@ -72,7 +73,7 @@ public final class Lock implements java.util.concurrent.locks.Lock, SharedObject
         }
     }
 
-    /** Whether any program or task has the lock. */
+    /** Whether any program or task owns the lock. */
     public boolean isLocked() {
         return (Boolean) self.call("locked");
     }
@@ -82,7 +83,10 @@ public final class Lock implements java.util.concurrent.locks.Lock, SharedObject
         return (Long) self.call("token");
     }
 
-    /** A condition of this lock. The first one is the same for all programs that name the lock's key, and so on. */
+    /**
+     * A condition of this lock. The first one that a program creates is the same for all programs that use the lock's key, and so is the
+     * second one, and so on.
+     */
     @Override
     public Condition newCondition() {
         return new SharedCondition(new Owned(this), waiters());

@@ -6,9 +6,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 
 /**
- * A lock among the threads of programs and tasks, shaped like {@link java.util.concurrent.locks.ReentrantLock}: its owner is a thread,
- * which may acquire it again. A program that is gone loses it when its lease expires. It is the {@link Lock} of the same key, so programs
- * in Python see it as a {@code Lock}. The caller that has waited longest gets it: it is fair.
+ * A lock for the threads of programs and tasks, with the methods of {@link java.util.concurrent.locks.ReentrantLock}. Its owner is a
+ * thread, which can acquire it again. If the owner's program ends or loses its connection, it loses the lock when its lease expires. It
+ * is the same object as the {@link Lock} with its key, so programs in Python use it as a {@code Lock}. The lock is fair: the caller that
+ * has waited longest gets it.
  */
 public final class ReentrantLock implements java.util.concurrent.locks.Lock, SharedObject {
     private static final long serialVersionUID = 1L;
@@ -26,7 +27,7 @@ public final class ReentrantLock implements java.util.concurrent.locks.Lock, Sha
         this(Reference.unnamed());
     }
 
-    /** A lock without a name; it is fair in any case. */
+    /** A lock without a name. It is always fair. */
     public ReentrantLock(boolean fair) {
         this();
     }
@@ -110,8 +111,8 @@ public final class ReentrantLock implements java.util.concurrent.locks.Lock, Sha
     }
 
     /**
-     * Releases the lock once; after as many releases as acquisitions another thread may have it. {@link IllegalMonitorStateException} if
-     * this thread does not have it, also because the program's lease has ended.
+     * Releases the lock once. After as many releases as acquisitions, the lock is free. Throws {@link IllegalMonitorStateException} if
+     * this thread does not own the lock, or no longer owns it because the program's lease has expired.
      */
     @Override
     public void unlock() {
@@ -152,29 +153,32 @@ public final class ReentrantLock implements java.util.concurrent.locks.Lock, Sha
         }
     }
 
-    /** A condition of this lock. The first one is the same for all programs that name the lock's key, and so on. */
+    /**
+     * A condition of this lock. The first one that a program creates is the same for all programs that use the lock's key, and so is the
+     * second one, and so on.
+     */
     @Override
     public Condition newCondition() {
         return new SharedCondition(new Owned(this), lock.waiters());
     }
 
-    /** Whether this thread has the lock. */
+    /** Whether this thread owns the lock. */
     public boolean isHeldByCurrentThread() {
         return hold().owner == Thread.currentThread();
     }
 
-    /** How often this thread has it. */
+    /** How often this thread has acquired the lock. */
     public int getHoldCount() {
         Hold hold = hold();
         return hold.owner == Thread.currentThread() ? hold.count : 0;
     }
 
-    /** Whether any thread of a program or task has the lock. */
+    /** Whether any thread of a program or task owns the lock. */
     public boolean isLocked() {
         return lock.isLocked();
     }
 
-    /** True. */
+    /** Always true. */
     public boolean isFair() {
         return true;
     }
