@@ -34,7 +34,9 @@ def test_a_record_is_published_and_read(news: str) -> None:
     published = publish(news, b"\xffraw")
     assert published.status_code == 201 and published.json() == {"topic": "news/today", "index": 1}
     assert published.headers["location"].endswith("/topics/news%2Ftoday/records/1")
-    assert publish(news, b"text", Millrace_Durability="leader").json()["index"] == 2
+    by_leader = publish(news, b"text", Millrace_Durability="leader")
+    assert by_leader.status_code == 202 and by_leader.json() == {"topic": "news/today", "index": None}
+    assert requests.get(f"{news}/records/2?wait_ms={PATIENCE_S * 1000}", timeout=PATIENCE_S).content == b"text"
     read = requests.get(news + "/records/1", timeout=PATIENCE_S)
     assert read.content == b"\xffraw" and read.headers["millrace-index"] == "1"
     assert read.headers["content-type"] == "application/octet-stream"

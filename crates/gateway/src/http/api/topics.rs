@@ -48,7 +48,7 @@ struct Change<'t> {
     change: &'static str,
 }
 
-/// Where a record is in its topic; none if it is published later.
+/// Where a record is in its topic; none if that is decided later.
 #[derive(Serialize)]
 struct Published<'t> {
     topic: &'t str,
@@ -145,7 +145,10 @@ pub(in crate::http) async fn publish(
         let (cluster, key) = access.topics_to_publish(topic, data.bytes.len(), key)?;
         replied(|reply| cluster.publish(topic, &data.bytes, key.as_deref(), durability, reply))
     };
-    let index = published.await?;
+    // With `leader`, the record has no index yet: that is decided by the group.
+    let Some(index) = Some(published.await?).filter(|index| *index > 0) else {
+        return Ok(response::document(StatusCode::ACCEPTED, &Published { topic, index: None }));
+    };
     let mut response = response::document(StatusCode::CREATED, &Published { topic, index: Some(index) });
     let path = head.uri.path().trim_end_matches('/');
     if let Ok(location) = HeaderValue::from_maybe_shared(Bytes::from(format!("{path}/{index}"))) {
