@@ -64,7 +64,9 @@ impl<'g> Greeting<'g> {
             let challenge = challenge.challenge.try_into();
             let challenge = challenge.map_err(|_| Code::FrameMalformed.error("a challenge has 16 bytes"))?;
             if self.credentials.capability.is_none() {
-                return Err(Code::HostUnknown.error(format!("{} requires a capability, and none is stored for it", self.place)));
+                return Err(
+                    Code::HostUnknown.error(format!("{} requires a capability, and none is stored for it", self.place))
+                );
             }
             self.binding = Some(Binding::Challenge(challenge));
             let mut out = Vec::new();
@@ -128,7 +130,9 @@ pub fn unasked(frame: &Frame<'_>) -> Error {
 pub fn check_size(host: &Host, payload_bytes: usize) -> Result<()> {
     let max = host.frame_max_bytes as usize;
     if payload_bytes > max {
-        return Err(Code::FrameTooLong.error(format!("{payload_bytes} bytes in one request; the limit of the host is {max}")));
+        return Err(
+            Code::FrameTooLong.error(format!("{payload_bytes} bytes in one request; the limit of the host is {max}"))
+        );
     }
     Ok(())
 }

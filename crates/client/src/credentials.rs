@@ -173,7 +173,9 @@ fn text_of(path: &Path, bytes: Option<Zeroizing<Vec<u8>>>) -> Result<Option<Zero
 
 /// Keeps what an invitation gave for a namespace.
 pub fn keep(peer: &Peer, pin: &[u8; 32], capability: &Token) -> Result<PathBuf> {
-    let none = || Code::CredentialsUnusable.error("capabilities are stored below $XDG_STATE_HOME or $HOME, and neither is set");
+    let none = || {
+        Code::CredentialsUnusable.error("capabilities are stored below $XDG_STATE_HOME or $HOME, and neither is set")
+    };
     let path = peer_file(peer).ok_or_else(none)?;
     let text = Zeroizing::new(format!("{PIN}{}\n{CAPABILITY}{}\n", Hex(pin), *capability.to_text()));
     write(&path, text.as_bytes())?;

@@ -77,9 +77,12 @@ fn split_authority(authority: &str) -> Result<(&str, u16), &'static str> {
     };
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok((host, DEFAULT_PORT)),
-        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
-            digits.parse().ok().filter(|port| *port != 0).map(|port| (host, port)).ok_or("a port is a number from 1 to 65535")
-        }
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits
+            .parse()
+            .ok()
+            .filter(|port| *port != 0)
+            .map(|port| (host, port))
+            .ok_or("a port is a number from 1 to 65535"),
         _ => Err("a port is a number from 1 to 65535"),
     }
 }

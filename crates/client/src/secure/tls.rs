@@ -85,8 +85,9 @@ pub(crate) fn way(credentials: &Credentials, host: &str) -> Result<Option<(Arc<C
         }
         (None, Some(authorities)) => {
             let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-            let name = ServerName::try_from(bare)
-                .map_err(|_| Code::HostCertificateRefused.error(format!("'{host}' cannot be the name in a certificate")))?;
+            let name = ServerName::try_from(bare).map_err(|_| {
+                Code::HostCertificateRefused.error(format!("'{host}' cannot be the name in a certificate"))
+            })?;
             (builder.with_root_certificates(authorities.clone()), name)
         }
         (None, None) => return Ok(None),

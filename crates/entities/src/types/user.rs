@@ -133,7 +133,9 @@ fn check(args: &Args<'_>) -> Result<(), Raised> {
         named.then_some(()).ok_or_else(|| Raised::new("TypeError", "a user class must have a name and a pool"))?;
     }
     let numbered = args.int(VERSION.into())? >= 0 && args.int(BODY.into())? > 0;
-    numbered.then_some(()).ok_or_else(|| Raised::new("ValueError", "a version must be 0 or more, and a body must have a number"))
+    numbered
+        .then_some(())
+        .ok_or_else(|| Raised::new("ValueError", "a version must be 0 or more, and a body must have a number"))
 }
 
 /// A caller's timeout. A step that has begun continues, and the caller gets its answer.

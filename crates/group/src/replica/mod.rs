@@ -434,7 +434,8 @@ impl Replica {
         let bytes = Command { origin: Origin { host, boot, serial, settled }, action, data }.encode()?;
         if bytes.len() > self.options.limits.entry_max_bytes {
             let (bytes, most) = (bytes.len(), self.options.limits.entry_max_bytes);
-            return Err(Code::RecordTooLong.error(format!("a command of {bytes} bytes; the limit of the group on this host is {most}")));
+            return Err(Code::RecordTooLong
+                .error(format!("a command of {bytes} bytes; the limit of the group on this host is {most}")));
         }
         self.wake();
         self.serial = serial;

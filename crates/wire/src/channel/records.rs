@@ -64,7 +64,8 @@ impl Direction {
 
     /// No nonce is used twice: no connection reaches 2^64 records, and the last one is refused.
     fn advance(&mut self) -> Result<()> {
-        self.counter = self.counter.checked_add(1).ok_or_else(|| broken("the channel has used all of its record numbers"))?;
+        self.counter =
+            self.counter.checked_add(1).ok_or_else(|| broken("the channel has used all of its record numbers"))?;
         Ok(())
     }
 }

@@ -61,11 +61,7 @@ impl<'b> Frame<'b> {
     /// The message, which must be of the right type and fill the frame.
     pub fn message<M: Message + Deserialize<'b>>(&self) -> Result<M> {
         if self.kind != M::TYPE {
-            return Err(Code::MessageUnexpected.error(format!(
-                "message of type {} instead of {}",
-                self.kind,
-                M::TYPE
-            )));
+            return Err(Code::MessageUnexpected.error(format!("message of type {} instead of {}", self.kind, M::TYPE)));
         }
         let mut deserializer = rmp_serde::Deserializer::from_read_ref(self.body);
         deserializer.set_max_depth(DEPTH_MAX + 1); // it refuses the depth that it is given

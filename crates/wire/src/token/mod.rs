@@ -95,7 +95,9 @@ impl Token {
     /// Makes a token of one block with an authority's key.
     pub fn issue(key: &Key, authority: AuthorityId, generation: u16, rules: &Rules) -> Result<Self> {
         if rules.grants.is_empty() || rules.ids.is_empty() {
-            return Err(Code::CapabilityRuleInvalid.error("the first block of a capability must have a grant and an id"));
+            return Err(
+                Code::CapabilityRuleInvalid.error("the first block of a capability must have a grant and an id")
+            );
         }
         let mut body = vec![PLAIN];
         body.extend_from_slice(&authority.0);
@@ -124,7 +126,9 @@ impl Token {
     pub fn merge(tokens: &[Token]) -> Result<Self> {
         if !(2..=PARTS_MAX).contains(&tokens.len()) {
             let count = tokens.len();
-            return Err(Code::CapabilityRuleInvalid.error(format!("{count} capabilities; 2 to {PARTS_MAX} can be merged")));
+            return Err(
+                Code::CapabilityRuleInvalid.error(format!("{count} capabilities; 2 to {PARTS_MAX} can be merged"))
+            );
         }
         if tokens.iter().any(|token| token.body[0] == MERGED) {
             return Err(Code::CapabilityRuleInvalid.error("a merged capability cannot be merged again"));
@@ -214,7 +218,8 @@ impl FromStr for Token {
 fn block(rules: &Rules) -> Result<Vec<u8>> {
     let items = rules.encode()?;
     let length = u16::try_from(items.len()).ok().filter(|_| items.len() < TOKEN_MAX_BYTES).ok_or_else(|| {
-        Code::CapabilityTooLong.error(format!("a block of {} bytes; a capability has at most {TOKEN_MAX_BYTES}", items.len()))
+        Code::CapabilityTooLong
+            .error(format!("a block of {} bytes; a capability has at most {TOKEN_MAX_BYTES}", items.len()))
     })?;
     Ok([&length.to_le_bytes()[..], &items].concat())
 }

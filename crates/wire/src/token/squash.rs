@@ -16,7 +16,9 @@ fn not_squashable(why: &str) -> Error {
 /// A rate is counted for all tokens behind its block, and ONCE for one id: neither can move to another block.
 pub fn squash(chain: &Chain) -> Result<Rules> {
     if chain.is_merged() {
-        return Err(not_squashable("it is merged from several capabilities; squash each of them before you merge them"));
+        return Err(not_squashable(
+            "it is merged from several capabilities; squash each of them before you merge them",
+        ));
     }
     let mut rules = Rules::default();
     for link in chain.blocks() {
