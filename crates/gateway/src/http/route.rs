@@ -184,15 +184,15 @@ mod tests {
         assert_eq!(Place::of("/v1/namespaces/farm").unwrap(), document(""));
         assert_eq!(Place::of("/v1/namespaces/farm/why/a%2Fb").unwrap(), document("why/a%2Fb"));
         assert_eq!(Place::of("/v1/namespaces/farm/logs").unwrap(), document("logs"));
-        let topic = |path| match Place::of(path).unwrap() {
-            Place::Topic { topic, .. } => (topic.into_owned(), None),
-            Place::TopicRecords { topic, .. } => (topic.into_owned(), Some(String::new())),
-            Place::TopicRecord { topic, which, .. } => (topic.into_owned(), Some(which.into_owned())),
-            other => panic!("{other:?}"),
-        };
-        for (path, which) in [("", None), ("/records", Some("")), ("/records/latest", Some("latest"))] {
-            let which: Option<String> = which.map(str::to_owned);
-            assert_eq!(topic(&format!("/v1/namespaces/farm/topics/env/raw{path}")), ("env/raw".into(), which));
+        for (rest, which) in [("", None), ("/records", Some("")), ("/records/latest", Some("latest"))] {
+            let path = format!("/v1/namespaces/farm/topics/env/raw{rest}");
+            let (topic, found) = match Place::of(&path).unwrap() {
+                Place::Topic { topic, .. } => (topic, None),
+                Place::TopicRecords { topic, .. } => (topic, Some(Cow::from(""))),
+                Place::TopicRecord { topic, which, .. } => (topic, Some(which)),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((&*topic, found.as_deref()), ("env/raw", which));
         }
         assert_eq!(Place::of("/v1/namespaces/farm/topics").unwrap(), document("topics"));
         let cancel = Place::Cancel { namespace: "farm".into(), run: "1-0-1c".into() };
