@@ -34,8 +34,7 @@ pub use directory::{Directory, GroupSpec, MAIN, MAIN_NAME, OBJECTS_NAME};
 pub use index::{Form, Payloads, Place, Proposal, State};
 pub use machine::{Machine, Without};
 pub use replica::{
-    Batch, Beat, Completed, Envelope, Incoming, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn,
-    Unflushed,
+    Batch, Beat, Completed, Envelope, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn, Unflushed,
 };
 pub use snapshot::{Mark, Write};
 pub use topics::{Feed, Subscription, Topic, Topics};

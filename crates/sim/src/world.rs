@@ -7,7 +7,7 @@ use crate::{
     network::Network,
 };
 use millrace_group::{
-    Action, Beat, Completed, Durability, Engine, Incoming, Limits, Member, Options, Placement, Proposal, Replica, Role,
+    Action, Beat, Completed, Durability, Engine, Limits, Member, Options, Placement, Proposal, Replica, Role,
     Unflushed, Without, Write,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -107,8 +107,6 @@ struct Host {
     unknown: VecDeque<(usize, Proposal)>,
     /// When the flush that is under way ends, and what it makes safe.
     flush: Option<(u64, usize)>,
-    /// Messages that wait for its end, because they may have to be written.
-    later: Vec<Incoming>,
     next_tick_ms: u64,
     /// Its clock runs so fast, in thousandths.
     pace_permille: u64,
@@ -127,8 +125,6 @@ struct Host {
 struct World {
     setting: Setting,
     chance: Chance,
-    /// During a flush hosts take what need not be written, as the driver does; otherwise everything.
-    waits: bool,
     now_ms: u64,
     network: Network,
     hosts: Vec<Host>,
@@ -169,7 +165,6 @@ impl World {
             flushing: 0,
             unknown: VecDeque::new(),
             flush: None,
-            later: Vec::new(),
             next_tick_ms: 0,
             pace_permille: 800 + chance.below(400),
             back_ms: 0,
@@ -183,7 +178,6 @@ impl World {
         let hosts = (1..=setting.hosts).map(host).collect();
         Self {
             setting,
-            waits: chance.permille(500),
             chance,
             now_ms: 0,
             network,
@@ -342,7 +336,6 @@ impl World {
         host.disk.crash(&mut self.chance);
         host.held.clear();
         host.unknown.clear();
-        host.later.clear();
         (host.flush, host.flushing, host.back_ms, host.shown) = (None, 0, back_ms, (0, 0));
         // Who published through it never hears; what was published may be there or not.
         host.published.clear();
@@ -458,24 +451,20 @@ impl World {
     }
 
     fn arrived(&mut self, at: usize, from: u64, message: &[u8]) {
-        let Host { id, replica: Some(replica), flush, later, .. } = &mut self.hosts[at] else { return };
+        let id = self.hosts[at].id;
+        let Some(replica) = &mut self.hosts[at].replica else { return };
         let word = |at: usize| {
             message.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
         };
         match message.first() {
             Some(&BEAT) => {
                 if !replica.hears(from, Beat { term: word(1), commit: word(9) }) {
-                    self.network.send(self.now_ms, (*id, from), vec![WAKE], &mut self.chance);
+                    self.network.send(self.now_ms, (id, from), vec![WAKE], &mut self.chance);
                 }
             }
             Some(&WAKE) => replica.wake(),
             _ => {
-                let message = Incoming::parse(message);
-                if self.waits && flush.is_some() {
-                    later.extend(replica.take_ahead(message).err());
-                } else {
-                    replica.take_in(message);
-                }
+                replica.step(message);
                 assert_eq!(replica.stopped(), None, "no replica here forgets what it acknowledged");
             }
         }
@@ -499,9 +488,6 @@ impl World {
         let (id, mut messages) = (host.id, Vec::new());
         if let Some(replica) = &mut host.replica {
             done.into_iter().for_each(|held| messages.extend(replica.flushed(held).messages));
-            std::mem::take(&mut host.later).into_iter().for_each(|message| {
-                replica.take_in(message);
-            });
         }
         self.send(id, messages);
         Ok(())

@@ -1,6 +1,6 @@
 //! Messages of other replicas: which of them are passed to Raft, and which end this replica's participation.
 
-use super::{Incoming, Replica};
+use super::Replica;
 use crate::{Command, Mark, snapshot::Said};
 use millrace_wire::{Code, Error};
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
@@ -8,12 +8,7 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 impl Replica {
     /// Handles a message of another replica; returns that replica. A message that cannot be decoded is ignored, like a lost one.
     pub fn step(&mut self, bytes: &[u8]) -> Option<u64> {
-        self.take_in(Incoming::parse(bytes))
-    }
-
-    /// [`Replica::step`] for a message that is decoded.
-    pub fn take_in(&mut self, Incoming(said): Incoming) -> Option<u64> {
-        let said = said.map(|said| *said);
+        let said = Said::parse(bytes);
         if !self.is_about_the_past(&said) {
             self.wake();
         }

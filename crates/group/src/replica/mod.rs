@@ -3,7 +3,6 @@
 //! Its driver ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and after they
 //! are flushed. The order is that of Raft: a vote and an answer to a leader are sent after the flush, a leader's entries before.
 
-mod ahead;
 mod batches;
 mod messages;
 mod placement;
@@ -12,7 +11,6 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 
-pub use ahead::Incoming;
 pub use batches::Batch;
 pub use placement::Placement;
 pub use rest::Beat;
@@ -262,8 +260,6 @@ pub struct Replica {
     /// The newest turn for whose flush every message has to wait, and the newest that is flushed.
     binding: u64,
     safe: u64,
-    /// A term, and up to which entry this replica has told its leader that it has the leader's log.
-    agreed: (u64, u64),
     /// The number of the batch of reads that is being collected, and whether it has any.
     gathering: (u64, bool),
     /// Batches of reads that were requested and not answered, with their age in ticks.
@@ -325,7 +321,6 @@ impl Replica {
             handed_over: 0,
             binding: 0,
             safe: 0,
-            agreed: (0, 0),
             gathering: (1, false),
             asked: BTreeMap::new(),
             waiting: Vec::new(),
@@ -532,9 +527,7 @@ impl Replica {
         let messages = ready.take_messages().into_iter().map(envelope);
         let when = if self.binding > self.safe { &mut turn.after_disk } else { &mut turn.before_disk };
         when.extend(messages);
-        let persisted = ready.take_persisted_messages();
-        self.note_agreed(&persisted);
-        turn.after_disk.extend(persisted.into_iter().map(envelope));
+        turn.after_disk.extend(ready.take_persisted_messages().into_iter().map(envelope));
         for state in ready.take_read_states() {
             if let Some(batch) = state.request_ctx.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes))
                 && self.asked.remove(&batch).is_some()

@@ -117,48 +117,6 @@ fn a_replica_that_has_lost_what_it_acknowledged_stops() {
 }
 
 #[test]
-fn during_a_flush_a_commit_counts_up_to_what_the_leader_was_told_and_entries_wait() {
-    let founders = vec![1, 2, 3];
-    let options =
-        Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
-    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
-    // The leader of term 1 sent four entries. No other replica has the last two.
-    replica.step(&append(0, 0, &[(1, 1), (2, 1), (3, 1), (4, 1)], 0));
-    turns(&mut replica);
-    let of_next = |bytes: Vec<u8>| match Said::parse(&bytes) {
-        Some(Said::Raft(mut message)) => {
-            (message.from, message.term) = (3, 2);
-            Incoming(Some(Box::new(Said::Raft(message))))
-        }
-        _ => panic!("a message of the library"),
-    };
-    // Another term is written, so it waits.
-    let other = replica.take_ahead(of_next(append(1, 1, &[], 1))).expect_err("it has another term");
-    replica.take_in(other);
-    turns(&mut replica);
-    assert_eq!((replica.term(), replica.leader(), replica.progress()), (2, 3, (1, 1, 4)));
-    // The new leader replaces entries 3 and 4. That message waits for the flush that is under way.
-    let entries = replica.take_ahead(of_next(append(2, 1, &[(3, 2), (4, 2)], 4))).expect_err("it has entries");
-    turns(&mut replica);
-    assert_eq!(replica.progress(), (1, 1, 4), "entries 3 and 4 here are others than those that are committed");
-    assert!(replica.take_ahead(of_next(append(6, 2, &[], 4))).is_err(), "what is in front of it may come yet");
-    replica.take_in(entries);
-    while let Some(turn) = replica.take() {
-        replica.wrote(turn, vec![Place(9); 64]);
-    }
-    assert_eq!(replica.progress(), (2, 4, 4), "an entry is applied once it is on disk");
-    // Requests for votes, proposals and snapshots wait.
-    let waiting = [
-        message(MessageType::MsgRequestVote, |message| message.term = 2),
-        message(MessageType::MsgPropose, |message| message.term = 0),
-        offer(9, 2, &[1, 2, 3]),
-    ];
-    for bytes in waiting {
-        assert!(replica.take_ahead(Incoming::parse(&bytes)).is_err());
-    }
-}
-
-#[test]
 fn invalid_messages_are_ignored() {
     let founders = vec![1, 2];
     let options =

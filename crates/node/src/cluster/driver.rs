@@ -2,21 +2,23 @@
 //! all groups with one flush, and sends messages.
 
 mod beats;
-mod flush;
 mod moved;
 
 use super::{MAIN, PATIENCE, Post, Reply, Shared, groups::Group, locked, shown};
 use beats::Said;
-use flush::{Flusher, Held, Later};
 use millrace_group::{
-    Action, Beat, Completed, Durability, Envelope, Incoming, Member, Place, Released, Replica, Role, Turn, Unflushed,
+    Action, Beat, Completed, Durability, Envelope, Member, Place, Released, Replica, Role, Turn, Unflushed,
 };
 use millrace_journal::Position;
 use millrace_wire::{Code, Error, Result};
 use moved::{Heard, Moved};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    sync::{Arc, atomic::Ordering, mpsc::Receiver},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -161,29 +163,11 @@ impl Goal {
 
 /// Requests and notifications for the driver.
 pub(super) enum Input {
-    Messages {
-        group: u32,
-        messages: Vec<Vec<u8>>,
-    },
+    Messages { group: u32, messages: Vec<Vec<u8>> },
     Unreachable(u64),
-    Submit {
-        group: u32,
-        action: Action,
-        data: Vec<u8>,
-        durability: Durability,
-        reply: Reply<u64>,
-    },
-    Read {
-        group: u32,
-        reply: Reply<()>,
-    },
-    Pursue {
-        group: u32,
-        goal: Goal,
-        reply: Reply<()>,
-    },
-    /// A flush has ended.
-    Flushed,
+    Submit { group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64> },
+    Read { group: u32, reply: Reply<()> },
+    Pursue { group: u32, goal: Goal, reply: Reply<()> },
     Stop,
 }
 
@@ -207,7 +191,7 @@ impl Input {
         match self {
             Input::Submit { reply, .. } => reply(Err(error)),
             Input::Read { reply, .. } | Input::Pursue { reply, .. } => reply(Err(error)),
-            Input::Messages { .. } | Input::Unreachable(_) | Input::Flushed | Input::Stop => {}
+            Input::Messages { .. } | Input::Unreachable(_) | Input::Stop => {}
         }
     }
 }
@@ -247,11 +231,6 @@ pub(super) struct Driver {
     groups: BTreeMap<u32, Running>,
     /// The groups that may have pending work.
     dirty: BTreeSet<u32>,
-    /// Turns that are written, in order, and the thread that flushes them.
-    held: Held<(u32, Unflushed)>,
-    flusher: Flusher,
-    /// What came during the flush that is under way and may have to be written.
-    later: VecDeque<Later>,
     ticks: u32,
     /// The hosts that are at another address than the group knows.
     moved: Moved,
@@ -436,24 +415,20 @@ impl Running {
 }
 
 impl Driver {
-    pub fn new(
-        shared: Arc<Shared>,
-        post: Arc<dyn Post>,
-        tick: Duration,
-        received: Receiver<Input>,
-    ) -> std::io::Result<Self> {
+    pub fn new(shared: Arc<Shared>, post: Arc<dyn Post>, tick: Duration, received: Receiver<Input>) -> Self {
         let groups = [(MAIN, Running::new(shared.main.clone()))].into();
-        let (moved, flusher) = (Moved::new(shared.silence), Flusher::start(&shared)?);
-        let (dirty, held, later) = ([MAIN].into(), Held::default(), VecDeque::new());
-        Ok(Self { shared, post, tick, received, groups, dirty, held, flusher, later, ticks: 0, moved })
+        let moved = Moved::new(shared.silence);
+        Self { shared, post, tick, received, groups, dirty: [MAIN].into(), ticks: 0, moved }
     }
 
     /// Runs until the host stops, or the journal accepts no more writes.
     pub fn run(mut self) {
         let mut next_tick = Instant::now() + self.tick;
         while !self.shared.is_stopping() {
-            if !self.collect(next_tick) {
-                break;
+            match self.received.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
+                Ok(first) => self.gather(first),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= next_tick {
                 // Missed ticks do not count as silence of the others.
@@ -469,11 +444,22 @@ impl Driver {
         let error = locked(&self.shared.halted).clone();
         let ended = || error.clone().unwrap_or_else(stopping);
         self.groups.values_mut().for_each(|running| running.end(ended));
-        self.later.drain(..).for_each(|later| later.refuse(ended()));
         while let Ok(input) = self.received.try_recv() {
             input.refuse(ended());
         }
-        self.flusher.end();
+    }
+
+    fn gather(&mut self, first: Input) {
+        let (mut next, mut bytes) = (Some(first), 0);
+        for _ in 0..GATHER_MAX {
+            let Some(input) = next.take().or_else(|| self.received.try_recv().ok()) else { break };
+            bytes += input.bytes();
+            self.shared.queued.fetch_sub(input.bytes(), Ordering::Relaxed);
+            self.take(input);
+            if bytes > GATHER_MAX_BYTES {
+                break;
+            }
+        }
     }
 
     /// A group with a replica on this host and pending work.
@@ -521,7 +507,7 @@ impl Driver {
                 Some(running) => running.pursue(&shared, goal, reply),
                 None => reply(Err(absent())),
             },
-            Input::Flushed | Input::Stop => {}
+            Input::Stop => {}
         }
     }
 
@@ -636,32 +622,25 @@ impl Driver {
 
     /// Writes the results of the collected inputs, sends messages, and replies. One flush serves all groups.
     fn decide(&mut self) -> Result<()> {
-        if let Some(outcome) = self.flusher.ended() {
-            outcome?;
-            self.held.ended();
-        }
-        loop {
-            while !self.dirty.is_empty() {
-                for id in std::mem::take(&mut self.dirty) {
-                    self.decide_group(id)?;
-                }
+        while !self.dirty.is_empty() {
+            let (mut held, mut end) = (Vec::new(), None);
+            for id in std::mem::take(&mut self.dirty) {
+                end = end.max(self.decide_group(id, &mut held)?);
             }
-            let Some((id, held)) = self.held.next() else { break };
-            self.release(id, held);
-            while let Some((id, held)) = self.held.next() {
+            if let Some(end) = end {
+                self.shared.namespace.journal().sync(end)?;
+            }
+            for (id, held) in held {
                 self.release(id, held);
             }
-        }
-        if let Some(end) = self.held.begin() {
-            self.flusher.begin(end);
         }
         Ok(())
     }
 
-    /// Writes what a group has to write.
-    fn decide_group(&mut self, id: u32) -> Result<()> {
-        let Some(group) = self.groups.get(&id).map(|running| running.group.clone()) else { return Ok(()) };
-        let mut changed = false;
+    /// Writes what a group has to write; returns the position up to which the journal has to be flushed for it.
+    fn decide_group(&mut self, id: u32, held: &mut Vec<(u32, Unflushed)>) -> Result<Option<Position>> {
+        let Some(group) = self.groups.get(&id).map(|running| running.group.clone()) else { return Ok(None) };
+        let (mut end, mut changed) = (None, false);
         // A replica that lost its state must not vote, and one that cannot continue must not lead.
         if let Some(error) = locked(&group.replica).stopped() {
             return Err(error.clone());
@@ -678,8 +657,8 @@ impl Driver {
             } else {
                 (Vec::new(), None)
             };
-            let held = locked(&group.replica).wrote(turn, places);
-            self.held.push(written, (id, held));
+            end = end.max(written);
+            held.push((id, locked(&group.replica).wrote(turn, places)));
         }
         // Reads here could give other results than reads on the other hosts.
         if let Some(error) = locked(&group.replica).stopped() {
@@ -692,7 +671,7 @@ impl Driver {
                 self.arrange();
             }
         }
-        Ok(())
+        Ok(end)
     }
 
     /// Starts and stops replicas after the directory may have changed.

@@ -258,7 +258,7 @@ impl Cluster {
         });
         let failed = |error| Code::HostStart.error(format!("a thread could not be started: {error}"));
         let tick = (*election / ELECTION_TICKS).max(Duration::from_millis(1));
-        let driver = Driver::new(shared.clone(), post, tick, received).map_err(failed)?;
+        let driver = Driver::new(shared.clone(), post, tick, received);
         let drive = millrace_threads::spawn(thread::Builder::new().name("millrace-group".into()), move || driver.run());
         let cluster = Cluster { shared: shared.clone(), threads: Mutex::new(vec![drive.map_err(failed)?]) };
         let builder = thread::Builder::new().name("millrace-topics".into());
