@@ -75,7 +75,7 @@ fn a_function_gets_no_right_that_its_deployer_does_not_have() {
     let deployer =
         Deployer::new(&hub, "little.cap", &["bind,read=raw", "bind=function:shout", "create,append=dead/shout"]);
     let reported = deployer.refused().unwrap_or_default();
-    assert!(reported.contains("function 'shout' takes append on log 'raw' and everything below it"), "{reported}");
+    assert!(reported.contains("function 'shout' needs append on log 'raw' and everything below it"), "{reported}");
     assert!(reported.contains("function 'shout' takes append on log 'loud'"), "{reported}");
     assert!(reported.contains("the file's log takes create on log 'loud'"), "{reported}");
     deployer.run(&["up", "--dry-run"]).fails("MR6170", 1);
@@ -176,7 +176,7 @@ fn removing_logs_takes_the_right_to_the_dead_letters_of_deployed_functions() {
     };
     let some = ["bind=function:shout", "delete=dead/shout"];
     let reported = down("some.cap", &some).fails("MR6170", 1).stderr;
-    assert!(reported.contains("removing the logs takes delete on log 'orders/failed'"), "{reported}");
+    assert!(reported.contains("removing the logs needs delete on log 'orders/failed'"), "{reported}");
     assert_eq!(hub.place.records("orders/failed"), ["x"]);
     // Callers without the right to the function are not told of it.
     let reported = down("none.cap", &["delete=dead/shout"]).fails("MR6170", 1).stderr;
@@ -214,7 +214,7 @@ fn other_code_of_a_function_takes_the_right_to_the_logs_that_it_is_bound_to() {
         deployer.run(&["up", "--dry-run"])
     };
     let reported = up("enough.cap", &enough).fails("MR6170", 1).stderr;
-    assert!(reported.contains("function 'shout' takes read on log 'other'"), "{reported}");
+    assert!(reported.contains("function 'shout' needs read on log 'other'"), "{reported}");
     let stranger = up("stranger.cap", &["append=raw"]).fails("MR6170", 1).stderr;
     assert!(!stranger.contains("log 'other'"), "{stranger}");
     let more: Vec<&str> = enough.iter().copied().chain(["read=other", "admin=namespace"]).collect();
@@ -267,7 +267,7 @@ fn other_code_of_a_function_takes_the_right_to_the_logs_of_its_pending_runs() {
         Deployer::new(&hub, file, &may).run(&["up", "--dry-run"])
     };
     let reported = dry_run("enough.cap", &[]).fails("MR6170", 1).stderr;
-    assert!(reported.contains("function 'shout' takes read on log 'other'"), "{reported}");
+    assert!(reported.contains("function 'shout' needs read on log 'other'"), "{reported}");
     dry_run("more.cap", &["read=other"]).ok();
 }
 
@@ -350,7 +350,7 @@ fn a_function_gets_the_monitor_of_another_with_the_right_to_deploy_that_one() {
         deployer.run(&["up", "--dry-run"])
     };
     let reported = up("enough.cap", &[]).fails("MR6170", 1).stderr;
-    assert!(reported.contains("monitor 'gpu' of other functions takes admin"), "{reported}");
+    assert!(reported.contains("monitor 'gpu' of other functions needs admin"), "{reported}");
     assert!(!reported.contains("model"), "{reported}");
     let more = up("more.cap", &["bind=function:model"]);
     assert!(more.code == 0 || more.stderr.starts_with("error[MR6176]"), "{more:?}");

@@ -81,7 +81,7 @@ fn another_user_at_a_loopback_address_is_refused_by_wire_http_and_c() {
     let greeting = [&PREFACE[..], &framed(1, &hello())].concat();
     let reported = says(other("bash"), port, &greeting);
     let text = String::from_utf8_lossy(&reported).into_owned();
-    assert!(text.contains("MR6166") && text.contains(&format!("user {OTHER} does not run this host")), "{text}");
+    assert!(text.contains("MR6166") && text.contains(&format!("user {OTHER}, who does not run this host")), "{text}");
     assert!(!text.contains("hub"), "{text}");
     assert_eq!(Client::connect(port).append(b"own"), 1);
     // By HTTP: the same without a capability, and what a capability permits with one.
