@@ -20,9 +20,18 @@ public final class Event implements SharedObject {
         self = new Reference("Event", "is_set", key);
     }
 
+    private Event(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public Event withReference(Reference other) {
+        return new Event(other);
     }
 
     /** Sets the event: all waiting threads go on. */
