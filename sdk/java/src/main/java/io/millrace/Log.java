@@ -25,6 +25,11 @@ public final class Log {
         this.name = name;
     }
 
+    /** For other packages of Millrace: a log of the namespace that a client reaches. */
+    public static Log at(Client client, String name) {
+        return new Log(client, name);
+    }
+
     /** Its name. */
     public String name() {
         return name;
