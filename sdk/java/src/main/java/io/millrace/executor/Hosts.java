@@ -147,7 +147,12 @@ final class Hosts implements AutoCloseable {
             settings.prepared.make(client);
         }
         TaskHost host = new TaskHost(client, isOwn, settings.pool);
-        look(host);
+        try {
+            look(host);
+        } catch (RuntimeException error) {
+            host.close();
+            throw error;
+        }
         return host;
     }
 
@@ -181,6 +186,8 @@ final class Hosts implements AutoCloseable {
             lose(host, error);
         } catch (InterruptedException | RuntimeException error) {
             lose(host, new MillraceException("MR6129", "results are not followed any more: " + error, error));
+        } finally {
+            listeners.remove(Thread.currentThread());
         }
     }
 
