@@ -1,6 +1,6 @@
 package io.millrace;
 
-import io.millrace.internal.MessagePack;
+import io.millrace.space.Fence;
 import java.util.Map;
 
 /** The options of an append. By default, it waits for the durability of the namespace and has no idempotency key. */
@@ -10,11 +10,11 @@ public final class AppendOptions {
 
     private final Durability durability;
     private final String key;
-    private final Map<String, Object> fence;
+    private final Fence fence;
     private final String function;
     private final String cause;
 
-    private AppendOptions(Durability durability, String key, Map<String, Object> fence, String function, String cause) {
+    private AppendOptions(Durability durability, String key, Fence fence, String function, String cause) {
         this.durability = durability;
         this.key = key;
         this.fence = fence;
@@ -39,7 +39,7 @@ public final class AppendOptions {
      * MR7127. The name is usually the key of the lock.
      */
     public AppendOptions withFence(String name, long token) {
-        return new AppendOptions(durability, key, Map.of("name", name, "token", MessagePack.unsigned(token)), function, cause);
+        return new AppendOptions(durability, key, new Fence(name, token), function, cause);
     }
 
     /** These options with a durability that the append waits for. */
@@ -76,7 +76,7 @@ public final class AppendOptions {
             message.put("key", key);
         }
         if (fence != null) {
-            message.put("fence", fence);
+            message.put("fence", fence.message());
         }
     }
 }

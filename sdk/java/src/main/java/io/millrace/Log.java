@@ -25,7 +25,12 @@ public final class Log {
         this.name = name;
     }
 
-    /** The name of the log. */
+    /** For other packages of Millrace: a log of the namespace that a client reaches. */
+    public static Log at(Client client, String name) {
+        return new Log(client, name);
+    }
+
+    /** Its name. */
     public String name() {
         return name;
     }

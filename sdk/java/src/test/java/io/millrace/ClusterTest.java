@@ -9,7 +9,6 @@ import io.millrace.concurrent.BlockingQueue;
 import io.millrace.concurrent.atomic.AtomicLong;
 import io.millrace.concurrent.locks.Lock;
 import io.millrace.executor.ServerlessExecutorService;
-import io.millrace.internal.Json;
 import io.millrace.shared.ReadOnly;
 import io.millrace.shared.Shared;
 import io.millrace.shared.SharedClass;
@@ -28,33 +27,6 @@ class ClusterTest {
 
     @TempDir
     static Path folder;
-
-    private static void vote(Host first, int hosts) throws Exception {
-        while (true) {
-            List<?> voting = ((List<?>) Json.object(first.run("--json", "cluster", "ls")).get("hosts")).stream()
-                    .filter(host -> !"learner".equals(((java.util.Map<?, ?>) host).get("role"))).toList();
-            if (voting.size() == hosts) {
-                return;
-            }
-            Thread.sleep(50);
-        }
-    }
-
-    /** Three hosts of a cluster, all voters, whose names begin with this. */
-    private static List<Host> cluster(String name) throws Exception {
-        Path secret = folder.resolve(name + ".secret");
-        Host first = Host.create(folder.resolve(name + "a"));
-        first.run("cluster", "init", "--site", "campus");
-        first.run("cluster", "secret", "--out", secret.toString());
-        first.serve("127.0.0.1:0", "--election", "500ms");
-        Host second = Host.create(folder.resolve(name + "b"));
-        Host third = Host.create(folder.resolve(name + "c"));
-        for (Host host : List.of(second, third)) {
-            host.serve("127.0.0.1:0", "--election", "500ms", "--join", first.address(), "--cluster-secret", secret.toString(), "--site", "lab");
-        }
-        vote(first, 3);
-        return List.of(first, second, third);
-    }
 
     interface Account {
         int pay(int cents);
@@ -83,7 +55,7 @@ class ClusterTest {
 
     @Test
     void anObjectOfASharedClassSurvivesTheLossOfAHost() throws Exception {
-        List<Host> hosts = cluster("shared");
+        List<Host> hosts = Host.cluster(folder.resolve("shared"));
         Host first = hosts.get(0);
         String[] others = {hosts.get(1).address(), hosts.get(2).address()};
         try (Host second = hosts.get(1); Host third = hosts.get(2);
@@ -106,7 +78,7 @@ class ClusterTest {
 
     @Test
     void callsGoToAnotherHostWhenOneIsLostAndCountOnce() throws Exception {
-        List<Host> hosts = cluster("");
+        List<Host> hosts = Host.cluster(folder.resolve("calls"));
         Host first = hosts.get(0);
         Host second = hosts.get(1);
         Host third = hosts.get(2);

@@ -3,6 +3,7 @@ package io.millrace;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -209,7 +210,7 @@ class ExecutorTest {
             });
             begun.await();
             Future<Integer> second = one.submit(() -> 2);
-            assertFalse(first.cancel(true), "it runs");
+            assertFalse(first.cancel(false), "it runs");
             assertTrue(second.cancel(true) && second.isCancelled());
             assertThrows(CancellationException.class, second::get);
             go.countDown();
@@ -222,6 +223,34 @@ class ExecutorTest {
             }));
             assertEquals("MR3107", error.code());
         }
+    }
+
+    @Test
+    void aRunningTaskIsEndedAndNotTriedAgain() throws Exception {
+        try (ServerlessExecutorService one = farm.executor().workers(1).timeout(Duration.ofSeconds(600)).start()) {
+            AtomicLong attempts = farm.atomicLong("stop/attempts");
+            CountDownLatch begun = farm.latch("stop/begun", 1);
+            Future<Boolean> endless = one.submit(() -> {
+                attempts.incrementAndGet();
+                begun.countDown();
+                Thread.sleep(3_600_000);
+                return true;
+            });
+            begun.await();
+            assertTrue(endless.cancel(true) && endless.isCancelled());
+            assertThrows(CancellationException.class, () -> of(endless));
+            Future<Long> next = one.submit(() -> attempts.get());
+            assertEquals(1, of(next), "the worker is free again");
+            assertFalse(next.cancel(true), "it has ended");
+        }
+    }
+
+    @Test
+    void aTaskHasAKey() throws Exception {
+        String key = of(executor.submit(() -> ServerlessExecutorService.idempotencyKey()));
+        assertEquals(48, key.length());
+        assertNotEquals(key, of(executor.submit(() -> ServerlessExecutorService.idempotencyKey())));
+        assertThrows(IllegalStateException.class, ServerlessExecutorService::idempotencyKey);
     }
 
     @Test

@@ -10,11 +10,11 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /** A real host for a test, with a namespace in a directory of the test. */
-final class Host implements AutoCloseable {
-    static final Path ROOT = Path.of("").toAbsolutePath().getParent().getParent();
+public final class Host implements AutoCloseable {
+    public static final Path ROOT = Path.of("").toAbsolutePath().getParent().getParent();
     private static final long END_S = 60;
 
-    final Path namespace;
+    public final Path namespace;
     private Process process;
     private Map<String, Object> said;
 
@@ -22,7 +22,7 @@ final class Host implements AutoCloseable {
         this.namespace = namespace;
     }
 
-    static String binary() {
+    public static String binary() {
         Path binary = Path.of(System.getenv("MILLRACE_BIN"));
         if (!Files.isExecutable(binary)) {
             throw new IllegalStateException(binary + " is not there; `cargo build -p millrace-cli` makes it, or set MILLRACE_BIN");
@@ -31,21 +31,49 @@ final class Host implements AutoCloseable {
     }
 
     /** Creates a namespace and serves it. */
-    static Host start(Path folder) throws IOException, InterruptedException {
+    public static Host start(Path folder) throws IOException, InterruptedException {
         Host host = create(folder);
         host.serve("127.0.0.1:0");
         return host;
     }
 
     /** Creates a namespace. */
-    static Host create(Path folder) throws IOException, InterruptedException {
+    public static Host create(Path folder) throws IOException, InterruptedException {
         Host host = new Host(Files.createDirectories(folder).resolve("ns"));
         host.run("init", "--bare", "--durability", "memory", "--segment-size", "1MiB");
         return host;
     }
 
+    /** Three hosts of a cluster, all voters, each with one of these labels if they are given. */
+    public static List<Host> cluster(Path folder, String... labels) throws IOException, InterruptedException {
+        Files.createDirectories(folder);
+        Path secret = folder.resolve("secret");
+        List<Host> hosts = List.of(create(folder.resolve("a")), create(folder.resolve("b")), create(folder.resolve("c")));
+        Host first = hosts.get(0);
+        first.run("cluster", "init", "--site", "campus");
+        first.run("cluster", "secret", "--out", secret.toString());
+        for (Host host : hosts) {
+            String label = labels.length == 0 ? "" : labels[hosts.indexOf(host)];
+            List<String> options = new ArrayList<>(List.of("--election", "500ms"));
+            options.addAll(label.isEmpty() ? List.of() : List.of("--label", label));
+            if (host != first) {
+                options.addAll(List.of("--join", first.address(), "--cluster-secret", secret.toString(), "--site", "lab"));
+            }
+            host.serve("127.0.0.1:0", options.toArray(String[]::new));
+        }
+        while (voters(first) < hosts.size()) {
+            Thread.sleep(50);
+        }
+        return hosts;
+    }
+
+    private static long voters(Host first) throws IOException, InterruptedException {
+        return ((List<?>) Json.object(first.run("--json", "cluster", "ls")).get("hosts")).stream()
+                .filter(host -> !"learner".equals(((Map<?, ?>) host).get("role"))).count();
+    }
+
     /** Runs a command on the namespace; returns what it printed. */
-    String run(String... command) throws IOException, InterruptedException {
+    public String run(String... command) throws IOException, InterruptedException {
         List<String> all = new ArrayList<>(List.of(binary(), "-n", namespace.toString()));
         all.addAll(List.of(command));
         Process ran = new ProcessBuilder(all).redirectErrorStream(true).start();
@@ -57,7 +85,7 @@ final class Host implements AutoCloseable {
         return printed;
     }
 
-    void serve(String listen, String... options) throws IOException {
+    public void serve(String listen, String... options) throws IOException {
         List<String> command = new ArrayList<>(List.of(binary(), "--json", "-n", namespace.toString(), "serve", "--name", "farm"));
         command.addAll(List.of("--listen", listen));
         command.addAll(List.of(options));
@@ -69,16 +97,16 @@ final class Host implements AutoCloseable {
         said = Json.object(line);
     }
 
-    String socket() {
+    public String socket() {
         return "unix:" + said.get("socket");
     }
 
-    String address() {
+    public String address() {
         return (String) ((List<?>) said.get("addresses")).get(0);
     }
 
     /** Kills the workers of Java that the host has; returns how many. */
-    long killWorkers() {
+    public long killWorkers() {
         return process.descendants().filter(Host::isWorker).filter(ProcessHandle::destroyForcibly).count();
     }
 
@@ -90,7 +118,7 @@ final class Host implements AutoCloseable {
         }
     }
 
-    void kill() throws InterruptedException {
+    public void kill() throws InterruptedException {
         process.destroyForcibly().waitFor();
     }
 

@@ -45,7 +45,7 @@ class ReadmeTest {
         List<String> missing = new ArrayList<>(List.of("record 1: 21.5", "tail: 21.5", "MR2101", "6 words, {to=2, be=2, or=1, not=1}",
                 "fencing token above 0: true", "six times seven: 42", "sum of squares: 328350", "reset: 0",
                 "thrown in the worker: java.lang.NumberFormatException", "pool-", "balances: 250 250",
-                "refused: Bob has only 250 cents, thrown in transfer"));
+                "refused: Bob has only 250 cents, thrown in transfer", "took 0\ntook 1\ntook 2\ntook 3\ntook 4"));
         missing.removeIf(printed::contains);
         assertTrue(missing.isEmpty(), missing + " is not in:\n" + printed);
     }

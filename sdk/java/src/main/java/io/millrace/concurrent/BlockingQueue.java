@@ -19,7 +19,7 @@ public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.conc
     private static final long serialVersionUID = 1L;
 
     private final Reference self;
-    private final Class<?> type;
+    final Class<?> type;
 
     /** The queue with this key, without a limit; integers in it are read as {@link Long}. */
     public BlockingQueue(String key) {
@@ -37,9 +37,19 @@ public class BlockingQueue<E> extends AbstractQueue<E> implements java.util.conc
         this.type = type;
     }
 
+    BlockingQueue(Reference self, Class<?> type) {
+        this.self = self;
+        this.type = type;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public BlockingQueue<E> withReference(Reference other) {
+        return new BlockingQueue<>(other, type);
     }
 
     private boolean offer(long timeoutNs, E item) throws InterruptedException {

@@ -37,4 +37,13 @@ public final class ConcurrentHashMap<K, V> extends ConcurrentMap<K, V> {
     public ConcurrentHashMap(String key) {
         super(key);
     }
+
+    private ConcurrentHashMap(Reference self, Class<?> keys, Class<?> values) {
+        super(self, keys, values);
+    }
+
+    @Override
+    public ConcurrentHashMap<K, V> withReference(Reference other) {
+        return new ConcurrentHashMap<>(other, keys, values);
+    }
 }

@@ -21,8 +21,8 @@ public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.
     private static final long serialVersionUID = 1L;
 
     final Reference self;
-    private final Class<?> keys;
-    private final Class<?> values;
+    final Class<?> keys;
+    final Class<?> values;
 
     /** The map with this key; integers in it are read as {@link Long}. */
     public ConcurrentMap(String key) {
@@ -41,9 +41,20 @@ public class ConcurrentMap<K, V> extends AbstractMap<K, V> implements java.util.
         this.values = values;
     }
 
+    ConcurrentMap(Reference self, Class<?> keys, Class<?> values) {
+        this.self = self;
+        this.keys = keys;
+        this.values = values;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public ConcurrentMap<K, V> withReference(Reference other) {
+        return new ConcurrentMap<>(other, keys, values);
     }
 
     @SuppressWarnings("unchecked")

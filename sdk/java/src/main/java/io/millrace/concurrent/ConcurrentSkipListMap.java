@@ -38,6 +38,15 @@ public final class ConcurrentSkipListMap<K, V> extends ConcurrentMap<K, V> imple
         super(TYPE, key, keys, values);
     }
 
+    private ConcurrentSkipListMap(Reference self, Class<?> keys, Class<?> values) {
+        super(self, keys, values);
+    }
+
+    @Override
+    public ConcurrentSkipListMap<K, V> withReference(Reference other) {
+        return new ConcurrentSkipListMap<>(other, keys, values);
+    }
+
     /** The order of the host. */
     private static int compare(Object one, Object other) {
         int kinds = Integer.compare(kind(one), kind(other));

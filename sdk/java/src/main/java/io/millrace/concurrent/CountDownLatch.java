@@ -20,9 +20,18 @@ public final class CountDownLatch implements SharedObject {
         self = new Reference("CountDownLatch", "get_count", key, count);
     }
 
+    private CountDownLatch(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public CountDownLatch withReference(Reference other) {
+        return new CountDownLatch(other);
     }
 
     /** Lowers the count by 1. At 0, all waiting threads continue. */

@@ -22,9 +22,18 @@ public final class Counter<K> implements SharedObject {
         self = new Reference("Counter", "len", key);
     }
 
+    private Counter(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public Counter<K> withReference(Reference other) {
+        return new Counter<>(other);
     }
 
     /** Adds to the count of a key; returns the sum. */

@@ -48,9 +48,20 @@ public final class CyclicBarrier implements SharedObject {
         this.action = action;
     }
 
+    private CyclicBarrier(Reference self, int parties, Runnable action) {
+        this.self = self;
+        this.parties = parties;
+        this.action = action;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public CyclicBarrier withReference(Reference other) {
+        return new CyclicBarrier(other, parties, action);
     }
 
     /** Waits for all other parties; returns the arrival index: {@code parties - 1} for the first, 0 for the last. */

@@ -35,9 +35,19 @@ public final class Future<V> implements java.util.concurrent.Future<V>, SharedOb
         this.type = type;
     }
 
+    private Future(Reference self, Class<?> type) {
+        this.self = self;
+        this.type = type;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public Future<V> withReference(Reference other) {
+        return new Future<>(other, type);
     }
 
     private boolean end(String method, Object... outcome) {

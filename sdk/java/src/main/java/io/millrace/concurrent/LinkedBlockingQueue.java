@@ -20,4 +20,13 @@ public final class LinkedBlockingQueue<E> extends BlockingQueue<E> {
     public LinkedBlockingQueue(String key) {
         super(key);
     }
+
+    private LinkedBlockingQueue(Reference self, Class<?> type) {
+        super(self, type);
+    }
+
+    @Override
+    public LinkedBlockingQueue<E> withReference(Reference other) {
+        return new LinkedBlockingQueue<>(other, type);
+    }
 }

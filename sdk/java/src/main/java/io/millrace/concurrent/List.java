@@ -38,9 +38,19 @@ public final class List<E> extends AbstractList<E> implements SharedObject {
         this.type = type;
     }
 
+    private List(Reference self, Class<?> type) {
+        this.self = self;
+        this.type = type;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public List<E> withReference(Reference other) {
+        return new List<>(other, type);
     }
 
     @SuppressWarnings("unchecked")

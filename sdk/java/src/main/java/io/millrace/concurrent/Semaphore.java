@@ -28,9 +28,18 @@ public final class Semaphore implements SharedObject {
         self = new Reference("Semaphore", "value", key, permits);
     }
 
+    private Semaphore(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public Semaphore withReference(Reference other) {
+        return new Semaphore(other);
     }
 
     private boolean acquire(int permits, long timeoutNs) throws InterruptedException {

@@ -31,9 +31,19 @@ public final class Set<E> extends AbstractSet<E> implements SharedObject {
         this.type = type;
     }
 
+    private Set(Reference self, Class<?> type) {
+        this.self = self;
+        this.type = type;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public Set<E> withReference(Reference other) {
+        return new Set<>(other, type);
     }
 
     @Override

@@ -19,9 +19,18 @@ public final class Blob implements SharedObject {
         self = new Reference("Blob", "len", key, bytes);
     }
 
+    private Blob(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public Blob withReference(Reference other) {
+        return new Blob(other);
     }
 
     /** All bytes. */

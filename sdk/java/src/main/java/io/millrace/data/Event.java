@@ -20,12 +20,21 @@ public final class Event implements SharedObject {
         self = new Reference("Event", "is_set", key);
     }
 
+    private Event(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
     }
 
-    /** Sets the event: all waiting threads continue. */
+    @Override
+    public Event withReference(Reference other) {
+        return new Event(other);
+    }
+
+    /** Sets the event: all waiting threads go on. */
     public void set() {
         self.call("set");
     }

@@ -17,9 +17,18 @@ public final class Matrix implements SharedObject {
         self = new Reference("Matrix", "shape", key, rows, columns);
     }
 
+    private Matrix(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public Matrix withReference(Reference other) {
+        return new Matrix(other);
     }
 
     private static byte[] bytes(double[] row) {

@@ -29,9 +29,19 @@ public final class SharedLog<E> implements SharedObject {
         this.type = type;
     }
 
+    private SharedLog(Reference self, Class<?> type) {
+        this.self = self;
+        this.type = type;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public SharedLog<E> withReference(Reference other) {
+        return new SharedLog<>(other, type);
     }
 
     @SuppressWarnings("unchecked")

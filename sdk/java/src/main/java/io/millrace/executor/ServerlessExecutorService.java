@@ -1,12 +1,9 @@
 package io.millrace.executor;
 
-import io.millrace.Log;
 import io.millrace.Millrace;
 import io.millrace.MillraceException;
-import io.millrace.Tail;
 import io.millrace.concurrent.atomic.AtomicLong;
 import io.millrace.internal.Client;
-import io.millrace.internal.Messages;
 import io.millrace.internal.Place;
 import io.millrace.shared.Members;
 import io.millrace.shared.Shared;
@@ -14,14 +11,12 @@ import io.millrace.shared.SharedClass;
 import io.millrace.worker.Pool;
 import io.millrace.worker.Tasks;
 import java.io.Serializable;
-import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collection;
-import java.util.LinkedHashMap;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -34,6 +29,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.stream.Stream;
 
 /**
  * An {@link ExecutorService} whose threads are workers of a host: processes in a sandbox with limits. A task is a run, so it is in the
@@ -41,13 +37,12 @@ import java.util.concurrent.TimeoutException;
  * to the host once for each version.
  */
 public final class ServerlessExecutorService implements ExecutorService, AutoCloseable {
+    /** How much is serialized before it is sent. */
     private static final int BATCH_MAX = 1024;
     private static final int BATCH_BYTES = 4 << 20;
-    private static final long BUSY_MS = 50;
+    private static final Duration LOST_AFTER = Duration.ofSeconds(10);
     /** About how many parts of a loop each worker gets: enough that no worker waits long for another. */
     private static final int PARTS_PER_WORKER = 16;
-    private static final String CANCELLED = "MR7116";
-    private static final Duration LOOK = Duration.ofSeconds(1);
 
     private static volatile ServerlessExecutorService newest;
 
@@ -56,16 +51,15 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
     private final int workers;
     private final String application;
     private final String pool;
-    private final byte[] client = new byte[Tasks.CLIENT_BYTES];
-    private final Tail results;
-    private final Thread listener;
-    private final Map<ByteBuffer, TaskFuture<?>> open = new LinkedHashMap<>();
+    private final Hosts hosts;
+    private final OpenTasks open;
     /** By class: the record of the pool that describes it. */
-    private final Map<Class<?>, Long> bodies = new ConcurrentHashMap<>();
-    private long count;
-    private boolean shut;
+    private final Map<Class<?>, Long> bodies;
+    /** The executor that this one restricts to hosts with labels; null for none. */
+    private final ServerlessExecutorService whole;
+    private final Labels needs;
+    private volatile boolean shut;
     private boolean ended;
-    private MillraceException broken;
 
     /** The options of an executor. See {@link Millrace#executor()}. */
     public static final class Builder {
@@ -81,6 +75,10 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         private List<String> options = List.of();
         private List<Path> classPath;
         private String pool = "";
+        private boolean exists;
+        private List<Place> places;
+        private Duration lostAfter;
+        private Labels needs = Labels.NONE;
 
         /** An executor on the workers of this host. */
         public Builder(Millrace farm) {
@@ -151,6 +149,40 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
             return this;
         }
 
+        /**
+         * A pool that the hosts have, with its settings and code: those of this builder are not used, and no pool is created. So the right
+         * {@code run} of the function {@code pool-NAME} is enough. Refused with MR7114 if no host has it.
+         */
+        public Builder existingPool(String name) {
+            pool = name;
+            exists = true;
+            return this;
+        }
+
+        /** The hosts that tasks are sent to; by default all that the connection names. */
+        public Builder hosts(String first, String... others) {
+            places = Stream.concat(Stream.of(first), Stream.of(others)).map(Place::parse).toList();
+            return this;
+        }
+
+        /**
+         * For how long one of several hosts cannot be reached until it is lost; by default 10 s. Its tasks without a result run once more on
+         * other hosts, so they may run twice. A connection to one host has {@link Millrace.Builder#patience} for it.
+         */
+        public Builder lostAfter(Duration time) {
+            lostAfter = time;
+            return this;
+        }
+
+        /**
+         * Labels, such as {@code gpu=a100}: tasks are sent only to hosts that were started with all of them ({@code serve --label}). Refused with
+         * MR7126 if no host has them.
+         */
+        public Builder label(String... labels) {
+            needs = needs.and(labels);
+            return this;
+        }
+
         private Pool settings() {
             return new Pool(pool, workers, memoryBytes, timeout, retries, network, new java.util.TreeMap<>(environment), java, options,
                     classPath);
@@ -175,31 +207,53 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         farm = builder.farm;
         owned = builder.owned;
         workers = settings.workers();
+        whole = null;
+        needs = builder.needs;
+        bodies = new ConcurrentHashMap<>();
+        open = new OpenTasks();
+        Client client = farm.client();
         try {
-            pool = settings.make(farm.client());
-            makeAtOthers(settings);
+            Pool.Prepared prepared = builder.exists ? null : settings.prepare();
+            pool = prepared == null ? settings.named() : prepared.name();
+            List<Place> places = builder.places == null ? client.places() : builder.places;
+            if (prepared != null) {
+                makeAtOthers(prepared, places);
+            }
             application = farm.application();
-            new SecureRandom().nextBytes(client);
-            Log log = farm.log("_results/" + pool);
-            results = log.tail(log.latest() + 1);
+            Duration lostAfter = builder.lostAfter == null ? LOST_AFTER : builder.lostAfter;
+            hosts = new Hosts(new Hosts.Settings(client, places, pool, prepared, lostAfter, needs), open);
         } catch (RuntimeException error) {
             if (owned) {
                 farm.close();
             }
             throw error;
         }
-        listener = new Thread(this::listen, "millrace-results");
-        listener.setDaemon(true);
-        listener.start();
         newest = this;
         farm.attach(this);
     }
 
+    /** The same executor for tasks that need more labels. */
+    private ServerlessExecutorService(ServerlessExecutorService whole, Labels needs) {
+        this.whole = whole;
+        this.needs = needs;
+        farm = whole.farm;
+        owned = false;
+        workers = whole.workers;
+        application = whole.application;
+        pool = whole.pool;
+        hosts = whole.hosts;
+        open = whole.open;
+        bodies = whole.bodies;
+    }
+
     /** Creates the pool on all hosts: any of them may become the leader of the objects, and then runs the methods of shared classes. */
-    private void makeAtOthers(Pool settings) {
-        for (Place place : farm.client().others()) {
+    private void makeAtOthers(Pool.Prepared prepared, List<Place> used) {
+        for (Place place : farm.client().places()) {
+            if (used.contains(place)) {
+                continue;
+            }
             try (Client other = new Client(List.of(place), farm.client().options())) {
-                settings.make(other);
+                prepared.make(other);
             } catch (MillraceException error) {
                 // One that is away gets the pool from the next executor; until then, it refuses these methods with MR7124.
                 if (!Client.isLost(error)) {
@@ -225,176 +279,73 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
      * methods of the interface, which the class implements.
      */
     public <T> SharedClass<T> shared(Class<T> face, Class<? extends T> type) {
-        long body = bodies.computeIfAbsent(type, added -> invoke(List.of(Members.of(added).description()), true));
+        long body = bodies.computeIfAbsent(type, added -> TaskHost.invoke(farm.client(), pool, List.of(Members.of(added).description()), true));
         return new SharedClass<>(face, type, pool, body, farm.space());
     }
 
-    /** The future of a task. */
-    private final class TaskFuture<T> extends CompletableFuture<T> {
-        private final byte[] id;
-        private volatile long number;
-
-        TaskFuture(byte[] id) {
-            this.id = id;
-        }
-
-        /** Cancels the task if it has not started; a running task continues. */
-        @Override
-        public boolean cancel(boolean mayInterruptIfRunning) {
-            if (isDone() || number == 0) {
-                return isCancelled();
-            }
-            Map<String, Object> message = new LinkedHashMap<>();
-            message.put("pool", pool);
-            message.put("task", number);
-            if (!farm.client().insist(Messages.REVOKE, message, null, 0).truth("cancelled")) {
-                return false;
-            }
-            cancelled();
-            done(id);
-            return isCancelled();
-        }
-
-        /** The host reports that the task never starts. */
-        void cancelled() {
-            super.cancel(false);
-        }
+    /**
+     * This executor for tasks that run only on hosts with a label, or with all of several: {@code executor.on("gpu=a100").submit(task)}.
+     * Refused with MR7126 if no host has them. The tasks are those of this executor as well; shutting down the one that is returned only refuses
+     * more of them.
+     */
+    public ServerlessExecutorService on(String... labels) {
+        Labels all = needs.and(labels);
+        hosts.checkLabels(all);
+        return new ServerlessExecutorService(whole == null ? this : whole, all);
     }
 
-    private void listen() {
-        try {
-            while (true) {
-                byte[] result = results.next().data();
-                byte[] id = Tasks.idOf(result);
-                if (Arrays.equals(client, 0, client.length, id, 0, client.length)) {
-                    complete(id, result);
-                }
-            }
-        } catch (MillraceException error) {
-            fail(error);
-        } catch (InterruptedException | RuntimeException error) {
-            // An executor that has ended waits for no task.
-            fail(new MillraceException("MR6129", "results can no longer be received: " + error, error));
+    /**
+     * In a task: a text that is the same in every attempt of this task, on every host, and different for every other task. Pass it to services
+     * that accept an idempotency key.
+     */
+    public static String idempotencyKey() {
+        byte[] id = Tasks.running();
+        if (id == null) {
+            throw new IllegalStateException("there is no task here; only a task that an executor runs has a key");
         }
+        return HexFormat.of().formatHex(id);
     }
 
-    private void complete(byte[] id, byte[] result) {
-        TaskFuture<?> future;
-        synchronized (open) {
-            future = open.get(ByteBuffer.wrap(id));
-        }
-        // A task whose end was reported twice, or that was cancelled meanwhile.
-        if (future == null) {
-            return;
-        }
-        finish(future, Tasks.outcome(result));
-        done(id);
-    }
-
-    @SuppressWarnings("unchecked")
-    private static <T> void finish(TaskFuture<T> future, Tasks.Outcome outcome) {
-        if (outcome.failure() instanceof MillraceException error && error.is(CANCELLED)) {
-            future.cancelled();
-        } else if (outcome.failure() != null) {
-            future.completeExceptionally(outcome.failure());
-        } else {
-            future.complete((T) outcome.value());
-        }
-    }
-
-    private void done(byte[] id) {
-        synchronized (open) {
-            open.remove(ByteBuffer.wrap(id));
-            open.notifyAll();
-        }
-    }
-
-    private void fail(MillraceException why) {
-        List<TaskFuture<?>> left;
-        synchronized (open) {
-            broken = why;
-            left = new ArrayList<>(open.values());
-            open.clear();
-            open.notifyAll();
-        }
-        left.forEach(future -> future.completeExceptionally(why));
+    private boolean isOwn(TaskFuture<?> future) {
+        return whole == null || future.executor == this;
     }
 
     private <T> TaskFuture<T> future() {
         synchronized (open) {
-            if (broken != null) {
-                throw new RejectedExecutionException("results can no longer be received", broken);
-            }
-            if (shut) {
+            if (isShutdown()) {
                 throw new RejectedExecutionException("the executor is shut down");
             }
-            TaskFuture<T> future = new TaskFuture<>(Tasks.id(client, ++count));
-            open.put(ByteBuffer.wrap(future.id), future);
-            return future;
+            return open.add(this, needs);
         }
     }
 
     /** Submits calls, many in one request. */
     private <T> List<Future<T>> begin(Collection<? extends Callable<T>> calls) {
-        List<Future<T>> all = new ArrayList<>();
-        List<TaskFuture<T>> batch = new ArrayList<>();
-        List<byte[]> tasks = new ArrayList<>();
+        List<TaskFuture<T>> all = new ArrayList<>();
+        int placed = 0;
         int bytes = 0;
         try {
             for (Callable<T> call : calls) {
                 TaskFuture<T> future = future();
-                batch.add(future);
-                byte[] task = Tasks.task(future.id, application, call);
-                if (!tasks.isEmpty() && (tasks.size() == BATCH_MAX || bytes + task.length > BATCH_BYTES)) {
-                    send(batch.subList(0, tasks.size()), tasks);
-                    batch.subList(0, tasks.size()).clear();
-                    tasks.clear();
+                all.add(future);
+                future.task = Tasks.task(future.id, application, call);
+                bytes += future.task.length;
+                // What was sent need not be kept if there is one host.
+                if (bytes > BATCH_BYTES || all.size() - placed == BATCH_MAX) {
+                    hosts.place(List.copyOf(all.subList(placed, all.size())));
+                    placed = all.size();
                     bytes = 0;
                 }
-                tasks.add(task);
-                bytes += task.length;
-                all.add(future);
             }
-            send(batch, tasks);
+            hosts.place(List.copyOf(all.subList(placed, all.size())));
         } catch (RuntimeException error) {
-            batch.forEach(future -> done(future.id));
+            open.unplaced(all).forEach(open::remove);
+            if (error instanceof MillraceException lost && Client.isLost(lost)) {
+                throw new RejectedExecutionException(lost.detail(), lost);
+            }
             throw error;
         }
-        return all;
-    }
-
-    private <T> void send(List<TaskFuture<T>> futures, List<byte[]> tasks) {
-        if (tasks.isEmpty()) {
-            return;
-        }
-        long first = invoke(List.copyOf(tasks), false);
-        for (TaskFuture<T> future : futures) {
-            future.number = first++;
-        }
-    }
-
-    /** Sends tasks, or records that describe code; returns the number of the first. */
-    private long invoke(List<byte[]> records, boolean bodies) {
-        byte[] random = new byte[12];
-        new SecureRandom().nextBytes(random);
-        Map<String, Object> message = new LinkedHashMap<>();
-        message.put("pool", pool);
-        if (bodies) {
-            message.put("bodies", true);
-        }
-        message.put("tasks", records);
-        // Sent again, it counts once.
-        message.put("key", "task:" + java.util.HexFormat.of().formatHex(random));
-        while (true) {
-            try {
-                return farm.client().insist(Messages.INVOKE, message, null, 0).number("first");
-            } catch (MillraceException error) {
-                if (error.retryAfter().isEmpty()) {
-                    throw error;
-                }
-                Client.pause(Math.max(BUSY_MS, error.retryAfter().get().toMillis()));
-            }
-        }
+        return List.copyOf(all);
     }
 
     /** Runs a task; it is serializable. */
@@ -542,7 +493,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         long part = Math.max(1, iterations / ((long) workers * PARTS_PER_WORKER));
         byte[] random = new byte[8];
         new SecureRandom().nextBytes(random);
-        AtomicLong index = farm.atomicLong("iterations-" + java.util.HexFormat.of().formatHex(random), fromInclusive);
+        AtomicLong index = farm.atomicLong("iterations-" + HexFormat.of().formatHex(random), fromInclusive);
         List<Callable<Long>> calls = new ArrayList<>();
         for (int share = 0; share < shares; share++) {
             calls.add(new Share(task, index, part, toExclusive));
@@ -585,63 +536,52 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
             shut = true;
             open.notifyAll();
         }
-        Thread ending = new Thread(() -> {
-            try {
-                awaitTermination(Long.MAX_VALUE, TimeUnit.NANOSECONDS);
-            } catch (InterruptedException error) {
-                // Nobody interrupts it.
-                Thread.currentThread().interrupt();
-            }
-        }, "millrace-shutdown");
-        ending.setDaemon(true);
-        ending.start();
+        if (whole == null) {
+            Thread ending = new Thread(() -> {
+                try {
+                    awaitTermination(Long.MAX_VALUE, TimeUnit.NANOSECONDS);
+                } catch (InterruptedException error) {
+                    // Nobody interrupts it.
+                    Thread.currentThread().interrupt();
+                }
+            }, "millrace-shutdown");
+            ending.setDaemon(true);
+            ending.start();
+        }
     }
 
     /** Accepts no more tasks, and cancels those that have not started. Running tasks continue. */
     @Override
     public List<Runnable> shutdownNow() {
         shutdown();
-        List<TaskFuture<?>> left;
-        synchronized (open) {
-            left = new ArrayList<>(open.values());
-        }
-        left.forEach(future -> future.cancel(false));
+        open.all(this::isOwn).forEach(future -> future.cancel(false));
         return List.of();
     }
 
     @Override
     public boolean isShutdown() {
-        synchronized (open) {
-            return shut;
-        }
+        return shut || whole != null && whole.shut;
     }
 
     @Override
     public boolean isTerminated() {
-        synchronized (open) {
-            return shut && open.isEmpty();
-        }
+        return isShutdown() && open.all(this::isOwn).isEmpty();
     }
 
     @Override
     public boolean awaitTermination(long timeout, TimeUnit unit) throws InterruptedException {
-        long begun = System.nanoTime();
-        long ns = unit.toNanos(timeout);
+        if (!open.await(() -> isTerminated(), unit.toNanos(timeout))) {
+            return false;
+        } else if (whole != null) {
+            return true;
+        }
         synchronized (open) {
-            while (!(shut && open.isEmpty())) {
-                long left = ns - (System.nanoTime() - begun);
-                if (left <= 0) {
-                    return false;
-                }
-                open.wait(Math.min(LOOK.toMillis(), left / 1_000_000 + 1));
-            }
             if (ended) {
                 return true;
             }
             ended = true;
         }
-        results.close();
-        listener.join();
+        hosts.close();
         farm.detach(this);
         if (owned) {
             farm.close();
@@ -670,6 +610,6 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
 
     @Override
     public String toString() {
-        return "ServerlessExecutorService of pool " + pool + " at " + farm;
+        return "ServerlessExecutorService of pool " + pool + " at " + hosts + (needs.isEmpty() ? "" : " with " + needs);
     }
 }

@@ -75,6 +75,11 @@ public final class Client implements AutoCloseable {
         return places.get(at);
     }
 
+    /** All hosts that may be used. */
+    public List<Place> places() {
+        return places;
+    }
+
     /** The other hosts that may be used. */
     public List<Place> others() {
         Place asked = place();

@@ -29,4 +29,9 @@ public record Options(String client, Path capability, Path authorities, long con
         return new Options("millrace-java", given(capability, CAPABILITY), given(authorities, AUTHORITIES), connect.toMillis(), 30_000, 10_000,
                 patience.toMillis());
     }
+
+    /** The same, with another time for which a lost connection is tried again. */
+    public Options withReconnect(long ms) {
+        return new Options(client, capability, authorities, connectMs, requestMs, silenceMs, ms);
+    }
 }

@@ -17,6 +17,7 @@ public final class Members {
     private final Shared settings;
     private final byte[] code;
     private final Map<String, Method> methods = new HashMap<>();
+    private final Map<Method, Method> guards = new HashMap<>();
 
     private static final ClassValue<Members> ALL = new ClassValue<>() {
         @Override
@@ -37,6 +38,10 @@ public final class Members {
             // The class may be one that other packages do not see.
             method.setAccessible(true);
             methods.put(full(method), method);
+            When when = annotation(method, When.class);
+            if (when != null) {
+                guards.put(method, guard(method.isBridge() ? bridged(method, all) : method, when));
+            }
             if (!method.isBridge() && named.get(method.getName()) == 1) {
                 methods.put(method.getName(), method);
             }
@@ -70,6 +75,41 @@ public final class Members {
         if (base != Object.class) {
             throw new IllegalArgumentException(name + " extends " + base.getName() + " of the JDK, whose fields cannot be shared");
         }
+    }
+
+    /** The method that the compiler's bridge calls: the one whose parameters narrow those of the bridge. */
+    private static Method bridged(Method bridge, List<Method> all) {
+        return all.stream().filter(method -> !method.isBridge() && method.getName().equals(bridge.getName())
+                && method.getParameterCount() == bridge.getParameterCount() && narrows(method, bridge)).findFirst().orElse(bridge);
+    }
+
+    private static boolean narrows(Method method, Method bridge) {
+        for (int at = 0; at < bridge.getParameterCount(); at++) {
+            if (!bridge.getParameterTypes()[at].isAssignableFrom(method.getParameterTypes()[at])) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private Method guard(Method method, When when) {
+        String name = method.getDeclaringClass().getName() + "." + method.getName();
+        if (when.timeoutMs() < 0) {
+            throw new IllegalArgumentException("@When of " + name + ": a timeout is above 0, or 0 for none");
+        }
+        for (Class<?>[] parameters : List.of(method.getParameterTypes(), new Class<?>[0])) {
+            for (Class<?> at = type; at.getClassLoader() != null; at = at.getSuperclass()) {
+                for (Method found : at.getDeclaredMethods()) {
+                    if (found.getName().equals(when.value()) && Arrays.equals(found.getParameterTypes(), parameters)
+                            && found.getReturnType() == boolean.class && !Modifier.isStatic(found.getModifiers())) {
+                        found.setAccessible(true);
+                        return found;
+                    }
+                }
+            }
+        }
+        String told = ": the class has no method 'boolean " + when.value() + "' with the parameters of the guarded method or none";
+        throw new IllegalArgumentException("@When of " + name + told);
     }
 
     private static String full(Method method) {
@@ -124,6 +164,17 @@ public final class Members {
     /** Whether a method is marked as read-only. */
     public boolean isReadOnly(Method method) {
         return annotation(method, ReadOnly.class) != null;
+    }
+
+    /** The guard of a method; null if it has none. */
+    public Method guard(Method method) {
+        return guards.get(method);
+    }
+
+    /** For how many milliseconds a call of a method may wait until the method begins; 0 is without a limit. */
+    int timeoutMs(Method method) {
+        When when = annotation(method, When.class);
+        return when == null ? 0 : when.timeoutMs();
     }
 
     /** How many milliseconds a method may take. */

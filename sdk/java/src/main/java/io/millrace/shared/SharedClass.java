@@ -2,6 +2,7 @@ package io.millrace.shared;
 
 import io.millrace.MillraceException;
 import io.millrace.space.ClientSpace;
+import io.millrace.space.Raised;
 import io.millrace.space.Reference;
 import io.millrace.space.SharedObject;
 import io.millrace.space.Space;
@@ -9,13 +10,18 @@ import io.millrace.space.Values;
 import java.io.IOException;
 import java.io.ObjectInputStream;
 import java.io.Serializable;
+import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
+import java.time.Duration;
 import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /**
  * A class marked with {@link Shared} whose code a pool has. It can be passed to tasks, and so can references to its objects.
@@ -115,8 +121,18 @@ public final class SharedClass<T> implements Serializable {
         if (space != null) {
             reference.use(space);
         }
-        Class<?>[] faces = {face, SharedObject.class};
-        return face.cast(Proxy.newProxyInstance(face.getClassLoader(), faces, new Handler(this, reference)));
+        return face.cast(proxy(new Handler(this, reference, 0)));
+    }
+
+    /** For other packages of Millrace: the same object, whose calls wait for at most this long until their method begins. */
+    public static Object withTimeout(SharedObject object, Duration timeout) {
+        Handler handler = (Handler) Proxy.getInvocationHandler(object);
+        return proxy(new Handler(handler.of, handler.reference, timeout.toNanos()));
+    }
+
+    private static Object proxy(Handler handler) {
+        Class<?> face = handler.of.face;
+        return Proxy.newProxyInstance(face.getClassLoader(), new Class<?>[] {face, SharedObject.class}, handler);
     }
 
     private void readObject(ObjectInputStream in) throws IOException, ClassNotFoundException {
@@ -129,8 +145,14 @@ public final class SharedClass<T> implements Serializable {
         return "shared class " + type.getName() + " version " + about[2];
     }
 
-    /** Handles a call of a reference. */
-    private record Handler(SharedClass<?> of, Reference reference) implements java.lang.reflect.InvocationHandler, Serializable {
+    /**
+     * Handles a call of a reference.
+     *
+     * @param of the class of the object
+     * @param reference which object it is
+     * @param timeoutNs for how long each call may wait until its method begins; 0 is as the method says
+     */
+    private record Handler(SharedClass<?> of, Reference reference, long timeoutNs) implements InvocationHandler, Serializable {
         private static final String CALL = "call";
         private static final String READ = "read";
 
@@ -143,7 +165,7 @@ public final class SharedClass<T> implements Serializable {
                     default -> reference.toString();
                 };
             } else if (method.getDeclaringClass() == SharedObject.class) {
-                return reference;
+                return given == null ? reference : proxy(new Handler(of, (Reference) given[0], timeoutNs));
             }
             Members members = Members.of(of.type);
             String name = members.nameOf(method);
@@ -153,32 +175,35 @@ public final class SharedClass<T> implements Serializable {
             }
             Object[] arguments = given == null ? new Object[0] : given;
             byte[] payload = Exact.array(own.getParameterTypes(), arguments);
-            String way = members.isReadOnly(own) ? READ : CALL;
-            boolean interruptible = Arrays.asList(method.getExceptionTypes()).contains(InterruptedException.class);
-            return Outcome.of(ask(way, interruptible, name, members.timeLimitMs(own), payload), method);
+            Object[] sent = {name, members.timeLimitMs(own), payload};
+            long ownNs = TimeUnit.MILLISECONDS.toNanos(members.timeoutMs(own));
+            long waitNs = timeoutNs > 0 ? timeoutNs : ownNs > 0 ? ownNs : Reference.FOREVER;
+            List<Class<?>> thrown = Arrays.asList(method.getExceptionTypes());
+            try {
+                return Outcome.of(ask(members.isReadOnly(own) ? READ : CALL, thrown, waitNs, sent), method);
+            } catch (Raised raised) {
+                if (raised.is("TimeoutError") && thrown.contains(TimeoutException.class)) {
+                    throw new TimeoutException(raised.getMessage());
+                }
+                throw raised.toRuntime();
+            }
         }
 
-        private Object ask(String way, boolean interruptible, Object... arguments) throws InterruptedException {
+        private Object ask(String way, List<Class<?>> thrown, long waitNs, Object[] arguments) throws Raised, InterruptedException {
             try {
-                return askOnce(way, interruptible, arguments);
+                return askOnce(way, thrown, waitNs, arguments);
             } catch (MillraceException error) {
                 if (of.body == null || !error.is(CLASS_MISSING)) {
                     throw error;
                 }
             }
             of.ship();
-            return askOnce(way, interruptible, arguments);
+            return askOnce(way, thrown, waitNs, arguments);
         }
 
-        private Object askOnce(String way, boolean interruptible, Object... arguments) throws InterruptedException {
-            if (!interruptible) {
-                return reference.waitUninterruptibly(way, arguments);
-            }
-            try {
-                return reference.waitFor(Reference.FOREVER, way, arguments);
-            } catch (io.millrace.space.Raised raised) {
-                throw raised.toRuntime();
-            }
+        private Object askOnce(String way, List<Class<?>> thrown, long waitNs, Object[] arguments) throws Raised, InterruptedException {
+            return thrown.contains(InterruptedException.class) ? reference.waitFor(waitNs, way, arguments)
+                    : reference.waitUninterruptibly(waitNs, way, arguments);
         }
     }
 }

@@ -154,8 +154,7 @@ public final class ClientSpace extends Space implements AutoCloseable {
     }
 
     @Override
-    public Answer call(Target target, byte[] arguments, byte[] created, long incarnation, int flags, long timeoutNs)
-            throws Raised, InterruptedException {
+    public Answer call(Call call, long timeoutNs) throws Raised, InterruptedException {
         if (renewing == null) {
             open();
         }
@@ -170,7 +169,7 @@ public final class ClientSpace extends Space implements AutoCloseable {
         long until = System.nanoTime() + timeoutNs;
         boolean interrupted = false;
         try {
-            Map<String, Object> message = message(target, arguments, created, incarnation, flags);
+            Map<String, Object> message = message(call);
             message.put("call", number);
             message.put("acked", acked);
             while (true) {
@@ -195,7 +194,7 @@ public final class ClientSpace extends Space implements AutoCloseable {
                     throw raised;
                 } else if (!answer.truth("waiting")) {
                     byte[] value = answer.bytes("value");
-                    if (interrupted && timeoutNs != 0 && isFalse(target, value)) {
+                    if (interrupted && timeoutNs != 0 && isFalse(call, value)) {
                         interrupted = false;
                         throw new InterruptedException();
                     }
@@ -218,31 +217,34 @@ public final class ClientSpace extends Space implements AutoCloseable {
     }
 
     /** Whether a call answers this because it gave up; the answer of a queue is an item. */
-    private static boolean isFalse(Target target, byte[] value) {
-        return value.length == 1 && value[0] == (byte) 0xc2 && !target.method().equals("get");
+    private static boolean isFalse(Call call, byte[] value) {
+        return value.length == 1 && value[0] == (byte) 0xc2 && !call.method().equals("get");
     }
 
-    private Map<String, Object> message(Target target, byte[] arguments, byte[] created, long incarnation, int flags) {
+    private Map<String, Object> message(Call call) {
         Map<String, Object> message = new LinkedHashMap<>();
         message.put("session", session);
-        message.put("kind", target.type());
-        message.put("key", target.key());
-        message.put("method", target.method());
-        message.put("arguments", arguments);
-        if (created.length > 0) {
-            message.put("new", created);
+        message.put("kind", call.type());
+        message.put("key", call.key());
+        message.put("method", call.method());
+        message.put("arguments", call.arguments());
+        if (call.created().length > 0) {
+            message.put("new", call.created());
         }
-        if (incarnation != 0) {
-            message.put("incarnation", MessagePack.unsigned(incarnation));
+        if (call.incarnation() != 0) {
+            message.put("incarnation", MessagePack.unsigned(call.incarnation()));
         }
-        if ((flags & MUST_EXIST) != 0) {
+        if ((call.flags() & MUST_EXIST) != 0) {
             message.put("must_exist", true);
         }
-        if ((flags & PERSISTENT) != 0) {
+        if ((call.flags() & PERSISTENT) != 0) {
             message.put("persistent", true);
         }
-        if (flags >> COPIES_SHIFT > 1) {
-            message.put("rf", flags >> COPIES_SHIFT);
+        if (call.flags() >> COPIES_SHIFT > 1) {
+            message.put("rf", call.flags() >> COPIES_SHIFT);
+        }
+        if (call.fence() != null) {
+            message.put("fence", call.fence().message());
         }
         return message;
     }

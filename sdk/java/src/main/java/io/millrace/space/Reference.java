@@ -24,6 +24,8 @@ public final class Reference implements Serializable {
     private final Object[] about;
     private long incarnation;
     private int flags;
+    /** The fence of each call; null for none. */
+    private Fence fence;
     private transient Space space;
 
     /**
@@ -63,6 +65,15 @@ public final class Reference implements Serializable {
     void bind(Space to, int flags) {
         space = to;
         this.flags = flags;
+    }
+
+    /** The same object, whose calls carry this fence. */
+    public Reference with(Fence carried) {
+        Reference made = new Reference(type, probe, key, about, created, flags);
+        made.incarnation = incarnation;
+        made.space = space;
+        made.fence = carried;
+        return made;
     }
 
     /** Its key. */
@@ -112,8 +123,8 @@ public final class Reference implements Serializable {
         if (to instanceof ClientSpace client && flags != 0) {
             client.prove(this, flags >> Space.COPIES_SHIFT > 1);
         }
-        Space.Target target = new Space.Target(type, key, method);
-        Space.Answer answer = to.call(target, Values.array(all(arguments)), created, incarnation, flags, timeoutNs);
+        Space.Call call = new Space.Call(type, key, method, Values.array(all(arguments)), created, incarnation, flags, fence);
+        Space.Answer answer = to.call(call, timeoutNs);
         // The answer to a deletion has none: the reference still means the object that is gone.
         if (answer.incarnation() != 0) {
             incarnation = answer.incarnation();
@@ -141,15 +152,23 @@ public final class Reference implements Serializable {
 
     /** Calls a method that waits without end, and is not interrupted. */
     public Object waitUninterruptibly(String method, Object... arguments) {
-        boolean interrupted = false;
         try {
-            while (true) {
+            return waitUninterruptibly(FOREVER, method, arguments);
+        } catch (Raised raised) {
+            throw raised.toRuntime();
+        }
+    }
+
+    /** The same for a method that may wait so long, with the exception as the host names it. */
+    public Object waitUninterruptibly(long timeoutNs, String method, Object... arguments) throws Raised {
+        boolean interrupted = false;
+        long until = System.nanoTime() + timeoutNs;
+        try {
+            for (long leftNs = timeoutNs;; leftNs = timeoutNs < 0 ? FOREVER : Math.max(0, until - System.nanoTime())) {
                 try {
-                    return waitFor(FOREVER, method, arguments);
+                    return waitFor(leftNs, method, arguments);
                 } catch (InterruptedException error) {
                     interrupted = true;
-                } catch (Raised raised) {
-                    throw raised.toRuntime();
                 }
             }
         } finally {

@@ -9,4 +9,7 @@ import java.io.Serializable;
 public interface SharedObject extends Serializable {
     /** The identity of the object. */
     Reference reference();
+
+    /** For other packages of Millrace: the same object, whose calls go through another reference to it. */
+    SharedObject withReference(Reference other);
 }

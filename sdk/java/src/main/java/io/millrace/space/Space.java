@@ -21,13 +21,18 @@ public abstract class Space {
     final Map<String, Object> known = new ConcurrentHashMap<>();
 
     /**
-     * What is called.
+     * A call of a method.
      *
      * @param type the type of the object
      * @param key its key
      * @param method the method
+     * @param arguments an array, as it travels
+     * @param created the constructor's arguments likewise; empty for none
+     * @param incarnation that of an earlier answer; 0 for any
+     * @param flags those above
+     * @param fence the token of a lock; null for none
      */
-    public record Target(String type, String key, String method) {}
+    public record Call(String type, String key, String method, byte[] arguments, byte[] created, long incarnation, int flags, Fence fence) {}
 
     /**
      * What a call came to.
@@ -40,15 +45,11 @@ public abstract class Space {
     /**
      * Calls a method.
      *
-     * @param arguments an array, as it travels
-     * @param created the constructor's arguments likewise; empty for none
-     * @param incarnation that of an earlier answer; 0 for any
      * @param timeoutNs how long the call may wait: 0 for not at all, below 0 without end
      * @throws Raised if the method raised an exception
      * @throws InterruptedException if the thread was interrupted while the call waited; the call then had no effect
      */
-    public abstract Answer call(Target target, byte[] arguments, byte[] created, long incarnation, int flags, long timeoutNs)
-            throws Raised, InterruptedException;
+    public abstract Answer call(Call call, long timeoutNs) throws Raised, InterruptedException;
 
     /** The space of this task, or of the program's newest connection. */
     static Space current() {

@@ -40,8 +40,8 @@ public record Pool(String named, int workers, long memoryBytes, Duration timeout
     private static final long BUSY_MS = 50;
     private static final long MIB = 1 << 20;
 
-    /** Makes the pool at the host, unless it is there; returns its name. The class path is sent once per version. */
-    public String make(Client client) {
+    /** Reads the code, so that hosts can get the pool. */
+    public Prepared prepare() {
         ClassPath code = new ClassPath(classPath == null ? ClassPath.ofProgram() : classPath);
         String settings = settings(code);
         String name = named.isEmpty() ? hash(settings + code.code()).substring(0, NAME_DIGITS) : named;
@@ -57,20 +57,43 @@ public record Pool(String named, int workers, long memoryBytes, Duration timeout
         order.put("origin", folder + "/millrace.toml");
         order.put("text", "[functions." + function + "]\n" + settings);
         order.put("functions", Map.of(function, bundle));
-        // Files have to arrive over the connection that announced them, so a lost connection means to begin again.
-        return client.persist(() -> {
-            while (true) {
-                try {
-                    deploy(client, Json.text(order), code);
-                    return name;
-                } catch (MillraceException error) {
-                    if (error.retryAfter().isEmpty() || Client.isLost(error)) {
-                        throw error;
+        return new Prepared(name, Json.text(order), code);
+    }
+
+    /** A pool with its code, as it was when it was prepared. */
+    public static final class Prepared {
+        private final String name;
+        private final String order;
+        private final ClassPath code;
+
+        private Prepared(String name, String order, ClassPath code) {
+            this.name = name;
+            this.order = order;
+            this.code = code;
+        }
+
+        /** The name of the pool. */
+        public String name() {
+            return name;
+        }
+
+        /** Makes the pool at a host, unless it is there. The class path is sent once per version. */
+        public void make(Client client) {
+            // Files have to arrive over the connection that announced them, so a lost connection means to begin again.
+            client.persist(() -> {
+                while (true) {
+                    try {
+                        deploy(client, order, code);
+                        return null;
+                    } catch (MillraceException error) {
+                        if (error.retryAfter().isEmpty() || Client.isLost(error)) {
+                            throw error;
+                        }
+                        Client.pause(Math.max(BUSY_MS, error.retryAfter().get().toMillis()));
                     }
-                    Client.pause(Math.max(BUSY_MS, error.retryAfter().get().toMillis()));
                 }
-            }
-        });
+            });
+        }
     }
 
     private static void deploy(Client client, String order, ClassPath code) {

@@ -25,7 +25,8 @@ import java.util.concurrent.TimeoutException;
  * asked   [key, incarnation, changed, number, reads, pool, body, older, new, application, [method, milliseconds, arguments]]
  *         changed: which step has changed the fields last; number: this one's; older: the version that the fields are of if the body is
  *         of a newer one; new: the constructor's arguments if it has not run
- * left    [kind, value, fields that changed]; 0 and the value, 1 and the exception, or 2 and the exception before the method began
+ * left    [kind, value, fields that changed]; 0 and the value, 1 and the exception, or 2 and the exception before the method began; 3 if
+ *         its guard does not hold, and then the call waits until a field changes
  * </pre>
  *
  * A worker keeps objects. It asks for the fields of an object if it has none, or if another worker has changed them since.
@@ -34,6 +35,7 @@ final class Steps {
     private static final int RETURNED = 0;
     private static final int RAISED = 1;
     private static final int NOT_BEGUN = 2;
+    private static final int BLOCKED = 3;
     private static final int DEPTH_MAX = 8;
     /** Objects that a worker keeps. */
     private static final int KEPT_MAX = 256;
@@ -44,7 +46,10 @@ final class Steps {
     /** Which object, and of which code. */
     private record Place(String key, long incarnation, long body) {}
 
-    /** An object, the step that has changed it last, and its fields as the host has them. */
+    /**
+     * An object, the step that has changed it last, and its fields as they were after that step. They are encoded here: other bytes of the host
+     * may mean the same, since a map that was read has another capacity than the one that was written.
+     */
     private static final class Kept {
         private final Class<?> type;
         private final Object object;
@@ -281,6 +286,7 @@ final class Steps {
                 values.put((String) flat.get(at), Values.decode((byte[]) flat.get(at + 1)));
             }
             made = Fields.of(type).object(older == null ? values : migrated(type, values));
+            fields = older == null ? Fields.of(type).encoded(made) : fields;
         }
         Kept kept = new Kept(type, made, changed, fields);
         KEPT.put(place, kept);
@@ -313,6 +319,10 @@ final class Steps {
             try (Limit limit = new Limit()) {
                 try {
                     kept = kept(type);
+                    Method guard = Members.of(type).guard(method);
+                    if (guard != null && !holds(guard, kept, arguments)) {
+                        return blocked(kept);
+                    }
                     begun = true;
                     value = Exact.encode(method.getReturnType(), method.invoke(kept.object, arguments));
                 } finally {
@@ -342,10 +352,43 @@ final class Steps {
         }
     }
 
+    /** Whether the host has no fields of this version of the class: the constructor or a migration ran just now. */
+    private boolean isNew() {
+        return created != null || older != null;
+    }
+
+    private boolean holds(Method guard, Kept kept, Object[] arguments) throws ReflectiveOperationException {
+        Fields fields = Fields.of(kept.type);
+        Map<String, byte[]> before = isNew() ? fields.encoded(kept.object) : kept.fields;
+        space.guard(true);
+        try {
+            boolean holds = (Boolean) guard.invoke(kept.object, guard.getParameterCount() == 0 ? new Object[0] : arguments);
+            Map<String, byte[]> spoilt = Fields.changes(before, fields.encoded(kept.object));
+            if (!spoilt.isEmpty()) {
+                throw new IllegalStateException("the guard " + guard.getName() + " of " + name + " has changed " + String.join(", ", spoilt.keySet()));
+            }
+            return holds;
+        } finally {
+            space.guard(false);
+        }
+    }
+
+    /** The call waits until a field changes. An object that was made or migrated just now is kept nevertheless. */
+    private byte[] blocked(Kept kept) throws IllegalAccessException {
+        Map<String, byte[]> made = NOTHING;
+        if (isNew()) {
+            Map<String, byte[]> now = Fields.of(kept.type).encoded(kept.object);
+            made = Fields.changes(kept.fields, now);
+            kept.fields = now;
+            kept.changed = made.isEmpty() ? kept.changed : number;
+        }
+        return left(BLOCKED, new byte[0], made);
+    }
+
     private byte[] ended(Kept kept, int kind, byte[] value) throws ReflectiveOperationException {
         Map<String, byte[]> now = Fields.of(kept.type).encoded(kept.object);
         Map<String, byte[]> changes = Fields.changes(kept.fields, now);
-        if (!changes.isEmpty() && reads && created == null && older == null) {
+        if (!changes.isEmpty() && reads && !isNew()) {
             throw new IllegalStateException(name + " is marked with @ReadOnly and has changed " + String.join(", ", changes.keySet()));
         }
         kept.fields = now;

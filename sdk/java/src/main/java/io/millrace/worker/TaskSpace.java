@@ -6,7 +6,9 @@ import io.millrace.space.Space;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 
 /** The objects of the host that runs this task. The run is the session: an attempt that repeats its calls gets the same answers. */
 final class TaskSpace extends Space {
@@ -17,6 +19,7 @@ final class TaskSpace extends Space {
     private long count;
     private boolean ended;
     private volatile boolean late;
+    private volatile boolean guards;
 
     TaskSpace(HostChannel channel, String application) {
         this.channel = channel;
@@ -39,17 +42,27 @@ final class TaskSpace extends Space {
         }
     }
 
+    /** From now on, calls are refused, or no longer: a guard is tried any number of times, so none of its calls would count once. */
+    void guard(boolean begins) {
+        guards = begins;
+    }
+
     @Override
-    public synchronized Answer call(Target target, byte[] arguments, byte[] created, long incarnation, int flags, long timeoutNs)
-            throws Raised {
+    public synchronized Answer call(Call call, long timeoutNs) throws Raised {
         if (ended) {
             throw new IllegalStateException("the task is over");
+        } else if (guards) {
+            throw new IllegalStateException("a guard reads the fields of its own object, and calls no other object");
         }
         checkTime();
+        int flags = timeoutNs == 0 ? call.flags() | GIVE_UP : call.flags();
         Object timeout = timeoutNs < 0 ? null : (Object) (timeoutNs / NS_PER_S);
-        Object[] call = {++count, bytes(target.type()), bytes(target.key()), bytes(target.method()), arguments, created,
-            MessagePack.unsigned(incarnation), timeoutNs == 0 ? flags | GIVE_UP : flags, bytes(application), timeout};
-        ByteBuffer answer = ByteBuffer.wrap(channel.call(MessagePack.encode(Arrays.asList(call)))).order(ByteOrder.LITTLE_ENDIAN);
+        List<Object> sent = new ArrayList<>(Arrays.asList(++count, bytes(call.type()), bytes(call.key()), bytes(call.method()),
+                call.arguments(), call.created(), MessagePack.unsigned(call.incarnation()), flags, bytes(application), timeout));
+        if (call.fence() != null) {
+            sent.add(List.of(bytes(call.fence().name()), call.fence().token()));
+        }
+        ByteBuffer answer = ByteBuffer.wrap(channel.call(MessagePack.encode(sent))).order(ByteOrder.LITTLE_ENDIAN);
         checkTime();
         long now = answer.getLong();
         boolean raised = answer.get() != 0;

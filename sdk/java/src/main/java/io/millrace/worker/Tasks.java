@@ -53,7 +53,19 @@ public final class Tasks {
      */
     public record Outcome(Object value, Throwable failure) {}
 
+    /** The id of the task that this worker runs; null if it runs none. */
+    private static volatile byte[] running;
+
     private Tasks() {}
+
+    static void begin(byte[] id) {
+        running = id;
+    }
+
+    /** The id of the task that this worker runs; null if this is no task. */
+    public static byte[] running() {
+        return running;
+    }
 
     /** The id of a task. */
     public static byte[] id(byte[] client, long number) {

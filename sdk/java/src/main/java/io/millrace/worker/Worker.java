@@ -48,6 +48,7 @@ public final class Worker {
     private static byte[] run(HostChannel channel, Task task) {
         TaskSpace space = new TaskSpace(channel, task.application());
         Space.use(space);
+        Tasks.begin(task.id());
         try {
             Object returned = ((Callable<?>) Values.deserialize(task.call())).call();
             return Tasks.returned(task.id(), returned);
@@ -58,6 +59,7 @@ public final class Worker {
         } finally {
             space.end();
             Space.use(null);
+            Tasks.begin(null);
         }
     }
 }

@@ -29,9 +29,18 @@ public final class AtomicBoolean implements SharedObject {
         self = new Reference("AtomicBool", "get", key, value);
     }
 
+    private AtomicBoolean(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public AtomicBoolean withReference(Reference other) {
+        return new AtomicBoolean(other);
     }
 
     /** The value. */

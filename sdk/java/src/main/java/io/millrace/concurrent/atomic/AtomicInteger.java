@@ -38,9 +38,18 @@ public final class AtomicInteger extends Number implements SharedObject {
         return Math.toIntExact((Long) value);
     }
 
+    private AtomicInteger(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public AtomicInteger withReference(Reference other) {
+        return new AtomicInteger(other);
     }
 
     /** The value. */

@@ -34,9 +34,18 @@ public final class AtomicLong extends Number implements SharedObject {
         self = new Reference("AtomicLong", "get", key, value);
     }
 
+    private AtomicLong(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public AtomicLong withReference(Reference other) {
+        return new AtomicLong(other);
     }
 
     /** The value. */

@@ -38,9 +38,19 @@ public final class AtomicReference<V> implements SharedObject {
         this.type = type;
     }
 
+    private AtomicReference(Reference self, Class<?> type) {
+        this.self = self;
+        this.type = type;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public AtomicReference<V> withReference(Reference other) {
+        return new AtomicReference<>(other, type);
     }
 
     @SuppressWarnings("unchecked")

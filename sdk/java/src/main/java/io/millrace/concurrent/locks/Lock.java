@@ -25,9 +25,18 @@ public final class Lock implements java.util.concurrent.locks.Lock, SharedObject
         self = new Reference("Lock", "locked", key);
     }
 
+    private Lock(Reference self) {
+        this.self = self;
+    }
+
     @Override
     public Reference reference() {
         return self;
+    }
+
+    @Override
+    public Lock withReference(Reference other) {
+        return new Lock(other);
     }
 
     /** Waits for the lock; returns its fencing token. */

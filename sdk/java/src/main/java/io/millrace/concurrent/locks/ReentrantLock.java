@@ -37,9 +37,18 @@ public final class ReentrantLock implements java.util.concurrent.locks.Lock, Sha
         lock = new Lock(key);
     }
 
+    private ReentrantLock(Lock lock) {
+        this.lock = lock;
+    }
+
     @Override
     public Reference reference() {
         return lock.reference();
+    }
+
+    @Override
+    public ReentrantLock withReference(Reference other) {
+        return new ReentrantLock(lock.withReference(other));
     }
 
     private Hold hold() {
