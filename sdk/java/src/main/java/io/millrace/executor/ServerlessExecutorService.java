@@ -219,9 +219,9 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
             if (prepared != null) {
                 makeAtOthers(prepared, places);
             }
-            application = farm.application();
             Duration lostAfter = builder.lostAfter == null ? LOST_AFTER : builder.lostAfter;
             hosts = new Hosts(new Hosts.Settings(client, places, pool, prepared, lostAfter, needs), open);
+            application = application(farm, hosts);
         } catch (RuntimeException error) {
             if (owned) {
                 farm.close();
@@ -230,6 +230,15 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         }
         newest = this;
         farm.attach(this);
+    }
+
+    private static String application(Millrace farm, Hosts hosts) {
+        try {
+            return farm.application();
+        } catch (RuntimeException error) {
+            hosts.close();
+            throw error;
+        }
     }
 
     /** The same executor for tasks that need more labels. */

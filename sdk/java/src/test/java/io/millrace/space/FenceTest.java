@@ -175,12 +175,13 @@ class FenceTest {
             assertEquals(3, hits.incrementAndGet());
 
             Account account = executor.shared(Account.class, Current.class).get("account");
-            assertEquals(5, NEW.on(account).pay(5));
+            assertEquals(1, account.pay(1));
+            assertEquals(6, NEW.on(account).pay(5));
             Account former = OLD.on(account);
             assertStale(() -> former.pay(5));
             assertEquals("MR7127", assertInstanceOf(MillraceException.class, assertThrows(ExecutionException.class,
                     () -> executor.submit(() -> former.pay(5)).get(PATIENCE_S, TimeUnit.SECONDS)).getCause()).code());
-            assertEquals(10, account.pay(5));
+            assertEquals(11, account.pay(5));
         }
     }
 }
