@@ -468,11 +468,13 @@ impl Space {
         let others = self.bytes - entity.state.bytes();
         let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
         turn.keeps = entity.persistent;
+        turn.fence = call.fence.map(|fence| (fence.name.into(), fence.token));
+        if !call.method.reads || call.method.waits {
+            fences::note(&mut turn, call.kind, call.fence);
+        }
         let ran = call.kind.run(&mut turn, call.method.name, args);
         if ran.is_err() {
             turn.undo();
-        } else if !call.method.reads || call.method.waits {
-            fences::note(&mut turn, call.fence);
         }
         if let Err(error) = self.limits.check_growth(turn.state, others, self.bytes) {
             turn.undo();

@@ -42,6 +42,7 @@ _CODES = {
     "millrace.StepFailed": "MR7119",
     "millrace.ClassChanged": "MR7120",
     "millrace.PoolMissing": "MR7124",
+    "millrace.FenceStale": "MR7127",
 }
 
 
