@@ -25,6 +25,7 @@ pub(super) const BODY_MAX_BYTES: usize = (16 << 20) + 4096;
 // From the host.
 const RUN: u8 = 1;
 const ANSWER: u8 = 2;
+const RETURN: u8 = 3;
 
 /// The messages of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +111,17 @@ pub(super) fn put_run(to: &mut Vec<u8>, serial: u64, invocation: &Invocation<'_>
     to.extend_from_slice(&if invocation.streamed { STREAMED } else { 0 }.to_le_bytes());
     to.extend_from_slice(invocation.log.as_bytes());
     to.extend_from_slice(invocation.payload);
+}
+
+/// Writes the RETURN of a call that has a number: its answer, or the error's code and what was wrong.
+pub(super) fn put_return(to: &mut Vec<u8>, number: u64, answer: Result<&[u8]>) {
+    let (code, payload) = match &answer {
+        Ok(payload) => ("", *payload),
+        Err(error) => (error.code().id(), error.detail().as_bytes()),
+    };
+    put_head(to, RETURN, number, code.len(), code.len() + payload.len());
+    to.extend_from_slice(code.as_bytes());
+    to.extend_from_slice(payload);
 }
 
 /// Writes the ANSWER to a call: what it asked for, or the number of the error's code and what was wrong.

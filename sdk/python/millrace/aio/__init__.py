@@ -35,7 +35,7 @@ from millrace._open import PathOrAddress
 from millrace._worker import Error
 from millrace._worker import encode as _encode
 from millrace.aio import _wire
-from millrace.aio._awaited import Object
+from millrace.aio._awaited import Object, awaited
 from millrace.aio._awaited import giving_back as _giving_back
 from millrace.aio._awaited import unhurried as _unhurried
 from millrace.aio._threads import CloudThread, parallel_for
@@ -46,7 +46,7 @@ from millrace.objects import _classes, _spaces, _values
 _Spread = Union[SpreadExecutor, Labelled]
 _Place = Union[PathOrAddress, Sequence[PathOrAddress], None]
 
-__all__ = ["CloudThread", "Connection", "Executor", "Object", "SharedClass", "connect", "parallel_for"]
+__all__ = ["CloudThread", "Connection", "Executor", "Object", "SharedClass", "awaited", "connect", "parallel_for"]
 
 
 class SharedClass:

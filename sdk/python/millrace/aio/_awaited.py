@@ -193,3 +193,26 @@ def giving_back(kind: str, method: str, arguments: bytes, value: Any) -> Optiona
         # It was not delivered, so it becomes the first one again.
         return "give_back", _values.array([value])
     return None
+
+
+#: Makes an object of a reference in the `async` method that this worker runs.
+_wrap: Optional[Callable[[_objects.Object], Object]] = None
+
+
+def use(wrap: Optional[Callable[[_objects.Object], Object]]) -> None:
+    """From now on references that are unpickled become objects whose methods are awaited; with None, no longer."""
+    global _wrap
+    _wrap = wrap
+    _spaces.wrap = wrap
+
+
+def awaited(reference: Any) -> Object:
+    """The object of a reference, whose methods are awaited, for the `async` method of a shared class that calls this.
+
+    Its arguments and fields have such objects already; this is for others: `await millrace.aio.awaited(millrace.AtomicInt("hits")).add()`.
+    """
+    if isinstance(reference, Object):
+        return reference
+    if _wrap is None:
+        raise RuntimeError("this is for async methods of shared classes; a program takes its objects from `millrace.aio.connect`")
+    return _wrap(reference)

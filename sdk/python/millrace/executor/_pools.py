@@ -36,18 +36,20 @@ from millrace import objects
 from millrace.objects import *
 from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread
-from millrace.objects._classes import method, readonly, shared
+from millrace.objects._classes import method, readonly, shared, when
 
-__all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread", "idempotency_key", "method", "readonly", "shared"]
+__all__ = [
+    *_worker.OFFERED, *objects.__all__, "CloudThread", "idempotency_key", "method", "readonly", "shared", "when",
+]
 '''
 
 
-_WORKER_AIO = '''"""The part of `millrace.aio` that a task can use."""
+_WORKER_AIO = '''"""The part of `millrace.aio` that a method or a task can use."""
 
-from millrace.aio._awaited import Object
+from millrace.aio._awaited import Object, awaited
 from millrace.aio._threads import CloudThread
 
-__all__ = ["CloudThread", "Object"]
+__all__ = ["CloudThread", "Object", "awaited"]
 '''
 
 #: Packages that workers import, besides a part of this one.
@@ -64,7 +66,7 @@ def worker_code(folder: Path, cloudpickle: Any) -> None:
     (ours / "executor" / "__init__.py").write_text("")
     (ours / "aio" / "__init__.py").write_text(_WORKER_AIO)
     names = ["executor/_large.py", "executor/_task.py", "executor/_threads.py"]
-    names += ["aio/_awaited.py", "aio/_threads.py"]
+    names += ["aio/_awaited.py", "aio/_steps.py", "aio/_threads.py"]
     names += [f"{package}/{file.name}" for package in _SHIPPED for file in sorted((here.parent / package).glob("*.py"))]
     for name in names:
         shutil.copyfile(here.parent / name, ours / name)

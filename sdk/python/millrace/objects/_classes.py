@@ -154,17 +154,17 @@ def is_readonly(function: object) -> bool:
 
 
 def methods_of(cls: type) -> Methods:
-    """The methods that are called from elsewhere: whether each only reads, for how many milliseconds it may run, and how long it may wait."""
-    limit = settings_of(cls).timeout
+    """The methods that are called from elsewhere; see `Methods`."""
+    settings = settings_of(cls)
     found: Methods = {}
     for name, member in inspect.getmembers(cls, inspect.isfunction):
         if name.startswith("_") and not (name.startswith("__") and name in _OPERATORS):
             continue
-        if inspect.iscoroutinefunction(member) or inspect.isgeneratorfunction(member):
-            raise TypeError(f"{cls.__qualname__}.{name} is a coroutine or a generator: methods of shared objects are plain functions")
+        if inspect.isgeneratorfunction(member) or inspect.isasyncgenfunction(member):
+            raise TypeError(f"{cls.__qualname__}.{name} is a generator: methods of shared objects return one value")
         reads, own = getattr(member, "__millrace_method__", (False, None))
         wait = getattr(member, "__millrace_guard__", (None, None))[1]
-        found[name] = (bool(reads), max(1, int((own or limit) * 1000)), wait)
+        found[name] = (bool(reads), max(1, int((own or settings.timeout) * 1000)), wait)
     return found
 
 
@@ -342,7 +342,7 @@ def _reference(about: tuple[Any, ...], methods: Methods, which: tuple[Any, ...])
     found: Shared = kind.__new__(kind)
     found.key, found._new, found._incarnation, found._flags, found._fence, found._timeout = (*which, None, None)[:6]
     found._space, found._about = None, about
-    return found
+    return found if _spaces.wrap is None else _spaces.wrap(found)  # type: ignore[no-any-return]
 
 
 #: By class, and the methods that can be called: the class of the references to its objects.
