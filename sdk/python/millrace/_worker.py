@@ -45,8 +45,8 @@ _HEAD = struct.Struct("<IBBHQ")
 # seqno, run id (low, high), attempt, flags
 _RUN_FIXED = struct.Struct("<QQQII")
 _STREAMED = 1
-_RUN, _ANSWER, _RETURN = 1, 2, 3
-_HELLO, _REFUSE, _APPEND, _DONE, _GET, _LATEST, _NOW, _RANDOM, _OUTPUT, _CALL = range(16, 26)
+_RUN, _ANSWER, _RETURN, _REENTER = 1, 2, 3, 4
+_HELLO, _REFUSE, _APPEND, _DONE, _GET, _LATEST, _NOW, _RANDOM, _OUTPUT, _CALL, _REENTERED = range(16, 27)
 
 # Codes of spec/errors.toml.
 _MEMORY_EXCEEDED = 3108
@@ -466,6 +466,11 @@ class _Channel:
         #: By number: what takes the answers of calls of objects, which may come at any time.
         self._calls: dict[int, Callable[[bytes], object]] = {}
         self._last_call = 0
+        #: Calls that come back to the object whose method this worker runs, and what runs them.
+        self._reentering: collections.deque[tuple[int, bytes]] = collections.deque()
+        self.reenter: Optional[Callable[[int, bytes], object]] = None
+        #: The event loop of that method.
+        self.loop: Any = None
         self._socket: Optional[socket.socket] = None
         # Functions may have threads. Lock order: _asking, _writing.
         self._asking = threading.Lock()
@@ -548,14 +553,22 @@ class _Channel:
         return future
 
     def call(self, run: Context, call: bytes) -> bytes:
-        """Calls an object, and waits for the answer."""
+        """Calls an object. While it waits, it runs the calls that come back to the object whose method makes this one."""
         answers: list[bytes] = []
         with self._asking:
             number = self._next_call(run)
             self.flush(_HEAD.pack(len(call), _CALL, 0, 0, number) + call, is_reader=True)
             self._calls[number] = answers.append
             while not answers:
-                self._take(*self._frame())
+                if not self._reentering or self.reenter is None:
+                    self._take(*self._frame())
+                    continue
+                # They make calls, too.
+                self._asking.release()
+                try:
+                    self.run_reentering()
+                finally:
+                    self._asking.acquire()
             self._take_received()
         return _outcome(answers[0])
 
@@ -565,6 +578,15 @@ class _Channel:
                 raise RuntimeError(_OVER)
             self._last_call += 1
             return self._last_call
+
+    def run_reentering(self) -> None:
+        """Runs the calls that have come back to the object whose method this worker runs."""
+        while self._reentering and self.reenter is not None:
+            self.reenter(*self._reentering.popleft())
+
+    def reentered(self, number: int, answer: bytes) -> None:
+        """Sends the answer of such a call."""
+        self.flush(_HEAD.pack(len(answer), _REENTERED, 0, 0, number) + answer)
 
     def answers(self) -> None:
         """Takes answers, of which at least a part can be read."""
@@ -586,6 +608,10 @@ class _Channel:
             taken = self._calls.pop(number, None)
             if taken is not None:
                 taken(body)
+        elif kind == _REENTER:
+            self._reentering.append((number, body[2:]))
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(self.run_reentering)
         else:
             self._runs.append((number, body))
 
@@ -601,6 +627,8 @@ class _Channel:
     def next_run(self) -> tuple[int, bytes]:
         while not self._runs:
             self._take(*self._frame())
+        # What came too late for the run before.
+        self._reentering.clear()
         return self._runs.popleft()
 
     def _is_whole(self) -> bool:

@@ -11,7 +11,7 @@
 //! that it waits for gets a thread, up to [`METHOD_WORKERS_MAX`] in all. A cycle of waiting steps is detected by the call that would
 //! complete it.
 
-use super::{Inner, Objects, State, task::Answer};
+use super::{Inner, Objects, State, reentry::Reentry, task::Answer};
 use crate::{
     Namespace,
     cluster::{Cluster, Ring},
@@ -85,6 +85,8 @@ struct Running {
     waits_for: Vec<Place>,
     /// How many of its calls wait.
     calls: usize,
+    /// The calls that run within it, once it has called an object.
+    reentry: Option<Arc<Reentry>>,
 }
 
 #[derive(Default)]
@@ -145,6 +147,11 @@ impl ClassPools {
         }
         path.pop();
         false
+    }
+
+    /// The calls that run within the step that an object is in.
+    pub fn reentry(&self, place: &Place) -> Option<Arc<Reentry>> {
+        self.steps.get(self.occupied.get(place)?)?.reentry.clone()
     }
 
     /// A step waits for the method of another object.
@@ -422,13 +429,14 @@ fn run(
 ) -> Result<Finished> {
     let method_workers = inner.method_workers.get().ok_or_else(super::none_here)?;
     let extra = Cell::new(Duration::ZERO);
-    let mut calls = StepCalls { inner, pool, job, session, cluster, extra: &extra, result: None };
+    let mut calls = StepCalls { inner, pool, job, session, cluster, extra: &extra, result: None, reentry: None };
     let id = EventId::from_bits(u128::from_le_bytes(session));
     let within = Duration::from_millis(job.timeout_ms) + GRACE;
     let log = format!("{STEPS}{pool}");
     let step = Step { pool, log: &log, id, request: &job.request, within, extra: &extra };
     method_workers.run(worker, &step, &mut calls, &|| inner.state().closed)?;
-    let result = calls.result.ok_or_else(|| Code::WorkerProtocol.error("the worker left no result of the step"))?;
+    let result =
+        calls.result.take().ok_or_else(|| Code::WorkerProtocol.error("the worker left no result of the step"))?;
     finished_of(&result)
 }
 
@@ -460,6 +468,32 @@ struct StepCalls<'a> {
     /// How much longer than its method the step may take.
     extra: &'a Cell<Duration>,
     result: Option<Vec<u8>>,
+    /// The calls that run within the step.
+    reentry: Option<Arc<Reentry>>,
+}
+
+impl StepCalls<'_> {
+    /// From now on, calls can run within the step: it calls an object, which may call its object.
+    fn open(&mut self) -> Result<()> {
+        if self.reentry.is_none() && self.cluster.is_none() {
+            let reentry = Arc::new(Reentry::new(&self.job.key, self.job.incarnation)?);
+            if let Some(step) = self.inner.state().class_pools.steps.get_mut(&self.session) {
+                step.reentry = Some(reentry.clone());
+            }
+            self.reentry = Some(reentry);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StepCalls<'_> {
+    fn drop(&mut self) {
+        let Some(reentry) = &self.reentry else { return };
+        if let Some(step) = self.inner.state().class_pools.steps.get_mut(&self.session) {
+            step.reentry = None;
+        }
+        reentry.end();
+    }
 }
 
 fn not_here(what: &str) -> Error {
@@ -507,7 +541,22 @@ impl HostCalls for StepCalls<'_> {
         getrandom::fill(bytes).expect("the operating system has a random source");
     }
 
+    fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.reentry.as_ref()?.next()
+    }
+
+    fn reenters(&self) -> Option<BorrowedFd<'_>> {
+        self.reentry.as_ref().map(|reentry| reentry.fd())
+    }
+
+    fn reentered(&mut self, number: u64, answer: &[u8]) {
+        self.reentry.iter().for_each(|reentry| reentry.answer(number, answer));
+    }
+
     fn call(&mut self, call: &[u8]) -> Asked {
+        if let Err(error) = self.open() {
+            return Asked::Now(Err(error));
+        }
         let full = {
             let state = self.inner.state();
             let waits = state.class_pools.steps.get(&self.session).is_some_and(|step| step.calls > 0);
@@ -598,5 +647,8 @@ mod tests {
         assert_eq!(circle(&pools, 4, "c").as_deref(), Some("c b d"));
         pools.waits_no_more(&session(3), &place("b"));
         assert_eq!(circle(&pools, 4, "c"), None);
+        // With a reentrant method, a circle exists that no call completes.
+        pools.waits(&session(4), place("a"));
+        assert_eq!(circle(&pools, 3, "a").as_deref(), Some("a c"));
     }
 }

@@ -20,7 +20,7 @@ const WELL_LEASE_MS: u64 = 2_000;
 const ELEMENTS: usize = 10;
 
 /// An event file descriptor that wakes a waiting thread.
-struct EventFd(OwnedFd);
+pub(super) struct EventFd(OwnedFd);
 
 impl EventFd {
     pub fn new() -> Result<Self> {
@@ -124,6 +124,8 @@ const GIVE_UP: i64 = 1;
 const MUST_EXIST: i64 = 2;
 const MUST_CREATE: i64 = 4;
 const PERSISTENT: i64 = 8;
+/// Its method is reentrant.
+const REENTRANT: i64 = 16;
 /// Above them is how many hosts have a copy.
 const COPIES_SHIFT: u32 = 8;
 
@@ -196,7 +198,7 @@ impl<'a> Parsed<'a> {
 }
 
 /// An answer as a worker takes it: 0 and the value, or 1, the class and what it says; the incarnation before either.
-fn encode(called: Called) -> Vec<u8> {
+pub(super) fn encode(called: Called) -> Vec<u8> {
     match called {
         Called::Now(incarnation, Ok(value)) => [&incarnation.to_le_bytes()[..], &[0], &value].concat(),
         Called::Now(incarnation, Err(raised)) => {
@@ -253,9 +255,13 @@ impl Objects {
         // Readers of the effects of this worker depend on what it has seen.
         state.depends = state.depends.max(self.inner.namespace.journal().tail());
         let place = (kind == Type::Shared).then(|| Place::new(parsed.key, false));
-        if let Some(place) = &place {
-            // Under one lock with the call: the step that it waits for may be the one that closes a circle.
-            self.wait_for(&mut state, &session, place)?;
+        // Under one lock with the call: the step that it waits for may be the one that closes a circle.
+        if let Some(place) = &place
+            && let Err(deadlock) = self.wait_for(&mut state, &session, place)
+        {
+            let is_reentrant = parsed.flags & REENTRANT != 0;
+            let reentered = is_reentrant.then(|| self.reenter(&mut state, &wanted, place)).flatten();
+            return reentered.unwrap_or(Err(deadlock));
         }
         let answered = self.call_in(state, &wanted);
         self.answer_of(answered, &parsed, call, place)
@@ -275,6 +281,17 @@ impl Objects {
             }
         };
         Err(Code::Deadlock.error(reported))
+    }
+
+    /// Has the step that an object is in run a call of a reentrant method. Of the objects of this host only those that are not persistent
+    /// have such steps: if a step is repeated, the answers of its calls are repeated, and the calls that came back during them are not.
+    fn reenter(&self, state: &mut State, call: &Call<'_>, place: &Place) -> Option<Result<Answer>> {
+        let request = state.space.reentrant(call)?;
+        let later = state.class_pools.reentry(place)?.call(request);
+        if later.is_ok() {
+            state.class_pools.waits(&call.session, place.clone());
+        }
+        Some(later.map(|later| Answer::Later(later, Some(place.clone()))))
     }
 
     fn answer_of(

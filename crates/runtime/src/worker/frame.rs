@@ -26,6 +26,7 @@ pub(super) const BODY_MAX_BYTES: usize = (16 << 20) + 4096;
 const RUN: u8 = 1;
 const ANSWER: u8 = 2;
 const RETURN: u8 = 3;
+const REENTER: u8 = 4;
 
 /// The messages of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +42,10 @@ pub(super) enum Kind {
     Random = 23,
     Output = 24,
     Call = 25,
+    Reentered = 26,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Hello,
     Kind::Refuse,
     Kind::Append,
@@ -54,6 +56,7 @@ const KINDS: [Kind; 10] = [
     Kind::Random,
     Kind::Output,
     Kind::Call,
+    Kind::Reentered,
 ];
 
 /// One frame of a worker.
@@ -111,6 +114,12 @@ pub(super) fn put_run(to: &mut Vec<u8>, serial: u64, invocation: &Invocation<'_>
     to.extend_from_slice(&if invocation.streamed { STREAMED } else { 0 }.to_le_bytes());
     to.extend_from_slice(invocation.log.as_bytes());
     to.extend_from_slice(invocation.payload);
+}
+
+/// Writes the REENTER of a call that runs within the run.
+pub(super) fn put_reenter(to: &mut Vec<u8>, number: u64, call: &[u8]) {
+    put_head(to, REENTER, number, 0, call.len());
+    to.extend_from_slice(call);
 }
 
 /// Writes the RETURN of a call that has a number: its answer, or the error's code and what was wrong.
@@ -171,7 +180,7 @@ mod tests {
             bytes[6] = 200;
             bytes
         };
-        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(RUN, b"", b""), &frame(26, b"", b""), &long_name] {
+        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(RUN, b"", b""), &frame(27, b"", b""), &long_name] {
             assert_eq!(Frame::parse(bytes).unwrap_err().code(), Code::WorkerProtocol, "{bytes:?}");
         }
     }

@@ -86,6 +86,7 @@ impl Run {
                 Asked::Now(answer) => put_called(outbox, frame.number, &answer),
                 Asked::Later(later) => self.later.push((frame.number, later)),
             },
+            Kind::Reentered => call.host.reentered(frame.number, frame.payload),
             Kind::Hello | Kind::Refuse => {
                 return Err(Code::WorkerProtocol.error(format!("a {:?} frame in the middle of a run", frame.kind)));
             }

@@ -194,7 +194,13 @@ impl Wires {
                 return Ok(outcome);
             }
         }
-        let later = run.later.iter().map(|(_, later)| (later.fd(), later.until()));
+        while !self.outbox.is_full()
+            && let Some((number, call)) = call.host.reenter()
+        {
+            frame::put_reenter(&mut self.outbox.bytes, number, &call);
+        }
+        let reenters = call.host.reenters().map(|fd| (fd, None));
+        let later = run.later.iter().map(|(_, later)| (later.fd(), later.until())).chain(reenters);
         // While the outbox is full, answers stay where they are.
         let later: Vec<_> = later.filter(|_| !self.outbox.is_full()).collect();
         self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at, &later)?;
@@ -455,8 +461,13 @@ mod tests {
         fn random(&mut self, _: &mut [u8]) {}
     }
 
-    /// Answers calls once it is told to.
-    struct Callee(HashMap<u8, Rc<Pipe>>);
+    /// Answers calls once it is told to, and has the worker run one call within the run.
+    struct Callee {
+        answers: HashMap<u8, Rc<Pipe>>,
+        reenters: Rc<Pipe>,
+        within: Option<(u64, Vec<u8>)>,
+        ran: Vec<(u64, Vec<u8>)>,
+    }
 
     /// Readable once it is set.
     struct Pipe(OwnedFd, OwnedFd);
@@ -505,10 +516,22 @@ mod tests {
         fn random(&mut self, _: &mut [u8]) {}
 
         fn call(&mut self, call: &[u8]) -> Asked {
-            match self.0.get(&call[0]) {
+            match self.answers.get(&call[0]) {
                 Some(pipe) => Asked::Later(Box::new(Awaited(call[0], pipe.clone()))),
                 None => Asked::Now(Ok(call.to_vec())),
             }
+        }
+
+        fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
+            readable(self.reenters.0.as_fd(), Duration::ZERO).then(|| self.within.take()).flatten()
+        }
+
+        fn reenters(&self) -> Option<BorrowedFd<'_>> {
+            self.within.as_ref().map(|_| self.reenters.0.as_fd())
+        }
+
+        fn reentered(&mut self, number: u64, answer: &[u8]) {
+            self.ran.push((number, answer.to_vec()));
         }
     }
 
@@ -519,8 +542,14 @@ mod tests {
         let (printed, _print) = child::output_pipe().unwrap();
         let mut wires = Wires::new(Box::new(Immortal(alive)), ours, printed, OUTBOX_BYTES);
         let pipes: HashMap<u8, Rc<Pipe>> = b"abx".iter().map(|call| (*call, Pipe::new())).collect();
+        let reenters = Pipe::new();
         let set = |pipe: &Rc<Pipe>| assert_eq!(rustix::io::write(&pipe.1, b"!"), Ok(1));
-        let mut host = Callee(pipes.clone());
+        let mut host = Callee {
+            answers: pipes.clone(),
+            reenters: reenters.clone(),
+            within: Some((9, vec![b'w'])),
+            ran: Vec::new(),
+        };
         let invocation =
             Invocation { log: "in", seqno: 1, payload: b"", run: EventId::from_bits(1), attempt: 1, streamed: false };
         let (limits, mut run) = (Limits::default(), Run::new(1, &Limits::default()));
@@ -558,9 +587,15 @@ mod tests {
         set(&pipes[&b'x']);
         let answered = [frame(3, 2, b"", b"b"), frame(3, 3, b"MR7118", b"a")].concat();
         assert_eq!(step(&mut call, &mut wires), Ok(answered));
+        // A call that the worker runs, while it waits for its own.
+        set(&reenters);
+        assert_eq!(step(&mut call, &mut wires), Ok(frame(4, 9, b"", b"w")));
+        send(&frame(Kind::Reentered as u8, 9, b"", b"done"));
+        assert_eq!(step(&mut call, &mut wires), Ok(Vec::new()));
         // A number whose call waits is taken.
         send(&frame(Kind::Call as u8, 1, b"", b"n"));
         assert_eq!(step(&mut call, &mut wires), Err(Code::WorkerProtocol));
+        assert_eq!(host.ran, [(9, b"done".to_vec())]);
     }
 
     #[test]

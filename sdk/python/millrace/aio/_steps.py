@@ -78,6 +78,7 @@ class Method:
             _loop = asyncio.new_event_loop()
         self._loop, self._context = _loop, context
         self._connection = _Connection(_Space(context, space), space.application)
+        self._others: set[asyncio.Task[Any]] = set()
 
     def __enter__(self) -> Method:
         _awaited.use(lambda reference: _awaited.Object(reference, self._connection))
@@ -88,6 +89,9 @@ class Method:
 
     def run(self, method: Coroutine[Any, Any, Any], timeout: Callable[[], Exception]) -> Any:
         """Runs it to its end. At the time limit, for which a signal is set, it is cancelled, and the exception of `timeout` raised."""
+        if self._loop.is_running():
+            method.close()
+            raise RuntimeError("an async method cannot run within a plain one that runs within an async one")
         channel, left = self._context._channel, signal.getitimer(signal.ITIMER_REAL)[0]
         signal.setitimer(signal.ITIMER_REAL, left + _INTERRUPTED_S)
         task, is_over = self._loop.create_task(method), False
@@ -98,6 +102,7 @@ class Method:
             task.cancel()
 
         limit = self._loop.call_later(left, end)
+        channel.loop = self._loop
         self._loop.add_reader(channel.fd, channel.answers)
         try:
             return self._loop.run_until_complete(task)
@@ -110,6 +115,17 @@ class Method:
             limit.cancel()
             self._end()
             self._loop.remove_reader(channel.fd)
+            channel.loop = None
+            # A method within which this one ran has its own time limit back.
+            left = signal.getitimer(signal.ITIMER_REAL)[0]
+            if left > 0:
+                signal.setitimer(signal.ITIMER_REAL, max(left - _INTERRUPTED_S, 0.001))
+
+    def begin(self, other: Coroutine[Any, Any, Any]) -> None:
+        """Runs another method beside this one."""
+        task = self._loop.create_task(other)
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
 
     def _end(self) -> None:
         """Ends what the method has begun and not awaited."""

@@ -36,10 +36,10 @@ from millrace import objects
 from millrace.objects import *
 from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread
-from millrace.objects._classes import method, readonly, shared, when
+from millrace.objects._classes import method, readonly, reentrant, shared, when
 
 __all__ = [
-    *_worker.OFFERED, *objects.__all__, "CloudThread", "idempotency_key", "method", "readonly", "shared", "when",
+    *_worker.OFFERED, *objects.__all__, "CloudThread", "idempotency_key", "method", "readonly", "reentrant", "shared", "when",
 ]
 '''
 

@@ -77,7 +77,7 @@ class Object:
         self._space = space
         self._incarnation = 0
 
-    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
+    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None, flags: int = 0) -> Any:
         space = self._space or _spaces.current()
         if self._flags:
             space.prove(self._touch, self._flags)
@@ -86,7 +86,7 @@ class Object:
         target = (self._type, self.key, method)
         encoded = _values.arguments(method, self.key, arguments)
         self._incarnation, value = space.call(
-            target, encoded, self._new, self._incarnation, flags=self._flags, timeout=timeout, fence=self._fence
+            target, encoded, self._new, self._incarnation, flags=self._flags | flags, timeout=timeout, fence=self._fence
         )
         return value
 

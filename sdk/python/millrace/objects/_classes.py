@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=type)
     F = TypeVar("F", bound=Callable[..., Any])
     S = TypeVar("S", bound="Shared")
-    #: By name: whether it only reads, for how many milliseconds it may run, and for how many seconds a call may wait.
-    Methods = dict[str, tuple[bool, int, Optional[float]]]
+    #: By name: whether it only reads, for how many milliseconds it may run, for how many seconds a call may wait, and whether it is reentrant.
+    Methods = dict[str, tuple[bool, int, Optional[float], bool]]
 
 #: The default timeout of a method, in seconds.
 _TIMEOUT_S = 10.0
@@ -135,6 +135,21 @@ def guard_of(function: object) -> Optional[Callable[..., object]]:
     return guard
 
 
+def reentrant(function: F) -> F:
+    """Marks a method that may be called while another method of the same object waits for the caller: A calls B, and B calls A.
+
+    The call then runs within the method that waits. It sees the fields as that has left them, and what it changes takes effect with it.
+    Without the mark, such a call is refused (MR7118), and so is one of a persistent object.
+    """
+    function.__millrace_reentrant__ = True  # type: ignore[attr-defined]
+    return function
+
+
+def is_reentrant(function: object) -> bool:
+    """Whether a method is marked so."""
+    return bool(getattr(function, "__millrace_reentrant__", False))
+
+
 def readonly(function: F) -> F:
     """Marks a method that changes no field: callers that may only read objects may call it."""
     return method(readonly=True)(function)
@@ -164,7 +179,9 @@ def methods_of(cls: type) -> Methods:
             raise TypeError(f"{cls.__qualname__}.{name} is a generator: methods of shared objects return one value")
         reads, own = getattr(member, "__millrace_method__", (False, None))
         wait = getattr(member, "__millrace_guard__", (None, None))[1]
-        found[name] = (bool(reads), max(1, int((own or settings.timeout) * 1000)), wait)
+        if settings.rollback and is_reentrant(member):
+            raise TypeError(f"{cls.__qualname__}.{name} is reentrant: what it changes cannot be discarded by itself, so there is no rollback=True")
+        found[name] = (bool(reads), max(1, int((own or settings.timeout) * 1000)), wait, is_reentrant(member))
     return found
 
 
@@ -285,21 +302,22 @@ class Shared(Object):
         super().__init__(key, *of._about, _arguments(of._about, "the constructor", key, args, kwargs), space=of._space)
         self._about, self._flags, self._of = of._about, of._flags, of
 
-    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
+    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None, flags: int = 0) -> Any:
         try:
-            return super()._call(method, *arguments, timeout=timeout)
+            return super()._call(method, *arguments, timeout=timeout, flags=flags)
         except Exception as error:
             if getattr(error, "code", "") != _CLASS_MISSING or self._of is None or self._of._body is None:
                 raise
         self._of.ship()
-        return super()._call(method, *arguments, timeout=timeout)
+        return super()._call(method, *arguments, timeout=timeout, flags=flags)
 
     def _ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # References that were pickled before there were guards have two.
-        reads, timeout_ms, wait = (*self._methods[name], None)[:3]
+        # References that earlier versions pickled have two or three.
+        reads, timeout_ms, wait, reentrant = (*self._methods[name], None, False)[:4]
         wait = wait if self._timeout is None else self._timeout
         payload = _arguments(self._about, name, self.key, args, kwargs)
-        kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload, timeout=wait)
+        flags = _spaces.REENTRANT if reentrant else 0
+        kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload, timeout=wait, flags=flags)
         if kind and self._about[0].startswith(_MODULE):
             raise _spaces._raised(*_values.decode(value))
         if kind:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 GIVE_UP, MUST_EXIST, MUST_CREATE, PERSISTENT = 1, 2, 4, 8
+#: The method is reentrant. Workers say so when they call it; nobody else waits within a method.
+REENTRANT = 16
 #: Above these flags is how many hosts have a copy.
 COPIES_SHIFT = 8
 #: How long the host lets a call wait before the client asks again, so that each side notices when the other is gone.
@@ -227,6 +229,7 @@ class ClientSpace(Space):
         fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
+        flags &= ~REENTRANT
         with self._lock:
             self._last += 1
             number = self._last

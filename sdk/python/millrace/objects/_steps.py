@@ -15,7 +15,7 @@ import collections
 import inspect
 import signal
 
-from millrace.objects import _classes, _fields, _raised, _spaces, _values
+from millrace.objects import _classes, _fields, _raised, _spaces, _values, _within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _reopened(kept: _Kept) -> _Kept:
     return _Kept(_fields.made(type(kept.object), _fields.encoded(kept.object)), kept.changed, kept.fields)
 
 
-def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[str, Optional[bytes]]]:
+def _step(asked: list[Any], context: Any, body: Any, within: _within.Within) -> tuple[int, bytes, dict[str, Optional[bytes]]]:
     key, incarnation, changed, number, reads, pool, record, older, new, _, (method, milliseconds, payload) = asked
     place = (key, incarnation, record)
     kind, value, rollback = NOT_BEGUN, b"", False
@@ -156,9 +156,11 @@ def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[s
                     kept = _reopened(kept)
                     args, kwargs = _values.decode(payload)
                     kind = RAISED
+                    within.begin(cls, kept.object, reads, limit.exceeded, call)
                     returned = call.run(function(kept.object, *args, **kwargs), limit.exceeded)
             else:
                 kind = RAISED
+                within.begin(cls, kept.object, reads, limit.exceeded)
                 returned = function(kept.object, *args, **kwargs)
             try:
                 value, kind = _values.encode(returned), RETURNED
@@ -198,13 +200,15 @@ def run(record: Any, context: Any, body: Any) -> None:
     asked = _values.decode(record.data)
     _values.pickle_with(_raised.dumps)
     _spaces.use(_spaces.TaskSpace(context, asked[9]))
+    within = context._channel.reenter = _within.Within(context)
     try:
-        left = _step(asked, context, body)
+        left = _step(asked, context, body, within)
         result = _values.encode(list(left))
         if len(result) > _RESULT_BYTES_MAX:
             told = f"{asked[10][0]} left {len(result)} bytes of fields and answer; the limit of a call is {_RESULT_BYTES_MAX}"
             _kept.pop((asked[0], asked[1], asked[6]), None)
             result = _values.encode([NOT_BEGUN, _raised.pack(_fields.too_large(told), __file__), {}])
     finally:
+        context._channel.reenter = None
         _spaces.use(None)
     context.append(_RESULT, result)
