@@ -239,6 +239,15 @@ impl Space {
         entity.is_some_and(|entity| crate::types::user::is_of_class(&entity.state, args))
     }
 
+    /// What a worker gets of a call of a reentrant method, if the call may run within the step that its object is in.
+    pub fn reentrant(&self, call: &Call<'_>) -> Option<Vec<u8>> {
+        let entity = self.entities.get(call.key).filter(|entity| entity.kind == Type::Shared && !entity.persistent)?;
+        let is_meant = [0, entity.incarnation].contains(&call.incarnation) && !call.flags.persistent;
+        let waits = !call.flags.must_create && !call.flags.give_up && call.fence.is_none();
+        let is_meant = is_meant && waits && crate::types::user::is_of_class(&entity.state, call.args);
+        crate::types::user::own_call(call.method.name, call.args).filter(|_| is_meant)
+    }
+
     /// Prevents the session from expiring until [`Space::unpin`] has been called as often as this.
     pub fn pin(&mut self, session: &Session) {
         if let Some(client) = self.sessions.get_mut(session) {
@@ -468,11 +477,13 @@ impl Space {
         let others = self.bytes - entity.state.bytes();
         let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
         turn.keeps = entity.persistent;
+        turn.fence = call.fence.map(|fence| (fence.name.into(), fence.token));
+        if !call.method.reads || call.method.waits {
+            fences::note(&mut turn, call.kind, call.fence);
+        }
         let ran = call.kind.run(&mut turn, call.method.name, args);
         if ran.is_err() {
             turn.undo();
-        } else if !call.method.reads || call.method.waits {
-            fences::note(&mut turn, call.fence);
         }
         if let Err(error) = self.limits.check_growth(turn.state, others, self.bytes) {
             turn.undo();

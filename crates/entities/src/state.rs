@@ -21,6 +21,15 @@ pub struct Waiter {
     pub way: u8,
     /// Its data: an item, a result.
     pub value: Vec<u8>,
+    /// The name and the token of a lock, if the call has them: a call with a higher token of this name refuses it.
+    pub fence: Option<(Box<str>, u64)>,
+}
+
+impl Waiter {
+    fn bytes(&self) -> usize {
+        let fence = self.fence.as_ref().map_or(0, |(name, _)| name.len() + ELEMENT_BYTES);
+        self.value.len() + ELEMENT_BYTES + fence
+    }
 }
 
 /// A key of a map, in the order of numbers, then text, then bytes, then everything else by its encoding. Keys that are equal in Python are
@@ -189,13 +198,13 @@ impl State {
                 Effect::Write(at, old, before)
             }
             Effect::Wait(ticket, waiter) => {
-                self.grow(Some(&waiter.value));
+                self.bytes += waiter.bytes();
                 self.waiters.insert(ticket, waiter);
                 Effect::Leave(ticket)
             }
             Effect::Leave(ticket) => match self.waiters.remove(&ticket) {
                 Some(waiter) => {
-                    self.shrink(Some(&waiter.value));
+                    self.bytes -= waiter.bytes();
                     Effect::Wait(ticket, waiter)
                 }
                 None => Effect::Leave(ticket),
@@ -296,7 +305,7 @@ mod tests {
     use super::*;
 
     fn waiter(call: u64) -> Waiter {
-        Waiter { session: [1; 16], call, way: 0, value: vec![0xc0] }
+        Waiter { session: [1; 16], call, way: 0, value: vec![0xc0], fence: Some(("door".into(), call)) }
     }
 
     #[test]

@@ -89,6 +89,16 @@ pub trait HostCalls {
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
         Err(Code::RightMissing.error(format!("the function may not read secret '{}'", name.escape_debug())))
     }
+    /// The next call that the worker is to run within this run, and its number.
+    fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
+        None
+    }
+    /// Becomes readable when there is such a call.
+    fn reenters(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// The answer of the call with this number, which the worker has run.
+    fn reentered(&mut self, _number: u64, _answer: &[u8]) {}
     /// Calls a shared object. Only tasks may do this, if the host has shared objects.
     fn call(&mut self, _call: &[u8]) -> Asked {
         Asked::Now(

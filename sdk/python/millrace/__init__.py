@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from millrace._records import StoredRecord
     from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, Why
     from millrace.executor import CloudThread, Connection, Executor, connect, idempotency_key, parallel_for, register_module
-    from millrace.objects._classes import method, readonly, shared, when
+    from millrace.objects._classes import method, readonly, reentrant, shared, when
     from millrace.topics import Topic, TopicStat
 
 __all__ = [
@@ -99,6 +99,7 @@ __all__ = [
     "open",
     "parallel_for",
     "readonly",
+    "reentrant",
     "register_module",
     "repairs",
     "shared",
@@ -132,6 +133,7 @@ _LATER = {
     "open": "_open",
     "parallel_for": "executor",
     "readonly": "objects._classes",
+    "reentrant": "objects._classes",
     "register_module": "executor",
     "shared": "objects._classes",
     "when": "objects._classes",

@@ -34,6 +34,8 @@ _CHANNEL = 3
 _WINDOW_BYTES = 256 << 10
 # Small, because `os.read` allocates it each time, and beyond 128 KiB that is a system call.
 _RECEIVE_BYTES = 16 << 10
+# While answers wait to be received, of up to 16 MiB each.
+_RECEIVE_MORE_BYTES = 1 << 20
 _PROTOCOL_VERSION = 3
 
 # One byte, then a path or a pid.
@@ -43,8 +45,8 @@ _HEAD = struct.Struct("<IBBHQ")
 # seqno, run id (low, high), attempt, flags
 _RUN_FIXED = struct.Struct("<QQQII")
 _STREAMED = 1
-_RUN, _ANSWER = 1, 2
-_HELLO, _REFUSE, _APPEND, _DONE, _GET, _LATEST, _NOW, _RANDOM, _OUTPUT, _CALL = range(16, 26)
+_RUN, _ANSWER, _RETURN, _REENTER = 1, 2, 3, 4
+_HELLO, _REFUSE, _APPEND, _DONE, _GET, _LATEST, _NOW, _RANDOM, _OUTPUT, _CALL, _REENTERED = range(16, 27)
 
 # Codes of spec/errors.toml.
 _MEMORY_EXCEEDED = 3108
@@ -429,7 +431,11 @@ class Context:
 
     def _call_object(self, call: bytes) -> bytes:
         """Calls a shared object; the answer may take a long time."""
-        return self._open().ask(self, _HEAD.pack(len(call), _CALL, 0, 0, 0) + call)
+        return self._open().call(self, call)
+
+    def _call_object_later(self, call: bytes) -> Any:
+        """The same within an event loop: the future of the answer. Any number of calls may wait."""
+        return self._open().call_later(self, call)
 
     def _open(self) -> _Channel:
         channel = self._channel
@@ -458,6 +464,15 @@ class _Channel:
         self._received = b""
         self._at = 0
         self._runs: collections.deque[tuple[int, bytes]] = collections.deque()
+        #: By number: what takes the answers of calls of objects, which may come at any time.
+        self._calls: dict[int, Callable[[bytes], object]] = {}
+        self._last_call = 0
+        #: Calls that come back to the object whose method this worker runs, and what runs them.
+        self._reentering: collections.deque[tuple[int, bytes]] = collections.deque()
+        self.reenter: Optional[Callable[[int, bytes], object]] = None
+        #: The event loop of that method.
+        self.loop: Any = None
+        self._socket: Optional[socket.socket] = None
         # Functions may have threads. Lock order: _asking, _writing.
         self._asking = threading.Lock()
         self._writing = threading.Lock()
@@ -468,32 +483,138 @@ class _Channel:
                 raise RuntimeError(_OVER)
             self._staged.append(frame)
 
-    def flush(self, last: bytes = b"") -> None:
-        """Writes the staged frames, and then `last`."""
+    def flush(self, last: bytes = b"", is_reader: bool = False) -> None:
+        """Writes the staged frames, and then `last`; `is_reader` says that the caller holds `_asking`."""
         with self._writing:
             staged = self._staged
             if staged:
                 staged.append(last)
                 last = b"".join(staged)
                 staged.clear()
+            if self._calls:
+                self._write(last, is_reader)
+                return
             written = os.write(self.fd, last)
             while written < len(last):
                 written += os.write(self.fd, memoryview(last)[written:])
+
+    def _write(self, frames: bytes, is_reader: bool) -> None:
+        """Writes while answers may come: the host reads nothing more while too many of them are not received."""
+        import select
+
+        if self._socket is None:
+            self._socket = socket.socket(fileno=os.dup(self.fd))
+        left = memoryview(frames)
+        # If another thread waits for an answer, that one receives.
+        receives = is_reader or self._asking.acquire(blocking=False)
+        try:
+            while left:
+                try:
+                    left = left[self._socket.send(left, socket.MSG_DONTWAIT) :]
+                    continue
+                except BlockingIOError:
+                    poll = select.poll()
+                    poll.register(self.fd, select.POLLOUT | (select.POLLIN if receives else 0))
+                if poll.poll()[0][1] & select.POLLIN:
+                    more = os.read(self.fd, _RECEIVE_MORE_BYTES)
+                    if not more:
+                        os._exit(0)
+                    self._received, self._at = self._received[self._at :] + more, 0
+        finally:
+            if receives and not is_reader:
+                self._take_received()
+                self._asking.release()
 
     def ask(self, run: Context, frame: bytes) -> bytes:
         with self._asking:
             # Under the lock for which `close` looks: a thread that outlives its run must not speak in the next one.
             if run._channel is None:
                 raise RuntimeError(_OVER)
-            self.flush(frame)
+            self.flush(frame, is_reader=True)
             while True:
                 kind, number, body = self._frame()
                 if kind == _ANSWER:
                     break
-                self._runs.append((number, body))
+                self._take(kind, number, body)
+            # No event loop hears of what has been received already.
+            self._take_received()
         if number:
             raise error_of(f"MR{number}", body[2:].decode(errors="replace"))
         return body[2:]
+
+    def call_later(self, run: Context, call: bytes) -> Any:
+        """Sends a call whose answer is taken by `answers`, which an event loop calls when there is something to read."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future, number = loop.create_future(), self._next_call(run)
+        # Another thread may take the answer as soon as the call is sent.
+        self._calls[number] = lambda body: loop.call_soon_threadsafe(_settle, future, body)
+        self.flush(_HEAD.pack(len(call), _CALL, 0, 0, number) + call)
+        return future
+
+    def call(self, run: Context, call: bytes) -> bytes:
+        """Calls an object. While it waits, it runs the calls that come back to the object whose method makes this one."""
+        answers: list[bytes] = []
+        with self._asking:
+            number = self._next_call(run)
+            self.flush(_HEAD.pack(len(call), _CALL, 0, 0, number) + call, is_reader=True)
+            self._calls[number] = answers.append
+            while not answers:
+                if not self._reentering or self.reenter is None:
+                    self._take(*self._frame())
+                    continue
+                # They make calls, too.
+                self._asking.release()
+                try:
+                    self.run_reentering()
+                finally:
+                    self._asking.acquire()
+            self._take_received()
+        return _outcome(answers[0])
+
+    def _next_call(self, run: Context) -> int:
+        with self._writing:
+            if run._channel is None:
+                raise RuntimeError(_OVER)
+            self._last_call += 1
+            return self._last_call
+
+    def run_reentering(self) -> None:
+        """Runs the calls that have come back to the object whose method this worker runs."""
+        while self._reentering and self.reenter is not None:
+            self.reenter(*self._reentering.popleft())
+
+    def reentered(self, number: int, answer: bytes) -> None:
+        """Sends the answer of such a call."""
+        self.flush(_HEAD.pack(len(answer), _REENTERED, 0, 0, number) + answer)
+
+    def answers(self) -> None:
+        """Takes answers, of which at least a part can be read."""
+        # A thread that waits for an answer of its own takes all others, too.
+        if self._asking.acquire(blocking=False):
+            try:
+                self._take(*self._frame())
+                self._take_received()
+            finally:
+                self._asking.release()
+
+    def _take_received(self) -> None:
+        while self._is_whole():
+            self._take(*self._frame())
+
+    def _take(self, kind: int, number: int, body: bytes) -> None:
+        """Takes a frame that is no ANSWER."""
+        if kind == _RETURN:
+            taken = self._calls.pop(number, None)
+            if taken is not None:
+                taken(body)
+        elif kind == _REENTER:
+            self._reentering.append((number, body[2:]))
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(self.run_reentering)
+        else:
+            self._runs.append((number, body))
 
     def close(self, run: Context) -> None:
         """Ends the use of the run's context; a thread that awaits an answer gets it first."""
@@ -502,12 +623,19 @@ class _Channel:
         if self._asking.locked():
             with self._asking:
                 pass
+        self._calls.clear()
 
     def next_run(self) -> tuple[int, bytes]:
-        if self._runs:
-            return self._runs.popleft()
-        _, number, body = self._frame()
-        return number, body
+        while not self._runs:
+            self._take(*self._frame())
+        # What came too late for the run before.
+        self._reentering.clear()
+        return self._runs.popleft()
+
+    def _is_whole(self) -> bool:
+        """Whether a whole frame has been received."""
+        available = len(self._received) - self._at
+        return available >= 16 and available >= 16 + int.from_bytes(self._received[self._at : self._at + 4], "little")
 
     def _frame(self) -> tuple[int, int, bytes]:
         """The next frame: its kind, its number, and its name length (2 bytes) and body."""
@@ -531,6 +659,24 @@ class _Channel:
                 parts.append(more)
                 missing -= len(more)
             received, at = b"".join(parts), 0
+
+
+def _settle(future: Any, body: bytes) -> None:
+    """Sets the outcome of a call. One that was cancelled has none."""
+    if future.done():
+        return
+    try:
+        future.set_result(_outcome(body))
+    except Error as error:
+        future.set_exception(error)
+
+
+def _outcome(body: bytes) -> bytes:
+    """The answer of a call, or the error that it raises: the length of the code (2 bytes), the code, and the rest."""
+    length = body[0] | body[1] << 8
+    if length:
+        raise error_of(body[2 : 2 + length].decode(), body[2 + length :].decode(errors="replace"))
+    return body[2:]
 
 
 class _Printed(io.RawIOBase):
@@ -636,6 +782,8 @@ def _become_worker(zygote: int, channel_fd: int, printed_fd: int, directory: byt
     def in_forked_child() -> None:
         channel.forked = True
         os.close(_CHANNEL)
+        if channel._socket is not None:
+            channel._socket.close()
 
     os.register_at_fork(after_in_child=in_forked_child)
     _work(channel, handler)

@@ -208,6 +208,18 @@ fn fences_are_the_same_on_all_hosts() {
         assert_eq!(error_of(&host.apply(&fenced(2, 6))), Code::FenceStale);
         assert!(host.apply(&fenced(3, 7)).called.unwrap().2.is_ok());
     }
+    // A call that waits has its token in a snapshot, too.
+    let queue = |session: usize, method, token| {
+        let fence = Some(Fence { name: "door", token });
+        command(Call { fence, ..call(SESSIONS[session], 1, Type::Queue, method, &[0x90], None) })
+    };
+    assert!(matches!(replica.apply(&queue(1, "get", 7)).called, Some((_, _, Ok(Called::Waiting(_))))));
+    let mut late = Replicated::decode(&replica.encode()).unwrap();
+    for host in [&mut replica, &mut late] {
+        let ready = host.apply(&queue(2, "join", 8)).ready;
+        assert!(matches!(&ready[..], [(of, 1, Called::Now(_, Err(raised)))]
+            if *of == SESSIONS[1] && raised.class == "millrace.FenceStale"));
+    }
 }
 
 fn value_of(called: &Called) -> &[u8] {

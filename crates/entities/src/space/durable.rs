@@ -127,8 +127,13 @@ fn effect(effect: &Effect) -> Vec<u8> {
         Effect::Replace(at, with) => list(&[tag(3), size(*at), value::bytes(with)]),
         Effect::Remove(at) => list(&[tag(4), size(*at)]),
         Effect::Write(at, with, length) => list(&[tag(5), size(*at), value::bytes(with), size(*length)]),
-        Effect::Wait(ticket, Waiter { session, call, way, value: with }) => {
-            list(&[tag(6), uint(*ticket), value::bytes(session), uint(*call), tag((*way).into()), value::bytes(with)])
+        Effect::Wait(ticket, Waiter { session, call, way, value: with, fence }) => {
+            let (session, way) = (value::bytes(session), tag((*way).into()));
+            let mut parts = vec![tag(6), uint(*ticket), session, uint(*call), way, value::bytes(with)];
+            if let Some((name, token)) = fence {
+                parts.extend([value::text(name), uint(*token)]);
+            }
+            list(&parts)
         }
         Effect::Leave(ticket) => list(&[tag(7), uint(*ticket)]),
     }
@@ -150,9 +155,13 @@ fn read_effect(bytes: &[u8]) -> Option<Effect> {
         (3, 3) => Effect::Replace(place(1)?, bytes(2)?),
         (4, 2) => Effect::Remove(place(1)?),
         (5, 4) => Effect::Write(place(1)?, bytes(2)?, place(3)?),
-        (6, 6) => {
+        (6, 6 | 8) => {
             let session = bytes(2)?.try_into().ok()?;
-            Effect::Wait(whole(1)?, Waiter { session, call: whole(3)?, way: small(4)?, value: bytes(5)? })
+            let fence = match parts.get(6) {
+                Some(name) => Some((value::as_text(name)?.into(), whole(7)?)),
+                None => None,
+            };
+            Effect::Wait(whole(1)?, Waiter { session, call: whole(3)?, way: small(4)?, value: bytes(5)?, fence })
         }
         (7, 2) => Effect::Leave(whole(1)?),
         _ => return None,

@@ -1,7 +1,14 @@
 //! The fences of an object: for each name the highest token with which it was called.
+//!
+//! A call is checked when it arrives. While it waits, a call with a higher token refuses it, so it does not take effect after that call. If
+//! a worker runs its method by then, the result is refused.
 
 use super::durable::{Reader, list, uint};
-use crate::{State, types::Turn, value};
+use crate::{
+    Raised, State, Ticket, Type, Waiter,
+    types::{Turn, user},
+    value,
+};
 use millrace_wire::{Code, Result, protocol::Fence};
 
 /// The field of the names and tokens. No type uses it for anything else.
@@ -27,15 +34,38 @@ pub(super) fn check(state: &State, fence: Option<Fence<'_>>) -> Result<()> {
     }
 }
 
-/// The object was called with this fence, which it did not refuse.
-pub(super) fn note(turn: &mut Turn<'_>, fence: Option<Fence<'_>>) {
+/// The refusal of a waiting call, if the object was called with a higher token since it arrived.
+pub(super) fn stale(state: &State, waiter: &Waiter) -> Option<Raised> {
+    let (name, token) = waiter.fence.as_ref()?;
+    let (_, highest) = fences(state).into_iter().find(|(known, _)| *known == &**name)?;
+    let refused = Fence { name, token: *token }.check_against(highest).err()?;
+    Some(Raised::new("millrace.FenceStale", refused.detail()))
+}
+
+/// The object is called with this fence, which it has not refused: from now on calls with lower tokens are refused, also those that wait.
+pub(super) fn note(turn: &mut Turn<'_>, kind: Type, fence: Option<Fence<'_>>) {
     let Some(fence) = fence else { return };
     let mut known = fences(turn.state);
     if known.contains(&(fence.name, fence.token)) {
         return;
     }
+    let is_known = known.iter().any(|(name, _)| *name == fence.name);
     known.retain(|(name, _)| *name != fence.name);
     known.push((fence.name, fence.token));
     let flat: Vec<Vec<u8>> = known.into_iter().flat_map(|(name, token)| [value::text(name), uint(token)]).collect();
     turn.field(FENCES, list(&flat));
+    if is_known {
+        refuse_stale(turn, kind);
+    }
+}
+
+fn refuse_stale(turn: &mut Turn<'_>, kind: Type) {
+    // Whether the method that a worker runs now takes effect is decided at its end.
+    let running = user::running(turn.state).filter(|_| kind == Type::Shared);
+    let others = turn.state.waiters().iter().filter(|(ticket, _)| running != Some(**ticket));
+    let waiters = others.filter_map(|(ticket, waiter)| Some((*ticket, waiter.clone(), stale(turn.state, waiter)?)));
+    let refused: Vec<(Ticket, Waiter, Raised)> = waiters.collect();
+    for (ticket, waiter, raised) in refused {
+        kind.refuse(turn, ticket, &waiter, raised);
+    }
 }

@@ -8,7 +8,7 @@
 //! The fields are in the object's state, not in the worker. So a step whose worker ends has no effect, and any worker of the pool can run
 //! the next one.
 
-use super::{Application, Entity, Space, lost};
+use super::{Application, Entity, Space, fences, lost};
 use crate::{
     Moment, Raised, Reply, Session, Type, Waiter,
     state::{Effect, State, Ticket},
@@ -106,16 +106,19 @@ impl Space {
     }
 
     /// The call of an object that is next, and its step, or why it is refused.
-    fn next(&self, key: &str, number: u64) -> Option<(Ticket, std::result::Result<Job, String>)> {
+    fn next(&self, key: &str, number: u64) -> Option<(Ticket, std::result::Result<Job, Raised>)> {
         let entity = self.entities.get(key).filter(|entity| entity.kind == Type::Shared)?;
         // The guards of those before do not hold until a field changes.
         let from = user::tried(&entity.state).map_or(Bound::Unbounded, Bound::Excluded);
         let (ticket, waiter) = entity.state.waiters().range((from, Bound::Unbounded)).next()?;
+        if let Some(raised) = fences::stale(&entity.state, waiter) {
+            return Some((*ticket, Err(raised)));
+        }
         let args = value::elements(&waiter.value).unwrap_or_default();
         let is_newer = match fit(&entity.state, &args) {
             Fit::Same => false,
             Fit::Newer => true,
-            Fit::Refused(reported) => return Some((*ticket, Err(reported))),
+            Fit::Refused(reported) => return Some((*ticket, Err(Raised::new("millrace.ClassChanged", reported)))),
         };
         // Bodies of replicated classes have numbers that are computed from their content, so none is newer than another.
         let is_moving = !is_newer && !self.records.of_snapshots;
@@ -129,8 +132,8 @@ impl Space {
                 return None;
             }
             let job = match self.next(key, moment.token)? {
-                (ticket, Err(reported)) => {
-                    self.answer_one(key, ticket, Err(Raised::new("millrace.ClassChanged", reported)), moment);
+                (ticket, Err(raised)) => {
+                    self.answer_one(key, ticket, Err(raised), moment);
                     continue;
                 }
                 (_, Ok(job)) => job,
@@ -148,10 +151,10 @@ impl Space {
         self.next(key, number)?.1.ok()
     }
 
-    /// Answers calls at the head of the queue that do not match the object's class.
+    /// Answers calls at the head of the queue that do not match the object's class, or that are refused otherwise.
     pub(crate) fn refuse_unfit(&mut self, key: &str, moment: Moment) {
-        while let Some((ticket, Err(reported))) = self.next(key, 0) {
-            self.answer_one(key, ticket, Err(Raised::new("millrace.ClassChanged", reported)), moment);
+        while let Some((ticket, Err(raised))) = self.next(key, 0) {
+            self.answer_one(key, ticket, Err(raised), moment);
         }
     }
 
@@ -244,9 +247,13 @@ impl Space {
 
     /// Ends a step that is known to be the one in progress.
     pub(crate) fn conclude(&mut self, job: &Job, finished: Finished, moment: Moment) {
-        let finished = match finished {
-            Finished::Blocked(made) => return self.block(job, made, moment),
-            finished => finished,
+        let of = self.entities.get(&job.key).map(|entity| &entity.state);
+        let stale = of.and_then(|state| fences::stale(state, state.waiters().get(&job.ticket)?));
+        let finished = match (stale, finished) {
+            // A method takes effect at its end, and a call with a higher token has come meanwhile.
+            (Some(raised), _) => Finished::Refused(raised.class, raised.text),
+            (None, Finished::Blocked(made)) => return self.block(job, made, moment),
+            (None, finished) => finished,
         };
         let Some(entity) = self.entities.get_mut(&job.key) else { return };
         let others = self.bytes - entity.state.bytes();
@@ -417,6 +424,7 @@ pub(super) fn class(entity: &Entity) -> Option<Box<str>> {
 mod tests {
     use super::*;
     use crate::{Call, Called, Flags, SESSION_BYTES};
+    use millrace_wire::protocol::Fence;
 
     #[test]
     fn an_object_has_the_newest_record_of_its_class_that_a_caller_named() {
@@ -470,12 +478,23 @@ mod tests {
 
     /// Calls a method of the object `g`, and returns what comes of it.
     fn enter(space: &mut Space, session: u8, number: u64, flags: Flags, moment: Moment) -> Result<Called> {
+        enter_fenced(space, (session, number), flags, None, moment)
+    }
+
+    /// The same with the token of a lock.
+    fn enter_fenced(
+        space: &mut Space,
+        of: (u8, u64),
+        flags: Flags,
+        fence: Option<Fence<'_>>,
+        moment: Moment,
+    ) -> Result<Called> {
         let list = |parts: &[Vec<u8>]| value::array(parts.iter().map(Vec::as_slice));
         let [class, pool, code, method] = ["Gate", "p", "c", "enter"].map(value::text);
         let about = [class, pool, value::int(1), value::int(5), code];
         let new = list(&[&about[..], &[value::bytes(b"new")]].concat());
         let args = list(&[&about[..], &[method, value::int(100), value::bytes(b"args")]].concat());
-        let call = call_of_gate((session, number), &args, &new, flags);
+        let call = Call { fence, ..call_of_gate(of, &args, &new, flags) };
         space.call(&call, moment)
     }
 
@@ -539,6 +558,59 @@ mod tests {
         let over = enter(&mut restored, 5, 1, give_up, moment(26)).unwrap();
         let reported = "the guard of the method did not hold";
         assert!(matches!(over, Called::Now(_, Err(raised)) if &*raised.text == reported));
+    }
+
+    #[test]
+    fn a_method_whose_token_became_stale_before_its_end_changes_nothing() {
+        let fence = |token| Some(Fence { name: "tick", token });
+        let persistent = Flags { persistent: true, ..Flags::default() };
+        let mut space = Space::default();
+        let mut now = 1;
+        let mut moment = || {
+            now += 1;
+            Moment { now_ms: 0, token: now }
+        };
+        for session in 1..=3 {
+            space.open([session; SESSION_BYTES], "", 1000, moment()).unwrap();
+        }
+        let refused = |space: &Space, session, number| match space.reply(&[session; SESSION_BYTES], number) {
+            Some(Called::Now(_, Err(raised))) => raised.class == "millrace.FenceStale",
+            _ => false,
+        };
+        // One waits behind its guard, one is in a worker, one has not begun.
+        enter_fenced(&mut space, (1, 1), persistent, fence(5), moment()).unwrap();
+        let job = space.begin("g", moment()).unwrap();
+        space.finish(&job, Finished::Blocked(changed(0)), moment());
+        let job = space.begin("g", moment()).unwrap();
+        space.finish(&job, Finished::Blocked(Vec::new()), moment());
+        enter_fenced(&mut space, (1, 2), persistent, fence(5), moment()).unwrap();
+        let running = space.begin("g", moment()).unwrap();
+        assert_eq!(running.call, 2);
+        enter_fenced(&mut space, (1, 3), persistent, fence(5), moment()).unwrap();
+        enter_fenced(&mut space, (2, 1), persistent, fence(6), moment()).unwrap();
+        assert!(refused(&space, 1, 1) && refused(&space, 1, 3));
+        assert!(space.reply(&[1; SESSION_BYTES], 2).is_none(), "a worker runs it");
+        // A host that starts now begins with the call of the owner.
+        let mut restored = Space::default();
+        let log = space.take_records();
+        log.iter().for_each(|record| restored.restore(record, Moment::default()).unwrap());
+        restored.restored();
+        assert_eq!(restored.begin("g", moment()).unwrap().caller, [2; SESSION_BYTES]);
+        assert!(refused(&restored, 1, 1) && refused(&restored, 1, 2) && refused(&restored, 1, 3));
+        // Here the method ends, and changes nothing; neither does one whose guard does not hold.
+        space.finish(&running, Finished::Ran(value::nil(), changed(5)), moment());
+        assert!(refused(&space, 1, 2));
+        let fields = space.fields("g", running.incarnation).unwrap();
+        assert_eq!(value::elements(&fields).unwrap()[1], value::int(0));
+        let job = space.begin("g", moment()).unwrap();
+        assert_eq!(job.caller, [2; SESSION_BYTES]);
+        enter_fenced(&mut space, (3, 1), persistent, fence(7), moment()).unwrap();
+        space.finish(&job, Finished::Blocked(Vec::new()), moment());
+        assert!(refused(&space, 2, 1));
+        let job = space.begin("g", moment()).unwrap();
+        space.finish(&job, Finished::Ran(value::nil(), changed(7)), moment());
+        assert!(matches!(space.reply(&[3; SESSION_BYTES], 1), Some(Called::Now(_, Ok(_)))));
+        assert!(space.entities["g"].state.waiters().is_empty());
     }
 
     #[test]

@@ -315,6 +315,86 @@ fn a_call_with_a_lower_token_than_the_object_has_seen_is_refused() {
 }
 
 #[test]
+fn a_waiting_call_is_refused_when_a_call_with_a_higher_token_comes() {
+    let fence = |token| Some(Fence { name: "tick", token });
+    let mut world = World::new(&[1, 2, 3, 4]);
+    let former = |world: &mut World, on, method, args: &[Vec<u8>]| {
+        world.fence = fence(5);
+        let number = world.waits(2, on, method, args);
+        world.fence = None;
+        number
+    };
+    let is_refused = |world: &World, number| {
+        let found = world.reply(2, number).expect("it is answered").unwrap_err();
+        assert_eq!(found.class, "millrace.FenceStale");
+        assert!(found.text.contains("token 5 of 'tick'; the highest token so far is 6"), "{}", found.text);
+    };
+    // A lock: it goes to the one behind.
+    world.value(1, DOOR, "acquire", &[]);
+    let (stale, next) = (former(&mut world, DOOR, "acquire", &[]), world.waits(3, DOOR, "acquire", &[]));
+    world.fence = Some(Fence { name: "window", token: 9 });
+    let other = world.waits(4, DOOR, "acquire", &[]);
+    assert_eq!(world.reply(2, stale), None, "the higher token has another name");
+    world.fence = fence(6);
+    let owner = world.waits(1, DOOR, "acquire", &[]);
+    is_refused(&world, stale);
+    world.fence = None;
+    world.value(1, DOOR, "release", &[]);
+    assert!(world.reply(3, next).is_some() && world.reply(1, owner).is_none() && world.reply(4, other).is_none());
+    // A queue: an item that waited for room does not enter it.
+    let jobs = (Type::Queue, "jobs");
+    world.value(1, jobs, "put", &[value::int(1)]);
+    let stale = former(&mut world, jobs, "put", &[value::int(2)]);
+    world.fence = fence(6);
+    assert_eq!(world.value(1, jobs, "get", &[]), value::int(1));
+    is_refused(&world, stale);
+    assert_eq!(world.value(1, jobs, "qsize", &[]), value::int(0));
+    // A semaphore: the one that wants two is gone, and the one behind it takes the permit that is free.
+    let permits = (Type::Semaphore, "permits");
+    let new = value::array([&*value::int(2), &*value::int(2)].into_iter());
+    let (args, method) = (value::array([].into_iter()), Type::Semaphore.method("acquire").unwrap());
+    let (number, moment) = (world.number(1), world.moment());
+    let call = Call {
+        session: [1; 16],
+        number,
+        acked: 0,
+        kind: permits.0,
+        key: permits.1,
+        incarnation: 0,
+        method,
+        args: &args,
+        new: Some(&new),
+        flags: Flags::default(),
+        fence: None,
+    };
+    world.space.call(&call, moment).unwrap();
+    let stale = former(&mut world, permits, "acquire", &[value::int(2)]);
+    let next = world.waits(3, permits, "acquire", &[]);
+    world.fence = fence(6);
+    let owner = world.waits(1, permits, "acquire", &[]);
+    is_refused(&world, stale);
+    assert_eq!((world.reply(3, next), world.reply(1, owner)), (Some(Ok(value::boolean(true))), None));
+    // A barrier: it counts as if it had never come, and the barrier is not broken.
+    let start = (Type::Barrier, "start");
+    let stale = former(&mut world, start, "wait", &[]);
+    world.fence = fence(6);
+    let party = world.waits(1, start, "wait", &[]);
+    is_refused(&world, stale);
+    assert_eq!(world.value(3, start, "wait", &[]), value::int(1));
+    assert_eq!(world.reply(1, party), Some(Ok(value::int(0))));
+    // A call that raises has not come, and refuses nothing.
+    let gate = (Type::CountDownLatch, "gate");
+    let stale = former(&mut world, gate, "wait", &[]);
+    world.fence = fence(6);
+    assert!(matches!(world.call(1, gate, "count_down", &[value::int(-1)]), Called::Now(_, Err(_))));
+    assert_eq!(world.reply(2, stale), None);
+    world.value(1, gate, "count_down", &[]);
+    is_refused(&world, stale);
+    let bytes: usize = world.space.entities.values().map(|entity| entity.state.bytes()).sum();
+    assert_eq!(bytes, world.space.bytes);
+}
+
+#[test]
 fn several_permits_are_acquired_at_once_in_the_order_of_the_calls() {
     let mut world = World::new(&[1, 2, 3]);
     let permits = (Type::Semaphore, "permits");

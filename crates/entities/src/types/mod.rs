@@ -176,6 +176,15 @@ impl Type {
         }
     }
 
+    /// Refuses a waiter, as if its call had not come.
+    pub(crate) fn refuse(self, turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter, raised: Raised) {
+        turn.release(ticket, waiter, Err::<Vec<u8>, _>(raised));
+        if self == Type::Semaphore {
+            // It may have waited for more permits than those behind it.
+            sync::give_free(turn);
+        }
+    }
+
     /// Releases everything in this entity that belongs to a session which has ended. Its waiters have left before.
     pub(crate) fn session_ended(self, turn: &mut Turn<'_>, session: &Session, waited: bool) {
         match self {
@@ -198,7 +207,7 @@ impl FromStr for Type {
 }
 
 /// The classes of the exceptions of methods.
-const RAISED: [&str; 18] = [
+const RAISED: [&str; 19] = [
     "AttributeError",
     "IndexError",
     "KeyError",
@@ -210,6 +219,7 @@ const RAISED: [&str; 18] = [
     "concurrent.futures.InvalidStateError",
     "millrace.Busy",
     "millrace.ClassChanged",
+    "millrace.FenceStale",
     "millrace.NotFound",
     "millrace.PoolMissing",
     "millrace.StepFailed",
@@ -238,6 +248,8 @@ pub(crate) struct Turn<'t> {
     pub moment: Moment,
     pub session: Session,
     pub call: u64,
+    /// The fence of the call, for its waiter.
+    pub fence: Option<(Box<str>, u64)>,
     /// The effects that undo the changes, the last one first.
     pub back: Vec<Effect>,
     /// Whether the changes are recorded.
@@ -250,7 +262,8 @@ pub(crate) struct Turn<'t> {
 
 impl<'t> Turn<'t> {
     pub fn new(state: &'t mut State, moment: Moment, session: Session, call: u64) -> Self {
-        Self { state, moment, session, call, back: Vec::new(), keeps: false, done: Vec::new(), released: Vec::new() }
+        let (back, done, released) = (Vec::new(), Vec::new(), Vec::new());
+        Self { state, moment, session, call, fence: None, back, keeps: false, done, released }
     }
 
     pub fn apply(&mut self, effect: Effect) {
@@ -308,7 +321,7 @@ impl<'t> Turn<'t> {
         if self.state.waiters().len() >= WAITERS_MAX {
             return Err(Raised::new("millrace.Busy", format!("{WAITERS_MAX} calls wait for it")));
         }
-        let waiter = Waiter { session: self.session, call: self.call, way, value };
+        let waiter = Waiter { session: self.session, call: self.call, way, value, fence: self.fence.clone() };
         self.enqueue(waiter);
         Ok(Flow::Wait)
     }

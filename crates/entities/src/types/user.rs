@@ -62,6 +62,18 @@ pub fn pool_of(args: &[u8]) -> Option<&str> {
     value::elements(args).ok()?.get(usize::from(POOL)).and_then(|pool| value::as_text(pool))
 }
 
+/// What a worker gets of a call that runs within another step of its object: whether it only reads, the method, its time limit, and its
+/// arguments.
+pub(crate) fn own_call(method: &str, args: &[u8]) -> Option<Vec<u8>> {
+    let reads = value::boolean(match method {
+        "call" => false,
+        "read" => true,
+        _ => return None,
+    });
+    let args = value::elements(args).ok().filter(|args| args.len() == ARGUMENTS)?;
+    Some(value::array([&*reads].into_iter().chain(args.into_iter().skip(METHOD))))
+}
+
 /// Whether a worker can decode the arguments of a call's method without running code. In Java, each argument is a byte string.
 pub fn is_plain_call(args: &[u8]) -> bool {
     let Ok(args) = value::elements(args) else { return false };

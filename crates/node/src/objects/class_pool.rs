@@ -11,7 +11,7 @@
 //! that it waits for gets a thread, up to [`METHOD_WORKERS_MAX`] in all. A cycle of waiting steps is detected by the call that would
 //! complete it.
 
-use super::{Inner, Objects, State, task::Answer};
+use super::{Inner, Objects, State, reentry::Reentry, task::Answer};
 use crate::{
     Namespace,
     cluster::{Cluster, Ring},
@@ -23,7 +23,7 @@ use millrace_wire::{Code, Error, EventId, Result};
 use sha2::{Digest, Sha256};
 use std::{
     cell::Cell,
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     os::fd::BorrowedFd,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     thread::{self, JoinHandle},
@@ -81,8 +81,12 @@ pub(super) struct ClassPools {
 
 #[derive(Default)]
 struct Running {
-    /// The object of a user class that it waits for.
-    waits_for: Option<Place>,
+    /// The objects of user classes that it waits for.
+    waits_for: Vec<Place>,
+    /// How many of its calls wait.
+    calls: usize,
+    /// The calls that run within it, once it has called an object.
+    reentry: Option<Arc<Reentry>>,
 }
 
 #[derive(Default)]
@@ -120,22 +124,49 @@ impl Mailbox {
 impl ClassPools {
     /// The objects that form a circle if this step waits for that object.
     pub fn circle(&self, from: &Session, to: &Place) -> Option<Vec<Box<str>>> {
-        let (mut at, mut path): (&Place, Vec<Box<str>>) = (to, Vec::new());
-        for _ in 0..=self.steps.len() {
-            path.push(at.key.clone());
-            let session = self.occupied.get(at)?;
-            if session == from {
-                return Some(path);
-            }
-            at = self.steps.get(session)?.waits_for.as_ref()?;
-        }
-        None
+        let (mut path, mut seen) = (Vec::new(), HashSet::new());
+        self.leads(from, to, &mut path, &mut seen).then(|| path.into_iter().map(|at| at.key.clone()).collect())
     }
 
-    /// A step waits for the method of another object, or no longer waits.
-    pub fn waits(&mut self, session: &Session, place: Option<Place>) {
+    /// Whether the step that this object is in waits for the step `from`; `path` gets the objects in between.
+    fn leads<'a>(
+        &'a self,
+        from: &Session,
+        at: &'a Place,
+        path: &mut Vec<&'a Place>,
+        seen: &mut HashSet<&'a Place>,
+    ) -> bool {
+        let Some(session) = self.occupied.get(at).filter(|_| seen.insert(at)) else { return false };
+        path.push(at);
+        if session == from {
+            return true;
+        }
+        let next = self.steps.get(session).map_or(&[][..], |step| step.waits_for.as_slice());
+        if next.iter().any(|next| self.leads(from, next, path, seen)) {
+            return true;
+        }
+        path.pop();
+        false
+    }
+
+    /// The calls that run within the step that an object is in.
+    pub fn reentry(&self, place: &Place) -> Option<Arc<Reentry>> {
+        self.steps.get(self.occupied.get(place)?)?.reentry.clone()
+    }
+
+    /// A step waits for the method of another object.
+    pub fn waits(&mut self, session: &Session, place: Place) {
         if let Some(step) = self.steps.get_mut(session) {
-            step.waits_for = place;
+            step.waits_for.push(place);
+        }
+    }
+
+    /// One of the calls of that object by a step no longer waits.
+    pub fn waits_no_more(&mut self, session: &Session, place: &Place) {
+        if let Some(step) = self.steps.get_mut(session)
+            && let Some(at) = step.waits_for.iter().position(|waits_for| waits_for == place)
+        {
+            step.waits_for.swap_remove(at);
         }
     }
 
@@ -228,16 +259,33 @@ impl Inner {
         }
     }
 
-    /// A step begins to wait, or continues.
-    fn block(self: &Arc<Self>, pool: &str, blocks: bool, of: &Session) {
+    /// A call of a step begins to wait. The step's thread does not count while any of its calls waits.
+    fn block(self: &Arc<Self>, pool: &str, of: &Session) {
         let mut state = self.state();
-        if !blocks {
-            state.class_pools.waits(of, None);
+        let Some(step) = state.class_pools.steps.get_mut(of) else { return };
+        step.calls += 1;
+        if step.calls > 1 {
+            return;
         }
         let Some(class_pool) = state.class_pools.of.get_mut(pool) else { return };
-        class_pool.blocked = if blocks { class_pool.blocked + 1 } else { class_pool.blocked.saturating_sub(1) };
-        if blocks && let Some(place) = class_pool.queue.pop_front() {
+        class_pool.blocked += 1;
+        if let Some(place) = class_pool.queue.pop_front() {
             self.place(&mut state, place, pool);
+        }
+    }
+
+    /// A call of a step no longer waits: that of a method of this object, or of a type of the host.
+    fn unblock(&self, pool: &str, of: &Session, place: Option<&Place>) {
+        let mut state = self.state();
+        if let Some(place) = place {
+            state.class_pools.waits_no_more(of, place);
+        }
+        let Some(step) = state.class_pools.steps.get_mut(of) else { return };
+        step.calls -= 1;
+        if step.calls == 0
+            && let Some(class_pool) = state.class_pools.of.get_mut(pool)
+        {
+            class_pool.blocked -= 1;
         }
     }
 }
@@ -383,13 +431,14 @@ fn run(
 ) -> Result<Finished> {
     let method_workers = inner.method_workers.get().ok_or_else(super::none_here)?;
     let extra = Cell::new(Duration::ZERO);
-    let mut calls = StepCalls { inner, pool, job, session, cluster, extra: &extra, result: None };
+    let mut calls = StepCalls { inner, pool, job, session, cluster, extra: &extra, result: None, reentry: None };
     let id = EventId::from_bits(u128::from_le_bytes(session));
     let within = Duration::from_millis(job.timeout_ms) + GRACE;
     let log = format!("{STEPS}{pool}");
     let step = Step { pool, log: &log, id, request: &job.request, within, extra: &extra };
     method_workers.run(worker, &step, &mut calls, &|| inner.state().closed)?;
-    let result = calls.result.ok_or_else(|| Code::WorkerProtocol.error("the worker returned no result of the step"))?;
+    let result =
+        calls.result.take().ok_or_else(|| Code::WorkerProtocol.error("the worker returned no result of the step"))?;
     finished_of(&result)
 }
 
@@ -421,6 +470,32 @@ struct StepCalls<'a> {
     /// How much longer than its method the step may take.
     extra: &'a Cell<Duration>,
     result: Option<Vec<u8>>,
+    /// The calls that run within the step.
+    reentry: Option<Arc<Reentry>>,
+}
+
+impl StepCalls<'_> {
+    /// From now on, calls can run within the step: it calls an object, which may call its object.
+    fn open(&mut self) -> Result<()> {
+        if self.reentry.is_none() && self.cluster.is_none() {
+            let reentry = Arc::new(Reentry::new(&self.job.key, self.job.incarnation)?);
+            if let Some(step) = self.inner.state().class_pools.steps.get_mut(&self.session) {
+                step.reentry = Some(reentry.clone());
+            }
+            self.reentry = Some(reentry);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StepCalls<'_> {
+    fn drop(&mut self) {
+        let Some(reentry) = &self.reentry else { return };
+        if let Some(step) = self.inner.state().class_pools.steps.get_mut(&self.session) {
+            step.reentry = None;
+        }
+        reentry.end();
+    }
 }
 
 fn not_here(what: &str) -> Error {
@@ -468,14 +543,27 @@ impl HostCalls for StepCalls<'_> {
         getrandom::fill(bytes).expect("the operating system has a random source");
     }
 
+    fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.reentry.as_ref()?.next()
+    }
+
+    fn reenters(&self) -> Option<BorrowedFd<'_>> {
+        self.reentry.as_ref().map(|reentry| reentry.fd())
+    }
+
+    fn reentered(&mut self, number: u64, answer: &[u8]) {
+        self.reentry.iter().for_each(|reentry| reentry.answer(number, answer));
+    }
+
     fn call(&mut self, call: &[u8]) -> Asked {
+        if let Err(error) = self.open() {
+            return Asked::Now(Err(error));
+        }
         let full = {
             let state = self.inner.state();
-            state
-                .class_pools
-                .of
-                .get(self.pool)
-                .is_some_and(|class_pool| class_pool.blocked + 1 >= METHOD_WORKERS_MAX as usize)
+            let waits = state.class_pools.steps.get(&self.session).is_some_and(|step| step.calls > 0);
+            let class_pool = state.class_pools.of.get(self.pool).filter(|_| !waits);
+            class_pool.is_some_and(|class_pool| class_pool.blocked + 1 >= METHOD_WORKERS_MAX as usize)
         };
         if full {
             let reported = format!("{METHOD_WORKERS_MAX} methods of objects of pool '{}' wait for others", self.pool);
@@ -485,10 +573,10 @@ impl HostCalls for StepCalls<'_> {
         let within = self.cluster.map(|_| self.job.within());
         match objects.call_of(self.session, self.pool, call, (within.is_some(), within)) {
             Ok(Answer::Now(answer)) => Asked::Now(Ok(answer)),
-            Ok(Answer::Later(later)) => {
-                self.inner.block(self.pool, true, &self.session);
+            Ok(Answer::Later(later, place)) => {
+                self.inner.block(self.pool, &self.session);
                 let (inner, pool, session) = (self.inner.clone(), self.pool.into(), self.session);
-                Asked::Later(Box::new(Blocked { later, inner, pool, session }))
+                Asked::Later(Box::new(Blocked { later, inner, pool, session, place }))
             }
             Err(error) => Asked::Now(Err(error)),
         }
@@ -501,6 +589,8 @@ struct Blocked {
     inner: Arc<Inner>,
     pool: Box<str>,
     session: Session,
+    /// The object of a user class whose method was called.
+    place: Option<Place>,
 }
 
 impl Later for Blocked {
@@ -519,7 +609,7 @@ impl Later for Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        self.inner.block(&self.pool, false, &self.session);
+        self.inner.unblock(&self.pool, &self.session, self.place.as_ref());
     }
 }
 
@@ -527,4 +617,40 @@ impl Drop for Blocked {
 pub(super) fn method_workers(namespace: &Namespace, environment: Environment) -> Arc<MethodWorkers> {
     // Steps call objects through their host calls, and not as runs do.
     Arc::new(MethodWorkers::new(namespace.clone(), Environment { objects: None, ..environment }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_circle_is_found_through_any_of_the_objects_that_a_step_waits_for() {
+        let mut pools = ClassPools::default();
+        let place = |key: &str| Place::new(key, false);
+        let session = |number: u8| [number; SESSION_BYTES];
+        for (number, key) in [(1, "a"), (2, "b"), (3, "c"), (4, "d")] {
+            pools.steps.insert(session(number), Running::default());
+            pools.occupied.insert(place(key), session(number));
+        }
+        for (number, key) in [(1, "idle"), (1, "b"), (1, "c"), (2, "d"), (3, "b"), (3, "b")] {
+            pools.waits(&session(number), place(key));
+        }
+        let circle = |pools: &ClassPools, from: u8, to: &str| {
+            let found = pools.circle(&session(from), &place(to));
+            found.map(|keys| keys.iter().map(|key| key.to_string()).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(circle(&pools, 4, "a").as_deref(), Some("a b d"));
+        assert_eq!(circle(&pools, 4, "c").as_deref(), Some("c b d"));
+        assert_eq!(circle(&pools, 2, "a").as_deref(), Some("a b"));
+        assert_eq!((circle(&pools, 1, "d"), circle(&pools, 4, "idle")), (None, None));
+        assert_eq!(circle(&pools, 4, "d").as_deref(), Some("d"));
+        // Two calls of c wait for b; with one of them, it still waits.
+        pools.waits_no_more(&session(3), &place("b"));
+        assert_eq!(circle(&pools, 4, "c").as_deref(), Some("c b d"));
+        pools.waits_no_more(&session(3), &place("b"));
+        assert_eq!(circle(&pools, 4, "c"), None);
+        // With a reentrant method, a circle exists that no call completes.
+        pools.waits(&session(4), place("a"));
+        assert_eq!(circle(&pools, 3, "a").as_deref(), Some("a c"));
+    }
 }

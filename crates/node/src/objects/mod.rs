@@ -9,6 +9,7 @@
 //! A call holds the lock only while its method runs, which is short. Waiting calls are wakers.
 
 mod class_pool;
+mod reentry;
 mod task;
 mod writer;
 

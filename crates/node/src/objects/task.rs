@@ -20,12 +20,34 @@ const WELL_LEASE_MS: u64 = 2_000;
 const ELEMENTS: usize = 10;
 
 /// An event file descriptor that wakes a waiting thread.
-struct EventFd(OwnedFd);
+pub(super) struct EventFd(OwnedFd);
+
+impl EventFd {
+    pub fn new() -> Result<Self> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        fd.map(Self).map_err(|errno| Code::HostInternal.error(format!("no event descriptor: {errno}")))
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Makes it readable.
+    pub fn set(&self) {
+        // Full, it is readable already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// It is not readable any more.
+    pub fn clear(&self) {
+        let mut reported = [0; 8];
+        let _ = rustix::io::read(&self.0, &mut reported[..]);
+    }
+}
 
 impl Wake for EventFd {
     fn wake(self: Arc<Self>) {
-        // Full, it is readable already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        self.set();
     }
 }
 
@@ -41,7 +63,7 @@ struct Pending {
 
 impl Later for Pending {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.event_fd.0.as_fd()
+        self.event_fd.fd()
     }
 
     fn until(&self) -> Option<Instant> {
@@ -49,8 +71,7 @@ impl Later for Pending {
     }
 
     fn take(&mut self) -> Option<Result<Vec<u8>>> {
-        let mut reported = [0; 8];
-        let _ = rustix::io::read(&self.event_fd.0, &mut reported[..]);
+        self.event_fd.clear();
         if let Some(answer) = self.waiting.take() {
             return Some(answer.map(|(called, upto)| {
                 self.objects.depend(upto);
@@ -103,6 +124,8 @@ const GIVE_UP: i64 = 1;
 const MUST_EXIST: i64 = 2;
 const MUST_CREATE: i64 = 4;
 const PERSISTENT: i64 = 8;
+/// Its method is reentrant.
+const REENTRANT: i64 = 16;
 /// Above them is how many hosts have a copy.
 const COPIES_SHIFT: u32 = 8;
 
@@ -175,7 +198,7 @@ impl<'a> Parsed<'a> {
 }
 
 /// An answer as a worker takes it: 0 and the value, or 1, the class and what it says; the incarnation before either.
-fn encode(called: Called) -> Vec<u8> {
+pub(super) fn encode(called: Called) -> Vec<u8> {
     match called {
         Called::Now(incarnation, Ok(value)) => [&incarnation.to_le_bytes()[..], &[0], &value].concat(),
         Called::Now(incarnation, Err(raised)) => {
@@ -188,8 +211,8 @@ fn encode(called: Called) -> Vec<u8> {
 /// The answer of a call that a worker made.
 pub(super) enum Answer {
     Now(Vec<u8>),
-    /// It waits.
-    Later(Box<dyn Later>),
+    /// It waits: for a method of this object, if that is of a user class.
+    Later(Box<dyn Later>, Option<Place>),
 }
 
 impl Objects {
@@ -222,35 +245,36 @@ impl Objects {
             // Other hosts see what the worker has seen: it is safe before.
             let seen = self.inner.namespace.journal().tail();
             self.gate().hold(Site::Get, (), seen, None).wait()?;
-            if kind == Type::Shared {
-                self.wait_for(&mut self.inner.state(), &session, Place::new(parsed.key, true))?;
+            let place = (kind == Type::Shared).then(|| Place::new(parsed.key, true));
+            if let Some(place) = &place {
+                self.wait_for(&mut self.inner.state(), &session, place)?;
             }
             let answered = self.call_copies(&wanted, (pin, within));
-            if answered.is_err() {
-                self.inner.state().class_pools.waits(&session, None);
-            }
-            return self.answer_of(answered?, &parsed, call);
+            return self.answer_of(answered, &parsed, call, place);
         }
         self.employed(&wanted)?;
         let mut state = self.inner.state();
         // Readers of the effects of this worker depend on what it has seen.
         state.depends = state.depends.max(self.inner.namespace.journal().tail());
-        if kind == Type::Shared {
-            // Under one lock with the call: the step that it waits for may be the one that closes a circle.
-            self.wait_for(&mut state, &session, Place::new(parsed.key, false))?;
+        let place = (kind == Type::Shared).then(|| Place::new(parsed.key, false));
+        // Under one lock with the call: the step that it waits for may be the one that closes a circle.
+        if let Some(place) = &place
+            && let Err(deadlock) = self.wait_for(&mut state, &session, place)
+        {
+            let is_reentrant = parsed.flags & REENTRANT != 0;
+            let reentered = is_reentrant.then(|| self.reenter(&mut state, &wanted, place)).flatten();
+            return reentered.unwrap_or(Err(deadlock));
         }
         let answered = self.call_in(state, &wanted);
-        if kind == Type::Shared && !matches!(answered, Ok(Answered::Later(_))) {
-            self.inner.state().class_pools.waits(&session, None);
-        }
-        self.answer_of(answered?, &parsed, call)
+        self.answer_of(answered, &parsed, call, place)
     }
 
     /// A session waits for the method of an object from now on, unless that would close a circle.
-    fn wait_for(&self, state: &mut State, session: &Session, place: Place) -> Result<()> {
-        state.class_pools.waits(session, Some(place.clone()));
-        let Some(circle) = state.class_pools.circle(session, &place) else { return Ok(()) };
-        state.class_pools.waits(session, None);
+    fn wait_for(&self, state: &mut State, session: &Session, place: &Place) -> Result<()> {
+        let Some(circle) = state.class_pools.circle(session, place) else {
+            state.class_pools.waits(session, place.clone());
+            return Ok(());
+        };
         let reported = match &*circle {
             [one] => format!("'{one}' would wait for itself: one of its methods called another of its methods"),
             circle => {
@@ -261,7 +285,38 @@ impl Objects {
         Err(Code::Deadlock.error(reported))
     }
 
-    fn answer_of(&self, answered: Answered, parsed: &Parsed<'_>, call: &[u8]) -> Result<Answer> {
+    /// Has the step that an object is in run a call of a reentrant method. Of the objects of this host only those that are not persistent
+    /// have such steps: if a step is repeated, the answers of its calls are repeated, and the calls that came back during them are not.
+    fn reenter(&self, state: &mut State, call: &Call<'_>, place: &Place) -> Option<Result<Answer>> {
+        let request = state.space.reentrant(call)?;
+        let later = state.class_pools.reentry(place)?.call(request);
+        if later.is_ok() {
+            state.class_pools.waits(&call.session, place.clone());
+        }
+        Some(later.map(|later| Answer::Later(later, Some(place.clone()))))
+    }
+
+    fn answer_of(
+        &self,
+        answered: Result<Answered>,
+        parsed: &Parsed<'_>,
+        call: &[u8],
+        place: Option<Place>,
+    ) -> Result<Answer> {
+        let session = parsed.session;
+        let answer = answered.and_then(|answered| self.pending(answered, parsed, call));
+        match (answer, place) {
+            (Ok(Answer::Later(later, _)), place) => Ok(Answer::Later(later, place)),
+            (answer, place) => {
+                if let Some(place) = place {
+                    self.inner.state().class_pools.waits_no_more(&session, &place);
+                }
+                answer
+            }
+        }
+    }
+
+    fn pending(&self, answered: Answered, parsed: &Parsed<'_>, call: &[u8]) -> Result<Answer> {
         let session = parsed.session;
         match answered {
             Answered::Now(called, upto) => {
@@ -269,15 +324,13 @@ impl Objects {
                 Ok(Answer::Now(encode(called)))
             }
             Answered::Later(waiting) => {
-                let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-                let fd = fd.map_err(|errno| Code::HostInternal.error(format!("no event descriptor: {errno}")))?;
-                let event_fd = Arc::new(EventFd(fd));
+                let event_fd = Arc::new(EventFd::new()?);
                 waiting.wake(&Waker::from(event_fd.clone()));
                 // The timeout is in seconds; one that exceeds a Duration is unlimited.
                 let wait = parsed.wait.and_then(|wait| Duration::try_from_secs_f64(wait.max(0.0)).ok());
                 let until = wait.and_then(|wait| Instant::now().checked_add(wait));
                 let pending = Pending { objects: self.clone(), waiting, event_fd, until, session, call: call.to_vec() };
-                Ok(Answer::Later(Box::new(pending)))
+                Ok(Answer::Later(Box::new(pending), None))
             }
         }
     }
@@ -301,7 +354,7 @@ impl Callee for Objects {
         let entered = Parsed::of(session, call).and_then(|parsed| self.enter(&parsed));
         match entered.and_then(|()| self.call_of(session, pool, call, (true, None))) {
             Ok(Answer::Now(answer)) => Asked::Now(Ok(answer)),
-            Ok(Answer::Later(later)) => Asked::Later(later),
+            Ok(Answer::Later(later, _)) => Asked::Later(later),
             Err(error) => Asked::Now(Err(error)),
         }
     }

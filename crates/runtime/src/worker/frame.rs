@@ -25,6 +25,8 @@ pub(super) const BODY_MAX_BYTES: usize = (16 << 20) + 4096;
 // From the host.
 const RUN: u8 = 1;
 const ANSWER: u8 = 2;
+const RETURN: u8 = 3;
+const REENTER: u8 = 4;
 
 /// The messages of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +42,10 @@ pub(super) enum Kind {
     Random = 23,
     Output = 24,
     Call = 25,
+    Reentered = 26,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Hello,
     Kind::Refuse,
     Kind::Append,
@@ -53,6 +56,7 @@ const KINDS: [Kind; 10] = [
     Kind::Random,
     Kind::Output,
     Kind::Call,
+    Kind::Reentered,
 ];
 
 /// One frame of a worker.
@@ -112,6 +116,23 @@ pub(super) fn put_run(to: &mut Vec<u8>, serial: u64, invocation: &Invocation<'_>
     to.extend_from_slice(invocation.payload);
 }
 
+/// Writes the REENTER of a call that runs within the run.
+pub(super) fn put_reenter(to: &mut Vec<u8>, number: u64, call: &[u8]) {
+    put_head(to, REENTER, number, 0, call.len());
+    to.extend_from_slice(call);
+}
+
+/// Writes the RETURN of a call that has a number: its answer, or the error's code and what was wrong.
+pub(super) fn put_return(to: &mut Vec<u8>, number: u64, answer: Result<&[u8]>) {
+    let (code, payload) = match &answer {
+        Ok(payload) => ("", *payload),
+        Err(error) => (error.code().id(), error.detail().as_bytes()),
+    };
+    put_head(to, RETURN, number, code.len(), code.len() + payload.len());
+    to.extend_from_slice(code.as_bytes());
+    to.extend_from_slice(payload);
+}
+
 /// Writes the ANSWER to a call: what it asked for, or the number of the error's code and what was wrong.
 pub(super) fn put_answer(to: &mut Vec<u8>, answer: Result<&[u8]>) {
     match answer {
@@ -159,7 +180,7 @@ mod tests {
             bytes[6] = 200;
             bytes
         };
-        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(RUN, b"", b""), &frame(26, b"", b""), &long_name] {
+        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(RUN, b"", b""), &frame(27, b"", b""), &long_name] {
             assert_eq!(Frame::parse(bytes).unwrap_err().code(), Code::WorkerProtocol, "{bytes:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! The run in progress: interprets its frames.
 
-use super::frame::{Frame, Kind, put_answer};
+use super::frame::{Frame, Kind, put_answer, put_return};
 use crate::{
     Asked, Call, Code, Completion, Error, Later, Limits, Outcome, Result,
     appends::Appends,
@@ -10,6 +10,8 @@ use std::time::Instant;
 
 /// The most random bytes of one call.
 const RANDOM_MAX_BYTES: u64 = 64 << 10;
+/// The most calls of objects that wait at the same time.
+const CALLS_MAX: usize = 256;
 /// The longest message a worker may give for a failure.
 const MESSAGE_MAX_BYTES: usize = 8 << 10;
 
@@ -18,8 +20,8 @@ pub(super) struct Run {
     pub(super) begun: Instant,
     pub(super) output: Output,
     appends: Appends,
-    /// The answer that the worker waits for, while it is to come.
-    pub(super) later: Option<Box<dyn Later>>,
+    /// The answers that are to come, by the numbers of their calls; 0 for the call after which the worker waits.
+    pub(super) later: Vec<(u64, Box<dyn Later>)>,
 }
 
 impl Run {
@@ -29,7 +31,7 @@ impl Run {
             begun: Instant::now(),
             output: Output::new(limits.output_max_bytes),
             appends: Appends::new(limits),
-            later: None,
+            later: Vec::new(),
         }
     }
 
@@ -74,13 +76,17 @@ impl Run {
                     put_answer(outbox, Ok(&bytes));
                 }
             }
-            Kind::Call if self.later.is_some() => {
+            Kind::Call if self.later.iter().any(|(number, _)| *number == frame.number) => {
                 return Err(Code::WorkerProtocol.error("a call before the answer to the previous call"));
             }
+            Kind::Call if self.later.len() >= CALLS_MAX => {
+                return Err(Code::WorkerProtocol.error(format!("more than {CALLS_MAX} calls wait at the same time")));
+            }
             Kind::Call => match call.host.call(frame.payload) {
-                Asked::Now(answer) => put_answer(outbox, answer.as_deref().map_err(Clone::clone)),
-                Asked::Later(later) => self.later = Some(later),
+                Asked::Now(answer) => put_called(outbox, frame.number, &answer),
+                Asked::Later(later) => self.later.push((frame.number, later)),
             },
+            Kind::Reentered => call.host.reentered(frame.number, frame.payload),
             Kind::Hello | Kind::Refuse => {
                 return Err(Code::WorkerProtocol.error(format!("a {:?} frame in the middle of a run", frame.kind)));
             }
@@ -88,12 +94,13 @@ impl Run {
         Ok(None)
     }
 
-    /// Answers the call that waits, if its answer has come.
-    pub(super) fn look(&mut self, outbox: &mut Vec<u8>) {
-        if let Some(answer) = self.later.as_mut().and_then(|later| later.take()) {
-            self.later = None;
-            put_answer(outbox, answer.as_deref().map_err(Clone::clone));
-        }
+    /// Answers one of the calls that wait, if there is one whose answer has come.
+    pub(super) fn look(&mut self, outbox: &mut Vec<u8>) -> bool {
+        let answered = |(at, (_, later)): (usize, &mut (u64, Box<dyn Later>))| Some((at, later.take()?));
+        let Some((at, answer)) = self.later.iter_mut().enumerate().find_map(answered) else { return false };
+        let (number, _) = self.later.remove(at);
+        put_called(outbox, number, &answer);
+        true
     }
 
     fn done(&mut self, frame: &Frame<'_>) -> Result<Outcome> {
@@ -112,6 +119,12 @@ impl Run {
             }
         })
     }
+}
+
+/// Writes the answer to a call of an object.
+fn put_called(outbox: &mut Vec<u8>, number: u64, answer: &Result<Vec<u8>>) {
+    let answer = answer.as_deref().map_err(Clone::clone);
+    if number == 0 { put_answer(outbox, answer) } else { put_return(outbox, number, answer) }
 }
 
 /// The error that a worker states by the number of its code; only codes of functions and runs are its to state.

@@ -176,7 +176,7 @@ impl Wires {
         limits: &Limits,
         wake_at: Option<Instant>,
     ) -> Result<Option<Outcome>, Fault> {
-        run.look(&mut self.outbox.bytes);
+        while !self.outbox.is_full() && run.look(&mut self.outbox.bytes) {}
         while !self.outbox.is_full()
             && let Some((frame, bytes)) = Frame::parse(self.inbox.unread())?
         {
@@ -197,8 +197,16 @@ impl Wires {
                 return Ok(outcome);
             }
         }
-        let later = run.later.as_ref().map(|later| (later.fd(), later.until()));
-        self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at, later)?;
+        while !self.outbox.is_full()
+            && let Some((number, call)) = call.host.reenter()
+        {
+            frame::put_reenter(&mut self.outbox.bytes, number, &call);
+        }
+        let reenters = call.host.reenters().map(|fd| (fd, None));
+        let later = run.later.iter().map(|(_, later)| (later.fd(), later.until())).chain(reenters);
+        // While the outbox is full, answers stay where they are.
+        let later: Vec<_> = later.filter(|_| !self.outbox.is_full()).collect();
+        self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at, &later)?;
         Ok(None)
     }
 
@@ -209,7 +217,7 @@ impl Wires {
                 self.inbox.consume(bytes);
                 return Ok(hello);
             }
-            self.exchange(output, (deadline, within), None, None)?;
+            self.exchange(output, (deadline, within), None, &[])?;
         }
     }
 
@@ -220,7 +228,7 @@ impl Wires {
         output: &mut Output,
         (deadline, timeout): (Instant, Duration),
         wake_at: Option<Instant>,
-        later: Option<(BorrowedFd<'_>, Option<Instant>)>,
+        later: &[(BorrowedFd<'_>, Option<Instant>)],
     ) -> Result<(), Fault> {
         let was_full = self.outbox.is_full();
         self.outbox.send(&self.channel)?;
@@ -238,13 +246,11 @@ impl Wires {
         let want = if self.outbox.is_empty() { hear } else { hear | PollFlags::OUT };
         let pidfd = self.process.pidfd();
         let printed = self.printed.as_ref().map_or(pidfd, OwnedFd::as_fd);
-        let mut fds = [
-            PollFd::from_borrowed_fd(self.channel.as_fd(), want),
-            PollFd::from_borrowed_fd(printed, PollFlags::IN),
-            PollFd::from_borrowed_fd(pidfd, PollFlags::IN),
-            PollFd::from_borrowed_fd(later.map_or(pidfd, |(fd, _)| fd), PollFlags::IN),
-        ];
-        let wake_at = wake_at.into_iter().chain(later.and_then(|(_, until)| until)).min();
+        let mut fds = Vec::with_capacity(3 + later.len());
+        fds.push(PollFd::from_borrowed_fd(self.channel.as_fd(), want));
+        fds.extend([printed, pidfd].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(later.iter().map(|(fd, _)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        let wake_at = wake_at.into_iter().chain(later.iter().filter_map(|(_, until)| *until)).min();
         let asleep = wake_at.map_or(left, |at| left.min(at.saturating_duration_since(now)));
         // A timeout that no Timespec holds is as good as none.
         match poll(&mut fds, Timespec::try_from(asleep).ok().as_ref()) {
@@ -252,7 +258,7 @@ impl Wires {
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(Code::SpawnFailed.error(format!("cannot wait for the process: {errno}")).into()),
         }
-        let [channel, printed, ended, _] = fds.map(|fd| !fd.revents().difference(PollFlags::OUT).is_empty());
+        let [channel, printed, ended] = [0, 1, 2].map(|at| !fds[at].revents().difference(PollFlags::OUT).is_empty());
         // Unheard, the channel reports nothing but its end.
         let open = !channel || (!hear.is_empty() && self.inbox.receive(&self.channel));
         // What a run printed was written before its DONE, so the pipe is read after the channel, whatever `poll` saw.
@@ -417,8 +423,9 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EventId, HostCalls, Invocation, child};
+    use crate::{Asked, EventId, HostCalls, Invocation, Later, child};
     use rustix::net::SocketType;
+    use std::{collections::HashMap, rc::Rc};
 
     /// A process that never ends: nothing is ever written to its pipe.
     struct Immortal(OwnedFd);
@@ -457,6 +464,143 @@ mod tests {
         }
 
         fn random(&mut self, _: &mut [u8]) {}
+    }
+
+    /// Answers calls once it is told to, and has the worker run one call within the run.
+    struct Callee {
+        answers: HashMap<u8, Rc<Pipe>>,
+        reenters: Rc<Pipe>,
+        within: Option<(u64, Vec<u8>)>,
+        ran: Vec<(u64, Vec<u8>)>,
+    }
+
+    /// Readable once it is set.
+    struct Pipe(OwnedFd, OwnedFd);
+
+    impl Pipe {
+        fn new() -> Rc<Self> {
+            let (reader, writer) = child::output_pipe().unwrap();
+            Rc::new(Self(reader, writer))
+        }
+    }
+
+    struct Awaited(u8, Rc<Pipe>);
+
+    impl Later for Awaited {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.1.0.as_fd()
+        }
+
+        fn until(&self) -> Option<Instant> {
+            None
+        }
+
+        fn take(&mut self) -> Option<Result<Vec<u8>>> {
+            let answer = if self.0 == b'x' { Err(Code::Deadlock.error("a")) } else { Ok(vec![self.0]) };
+            readable(self.1.0.as_fd(), Duration::ZERO).then_some(answer)
+        }
+    }
+
+    impl HostCalls for Callee {
+        fn append(&mut self, _: &str, _: &[u8]) -> Result<Option<u64>> {
+            Ok(None)
+        }
+
+        fn get(&mut self, _: &str, _: u64) -> Result<Vec<u8>> {
+            Ok(b"got".to_vec())
+        }
+
+        fn latest(&mut self, _: &str) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn now_ns(&mut self) -> u64 {
+            0
+        }
+
+        fn random(&mut self, _: &mut [u8]) {}
+
+        fn call(&mut self, call: &[u8]) -> Asked {
+            match self.answers.get(&call[0]) {
+                Some(pipe) => Asked::Later(Box::new(Awaited(call[0], pipe.clone()))),
+                None => Asked::Now(Ok(call.to_vec())),
+            }
+        }
+
+        fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
+            readable(self.reenters.0.as_fd(), Duration::ZERO).then(|| self.within.take()).flatten()
+        }
+
+        fn reenters(&self) -> Option<BorrowedFd<'_>> {
+            self.within.as_ref().map(|_| self.reenters.0.as_fd())
+        }
+
+        fn reentered(&mut self, number: u64, answer: &[u8]) {
+            self.ran.push((number, answer.to_vec()));
+        }
+    }
+
+    #[test]
+    fn calls_with_numbers_wait_at_the_same_time_and_are_answered_as_their_answers_come() {
+        let (ours, theirs) = child::channel(SocketType::STREAM).unwrap();
+        let (alive, _keep_alive) = child::output_pipe().unwrap();
+        let (printed, _print) = child::output_pipe().unwrap();
+        let mut wires = Wires::new(Box::new(Immortal(alive)), ours, printed, OUTBOX_BYTES);
+        let pipes: HashMap<u8, Rc<Pipe>> = b"abx".iter().map(|call| (*call, Pipe::new())).collect();
+        let reenters = Pipe::new();
+        let set = |pipe: &Rc<Pipe>| assert_eq!(rustix::io::write(&pipe.1, b"!"), Ok(1));
+        let mut host = Callee {
+            answers: pipes.clone(),
+            reenters: reenters.clone(),
+            within: Some((9, vec![b'w'])),
+            ran: Vec::new(),
+        };
+        let invocation =
+            Invocation { log: "in", seqno: 1, payload: b"", run: EventId::from_bits(1), attempt: 1, streamed: false };
+        let (limits, mut run) = (Limits::default(), Run::new(1, &Limits::default()));
+        let mut call = Call { invocation, host: &mut host };
+        let mut received = Vec::new();
+        let mut step = |call: &mut Call<'_>, wires: &mut Wires| {
+            // What arrives in one pass is handled in the next one.
+            let pass = |_| wires.step(&mut run, call, &limits, Some(Instant::now()));
+            let stepped = (0..3).map(pass).find(|stepped| stepped.is_err()).unwrap_or(Ok(None));
+            let mut bytes = [0; 256];
+            while let Ok((count @ 1.., _)) = rustix::net::recv(&theirs, &mut bytes[..], RecvFlags::DONTWAIT) {
+                received.extend_from_slice(&bytes[..count]);
+            }
+            stepped.map_err(|fault| match fault {
+                Fault::Error(error) => error.code(),
+                Fault::Gone => Code::WorkerDied,
+            })?;
+            Ok::<_, Code>(std::mem::take(&mut received))
+        };
+        let frame = |kind: u8, number: u64, name: &[u8], payload: &[u8]| {
+            let mut bytes = Vec::new();
+            frame::put_head(&mut bytes, kind, number, name.len(), name.len() + payload.len());
+            [&bytes[..], name, payload].concat()
+        };
+        let send = |bytes: &[u8]| assert_eq!(rustix::io::write(&theirs, bytes), Ok(bytes.len()));
+        // Three wait; a fourth, and a request of another kind, are answered meanwhile.
+        for (number, name) in [(1, b"a"), (2, b"b"), (3, b"x"), (4, b"n")] {
+            send(&frame(Kind::Call as u8, number, b"", name));
+        }
+        send(&frame(Kind::Get as u8, 0, b"in", b""));
+        let answered = [frame(3, 4, b"", b"n"), frame(2, 0, b"", b"got")].concat();
+        assert_eq!(step(&mut call, &mut wires), Ok(answered));
+        assert_eq!(step(&mut call, &mut wires), Ok(Vec::new()));
+        set(&pipes[&b'b']);
+        set(&pipes[&b'x']);
+        let answered = [frame(3, 2, b"", b"b"), frame(3, 3, b"MR7118", b"a")].concat();
+        assert_eq!(step(&mut call, &mut wires), Ok(answered));
+        // A call that the worker runs, while it waits for its own.
+        set(&reenters);
+        assert_eq!(step(&mut call, &mut wires), Ok(frame(4, 9, b"", b"w")));
+        send(&frame(Kind::Reentered as u8, 9, b"", b"done"));
+        assert_eq!(step(&mut call, &mut wires), Ok(Vec::new()));
+        // A number whose call waits is taken.
+        send(&frame(Kind::Call as u8, 1, b"", b"n"));
+        assert_eq!(step(&mut call, &mut wires), Err(Code::WorkerProtocol));
+        assert_eq!(host.ran, [(9, b"done".to_vec())]);
     }
 
     #[test]

@@ -24,8 +24,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import logging
 import os
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Optional, Union
 
@@ -35,170 +35,18 @@ from millrace._open import PathOrAddress
 from millrace._worker import Error
 from millrace._worker import encode as _encode
 from millrace.aio import _wire
+from millrace.aio._awaited import Object, awaited
+from millrace.aio._awaited import giving_back as _giving_back
+from millrace.aio._awaited import unhurried as _unhurried
+from millrace.aio._threads import CloudThread, parallel_for
 from millrace.executor._hosts import SpreadExecutor, _PlacedFuture
 from millrace.executor._labels import Labelled
 from millrace.objects import _classes, _spaces, _values
 
-_log = logging.getLogger("millrace")
 _Spread = Union[SpreadExecutor, Labelled]
 _Place = Union[PathOrAddress, Sequence[PathOrAddress], None]
 
-__all__ = ["Connection", "Executor", "Object", "SharedClass", "connect"]
-
-#: Methods whose names Python keeps for operators, and what they are called here.
-_OPERATORS = {
-    "get_item": "__getitem__",
-    "set_item": "__setitem__",
-    "del_item": "__delitem__",
-    "contains": "__contains__",
-    "length": "__len__",
-}
-#: The methods that return what a call received after its caller was cancelled.
-_UNDO = {("Lock", "acquire"), ("Condition", "acquire"), ("Semaphore", "acquire")}
-
-
-class _Ask(BaseException):
-    """A method has reached a call that has no answer yet."""
-
-    def __init__(self, arguments: tuple[Any, ...], timeout: Optional[float]) -> None:
-        super().__init__()
-        self.arguments, self.timeout = arguments, timeout
-
-
-class _Replay(_spaces.Space):
-    """Answers the first calls of a method with the host's answers, and stops the method at the next call."""
-
-    def __init__(self, application: str) -> None:
-        self.application = application
-        self.answers: list[tuple[int, Any, Optional[BaseException]]] = []
-        self.at = 0
-
-    def call(
-        self,
-        target: tuple[str, str, str],
-        arguments: Any,
-        new: bytes,
-        incarnation: int,
-        *,
-        flags: int = 0,
-        timeout: Optional[float] = None,
-        fence: Optional[tuple[str, int]] = None,
-    ) -> tuple[int, Any]:
-        if self.at == len(self.answers):
-            raise _Ask((target, arguments, new, incarnation, flags, fence), timeout)
-        incarnation, value, error = self.answers[self.at]
-        self.at += 1
-        if error is not None:
-            raise error
-        return incarnation, value
-
-
-class Object:
-    """A shared object whose methods are awaited. `sync` is the same object for code without asyncio: tasks get it when the object is an argument.
-
-    `get_item`, `set_item`, `del_item`, `contains` and `length` stand for operators; properties are methods; `async for` iterates over the
-    current contents.
-    """
-
-    def __init__(self, sync: _objects.Object, connection: Connection) -> None:
-        self.sync = sync
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        found = getattr(type(self.sync), _OPERATORS.get(name, name), None)
-        if name.startswith("_") or found is None or name in ("wait_for",) and type(self.sync) is _objects.Condition:
-            raise AttributeError(f"{type(self).__name__!r} of {type(self.sync).__name__} has no {name!r}")
-        method = found.__get__ if isinstance(found, property) else found
-
-        async def call(*args: Any, **named: Any) -> Any:
-            if name == "wait" and type(self.sync) is _objects.Barrier and (len(args) > 1 or "action" in named):
-                raise TypeError("a barrier of millrace.aio has no action; await the action after the barrier")
-            return await self._run(method, *args, **named)
-
-        call.__name__ = name
-        call.__doc__ = found.__doc__
-        return call
-
-    async def _run(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """Runs a method of the class up to its call, awaits the call, and continues: so the methods are written once for both."""
-        if self.sync._flags >> _spaces.COPIES_SHIFT > 1 and not self._connection._space._is_shared:
-            await self._connection._space.share(lambda: self._replay(type(self.sync)._touch))
-        try:
-            return await self._replay(method, *args, **named)
-        except Error as error:
-            of = self.sync._of if isinstance(self.sync, _classes.Shared) else None
-            if error.code != _classes._CLASS_MISSING or of is None or of._body is None:
-                raise
-            # The hosts that keep the object have lost its class.
-            await asyncio.to_thread(of.ship)
-        return await self._replay(method, *args, **named)
-
-    async def _replay(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        space = _Replay(self._connection.application)
-        while True:
-            # Not as `copy.copy` does it: that has a reference to an object of a shared class ask for the object first.
-            acting = object.__new__(type(self.sync))
-            acting.__dict__.update(self.sync.__dict__)
-            acting._space = space
-            if isinstance(acting, _classes.Shared):
-                acting._of = None
-            space.at = 0
-            try:
-                result = method(acting, *args, **named)
-            except _Ask as ask:
-                space.answers.append(await self._connection._space.answer(ask.arguments, ask.timeout))
-                self.sync._incarnation = space.answers[-1][0] or self.sync._incarnation
-                continue
-            return result
-
-    def with_options(self, **options: Any) -> Object:
-        """The same object, whose calls have these options: see `millrace.objects.Object.with_options`."""
-        return Object(self.sync.with_options(**options), self._connection)
-
-    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        """For a future: calls `fn(future)` once it has a result, or is cancelled. This method is not awaited."""
-        if type(self.sync) is not _objects.Future:
-            raise AttributeError(f"{type(self.sync).__name__} has no 'add_done_callback'")
-
-        async def call() -> None:
-            try:
-                await self._run(lambda sync: sync._call("result"))
-            except Exception as error:
-                _log.warning("%r: a callback is not called: %s", self, error)
-                return
-            fn(self)
-
-        task = asyncio.get_running_loop().create_task(call())
-        self._connection._callbacks.add(task)
-        task.add_done_callback(self._connection._callbacks.discard)
-
-    async def wait_until(self, predicate: Callable[[], Coroutine[Any, Any, Any]], timeout: Optional[float] = None) -> Any:
-        """For a condition: waits until the awaited predicate is true; returns its last value."""
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
-        while not (result := await predicate()):
-            left = None if deadline is None else deadline - loop.time()
-            if left is not None and left <= 0:
-                break
-            await self.wait(left)
-        return result
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Tasks and methods of other objects get what they can call.
-        return self.sync.__reduce__()
-
-    async def __aenter__(self) -> Any:
-        return await self.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.release()
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        for value in await self._run(lambda sync: list(sync)):
-            yield value
-
-    def __repr__(self) -> str:
-        return f"<millrace.aio.Object {self.sync!r}>"
+__all__ = ["CloudThread", "Connection", "Executor", "Object", "SharedClass", "awaited", "connect", "parallel_for"]
 
 
 class SharedClass:
@@ -332,16 +180,9 @@ class _Space:
             # A condition's waiter continues until it has the lock again, as with asyncio.
             found = await self._once(message, 0)
         _, value, error = found
-        if error is not None:
-            return
-        target = message["kind"], message["key"]
-        if (message["kind"], message["method"]) in _UNDO:
-            if value is not False:
-                # As many permits as it has acquired; a lock takes no arguments.
-                await self.answer(((*target, "release"), message["arguments"], b"", 0, 0, None), None)
-        elif message["kind"] == "Queue" and message["method"] == "get":
-            # It was not delivered, so it becomes the first one again.
-            await self.answer(((*target, "give_back"), _values.array([value]), b"", 0, 0, None), None)
+        back = None if error is not None else _giving_back(message["kind"], message["method"], message["arguments"], value)
+        if back is not None:
+            await self.answer(((message["kind"], message["key"], back[0]), back[1], b"", 0, 0, None), None)
 
 
 def _fence(fence: Optional[tuple[str, int]]) -> dict[str, Any]:
@@ -350,17 +191,6 @@ def _fence(fence: Optional[tuple[str, int]]) -> dict[str, Any]:
         return {}
     name, token = fence
     return {"fence": {"name": name, "token": token}}
-
-
-async def _unhurried(work: Coroutine[Any, Any, Any]) -> None:
-    """Waits for a result even if this task is cancelled meanwhile."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([task])
-    if not task.cancelled() and task.exception() is not None:
-        # The lease does it.
-        return
 
 
 class Connection:
@@ -487,6 +317,8 @@ class Executor:
         self._bodies: dict[bytes, asyncio.Future[int]] = {}
         self._pending: dict[bytes, asyncio.Future[Any]] = {}
         self._revoking: set[asyncio.Task[None]] = set()
+        #: The futures of calls, and what is done once the host has them.
+        self._calls: weakref.WeakKeyDictionary[asyncio.Task[Any], tuple[_executor._TaskFuture, asyncio.Future[Any]]] = weakref.WeakKeyDictionary()
         #: What is to be placed on several hosts, and whether a thread does so now.
         self._ready: list[_PlacedFuture] = []
         self._placing: Optional[asyncio.Task[None]] = None
@@ -537,6 +369,7 @@ class Executor:
             id, task, future = await asyncio.to_thread(sync._task, body, args, kwargs)
         done = _end_of(future)
         invoking = asyncio.ensure_future(self._invoke(sync, [task], False))
+        self._note(future, invoking)
         try:
             # The host may have the task already when the caller is cancelled: its number is needed to revoke it.
             future._number = await asyncio.shield(invoking)
@@ -554,12 +387,28 @@ class Executor:
         self._ready.append(future)
         if self._placing is None:
             self._placing = asyncio.get_running_loop().create_task(self._place(sync))
+        self._note(future, self._placing)
         try:
             await _end_of(future)
         except asyncio.CancelledError:
             self._later(self._cancel(future))
             raise
         return future.result()
+
+    def _note(self, future: _executor._TaskFuture, sent: asyncio.Future[Any]) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._calls[task] = future, sent
+
+    async def _stop(self, task: asyncio.Task[Any]) -> bool:
+        """Ends a call, also if a worker runs it. Returns whether it had not ended."""
+        call = self._calls.get(task)
+        if call is None:
+            # Nothing was sent.
+            return task.cancel()
+        future, sent = call
+        await asyncio.wait([sent])
+        return not task.done() and await asyncio.to_thread(future.stop)
 
     def _later(self, revoke: Coroutine[Any, Any, None]) -> None:
         """Revokes a call without making its caller wait."""
@@ -650,6 +499,9 @@ class _Labelled(Executor):
         if self._sync is None or self._of._sync is None:
             raise RuntimeError("cannot schedule new futures after shutdown")
         return asyncio.get_running_loop().create_task(self._of._run(self._sync, fn, args, kwargs))
+
+    async def _stop(self, task: asyncio.Task[Any]) -> bool:
+        return await self._of._stop(task)
 
     async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Does nothing: the tasks belong to the executor, which continues."""

@@ -213,7 +213,7 @@ class Connection:
         if pool is None:
             pool = _pools.make_module_pool(self, file, module, workers or min(os.cpu_count() or 1, 64), memory)
         limit = max(1, int(settings.timeout * 1000))
-        known: _classes.Methods = {name: (reads, limit, None) for names, reads in ((methods, False), (readonly, True)) for name in names}
+        known: _classes.Methods = {name: (reads, limit, None, False) for names, reads in ((methods, False), (readonly, True)) for name in names}
         about = _classes.module_about(module, name or file.stem, pool, version)
         if flags >> _spaces.COPIES_SHIFT <= 1:
             return _classes.SharedClass(about, known, flags, self.space)

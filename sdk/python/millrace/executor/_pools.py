@@ -36,11 +36,21 @@ from millrace import objects
 from millrace.objects import *
 from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread
-from millrace.objects._classes import method, readonly, shared
+from millrace.objects._classes import method, readonly, reentrant, shared, when
 
-__all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread", "idempotency_key", "method", "readonly", "shared"]
+__all__ = [
+    *_worker.OFFERED, *objects.__all__, "CloudThread", "idempotency_key", "method", "readonly", "reentrant", "shared", "when",
+]
 '''
 
+
+_WORKER_AIO = '''"""The part of `millrace.aio` that a method or a task can use."""
+
+from millrace.aio._awaited import Object, awaited
+from millrace.aio._threads import CloudThread
+
+__all__ = ["CloudThread", "Object", "awaited"]
+'''
 
 #: Packages that workers import, besides a part of this one.
 _SHIPPED = ("futures", "objects", "threading", "queue", "managers", "multiprocessing", "lithops")
@@ -49,12 +59,14 @@ _SHIPPED = ("futures", "objects", "threading", "queue", "managers", "multiproces
 def worker_code(folder: Path, cloudpickle: Any) -> None:
     """The modules for workers: the needed part of this package, and the installed cloudpickle."""
     ours, here = folder / "millrace", Path(__file__).parent
-    for package in ("executor", *_SHIPPED):
+    for package in ("aio", "executor", *_SHIPPED):
         (ours / package).mkdir(parents=True)
     (folder / "task.py").write_text("from millrace.executor._task import run\n")
     (ours / "__init__.py").write_text(_WORKER_INIT)
     (ours / "executor" / "__init__.py").write_text("")
+    (ours / "aio" / "__init__.py").write_text(_WORKER_AIO)
     names = ["executor/_large.py", "executor/_task.py", "executor/_threads.py"]
+    names += ["aio/_awaited.py", "aio/_steps.py", "aio/_threads.py"]
     names += [f"{package}/{file.name}" for package in _SHIPPED for file in sorted((here.parent / package).glob("*.py"))]
     for name in names:
         shutil.copyfile(here.parent / name, ours / name)

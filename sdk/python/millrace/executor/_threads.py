@@ -8,7 +8,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from typing import Any, Optional, TypeVar
 
@@ -113,10 +113,7 @@ def parallel_for(
     an equal part from the beginning. `progress` is called with the number of finished calls and the total, after every `chunk` calls of a worker. An
     exception of a body ends the loop.
     """
-    if schedule not in ("dynamic", "static"):
-        raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")
-    if n < 0 or workers < 1 or chunk < 1:
-        raise ValueError("n must be at least 0, and workers and chunk at least 1")
+    check_loop(n, workers, schedule, chunk)
     if not executor._shares or executor._is_spread:
         _from_here(executor, n, body, workers, schedule, chunk, progress)
         return
@@ -124,10 +121,10 @@ def parallel_for(
     # Workers report what they have done here, and a part that has ended reports 0.
     steps: Any = executor._connection.Queue(f"{key}-steps") if progress is not None else None
     parts: set[Future[Any]]
-    if schedule == "static":
+    index: Any = executor._connection.AtomicLong(key) if schedule == "dynamic" else None
+    if index is None:
         parts = {executor.submit(_part, body, range(at, n, workers), chunk, steps) for at in range(min(workers, n))}
     else:
-        index = executor._connection.AtomicLong(key)
         parts = {executor.submit(_share, body, index, n, chunk, steps) for _ in range(min(workers, n))}
     try:
         if progress is None:
@@ -145,6 +142,11 @@ def parallel_for(
             for part in [part for part in left if part.done()]:
                 part.result()
                 left.discard(part)
+    except BaseException:
+        if index is not None:
+            # The workers take no further indices.
+            index.set(n)
+        raise
     finally:
         for part in parts:
             part.cancel()
@@ -160,9 +162,7 @@ def _from_here(
     progress: Optional[Callable[[int, int], object]],
 ) -> None:
     """The same for tasks without common shared objects: this program assigns the indices."""
-    pieces = (range(at, min(at + chunk, n)) for at in range(0, n, chunk))
-    if schedule == "static":
-        pieces = (range(at, n, workers) for at in range(min(workers, n)))
+    pieces = pieces_of(n, workers, schedule, chunk)
     parts = {executor.submit(_part, body, piece) for piece in itertools.islice(pieces, workers)}
     done = 0
     try:
@@ -176,6 +176,21 @@ def _from_here(
     finally:
         for part in parts:
             part.cancel()
+
+
+def check_loop(n: int, workers: int, schedule: str, chunk: int) -> None:
+    """Refuses arguments of a loop."""
+    if schedule not in ("dynamic", "static"):
+        raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")
+    if n < 0 or workers < 1 or chunk < 1:
+        raise ValueError("n is at least 0, workers and chunk are at least 1")
+
+
+def pieces_of(n: int, workers: int, schedule: str, chunk: int) -> Iterator[range]:
+    """The indices of a loop, by task."""
+    if schedule == "static":
+        return (range(at, n, workers) for at in range(min(workers, n)))
+    return (range(at, min(at + chunk, n)) for at in range(0, n, chunk))
 
 
 def _part(body: Callable[[int], object], indices: range, chunk: int = 1, steps: Any = None) -> int:

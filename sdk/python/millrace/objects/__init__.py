@@ -77,7 +77,7 @@ class Object:
         self._space = space
         self._incarnation = 0
 
-    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
+    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None, flags: int = 0) -> Any:
         space = self._space or _spaces.current()
         if self._flags:
             space.prove(self._touch, self._flags)
@@ -86,7 +86,7 @@ class Object:
         target = (self._type, self.key, method)
         encoded = _values.arguments(method, self.key, arguments)
         self._incarnation, value = space.call(
-            target, encoded, self._new, self._incarnation, flags=self._flags, timeout=timeout, fence=self._fence
+            target, encoded, self._new, self._incarnation, flags=self._flags | flags, timeout=timeout, fence=self._fence
         )
         return value
 
@@ -123,7 +123,7 @@ def _reference(
     found = kind.__new__(kind)
     found._fence = fence
     found.key, found._new, found._space, found._incarnation, found._flags = key, new, None, incarnation, flags
-    return found
+    return found if _spaces.wrap is None else _spaces.wrap(found)  # type: ignore[no-any-return]
 
 
 def _given(*arguments: object) -> tuple[object, ...]:

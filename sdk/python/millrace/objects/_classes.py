@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=type)
     F = TypeVar("F", bound=Callable[..., Any])
     S = TypeVar("S", bound="Shared")
-    #: By name: whether it only reads, for how many milliseconds it may run, and for how many seconds a call may wait.
-    Methods = dict[str, tuple[bool, int, Optional[float]]]
+    #: By name: whether it only reads, for how many milliseconds it may run, for how many seconds a call may wait, and whether it is reentrant.
+    Methods = dict[str, tuple[bool, int, Optional[float], bool]]
 
 #: The default timeout of a method, in seconds.
 _TIMEOUT_S = 10.0
@@ -136,6 +136,21 @@ def guard_of(function: object) -> Optional[Callable[..., object]]:
     return guard
 
 
+def reentrant(function: F) -> F:
+    """Marks a method that may be called while another method of the same object waits for the caller: A calls B, and B calls A.
+
+    The call then runs within the method that waits. It sees the fields as that has left them, and what it changes takes effect with it.
+    Without the mark, such a call is refused (MR7118), and so is one of a persistent object.
+    """
+    function.__millrace_reentrant__ = True  # type: ignore[attr-defined]
+    return function
+
+
+def is_reentrant(function: object) -> bool:
+    """Whether a method is marked so."""
+    return bool(getattr(function, "__millrace_reentrant__", False))
+
+
 def readonly(function: F) -> F:
     """Marks a method that changes no field: callers with only the right to read objects can call it."""
     return method(readonly=True)(function)
@@ -155,17 +170,19 @@ def is_readonly(function: object) -> bool:
 
 
 def methods_of(cls: type) -> Methods:
-    """The methods that are called from elsewhere: whether each only reads, for how many milliseconds it may run, and how long it may wait."""
-    limit = settings_of(cls).timeout
+    """The methods that are called from elsewhere; see `Methods`."""
+    settings = settings_of(cls)
     found: Methods = {}
     for name, member in inspect.getmembers(cls, inspect.isfunction):
         if name.startswith("_") and not (name.startswith("__") and name in _OPERATORS):
             continue
-        if inspect.iscoroutinefunction(member) or inspect.isgeneratorfunction(member):
-            raise TypeError(f"{cls.__qualname__}.{name} is a coroutine or a generator: methods of shared objects are plain functions")
+        if inspect.isgeneratorfunction(member) or inspect.isasyncgenfunction(member):
+            raise TypeError(f"{cls.__qualname__}.{name} is a generator: methods of shared objects return one value")
         reads, own = getattr(member, "__millrace_method__", (False, None))
         wait = getattr(member, "__millrace_guard__", (None, None))[1]
-        found[name] = (bool(reads), max(1, int((own or limit) * 1000)), wait)
+        if settings.rollback and is_reentrant(member):
+            raise TypeError(f"{cls.__qualname__}.{name} is reentrant: what it changes cannot be discarded by itself, so there is no rollback=True")
+        found[name] = (bool(reads), max(1, int((own or settings.timeout) * 1000)), wait, is_reentrant(member))
     return found
 
 
@@ -286,21 +303,22 @@ class Shared(Object):
         super().__init__(key, *of._about, _arguments(of._about, "the constructor", key, args, kwargs), space=of._space)
         self._about, self._flags, self._of = of._about, of._flags, of
 
-    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
+    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None, flags: int = 0) -> Any:
         try:
-            return super()._call(method, *arguments, timeout=timeout)
+            return super()._call(method, *arguments, timeout=timeout, flags=flags)
         except Exception as error:
             if getattr(error, "code", "") != _CLASS_MISSING or self._of is None or self._of._body is None:
                 raise
         self._of.ship()
-        return super()._call(method, *arguments, timeout=timeout)
+        return super()._call(method, *arguments, timeout=timeout, flags=flags)
 
     def _ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # References that were pickled before there were guards have two.
-        reads, timeout_ms, wait = (*self._methods[name], None)[:3]
+        # References that earlier versions pickled have two or three.
+        reads, timeout_ms, wait, reentrant = (*self._methods[name], None, False)[:4]
         wait = wait if self._timeout is None else self._timeout
         payload = _arguments(self._about, name, self.key, args, kwargs)
-        kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload, timeout=wait)
+        flags = _spaces.REENTRANT if reentrant else 0
+        kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload, timeout=wait, flags=flags)
         if kind and self._about[0].startswith(_MODULE):
             raise _spaces._raised(*_values.decode(value))
         if kind:
@@ -343,7 +361,7 @@ def _reference(about: tuple[Any, ...], methods: Methods, which: tuple[Any, ...])
     found: Shared = kind.__new__(kind)
     found.key, found._new, found._incarnation, found._flags, found._fence, found._timeout = (*which, None, None)[:6]
     found._space, found._about = None, about
-    return found
+    return found if _spaces.wrap is None else _spaces.wrap(found)  # type: ignore[no-any-return]
 
 
 #: By class, and the methods that can be called: the class of the references to its objects.

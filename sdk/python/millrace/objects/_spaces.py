@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Optional
 
-_GIVE_UP, MUST_EXIST, MUST_CREATE, PERSISTENT = 1, 2, 4, 8
+GIVE_UP, MUST_EXIST, MUST_CREATE, PERSISTENT = 1, 2, 4, 8
+#: The method is reentrant. Workers say so when they call it; nobody else waits within a method.
+REENTRANT = 16
 #: Above these flags is how many hosts have a copy.
 COPIES_SHIFT = 8
 #: How long the host lets a call wait before the client asks again, so that each side notices when the other is gone.
@@ -42,6 +44,7 @@ _CODES = {
     "millrace.StepFailed": "MR7119",
     "millrace.ClassChanged": "MR7120",
     "millrace.PoolMissing": "MR7124",
+    "millrace.FenceStale": "MR7127",
 }
 
 
@@ -98,20 +101,41 @@ class TaskSpace(Space):
         timeout: Optional[float] = None,
         fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
+        call = self.numbered(target, arguments, new, incarnation, flags, timeout, fence)
+        incarnation, value, error = answered(self._context._call_object(_values.encode(call)))
+        if error is not None:
+            raise error
+        return incarnation, value
+
+    def numbered(
+        self,
+        target: tuple[str, str, str],
+        arguments: bytes,
+        new: bytes,
+        incarnation: int,
+        flags: int,
+        timeout: Optional[float],
+        fence: Optional[tuple[str, int]],
+    ) -> list[Any]:
+        """The next call, as the host gets it."""
         with self._lock:
             self._count += 1
             number = self._count
-        flags |= _GIVE_UP if timeout is not None and timeout <= 0 else 0
+        flags |= GIVE_UP if timeout is not None and timeout <= 0 else 0
         kind, key, method = (part.encode() for part in target)
         call = [number, kind, key, method, arguments, new, incarnation, flags, self.application.encode(), timeout]
         if fence is not None:
             call.append([fence[0].encode(), fence[1]])
-        answer = self._context._call_object(_values.encode(call))
-        incarnation = int.from_bytes(answer[:8], "little")
-        if answer[8] == 0:
-            return incarnation, _values.decode(answer[9:])
-        name, _, text = answer[9:].partition(b"\0")
-        raise _raised(name.decode(), text.decode(errors="replace"))
+        return call
+
+
+def answered(answer: bytes) -> tuple[int, Any, Optional[BaseException]]:
+    """The incarnation and value of a call, or its exception."""
+    incarnation = int.from_bytes(answer[:8], "little")
+    if answer[8] == 0:
+        return incarnation, _values.decode(answer[9:]), None
+    name, _, text = answer[9:].partition(b"\0")
+    return incarnation, None, _raised(name.decode(), text.decode(errors="replace"))
 
 
 class ClientSpace(Space):
@@ -205,6 +229,7 @@ class ClientSpace(Space):
         fence: Optional[tuple[str, int]] = None,
     ) -> tuple[int, Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
+        flags &= ~REENTRANT
         with self._lock:
             self._last += 1
             number = self._last
@@ -215,7 +240,7 @@ class ClientSpace(Space):
         try:
             while True:
                 left = _SLICE_S if deadline is None else deadline - time.monotonic()
-                over = _GIVE_UP if left <= 0 else 0
+                over = GIVE_UP if left <= 0 else 0
                 wait_ms = int(min(_SLICE_S if over else left, _SLICE_S) * 1000) + 1
                 status, incarnation_now, value, text = ask(
                     self._session, number, acked, target, arguments, new, incarnation, flags | over, wait_ms, fence
@@ -226,7 +251,7 @@ class ClientSpace(Space):
                     raise _raised(value.decode(), text)
         except KeyboardInterrupt:
             # Nobody waits any more.
-            ask(self._session, number, acked, target, arguments, new, incarnation, flags | _GIVE_UP, 1000, fence)
+            ask(self._session, number, acked, target, arguments, new, incarnation, flags | GIVE_UP, 1000, fence)
             raise
         finally:
             with self._lock:
@@ -234,6 +259,8 @@ class ClientSpace(Space):
 
 
 _default: Optional[Space] = None
+#: What references that are unpickled become: in the `async` method of a shared class, objects whose methods are awaited.
+wrap: Optional[Callable[[Any], Any]] = None
 
 
 def current() -> Space:

@@ -12,9 +12,10 @@ A worker keeps objects. It asks for the fields of an object if it has none, or i
 from __future__ import annotations
 
 import collections
+import inspect
 import signal
 
-from millrace.objects import _classes, _raised, _spaces, _values
+from millrace.objects import _classes, _fields, _raised, _spaces, _values, _within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,13 +33,6 @@ _AGAIN_S = 0.02
 
 class StepTimeout(TimeoutError):
     """A method of a shared object exceeded its time limit; no field was changed."""
-
-
-class _GuardSpace(_spaces.Space):
-    """Refuses the calls of a guard: it is tried any number of times, so none of them would count once."""
-
-    def call(self, *_: Any, **__: Any) -> Any:
-        raise RuntimeError("a guard reads the fields of its own object, and calls no other object")
 
 
 class _Kept:
@@ -59,9 +53,14 @@ class _Limit:
     def __init__(self, context: Any, milliseconds: int) -> None:
         self._context, self._seconds = context, milliseconds / 1000
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Limit:
         self._before = signal.signal(signal.SIGALRM, self._over)
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        return self
+
+    def exceeded(self) -> StepTimeout:
+        """The exception of a method that exceeded it."""
+        return StepTimeout(f"the method did not end within {self._seconds:g} seconds")
 
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -72,16 +71,10 @@ class _Limit:
             # An answer is on its way, and has to be taken. If it does not come, the host ends this worker.
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
             return
-        raise StepTimeout(f"the method did not end within {self._seconds:g} seconds")
+        raise self.exceeded()
 
 
-def _too_large(told: str) -> Exception:
-    from millrace._worker import error_of
-
-    return error_of("MR7108", told)
-
-
-def _fields(context: Any) -> dict[str, bytes]:
+def _received(context: Any) -> dict[str, bytes]:
     flat = _values.decode(context.get(_FIELDS, 0).data)
     return dict(zip(flat[::2], flat[1::2]))
 
@@ -93,7 +86,7 @@ def _object(cls: Any, context: Any, place: tuple[str, int, int], about: tuple[in
     if kept is not None and kept.changed == changed and type(kept.object) is cls and older is None and new is None:
         _kept.move_to_end(place)
         return kept
-    fields = {} if new is not None else _fields(context)
+    fields = {} if new is not None else _received(context)
     if new is not None:
         args, kwargs = _values.decode(new)
         made = cls(*args, **kwargs)
@@ -118,38 +111,25 @@ def _object(cls: Any, context: Any, place: tuple[str, int, int], about: tuple[in
 
 def _changes(kept: _Kept) -> dict[str, Optional[bytes]]:
     """The fields that differ from those of the host."""
-    now: dict[str, bytes] = {}
-    for name, value in vars(kept.object).items():
-        try:
-            now[name] = _values.encode(value)
-        except _values.TooLong as error:
-            raise _too_large(f"field {name!r} of {type(kept.object).__qualname__} has {error}") from None
-        except Exception as error:
-            told = f"field {name!r} of {type(kept.object).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
-            raise TypeError(told) from error
+    now = _fields.encoded(kept.object)
     changed: dict[str, Optional[bytes]] = {name: value for name, value in now.items() if kept.fields.get(name) != value}
     changed.update((name, None) for name in kept.fields if name not in now)
     kept.fields = now
     return changed
 
 
-def _holds(guard: Any, of: Any, args: Any, kwargs: Any) -> bool:
-    """Whether a guard holds."""
-    space = _spaces.current()
-    _spaces.use(_GuardSpace())
-    try:
-        return bool(guard(of, *args, **kwargs))
-    finally:
-        _spaces.use(space)
+def _reopened(kept: _Kept) -> _Kept:
+    """The same object with fields that are decoded once more, among other references."""
+    return _Kept(_fields.made(type(kept.object), _fields.encoded(kept.object)), kept.changed, kept.fields)
 
 
-def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[str, Optional[bytes]]]:
+def _step(asked: list[Any], context: Any, body: Any, within: _within.Within) -> tuple[int, bytes, dict[str, Optional[bytes]]]:
     key, incarnation, changed, number, reads, pool, record, older, new, _, (method, milliseconds, payload) = asked
     place = (key, incarnation, record)
     kind, value, rollback = NOT_BEGUN, b"", False
     try:
         cls = body(pool, record, context)
-        with _Limit(context, milliseconds):
+        with _Limit(context, milliseconds) as limit:
             rollback = _classes.settings_of(cls).rollback
             function = getattr(cls, method, None)
             if method not in _classes.methods_of(cls) or function is None:
@@ -162,21 +142,32 @@ def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[s
             if guard is not None:
                 # The fields of an object that was made or migrated just now are kept even if the guard does not hold.
                 before, made = kept.fields, {} if new is None and older is None else _changes(kept)
-                holds = _holds(guard, kept.object, args, kwargs)
+                holds = _fields.holds(guard, kept.object, args, kwargs)
                 if spoilt := _changes(kept):
                     raise TypeError(f"the guard of {cls.__qualname__}.{method} has changed {', '.join(map(repr, spoilt))}")
                 if not holds:
                     kept.changed = number if made else kept.changed
                     return BLOCKED, b"", made
                 kept.fields = before
-            kind = RAISED
-            returned = function(kept.object, *args, **kwargs)
+            if inspect.iscoroutinefunction(function):
+                from millrace.aio import _steps as coroutines
+
+                with coroutines.Method(context, _spaces.current()) as call:
+                    kept = _reopened(kept)
+                    args, kwargs = _values.decode(payload)
+                    kind = RAISED
+                    within.begin(cls, kept.object, reads, limit.exceeded, call)
+                    returned = call.run(function(kept.object, *args, **kwargs), limit.exceeded)
+            else:
+                kind = RAISED
+                within.begin(cls, kept.object, reads, limit.exceeded)
+                returned = function(kept.object, *args, **kwargs)
             try:
                 value, kind = _values.encode(returned), RETURNED
             except _values.TooLong as error:
                 # The code says that nothing was changed.
                 kind = NOT_BEGUN
-                raise _too_large(f"what {method} returned has {error}") from None
+                raise _fields.too_large(f"what {method} returned has {error}") from None
             except Exception as error:
                 told = f"the result of {method} cannot be pickled: {type(error).__name__}: {error}"
                 raise TypeError(told) from error
@@ -196,7 +187,10 @@ def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[s
     except BaseException as error:
         _kept.pop(place, None)
         return NOT_BEGUN, _raised.pack(error, __file__), {}
-    if changes:
+    if changes and _kept.get(place) is not kept:
+        # Only the `async` method's own object has them.
+        _kept.pop(place, None)
+    elif changes:
         kept.changed = number
     return kind, value, changes
 
@@ -206,13 +200,15 @@ def run(record: Any, context: Any, body: Any) -> None:
     asked = _values.decode(record.data)
     _values.pickle_with(_raised.dumps)
     _spaces.use(_spaces.TaskSpace(context, asked[9]))
+    within = context._channel.reenter = _within.Within(context)
     try:
-        left = _step(asked, context, body)
+        left = _step(asked, context, body, within)
         result = _values.encode(list(left))
         if len(result) > _RESULT_BYTES_MAX:
             told = f"{asked[10][0]} left {len(result)} bytes of fields and answer; the limit of a call is {_RESULT_BYTES_MAX}"
             _kept.pop((asked[0], asked[1], asked[6]), None)
-            result = _values.encode([NOT_BEGUN, _raised.pack(_too_large(told), __file__), {}])
+            result = _values.encode([NOT_BEGUN, _raised.pack(_fields.too_large(told), __file__), {}])
     finally:
+        context._channel.reenter = None
         _spaces.use(None)
     context.append(_RESULT, result)

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -356,12 +357,12 @@ def test_what_is_no_shared_class_is_refused(farm: millrace.Connection) -> None:
 
     with pytest.raises(ValueError, match="version -1"):
         millrace.shared(version=-1)
-    with pytest.raises(TypeError, match="coroutine"):
+    with pytest.raises(TypeError, match="Later.get is a generator"):
 
         @millrace.shared
         class Later:
-            async def get(self) -> None:
-                pass
+            async def get(self) -> AsyncIterator[int]:
+                yield 1
 
         farm.shared(Later)
     for few in (0, 4):

@@ -10,9 +10,11 @@ import queue
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,44 @@ def test_an_object_refuses_calls_with_lower_tokens_than_it_has_seen(ns: millrace
             assert await hits.with_options(fence=("tick", 7)).add() == 4
 
     asyncio.run(main())
+
+
+def waits(farm: Any) -> bool:
+    return any(shown["waiting"] for shown in json.loads(farm.remote.show("objects"))["objects"])
+
+
+@millrace.shared
+class Gate:
+    def __init__(self) -> None:
+        self.opened, self.through = False, 0
+
+    @millrace.when(lambda self: self.opened)
+    def enter(self) -> int:
+        self.through += 1
+        return self.through
+
+    def open(self) -> None:
+        self.opened = True
+
+
+def test_a_call_that_waits_is_refused_once_a_later_owner_calls_the_object(binary: Path) -> None:
+    pytest.importorskip("cloudpickle")
+    os.environ["MILLRACE_BIN"] = str(binary)
+    millrace.register_module(sys.modules[__name__])
+    old, new = ("tick", 6), ("tick", 7)
+    with millrace.connect() as farm, farm.Executor(workers=1), ThreadPoolExecutor(1) as threads:
+        items, gate = farm.Queue("items"), farm.shared(Gate)("gate")
+        for wait, call, rest in (
+            (items.with_options(fence=old).get, lambda: items.with_options(fence=new).put("x"), lambda: items.get(timeout=60) == "x"),
+            (gate.with_options(fence=old).enter, gate.with_options(fence=new).open, lambda: gate.enter() == 1),
+        ):
+            waiting = threads.submit(wait)
+            while not waits(farm):
+                time.sleep(0.01)
+            call()
+            with pytest.raises(millrace.Conflict, match="MR7127.*token 6 of 'tick'"):
+                waiting.result(60)
+            assert rest()
 
 
 def increment(hits: Any) -> int:

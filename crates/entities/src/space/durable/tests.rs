@@ -1,5 +1,6 @@
 use super::*;
 use crate::{Finished, Flags};
+use millrace_wire::protocol::Fence;
 
 /// A space whose clients call persistent entities at random, and the log that it leaves.
 struct World {
@@ -60,10 +61,12 @@ impl World {
             args: &args,
             new: Some(&new),
             flags: Flags { persistent: true, give_up, ..Flags::default() },
-            fence: None,
+            fence: [None, Some(Fence { name: "tick", token: 1 + self.numbers[&client] / 12 })][self.below(2) as usize],
         };
         let moment = self.moment();
-        self.space.call(&call, moment).unwrap();
+        if let Err(error) = self.space.call(&call, moment) {
+            assert_eq!(error.code(), Code::FenceStale);
+        }
     }
 
     fn step(&mut self) {
