@@ -71,7 +71,8 @@ pub(crate) fn own_call(method: &str, args: &[u8]) -> Option<Vec<u8>> {
         _ => return None,
     });
     let args = value::elements(args).ok().filter(|args| args.len() == ARGUMENTS)?;
-    Some(value::array([&*reads].into_iter().chain(args.into_iter().skip(METHOD))))
+    let own: Vec<&[u8]> = [&*reads].into_iter().chain(args.into_iter().skip(METHOD)).collect();
+    Some(value::array(own.into_iter()))
 }
 
 /// Whether a worker can decode the arguments of a call's method without running code. In Java, each argument is a byte string.
