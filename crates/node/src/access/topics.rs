@@ -260,7 +260,9 @@ mod tests {
         // A log that was created again is not published, so the topic has only its first record.
         namespace.remove_log(&log).unwrap();
         namespace.create_log(&log, 10).unwrap();
-        (0..3).for_each(|_| drop(append()));
+        for _ in 0..3 {
+            append();
+        }
         let refused = trim(None, false).unwrap_err();
         assert_eq!(refused.code(), Code::LogNotForwarded);
         assert_eq!(refused.detail(), "topic 't' has not received records 2 to 3 of log 'l'");
