@@ -81,7 +81,8 @@ final class OpenTasks {
 
     @SuppressWarnings("unchecked")
     private static <T> void finish(TaskFuture<T> future, Tasks.Outcome outcome) {
-        if (outcome.failure() instanceof MillraceException error && error.is(CANCELLED)) {
+        boolean isCancelled = outcome.failure() instanceof MillraceException error && error.is(CANCELLED);
+        if (isCancelled || outcome.failure() != null && future.isStopping()) {
             future.cancelled();
         } else if (outcome.failure() != null) {
             future.completeExceptionally(outcome.failure());
