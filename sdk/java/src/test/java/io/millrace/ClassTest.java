@@ -426,10 +426,10 @@ class ClassTest {
         Balance euros = as(Cents.class, Balance.class, Euros.class).get("account");
         assertEquals("euros 1.0 was 1", euros.get());
         error = assertThrows(MillraceException.class, old::get);
-        assertTrue(error.is("MR7120") && error.detail().contains("of version 2"), error.toString());
+        assertTrue(error.is("MR7120") && error.detail().contains("the object has version 2"), error.toString());
         Balance other = as(Cents.class, Balance.class, Other.class).get("account");
         error = assertThrows(MillraceException.class, other::get);
-        assertTrue(error.is("MR7120") && error.detail().contains("other code"), error.toString());
+        assertTrue(error.is("MR7120") && error.detail().contains("the code of the class differs"), error.toString());
     }
 
     @Test
