@@ -72,7 +72,7 @@ class Object:
     current contents.
     """
 
-    def __init__(self, sync: _objects.Object, connection: Connection) -> None:
+    def __init__(self, sync: _objects.Object, connection: Any) -> None:
         self.sync = sync
         self._connection = connection
 

@@ -72,8 +72,9 @@ class _Connection:
 class Method:
     """The call of an `async` method, within which references that are unpickled become objects whose methods are awaited."""
 
-    def __init__(self, context: Any, space: _spaces.TaskSpace) -> None:
+    def __init__(self, context: Any, space: _spaces.Space) -> None:
         global _loop
+        assert isinstance(space, _spaces.TaskSpace), "methods run in workers"
         if _loop is None:
             _loop = asyncio.new_event_loop()
         self._loop, self._context = _loop, context

@@ -123,7 +123,7 @@ def _reference(
     found = kind.__new__(kind)
     found._fence = fence
     found.key, found._new, found._space, found._incarnation, found._flags = key, new, None, incarnation, flags
-    return found if _spaces.wrap is None else _spaces.wrap(found)  # type: ignore[no-any-return]
+    return found if _spaces.wrap is None else _spaces.wrap(found)
 
 
 def _given(*arguments: object) -> tuple[object, ...]:

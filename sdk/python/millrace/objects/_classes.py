@@ -361,7 +361,7 @@ def _reference(about: tuple[Any, ...], methods: Methods, which: tuple[Any, ...])
     found: Shared = kind.__new__(kind)
     found.key, found._new, found._incarnation, found._flags, found._fence, found._timeout = (*which, None, None)[:6]
     found._space, found._about = None, about
-    return found if _spaces.wrap is None else _spaces.wrap(found)  # type: ignore[no-any-return]
+    return found if _spaces.wrap is None else _spaces.wrap(found)
 
 
 #: By class, and the methods that can be called: the class of the references to its objects.

@@ -130,7 +130,7 @@ def test_what_a_class_does_not_have_is_refused(farm: millrace.Connection, tmp_pa
         gate.missing()
     with pytest.raises(TypeError, match="an argument is missing"):
         gate.echo()
-    with pytest.raises(TypeError, match="no integer"):
+    with pytest.raises(TypeError, match="not an integer"):
         gates("of text", "three").inside()
     with pytest.raises(TypeError, match="takes numbers, text"):
         gate.echo([1])

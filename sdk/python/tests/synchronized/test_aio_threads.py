@@ -153,7 +153,7 @@ def test_a_loop_has_both_schedules_and_reports_its_progress(near: millrace.Conne
         await millrace.aio.parallel_for(executor, 0, abs, progress=tell)
         for odd in ({"schedule": "odd"}, {"workers": 0}, {"chunk": 0}):
             with pytest.raises(ValueError):
-                await millrace.aio.parallel_for(executor, 1, abs, **odd)  # type: ignore[arg-type]
+                await millrace.aio.parallel_for(executor, 1, abs, **odd)
         labelled = await executor.on([])
         told.clear()
         await millrace.aio.parallel_for(labelled, 5, abs, workers=2, chunk=2, progress=tell)

@@ -108,9 +108,9 @@ class Desk:
 
     async def many(self, hits: Any) -> int:
         await asyncio.gather(*(hits.add() for _ in range(300)))
-        return int(await millrace.aio.awaited(millrace.AtomicInt(hits.sync.key)).get())
+        return int(await millrace.aio.awaited(hits.sync).get())
 
-    @millrace.when(lambda self: self.seen)
+    @millrace.when(lambda self, queue: self.seen)
     async def guarded(self, queue: Any) -> int:
         return int(await queue.qsize())
 

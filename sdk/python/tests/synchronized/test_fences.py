@@ -181,10 +181,11 @@ def test_a_call_that_waits_is_refused_once_a_later_owner_calls_the_object(binary
     old, new = ("tick", 6), ("tick", 7)
     with millrace.connect() as farm, farm.Executor(workers=1), ThreadPoolExecutor(1) as threads:
         items, gate = farm.Queue("items"), farm.shared(Gate)("gate")
-        for wait, call, rest in (
+        cases: tuple[tuple[Callable[[], Any], Callable[[], Any], Callable[[], bool]], ...] = (
             (items.with_options(fence=old).get, lambda: items.with_options(fence=new).put("x"), lambda: items.get(timeout=60) == "x"),
             (gate.with_options(fence=old).enter, gate.with_options(fence=new).open, lambda: gate.enter() == 1),
-        ):
+        )
+        for wait, call, rest in cases:
             waiting = threads.submit(wait)
             while not waits(farm):
                 time.sleep(0.01)
