@@ -30,18 +30,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The worker's source goes through a pipe, which holds 64 KiB.
-const WORKER: &str = include_str!("../../../../sdk/python/millrace/_worker.py");
+/// The worker's source goes through a pipe, which holds 64 KiB: first its errors, then, behind a zero byte, the worker itself.
+const WORKER: &str = concat!(
+    include_str!("../../../../sdk/python/millrace/_errors.py"),
+    "\0",
+    include_str!("../../../../sdk/python/millrace/_worker.py")
+);
 const _: () = assert!(WORKER.len() < 60 << 10);
 
 /// Python puts the working directory first in its path, where a function's files could hide the standard library's.
 const BOOT: &str = "import sys\n\
     if sys.path[:1] == ['']: del sys.path[0]\n\
     import types\n\
-    worker = sys.modules['millrace._worker'] = types.ModuleType('millrace._worker')\n\
-    worker.__file__ = 'millrace/_worker.py'\n\
-    exec(compile(sys.stdin.read(), worker.__file__, 'exec'), worker.__dict__)\n\
-    worker.main(sys.argv[1:])\n";
+    for name, source in zip(('_errors', '_worker'), sys.stdin.read().split('\\0')):\n\
+    \x20   part = sys.modules['millrace.' + name] = types.ModuleType('millrace.' + name)\n\
+    \x20   part.__file__ = f'millrace/{name}.py'\n\
+    \x20   exec(compile(source, part.__file__, 'exec'), part.__dict__)\n\
+    part.main(sys.argv[1:])\n";
 
 /// A request to a zygote: to fork a worker, whose working directory follows, or to reap the one with the pid that follows.
 const FORK: u8 = b'F';
