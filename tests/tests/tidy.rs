@@ -303,13 +303,13 @@ fn the_errors_are_those_of_the_catalogue() {
         table += &format!("    ), {class}),\n");
     }
     table += "}\n";
-    let errors = text("sdk/python/millrace/_errors.py");
+    let errors = text("sdk/python/millrace/_errors/__init__.py");
     let (before, behind) = errors.split_once("# fmt: off\n").expect("a mark where the table starts");
     let (_, behind) = behind.split_once("# fmt: on\n").expect("a mark where the table ends");
     let errors = format!("{before}# fmt: off\n{table}# fmt: on\n{behind}");
     let made = [
         ("docs/reference/errors.md", page),
-        ("sdk/python/millrace/_errors.py", errors),
+        ("sdk/python/millrace/_errors/__init__.py", errors),
         ("sdk/java/src/main/resources/io/millrace/errors.tsv", java),
     ];
     for (file, made) in made {

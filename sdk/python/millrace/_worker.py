@@ -1,6 +1,6 @@
 """Runs a Python function for a Millrace host. Needs Python 3.9 or later, and no packages.
 
-The host starts this file, behind `_errors.py`, once per deployed function, as its *zygote*: it imports the handler's module and then forks
+The host starts this file, behind `_errors`, once per deployed function, as its *zygote*: it imports the handler's module and then forks
 a worker whenever the host requests one. A worker uses the protocol of spec/protocol/worker.md on descriptor 3.
 """
 

@@ -134,7 +134,7 @@ fn every_rule_is_shown() {
         "only by channel or tls",
         "only from 10.0.0.0/8 or ::1/128",
         &format!("only for the holder of TLS key {key}"),
-        "10 requests a second, at most 50 at once",
+        "10 requests per second, at most 50 in a burst",
         "only deliveries from namespace 0000000000ff",
         "all of them",
     ] {
@@ -187,7 +187,7 @@ fn a_rotation_ends_older_generations_when_asked() {
     place.run(["cap", "rotate", "--revoke-before", "9"]).fails("MR6136", 2);
     assert_eq!(place.run(["--json", "cap", "rotate", "--revoke-before", "2"]).ok().object()["live"], json!([2, 3]));
     assert_eq!((valid("one.cap"), valid("two.cap")), (json!(false), json!(true)));
-    assert_eq!(shown(&place, "one.cap")["because"], "generation 1 of its keys was retired");
+    assert_eq!(shown(&place, "one.cap")["because"], "generation 1 of the namespace's keys is no longer valid");
     place.run(["cap", "rotate"]).ok();
     place.run(["cap", "rotate"]).ok();
     place.run(["cap", "rotate"]).fails("MR6146", 1);

@@ -76,8 +76,8 @@ fn a_function_gets_no_right_that_its_deployer_does_not_have() {
         Deployer::new(&hub, "little.cap", &["bind,read=raw", "bind=function:shout", "create,append=dead/shout"]);
     let reported = deployer.refused().unwrap_or_default();
     assert!(reported.contains("function 'shout' needs append on log 'raw' and everything below it"), "{reported}");
-    assert!(reported.contains("function 'shout' takes append on log 'loud'"), "{reported}");
-    assert!(reported.contains("the file's log takes create on log 'loud'"), "{reported}");
+    assert!(reported.contains("function 'shout' needs append on log 'loud'"), "{reported}");
+    assert!(reported.contains("creating a log of the file needs create on log 'loud'"), "{reported}");
     deployer.run(&["up", "--dry-run"]).fails("MR6170", 1);
     // Neither secrets nor the network are anybody's but who administers the namespace.
     for line in ["secrets = [\"key\"]\n", "network = true\n", "sends = [\"mr://127.0.0.1:1/other\"]\n"] {

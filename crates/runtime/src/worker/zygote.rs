@@ -32,7 +32,7 @@ use std::{
 
 /// The worker's source goes through a pipe, which holds 64 KiB: first its errors, then, behind a zero byte, the worker itself.
 const WORKER: &str = concat!(
-    include_str!("../../../../sdk/python/millrace/_errors.py"),
+    include_str!("../../../../sdk/python/millrace/_errors/__init__.py"),
     "\0",
     include_str!("../../../../sdk/python/millrace/_worker.py")
 );
