@@ -95,7 +95,7 @@ fn an_application_is_found_from_the_directories_below_it() {
     };
     assert_eq!(below(&["--json", "function", "ls"]).ok().objects().len(), 3);
     assert!(below(&["up"]).ok().text().contains("= function shout unchanged"));
-    assert!(below(&["context", "show"]).ok().text().contains("../../millrace.toml says so"));
+    assert!(below(&["context", "show"]).ok().text().contains("../../millrace.toml names it"));
     // A namespace here goes before an application above.
     below(&["init", "--bare"]).ok();
     assert_eq!(below(&["--json", "function", "ls"]).ok().objects().len(), 0);
