@@ -254,7 +254,7 @@ fn objects() {
         "counted [('bread', 2)]",
         "token int",
         "have it",
-        "'till' is held by session",
+        "owns Lock 'till'",
         "got it True",
         "balances: 250 250",
         "refused: Bob has only 250 cents",

@@ -501,7 +501,8 @@ fn a_repair_lists_the_runs_that_it_leaves_out_because_of_their_effects() {
     let place = measured("");
     place.write("values.csv", "seqno,value\n2,39\n");
     let said = place.run(["repair", "run", "raw", "--values", "values.csv"]).ok();
-    let expected = "not run    1 run of notify, which may have effects outside the namespace; the records that they appended stay";
+    let expected =
+        "not run    1 run of notify, which may have effects outside the namespace; the records that they appended stay";
     assert!(said.text().contains(expected), "{}", said.text());
     let show = json(&place, &["repair", "show", "1"]);
     assert_eq!(show["not_run"], json!([{ "function": "notify", "runs": 1 }]));
