@@ -226,7 +226,7 @@ fn the_history_of_a_log_can_be_changed() {
     let place = place_with("a");
     place.feed(["log", "append", "a", "--lines", "--quiet"], b"1\n2\n3\n4\n5\n").ok();
     let said = place.run(["log", "set", "a", "--history", "2"]).ok();
-    assert!(said.text().contains("keeps 2 records from now on"), "{}", said.text());
+    assert!(said.text().contains("now keeps 2 records"), "{}", said.text());
     assert_eq!(place.records("a"), ["4", "5"]);
     place.run(["log", "get", "a", "3"]).fails("MR2104", 1);
     place.run(["log", "set", "a", "--history", "all"]).ok();

@@ -186,7 +186,12 @@ fn runs_that_damage_took_are_given_up_when_the_rest_is_saved() {
     let found = object(&place, &["namespace", "check", "saved"]);
     assert_eq!((&found["sound"], &found["missing_runs"]["copy"]), (&json!(true), &json!(runs)), "{found}");
     let text = place.run(["namespace", "check", "saved"]).ok();
-    assert!(text.text().contains(&format!("{runs} runs of function 'copy': became dead letters")), "{text:#?}");
+    assert!(
+        text.text().contains(&format!(
+            "{runs} runs of function 'copy': lost when this namespace was salvaged, and now dead letters"
+        )),
+        "{text:#?}"
+    );
     let other = Place::empty();
     fs::rename(place.path().join("saved"), other.namespace()).unwrap();
     let function = object(&other, &["function", "ls"]);
