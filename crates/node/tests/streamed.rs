@@ -82,17 +82,20 @@ fn a_diverging_run_is_given_up_and_both_calls_are_reported() {
     let bodies = [
         (
             "ctx.append('out', f'attempt {ctx.attempt}')",
-            "bytes 'attempt 1', and is now append to 'out' of 9 bytes 'attempt 2'",
+            "bytes 'attempt 1' in an earlier attempt, and is now append to 'out' of 9 bytes 'attempt 2'",
         ),
         (
             "if ctx.attempt == 2: ctx.now()\nctx.append('out', 'x')",
-            "was append to 'out' of 1 bytes 'x', and is now now",
+            "was append to 'out' of 1 bytes 'x' in an earlier attempt, and is now now",
         ),
         (
             "if ctx.attempt == 1: ctx.append('out', 'x')\nelse: return",
-            "went on with call 1, append to 'out' of 1 bytes 'x'",
+            "continued with call 1, append to 'out' of 1 bytes 'x'",
         ),
-        ("ctx.random(ctx.attempt)\nctx.append('out', 'x')", "random of 1 bytes, and is now random of 2 bytes"),
+        (
+            "ctx.random(ctx.attempt)\nctx.append('out', 'x')",
+            "random of 1 bytes in an earlier attempt, and is now random of 2 bytes",
+        ),
     ];
     for (body, versions) in bodies {
         let f = fixture(&format!(
