@@ -218,7 +218,7 @@ fn dead_letters_are_counted_and_retried_once_even_if_the_command_is_killed() {
     assert_eq!(counts(&function_f(&place)), [120, 100, 0]);
     let why = place.run(["why", "f"]).ok();
     assert!(
-        why.text().contains("120 runs of function") && why.text().contains("20 left its history"),
+        why.text().contains("120 runs of function") && why.text().contains("20 have left its history"),
         "{}",
         why.text()
     );

@@ -149,7 +149,7 @@ fn operators() {
         "ORDER 1000",
         "3 runs of function 'bill' failed for good",
         "retrying 3 runs of function 'bill'",
-        "3 were already retried",
+        "3 were retried",
         "backup of namespace",
         "links to other namespaces are stopped",
         "sound ",

@@ -170,7 +170,7 @@ fn publishing_continues_when_the_leader_is_killed_and_nothing_acknowledged_is_lo
     let address = format!("127.0.0.1:{}", sites[lost].port);
     eventually("the others say whom they miss", || {
         let why = sites[leader(&sites)].place.run(["cluster", "why"]).ok().text().to_owned();
-        why.contains(&address) && why.contains("cannot be reached")
+        why.contains(&address) && why.contains("cannot reach host")
     });
     sites[lost].live(None);
     sites[lost].publish("by the one that was away", &mut reported);

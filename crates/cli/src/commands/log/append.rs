@@ -334,8 +334,8 @@ mod tests {
             ("{}", "neither"),
             (r#"{"data":1,"base64":""}"#, "both"),
             (r#"{"base64":"%"}"#, "not base64"),
-            (r#"{"base64":1}"#, "not a text"),
-            (r#"{"log":1,"data":1}"#, "not a text"),
+            (r#"{"base64":1}"#, "not a string"),
+            (r#"{"log":1,"data":1}"#, "not a string"),
         ] {
             assert!(payload(line).unwrap_err().contains(fault), "{line}");
         }
