@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Optional
 
+import pytest
 import requests
 import sseclient
 from conftest import PATIENCE_S, Host, error_of
@@ -122,6 +123,64 @@ def test_a_tail_of_a_log_that_is_removed_says_so(host: Host) -> None:
         removed.start()
         event = next(events(answer))
         assert event.kind == "failure" and event.record()["error"]["code"] == "MR2101"  # type: ignore[index]
+        removed.join()
+
+
+@pytest.fixture
+def topic(host: Host) -> Iterator[str]:
+    """The path of a new topic that keeps three records."""
+    path = f"{host.ns}/topics/followed"
+    assert requests.put(path, json={"history": 3}, timeout=PATIENCE_S).status_code == 201
+    yield path
+    requests.delete(path, timeout=PATIENCE_S)
+
+
+def publish(topic: str, *texts: str) -> None:
+    for text in texts:
+        assert requests.post(topic + "/records", data=text, timeout=PATIENCE_S).status_code == 201
+
+
+def test_a_tail_of_a_topic_resumes_where_it_stopped(topic: str) -> None:
+    publish(topic, "1", "2", "3", "4")
+    with open_tail(topic + "/tail?from=1") as answer:
+        event = next(events(answer))
+        assert (event.record()["index"], event.record()["data"], event.id) == (2, "2", "3")
+    publisher = threading.Timer(0.3, publish, (topic, "5", "6"))
+    with open_tail(topic + "/tail", "4") as answer:
+        publisher.start()
+        follower = events(answer)
+        assert [next(follower).record()["data"] for _ in range(3)] == ["4", "5", "6"]
+    publisher.join()
+    with open_tail(topic + "/tail") as answer:
+        lines = answer.iter_lines(chunk_size=1, decode_unicode=True)
+        assert [next(lines), next(lines)] == ["retry: 1000", "id: 7"]
+        publish(topic, "7")
+        assert json.loads(next(line for line in lines if line.startswith("data: "))[6:])["data"] == "7"
+
+
+def test_cursors_of_a_topic_that_lead_nowhere_are_refused(topic: str) -> None:
+    publish(topic, "1", "2", "3", "4", "5")
+    for cursor, status, code in [
+        ("2", 410, "MR2104"),
+        ("7", 409, "MR7223"),
+        ("0", 400, "MR6047"),
+        ("x", 400, "MR6047"),
+        ("99999999999999999999999", 400, "MR6047"),
+    ]:
+        answer = open_tail(topic + "/tail", cursor)
+        assert (answer.status_code, error_of(answer)["code"]) == (status, code), cursor
+    answer = open_tail(topic + "/tail?from=7")
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "MR2105")
+    answer = open_tail(topic + "less/tail")
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "MR7202")
+
+
+def test_a_tail_of_a_topic_that_is_removed_says_so(topic: str) -> None:
+    with open_tail(topic + "/tail") as answer:
+        removed = threading.Timer(0.1, lambda: requests.delete(topic, timeout=PATIENCE_S))
+        removed.start()
+        event = next(events(answer))
+        assert event.kind == "failure" and "code" in event.record()["error"]  # type: ignore[operator]
         removed.join()
 
 

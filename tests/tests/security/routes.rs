@@ -49,6 +49,7 @@ fn operations(run: EventId) -> Vec<Operation> {
     let (topics, topic) = ("/v1/namespaces/{namespace}/topics", "/v1/namespaces/{namespace}/topics/{topic}");
     let published = "/v1/namespaces/{namespace}/topics/{topic}/records";
     let index = "/v1/namespaces/{namespace}/topics/{topic}/records/{index}";
+    let tail_of_topic = "/v1/namespaces/{namespace}/topics/{topic}/tail";
     let newest_published = "/v1/namespaces/{namespace}/topics/{topic}/records/latest";
     vec![
         of("GET", "/v1/namespaces/{namespace}", "", observe),
@@ -103,6 +104,7 @@ fn operations(run: EventId) -> Vec<Operation> {
         Operation { body: Some("x"), ..of("POST", published, "topics/news/records", &["append=topics/news"]) },
         of("GET", index, "topics/news/records/1", &["read=topics/news"]),
         of("GET", newest_published, "topics/news/records/latest", &["read=topics/news"]),
+        of("GET", tail_of_topic, "topics/news/tail?from=9999", &["read=topics/news"]),
         of("DELETE", topic, "topics/news", &["delete=topics/news"]),
         of("POST", "/v1/namespaces/{namespace}/manage", "manage", &["delete=raw"])
             .with(r#"{"do":"trim-log","log":"raw","before":1}"#),

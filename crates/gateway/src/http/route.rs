@@ -63,6 +63,10 @@ pub(super) enum Place<'p> {
         topic: Cow<'p, str>,
         which: Cow<'p, str>,
     },
+    TopicTail {
+        namespace: Cow<'p, str>,
+        topic: Cow<'p, str>,
+    },
     /// Changes of functions, relays and logs.
     Manage {
         namespace: Cow<'p, str>,
@@ -120,6 +124,9 @@ impl<'p> Place<'p> {
             }
             ["v1", "namespaces", namespace, "topics", topic @ .., "records", which] if is_log(topic) => {
                 Place::TopicRecord { namespace: segment(namespace)?, topic: log_name(topic)?, which: segment(which)? }
+            }
+            ["v1", "namespaces", namespace, "topics", topic @ .., "tail"] if is_log(topic) => {
+                Place::TopicTail { namespace: segment(namespace)?, topic: log_name(topic)? }
             }
             ["v1", "namespaces", namespace, "topics", topic @ ..] if is_log(topic) => {
                 Place::Topic { namespace: segment(namespace)?, topic: log_name(topic)? }
@@ -184,12 +191,15 @@ mod tests {
         assert_eq!(Place::of("/v1/namespaces/farm").unwrap(), document(""));
         assert_eq!(Place::of("/v1/namespaces/farm/why/a%2Fb").unwrap(), document("why/a%2Fb"));
         assert_eq!(Place::of("/v1/namespaces/farm/logs").unwrap(), document("logs"));
-        for (rest, which) in [("", None), ("/records", Some("")), ("/records/latest", Some("latest"))] {
+        for (rest, which) in
+            [("", None), ("/records", Some("")), ("/records/latest", Some("latest")), ("/tail", Some("tail"))]
+        {
             let path = format!("/v1/namespaces/farm/topics/env/raw{rest}");
             let (topic, found) = match Place::of(&path).unwrap() {
                 Place::Topic { topic, .. } => (topic, None),
                 Place::TopicRecords { topic, .. } => (topic, Some(Cow::from(""))),
                 Place::TopicRecord { topic, which, .. } => (topic, Some(which)),
+                Place::TopicTail { topic, .. } => (topic, Some(Cow::from("tail"))),
                 other => panic!("{other:?}"),
             };
             assert_eq!((&*topic, found.as_deref()), ("env/raw", which));

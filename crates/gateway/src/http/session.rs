@@ -164,7 +164,7 @@ impl Session {
             Place::Batch { namespace } => append::batch(self, &namespace, request).await,
             Place::Records { namespace, log } => range::read(self, &namespace, &log, &request).await,
             Place::Record { namespace, log, which } => record::read(self, &namespace, &log, &which, &request).await,
-            Place::Tail { namespace, log } => tail::follow(self, &namespace, &log, &request).await,
+            Place::Tail { namespace, log } => tail::log::follow(self, &namespace, &log, &request).await,
             Place::Log { namespace, log } if request.method() == Method::PUT => {
                 logs::create(self, &namespace, &log, request).await
             }
@@ -195,6 +195,7 @@ impl Session {
             Place::TopicRecord { namespace, topic, which } => {
                 topics::record(self, &namespace, &topic, &which, &request).await
             }
+            Place::TopicTail { namespace, topic } => tail::topic::follow(self, &namespace, &topic, &request).await,
             Place::Repairs { namespace } if request.method() == Method::POST => {
                 repairs::ask(self, &namespace, request).await
             }

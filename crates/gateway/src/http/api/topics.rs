@@ -57,7 +57,7 @@ struct Published<'t> {
 
 /// A record of a topic with its bytes.
 #[derive(Serialize)]
-struct TopicRecordDoc<'r> {
+pub(super) struct TopicRecordDoc<'r> {
     topic: &'r str,
     index: u64,
     time: String,
@@ -66,7 +66,7 @@ struct TopicRecordDoc<'r> {
 }
 
 impl<'r> TopicRecordDoc<'r> {
-    fn of(topic: &'r str, record: &'r Record) -> Self {
+    pub(super) fn of(topic: &'r str, record: &'r Record) -> Self {
         Self { topic, index: record.seqno, time: time_text(record.hlc), data: JsonBytes(&record.payload) }
     }
 }
