@@ -43,13 +43,7 @@ class CloudThread(_threads.CloudThread):
 
     def start(self) -> None:
         """Starts it, within an event loop; it can be started once."""
-        plain = type(self) is CloudThread
-        # The base class sends the target of its own objects, and whole objects of its subclasses.
-        if self._future is not None or self._executor is None or not plain:
-            super().start()
-        else:
-            target = self._target if self._target is not None else _threads._nothing
-            self._future = self._executor.submit(target, *self._args, **self._kwargs)
+        super().start()
         self._future.add_done_callback(_seen)
 
     async def join(self, timeout: Optional[float] = None) -> None:  # type: ignore[override]

@@ -55,7 +55,7 @@ class CloudThread:
             raise RuntimeError("threads can only be started once")
         if self._executor is None:
             raise TypeError("a CloudThread needs an executor: CloudThread(..., executor=executor)")
-        if type(self) is CloudThread:
+        if type(self).run is CloudThread.run:
             target = self._target if self._target is not None else _nothing
             self._future = self._executor.submit(target, *self._args, **self._kwargs)
         else:

@@ -38,7 +38,7 @@ def run(near: millrace.Connection, test: Callable[[millrace.aio.Connection], Awa
     """Runs a test with a connection."""
 
     async def main() -> None:
-        async with millrace.aio.connect(near.address, lease=2) as farm:
+        async with millrace.aio.connect(near.address) as farm:
             await asyncio.wait_for(test(farm), _PATIENCE_S)
 
     asyncio.run(main())

@@ -33,7 +33,7 @@ def run(near: millrace.Connection, test: Callable[[millrace.aio.Connection, mill
     """Runs a test with a connection and an executor."""
 
     async def main() -> None:
-        async with millrace.aio.connect(near.address, lease=2) as farm, farm.Executor(workers=3) as executor:
+        async with millrace.aio.connect(near.address) as farm, farm.Executor(workers=3) as executor:
             await asyncio.wait_for(test(farm, executor), _PATIENCE_S)
 
     asyncio.run(main())
