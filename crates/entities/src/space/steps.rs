@@ -296,8 +296,9 @@ impl Space {
         let is_last = self.entities.get(&job.key).is_none_or(|entity| entity.state.waiters().is_empty());
         if !is_last {
             self.work.push(job.key.clone());
-        } else if unmade {
-            // There are no waiters, and no caller has seen it: the caller's reference is to the next object of the key.
+        }
+        if unmade {
+            // Its caller has not seen the object, which the next waiter makes or nobody: the caller refers to whatever has the key.
             for (session, number, _) in &released {
                 let asked = self.sessions.get_mut(session).and_then(|client| client.calls.get_mut(number));
                 asked.into_iter().for_each(|asked| asked.incarnation = 0);
@@ -611,6 +612,27 @@ mod tests {
         space.finish(&job, Finished::Ran(value::nil(), changed(7)), moment());
         assert!(matches!(space.reply(&[3; SESSION_BYTES], 1), Some(Called::Now(_, Ok(_)))));
         assert!(space.entities["g"].state.waiters().is_empty());
+    }
+
+    #[test]
+    fn callers_whose_constructors_fail_refer_to_the_next_object_of_the_key() {
+        let mut space = Space::default();
+        let moment = |token| Moment { now_ms: 0, token };
+        for session in 1..=3 {
+            space.open([session; SESSION_BYTES], "", 1000, moment(1)).unwrap();
+            enter(&mut space, session, 1, Flags::default(), moment(1 + u64::from(session))).unwrap();
+        }
+        for session in 1..=2 {
+            let job = space.begin("g", moment(10)).unwrap();
+            assert!(job.constructs);
+            space.finish(&job, Finished::NotBegun(value::text("raised")), moment(11));
+            let reply = space.reply(&[session; SESSION_BYTES], 1);
+            assert!(matches!(reply, Some(Called::Now(0, Ok(_)))), "{reply:?}");
+        }
+        let job = space.begin("g", moment(12)).unwrap();
+        space.finish(&job, Finished::Ran(value::nil(), Vec::new()), moment(13));
+        let made = job.incarnation;
+        assert!(matches!(space.reply(&[3; SESSION_BYTES], 1), Some(Called::Now(found, Ok(_))) if found == made));
     }
 
     #[test]
