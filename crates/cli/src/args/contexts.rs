@@ -10,7 +10,7 @@ pub enum ContextCommand {
     /// Add a context, or change its address
     #[command(after_help = "\
 ADDRESS is a directory, mr://host:port/namespace, or unix:PATH of a host's socket. The command does not connect to it. With --ca, commands \
-that use this context verify the host with these certificate authorities, unless its key is stored.
+that use this context verify the host with these CA certificates, unless its key is stored for this user.
 
 Examples:
   millrace context add edge mr://127.0.0.1:7070/farm

@@ -197,10 +197,10 @@ pub struct DeployArgs {
     /// Let the function use the host's network
     #[arg(long)]
     pub network: bool,
-    /// A log that the function may read; `NAME/` means all logs below NAME (may be repeated) [default: every log]
+    /// A log that the function may read; `NAME/` is NAME and all logs below it (may be repeated) [default: every log]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub reads: Vec<String>,
-    /// A log that the function may append to; `NAME/` means all logs below NAME (may be repeated) [default: every log]
+    /// A log that the function may append to; `NAME/` is NAME and all logs below it (may be repeated) [default: every log]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub appends: Vec<String>,
     /// An address that the function may send messages to (may be repeated) [default: none]
@@ -371,7 +371,7 @@ pub struct JournalShowArgs {
     /// Print this many of the newest entries
     #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, value_parser = units::parse_count, conflicts_with = "from")]
     pub last: u64,
-    /// Begin at the entry with this position, as in the first column of the output
+    /// Print all entries from this position on instead. Positions are in the first column of the output; 0 is the start of the journal
     #[arg(long, value_name = "POSITION", value_parser = units::parse_count)]
     pub from: Option<u64>,
     /// Wait for more entries

@@ -61,7 +61,7 @@ pub struct GraphArgs {
     /// Count only events within this time before now
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub since: Option<Duration>,
-    /// Also show the logs of the runtime
+    /// Also show internal logs, whose names begin with `_`
     #[arg(long)]
     pub internal: bool,
     /// Show the graph again at every interval of --every, until the command is interrupted

@@ -82,7 +82,7 @@ Examples:
     Import(ImportArgs),
     /// List the logs
     #[command(after_help = "\
-Logs of the runtime, whose names begin with `_`, are listed with --internal, or if PREFIX begins with `_`.
+Internal logs belong to the runtime; their names begin with `_`. They are listed with --internal, or if PREFIX begins with `_`.
 
 Examples:
   millrace log ls
@@ -187,7 +187,7 @@ pub struct LsArgs {
     /// List only logs whose name starts with PREFIX
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub prefix: Option<String>,
-    /// List the logs of the runtime too
+    /// Also list internal logs
     #[arg(long)]
     pub internal: bool,
 }

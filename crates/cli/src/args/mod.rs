@@ -85,15 +85,15 @@ pub struct Global {
     /// Print JSON: one object, or for a list one object per line
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
-    /// The namespace: a directory, mr://host:port/namespace, unix:PATH or a context [default: $MILLRACE_NAMESPACE, else
-    /// `path` in ./millrace.toml, else ./.millrace, else `path` in the millrace.toml of a parent directory, else the selected context]
+    /// The namespace: a directory, mr://host:port/namespace, unix:PATH or the name of a context (see `millrace context`)
+    /// [default: $MILLRACE_NAMESPACE, else `path` in ./millrace.toml, else ./.millrace, else `path` in the millrace.toml of a parent directory, else the selected context]
     #[arg(
         short, long, global = true, value_name = "NAMESPACE", help_heading = "Global options",
         add = ArgValueCompleter::new(complete::namespaces)
     )]
     pub namespace: Option<PathBuf>,
-    /// Certificate authorities with which to verify a host whose key is not stored: a PEM file, or 'system' for those of this
-    /// machine [default: that of the context, else $MILLRACE_CA]
+    /// CA certificates to verify a host whose key is not stored for this user (see `millrace join`): a PEM file, or 'system' for the
+    /// CA certificates of this machine [default: the value in the context, else $MILLRACE_CA]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub ca: Option<PathBuf>,
 }
@@ -214,7 +214,7 @@ Examples:
   millrace run wait --idle --timeout 10s"
     )]
     Run(RunCommand),
-    /// Shared objects of a host: ls, why (explain what the calls of an object wait for)
+    /// Shared objects, which programs and tasks call through a host: ls, why
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -304,8 +304,8 @@ Examples:
     /// Measure appends to a namespace under load
     #[command(after_help = "\
 Appends to a log that is created for the measurement and removed afterwards; nothing else is changed. The latency of an append is the time \
-from when it should have been sent until its answer arrives. Without a host, no process trims the journal: it keeps what is appended until \
-a host runs.
+from when it should have been sent until its answer arrives. Without a host, no process trims the journal: it keeps all appended records \
+until a host runs.
 
 Examples:
   millrace bench                                         append directly to the files of the namespace
@@ -405,8 +405,12 @@ Examples:
     Invite(Box<InviteArgs>),
     /// Join a namespace on another machine with its invitation
     #[command(after_help = "\
-Stores the host's key, exchanges the invitation for a capability that is bound to a key of this user, and adds a context. Hosts that run as \
-this user use the capability for their links, too. With - as INVITATION, the command reads the line from standard input.
+The command stores the host's key, exchanges the invitation for a capability (a token that grants rights) that only this user can use, and \
+adds a context (a short name for the namespace): see `millrace cap` and `millrace context`. Hosts started by this user also use the \
+capability for relays and messages to that namespace.
+
+Every user of this machine can read the arguments of a command. An invitation works only once and expires soon; to keep it secret until \
+then, use standard input.
 
 Examples:
   millrace join mri1_AbC...

@@ -127,7 +127,7 @@ pub struct RuleArgs {
     /// Maximum number of requests per second, and in a burst [default burst: the number per second]
     #[arg(long, value_name = "N[/BURST]")]
     pub rate: Option<String>,
-    /// Permit only deliveries of links, from the namespaces with these ids
+    /// Permit only deliveries by outboxes and relays of the namespaces with these ids
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = namespace_id)]
     pub source: Vec<NamespaceId>,
     /// The user for whom the holder acts, at most 16 bytes; if several blocks name one, the first counts
