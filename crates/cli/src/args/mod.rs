@@ -86,7 +86,8 @@ pub struct Global {
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
     /// The namespace: a directory, mr://host:port/namespace, unix:PATH or the name of a context (see `millrace context`)
-    /// [default: $MILLRACE_NAMESPACE, else `path` in ./millrace.toml, else ./.millrace, else `path` in the millrace.toml of a parent directory, else the selected context]
+    /// [default: $MILLRACE_NAMESPACE, else `path` in ./millrace.toml, else ./.millrace, else `path` in the millrace.toml of a parent
+    /// directory, else the selected context]
     #[arg(
         short, long, global = true, value_name = "NAMESPACE", help_heading = "Global options",
         add = ArgValueCompleter::new(complete::namespaces)
