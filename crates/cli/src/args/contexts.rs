@@ -31,7 +31,7 @@ overrides both.
 
 Examples:
   millrace context use edge
-  millrace context use --none       clear the selection")]
+  millrace context use --none       # clear the selection")]
     Use(UseContextArgs),
     /// Remove a context; its namespace stays
     #[command(after_help = "\
@@ -41,7 +41,7 @@ Examples:
     /// Show the namespace that commands use and where this choice comes from, or show one context
     #[command(after_help = "\
 Examples:
-  millrace context show             the namespace that commands use in this directory
+  millrace context show             # the namespace that commands use in this directory
   millrace context show edge
   millrace -n edge context show --json")]
     Show(ShowContextArgs),

@@ -52,7 +52,7 @@ Shows runs that have ended, the newest last.
 
 Examples:
   millrace function logs smooth
-  millrace function logs smooth -f             print further runs as they end
+  millrace function logs smooth -f             # print further runs as they end
   millrace function logs smooth -l 100 --json")]
     Logs(FunctionLogsArgs),
     /// Run a function for existing records of a log
@@ -61,7 +61,7 @@ Runs only this function, once for each record of the log, the oldest first, even
 Appends no records to the log. If the command fails half-way, it prints how to continue.
 
 Examples:
-  millrace function backfill smooth                       run for every record in the log's history
+  millrace function backfill smooth                       # run for every record in the history
   millrace function backfill smooth --from 1000
   millrace function backfill smooth --log raw/attic --from 1 --to 500")]
     Backfill(BackfillArgs),
@@ -69,7 +69,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace function rm smooth
-  millrace function rm smooth --force    abandon its pending runs; each becomes a dead letter")]
+  millrace function rm smooth --force    # abandon its pending runs; each becomes a dead letter")]
     Rm(RmFunctionArgs),
 }
 
@@ -241,7 +241,7 @@ Examples:
     /// Show one run: its cause, attempts, reads, appends and output
     #[command(after_help = "\
 Examples:
-  millrace run show                 the newest
+  millrace run show                 # the newest
   millrace run show 5f3a9c0d1e2b-0-1c")]
     Show(RunIdArgs),
     /// Wait until a run has ended, or until nothing is pending
@@ -261,7 +261,7 @@ other functions for the same record are not affected.
 
 Examples:
   millrace run cancel 5f3a9c0d1e2b-0-1c
-  millrace run ls --state started           list runs in progress")]
+  millrace run ls --state started           # list runs in progress")]
     Cancel(RunCancelArgs),
     /// Run functions again for the records of dead letters
     #[command(after_help = "\

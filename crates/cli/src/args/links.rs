@@ -13,8 +13,8 @@ of this namespace (`millrace serve`) runs the relay. Both logs have to exist.
 
 Examples:
   millrace relay add raw/kitchen mr://127.0.0.1:7071/edge/raw/kitchen
-  millrace relay add mr://127.0.0.1:7071/edge/alerts alerts        fetch from another namespace
-  millrace relay add raw/kitchen copy --start 100                  copy within this namespace
+  millrace relay add mr://127.0.0.1:7071/edge/alerts alerts        # fetch from another namespace
+  millrace relay add raw/kitchen copy --start 100                  # copy within this namespace
   millrace relay add raw mr://127.0.0.1:7071/edge/raw --on-gap skip")]
     Add(AddRelayArgs),
     /// List the relays with their progress and errors
@@ -47,8 +47,8 @@ ignored.
 
 Examples:
   millrace relay resume raw.kitchen
-  millrace relay resume raw.kitchen --skip          skip the record that was refused
-  millrace relay resume raw.kitchen --start 1       send all records of the history again")]
+  millrace relay resume raw.kitchen --skip          # skip the record that was refused
+  millrace relay resume raw.kitchen --start 1       # send all records of the history again")]
     Resume(ResumeArgs),
 }
 
@@ -130,8 +130,8 @@ This is necessary after a peer was deleted, or restored from a copy: the host th
 delivered. Compare them with the peer's logs. Messages that the peer has acknowledged are no longer stored, and cannot be sent again.
 
 Examples:
-  millrace outbox reset 127.0.0.1_7071_edge --resend     send the waiting messages again
-  millrace outbox reset mr://127.0.0.1:7071/edge --skip  drop the waiting messages")]
+  millrace outbox reset 127.0.0.1_7071_edge --resend     # send the waiting messages again
+  millrace outbox reset mr://127.0.0.1:7071/edge --skip  # drop the waiting messages")]
     Reset(ResetArgs),
     /// Remove a peer that is no longer used
     #[command(after_help = "\
@@ -139,7 +139,7 @@ A later append to the peer's address adds the peer again.
 
 Examples:
   millrace outbox rm 127.0.0.1_7071_edge
-  millrace outbox rm mr://127.0.0.1:7071/edge --force    also drop the messages that wait for it")]
+  millrace outbox rm mr://127.0.0.1:7071/edge --force    # also drop the messages that wait for it")]
     Rm(RmPeerArgs),
 }
 

@@ -53,11 +53,11 @@ use std::{ffi::OsString, path::PathBuf};
     max_term_width = 100,
     after_help = "\
 Examples:
-  millrace init demo && cd demo     create an application: millrace.toml and one function
-  millrace dev                      run it, and apply each change that you save
-  millrace log append inbox world   append a record, for which the function runs
-  millrace log tail outbox          print the records that the function appends
-  millrace why                      explain what is waiting, and why
+  millrace init demo && cd demo     # create an application: millrace.toml and one function
+  millrace dev                      # run it, and apply each change that you save
+  millrace log append inbox world   # append a record, for which the function runs
+  millrace log tail outbox          # print the records that the function appends
+  millrace why                      # explain what is waiting, and why
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 74 disk failed, 75 busy (try again later).
 `millrace help COMMAND` shows help with examples; `millrace error CODE` explains any error, such as MR2101."
@@ -106,9 +106,9 @@ pub enum Command {
 Existing files are not changed, so the command can be repeated.
 
 Examples:
-  millrace init                     in the current directory
-  millrace init demo                in the directory demo, which is created if it does not exist
-  millrace init --bare              only the namespace, no millrace.toml
+  millrace init                     # in the current directory
+  millrace init demo                # in the directory demo, which is created if it does not exist
+  millrace init --bare              # only the namespace, no millrace.toml
   millrace -n /var/lib/mill init --bare --durability memory")]
     Init(InitArgs),
     /// Run the application of the current directory, and apply each saved change
@@ -119,7 +119,7 @@ running the last valid version.
 
 Examples:
   millrace dev
-  millrace dev --quiet              print failures only
+  millrace dev --quiet              # print failures only
   millrace dev --file other.toml")]
     Dev(DevArgs),
     /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
@@ -136,7 +136,7 @@ the host already has is not sent again. A function gets only rights that you hav
 
 Examples:
   millrace up
-  millrace up --dry-run             print what would change
+  millrace up --dry-run             # print what would change
   millrace -n mr://127.0.0.1:7070/farm up
   millrace --json up | jq .change")]
     Up(UpArgs),
@@ -147,8 +147,8 @@ the functions that `up` deployed to that address.
 
 Examples:
   millrace down
-  millrace down --logs              also remove the file's logs and their records
-  millrace down --force             abandon pending runs; each becomes a dead letter")]
+  millrace down --logs              # also remove the file's logs and their records
+  millrace down --force             # abandon pending runs; each becomes a dead letter")]
     Down(DownArgs),
     /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
     #[command(after_help = "\
@@ -161,8 +161,8 @@ either case: a run that was interrupted runs again after the next start.
 
 Examples:
   millrace serve
-  millrace serve --listen 127.0.0.1:0     use any free port
-  millrace serve --listen 0.0.0.0:7070    accept connections from other machines, too
+  millrace serve --listen 127.0.0.1:0     # use any free port
+  millrace serve --listen 0.0.0.0:7070    # accept connections from other machines, too
   millrace -n /var/lib/mill serve --listen none --drain 30s
   millrace serve farm=/var/lib/farm shop=/var/lib/shop
   millrace serve --join mr://127.0.0.1:7070/a --cluster-secret cluster.secret --site lab
@@ -215,7 +215,7 @@ Examples:
   millrace run wait --idle --timeout 10s"
     )]
     Run(RunCommand),
-    /// Shared objects, which programs and tasks call through a host: ls, why
+    /// Shared objects (objects of a host that programs and tasks call): ls, why
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -265,9 +265,9 @@ backup or a copy from a failed machine, is read without changing it.
 
 Examples:
   millrace trace raw/kitchen@17
-  millrace trace raw/kitchen              the newest record
-  millrace trace --up prediction@289      the records and runs that led to it
-  millrace trace 5f3a9c0d1e2b-0-1c        what a run caused
+  millrace trace raw/kitchen              # the newest record
+  millrace trace --up prediction@289      # the records and runs that led to it
+  millrace trace 5f3a9c0d1e2b-0-1c        # what a run caused
   millrace trace raw/kitchen@17 --with mr://127.0.0.1:7071/edge --json")]
     Trace(TraceArgs),
     /// Draw the logs, the functions and the flow of records between them
@@ -278,9 +278,9 @@ first attempt; its duration is that of its last attempt.
 Examples:
   millrace graph
   millrace graph --since 1h
-  millrace graph -o graph.svg             the extension selects the format: svg, json, dot
+  millrace graph -o graph.svg             # the extension selects the format: svg, json, dot
   millrace graph --format dot | dot -Tpdf > graph.pdf
-  millrace -n edge graph --with cloud     draw two namespaces in one picture")]
+  millrace -n edge graph --with cloud     # draw two namespaces in one picture")]
     Graph(GraphArgs),
     /// Repair history: plan, run, ls, show, diff, apply, rollback, abandon, gc
     #[command(
@@ -300,7 +300,7 @@ Ctrl-C. If the output is not a terminal, each update is printed below the previo
 Examples:
   millrace top
   millrace -n edge top --every 5s
-  millrace --json top --once        print once and exit, for scripts")]
+  millrace --json top --once        # print once and exit, for scripts")]
     Top(TopArgs),
     /// Measure appends to a namespace under load
     #[command(after_help = "\
@@ -309,10 +309,10 @@ from when it should have been sent until its answer arrives. Without a host, no 
 until a host runs.
 
 Examples:
-  millrace bench                                         append directly to the files of the namespace
+  millrace bench                                         # append directly to the files of the namespace
   millrace bench mr://127.0.0.1:7070/farm --window 64
   millrace bench edge --connections 64 --durability disk --seconds 10
-  millrace bench --rate 1000 --size 100 --json           1000 appends per second, evenly spaced")]
+  millrace bench --rate 1000 --size 100 --json           # 1000 appends per second, evenly spaced")]
     Bench(BenchArgs),
     /// Contexts, short names for namespaces: add, ls, use, show, rm
     #[command(
@@ -422,7 +422,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace completions bash > ~/.local/share/bash-completion/completions/millrace
-  echo 'source <(millrace completions zsh)' >> ~/.zshrc       after compinit
+  echo 'source <(millrace completions zsh)' >> ~/.zshrc       # after compinit
   millrace completions fish > ~/.config/fish/completions/millrace.fish")]
     Completions(CompletionsArgs),
     /// Print the manual page, or write one for every command
@@ -436,7 +436,7 @@ Examples:
         after_help = "\
 Examples:
   millrace error MR2101
-  millrace error                    list every code",
+  millrace error                    # list every code",
         visible_alias = "explain"
     )]
     Error(ErrorArgs),

@@ -80,8 +80,8 @@ Each rotation begins a new generation of keys. Capabilities of up to four genera
 
 Examples:
   millrace cap rotate
-  millrace cap rotate --revoke-before 3    revoke those of generations 1 and 2
-  millrace cap rotate --revoke-all         revoke every capability issued so far")]
+  millrace cap rotate --revoke-before 3    # revoke those of generations 1 and 2
+  millrace cap rotate --revoke-all         # revoke every capability issued so far")]
     Rotate(RotateArgs),
     /// List the capabilities that were issued and revoked, and the requests that were denied
     #[command(after_help = "\
