@@ -14,7 +14,7 @@ The code is copied, so later edits have no effect until the next deploy. Runs in
 several functions, use millrace.toml instead: see `millrace up`.
 
 Examples:
-  millrace function deploy smooth --runtime python --code functions --handler smooth:smooth --on raw/kitchen
+  millrace function deploy smooth --runtime python --code functions --handler smooth:smooth --on raw
   millrace function deploy count --runtime wasm --code count.wasm --on raw/kitchen
   millrace function deploy shout --runtime oneshot --code shout.sh --on inbox -- ./shout.sh")]
     Deploy(Box<DeployArgs>),

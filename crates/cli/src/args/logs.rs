@@ -31,7 +31,7 @@ Examples:
   millrace log append photos/door < door.jpg
   seq 1000 | millrace log append numbers --lines
   millrace log append --ndjson < records.ndjson
-  millrace log append mr://edge:7070/farm/inbox hello    # append in another namespace, through the outbox
+  millrace log append mr://edge:7070/farm/inbox hello    # send through the outbox
   millrace log append inbox hello --wait                 # print what its runs append
   millrace log append inbox hello --function greet       # also run `greet`, even if it is not bound
   millrace log append metrics 1 --durability memory      # do not wait for the disk")]
@@ -103,7 +103,7 @@ stops (MR6067), or skips them if it was added with --on-gap skip.
 
 Examples:
   millrace log set raw/kitchen --history 100k
-  millrace log set orders --history all             # keep records until `millrace log trim` drops them")]
+  millrace log set orders --history all             # keep records until `log trim` drops them")]
     Set(SetArgs),
     /// Drop the oldest records of a log
     #[command(after_help = "\

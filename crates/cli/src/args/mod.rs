@@ -309,7 +309,7 @@ from when it should have been sent until its answer arrives. Without a host, no 
 until a host runs.
 
 Examples:
-  millrace bench                                         # append directly to the files of the namespace
+  millrace bench                                         # append directly to the namespace's files
   millrace bench mr://127.0.0.1:7070/farm --window 64
   millrace bench edge --connections 64 --durability disk --seconds 10
   millrace bench --rate 1000 --size 100 --json           # 1000 appends per second, evenly spaced")]
