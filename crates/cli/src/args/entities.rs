@@ -10,7 +10,7 @@ Examples:
   millrace entity ls
   millrace entity ls --json | jq .key")]
     Ls,
-    /// Show why calls of a shared object wait: the session that owns the lock, and the waiting calls
+    /// Show why calls to a shared object wait: the session that owns the lock, and the waiting calls
     #[command(after_help = "\
 The output names sessions. Each client has one session; the calls that a task makes have the task's run as their session.
 

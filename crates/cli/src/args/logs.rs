@@ -217,7 +217,7 @@ pub struct AppendArgs {
     /// Append the record only once, even if the append is repeated with this key
     #[arg(long, value_name = "KEY", conflicts_with_all = ["lines", "ndjson"])]
     pub key: Option<String>,
-    /// Append only if no higher token was used with this name: NAME is the key of a lock, TOKEN the number returned when it was acquired
+    /// Append only if no higher token was used with this name: NAME is the key of a lock, TOKEN the number that its owner got with the lock
     #[arg(long, value_name = "NAME=TOKEN")]
     pub fence: Option<String>,
     /// What to wait for [default: the namespace's]
@@ -281,7 +281,7 @@ pub struct ImportArgs {
     /// The file's format [default: from its extension, else ndjson]
     #[arg(long)]
     pub format: Option<Format>,
-    /// Do not import this many records at the beginning of the file
+    /// Skip this many records at the beginning of the file
     #[arg(long, value_name = "RECORDS", default_value_t = 0, value_parser = units::parse_count)]
     pub skip: u64,
     /// What to wait for [default: the namespace's]
