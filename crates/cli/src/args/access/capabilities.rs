@@ -130,7 +130,7 @@ pub struct RuleArgs {
     /// Permit only deliveries by outboxes and relays of the namespaces with these ids
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = namespace_id)]
     pub source: Vec<NamespaceId>,
-    /// The user for whom the holder acts, at most 16 bytes; if several blocks name one, the first is used
+    /// The user for whom the holder acts, at most 16 bytes; if several blocks name one, that of the first applies
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
     /// A description for people, at most 32 bytes
