@@ -10,7 +10,7 @@ pub enum ContextCommand {
     /// Add a context, or change its address
     #[command(after_help = "\
 ADDRESS is a directory, mr://host:port/namespace, or unix:PATH of a host's socket. The command does not connect to it. With --ca, commands \
-that use this context verify the host with these certificate authorities, unless its key is stored.
+that use this context verify the host with these CA certificates, unless its key is stored for this user.
 
 Examples:
   millrace context add edge mr://127.0.0.1:7070/farm
@@ -31,7 +31,7 @@ overrides both.
 
 Examples:
   millrace context use edge
-  millrace context use --none       clear the selection")]
+  millrace context use --none       # clear the selection")]
     Use(UseContextArgs),
     /// Remove a context; its namespace stays
     #[command(after_help = "\
@@ -41,7 +41,7 @@ Examples:
     /// Show the namespace that commands use and where this choice comes from, or show one context
     #[command(after_help = "\
 Examples:
-  millrace context show             the namespace that commands use in this directory
+  millrace context show             # the namespace that commands use in this directory
   millrace context show edge
   millrace -n edge context show --json")]
     Show(ShowContextArgs),

@@ -10,9 +10,9 @@ Examples:
   millrace entity ls
   millrace entity ls --json | jq .key")]
     Ls,
-    /// Show what the callers of a shared object wait for: the owner of the lock and the waiting calls
+    /// Show why calls to a shared object wait: the session that owns the lock, and the waiting calls
     #[command(after_help = "\
-Calls are made in sessions: each client has its own, and the session of a task is its run.
+The output names sessions. Each client has one session; the calls that a task makes have the task's run as their session.
 
 Examples:
   millrace entity why door

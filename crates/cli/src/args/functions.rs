@@ -14,7 +14,7 @@ The code is copied, so later edits have no effect until the next deploy. Runs in
 several functions, use millrace.toml instead: see `millrace up`.
 
 Examples:
-  millrace function deploy smooth --runtime python --code functions --handler smooth:smooth --on raw/kitchen
+  millrace function deploy smooth --runtime python --code functions --handler smooth:smooth --on raw
   millrace function deploy count --runtime wasm --code count.wasm --on raw/kitchen
   millrace function deploy shout --runtime oneshot --code shout.sh --on inbox -- ./shout.sh")]
     Deploy(Box<DeployArgs>),
@@ -52,7 +52,7 @@ Shows runs that have ended, the newest last.
 
 Examples:
   millrace function logs smooth
-  millrace function logs smooth -f             print further runs as they end
+  millrace function logs smooth -f             # print further runs as they end
   millrace function logs smooth -l 100 --json")]
     Logs(FunctionLogsArgs),
     /// Run a function for existing records of a log
@@ -61,7 +61,7 @@ Runs only this function, once for each record of the log, the oldest first, even
 Appends no records to the log. If the command fails half-way, it prints how to continue.
 
 Examples:
-  millrace function backfill smooth                       run for every record in the log's history
+  millrace function backfill smooth                       # run for every record in the history
   millrace function backfill smooth --from 1000
   millrace function backfill smooth --log raw/attic --from 1 --to 500")]
     Backfill(BackfillArgs),
@@ -69,7 +69,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace function rm smooth
-  millrace function rm smooth --force    abandon its pending runs; each becomes a dead letter")]
+  millrace function rm smooth --force    # abandon its pending runs; each becomes a dead letter")]
     Rm(RmFunctionArgs),
 }
 
@@ -197,10 +197,10 @@ pub struct DeployArgs {
     /// Let the function use the host's network
     #[arg(long)]
     pub network: bool,
-    /// A log that the function may read; `NAME/` means all logs below NAME (may be repeated) [default: every log]
+    /// A log that the function may read; `NAME/` is NAME and all logs below it (may be repeated) [default: every log]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub reads: Vec<String>,
-    /// A log that the function may append to; `NAME/` means all logs below NAME (may be repeated) [default: every log]
+    /// A log that the function may append to; `NAME/` is NAME and all logs below it (may be repeated) [default: every log]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub appends: Vec<String>,
     /// An address that the function may send messages to (may be repeated) [default: none]
@@ -241,7 +241,7 @@ Examples:
     /// Show one run: its cause, attempts, reads, appends and output
     #[command(after_help = "\
 Examples:
-  millrace run show                 the newest
+  millrace run show                 # the newest
   millrace run show 5f3a9c0d1e2b-0-1c")]
     Show(RunIdArgs),
     /// Wait until a run has ended, or until nothing is pending
@@ -261,7 +261,7 @@ other functions for the same record are not affected.
 
 Examples:
   millrace run cancel 5f3a9c0d1e2b-0-1c
-  millrace run ls --state started           list runs in progress")]
+  millrace run ls --state started           # list runs in progress")]
     Cancel(RunCancelArgs),
     /// Run functions again for the records of dead letters
     #[command(after_help = "\
@@ -371,7 +371,7 @@ pub struct JournalShowArgs {
     /// Print this many of the newest entries
     #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, value_parser = units::parse_count, conflicts_with = "from")]
     pub last: u64,
-    /// Begin at the entry with this position, as in the first column of the output
+    /// Print all entries from this position on instead. Positions are in the first column of the output; 0 is the start of the journal
     #[arg(long, value_name = "POSITION", value_parser = units::parse_count)]
     pub from: Option<u64>,
     /// Wait for more entries

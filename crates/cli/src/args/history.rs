@@ -61,7 +61,7 @@ pub struct GraphArgs {
     /// Count only events within this time before now
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub since: Option<Duration>,
-    /// Also show the logs of the runtime
+    /// Also show internal logs, whose names begin with `_`
     #[arg(long)]
     pub internal: bool,
     /// Show the graph again at every interval of --every, until the command is interrupted
@@ -97,7 +97,7 @@ Examples:
   millrace repair plan raw/kitchen --at 2026-11-03T00:00:00Z..2026-11-03T23:59:59Z
   echo '{\"seqno\": 7, \"value\": \"21.5\"}' | millrace repair plan raw/kitchen --values -
   millrace repair plan --function smooth=functions/smooth.py --since raw/kitchen@289
-  millrace repair plan raw/kitchen --values stale-day.csv -o plan.svg    also write a picture")]
+  millrace repair plan raw/kitchen --values stale-day.csv -o plan.svg    # also write a picture")]
     Plan(Box<PlanArgs>),
     /// Correct past records or code, and replay the runs that this affects; readers see the result after `millrace repair apply`
     #[command(after_help = "\

@@ -13,8 +13,8 @@ of this namespace (`millrace serve`) runs the relay. Both logs have to exist.
 
 Examples:
   millrace relay add raw/kitchen mr://127.0.0.1:7071/edge/raw/kitchen
-  millrace relay add mr://127.0.0.1:7071/edge/alerts alerts        fetch from another namespace
-  millrace relay add raw/kitchen copy --start 100                  copy within this namespace
+  millrace relay add mr://127.0.0.1:7071/edge/alerts alerts        # fetch from another namespace
+  millrace relay add raw/kitchen copy --start 100                  # copy within this namespace
   millrace relay add raw mr://127.0.0.1:7071/edge/raw --on-gap skip")]
     Add(AddRelayArgs),
     /// List the relays with their progress and errors
@@ -31,7 +31,8 @@ Examples:
     Show(RelayNameArgs),
     /// Remove a relay; forwarded records stay
     #[command(after_help = "\
-The other side has to confirm the removal. Until then, `millrace relay ls` shows the relay as leaving. --force removes it at once.
+The relay is removed when the other side has confirmed the records in transit and the removal. Until then, `millrace relay ls` shows the \
+relay as leaving. With --force, records in transit may or may not arrive.
 
 Examples:
   millrace relay rm raw.kitchen
@@ -39,12 +40,15 @@ Examples:
     Rm(RmRelayArgs),
     /// Resume a relay that has stopped
     #[command(after_help = "\
-A relay stops if continuing would lose or repeat records. `millrace relay show` prints the reason.
+A relay stops if continuing would lose or repeat records, or if the other side refuses a record. `millrace relay show` prints the reason. \
+A relay whose records have left the history of FROM (MR6067) continues with the oldest record that is left. A refused record is sent again, \
+or skipped with --skip. After a change of a namespace or of the log FROM, --start selects the record to continue with; otherwise it is \
+ignored.
 
 Examples:
   millrace relay resume raw.kitchen
-  millrace relay resume raw.kitchen --skip          skip the record that was refused
-  millrace relay resume raw.kitchen --start 1       send all records of the history again, to an empty log")]
+  millrace relay resume raw.kitchen --skip          # skip the record that was refused
+  millrace relay resume raw.kitchen --start 1       # send all records of the history again")]
     Resume(ResumeArgs),
 }
 
@@ -92,7 +96,7 @@ pub struct RelayNameArgs {
 pub struct RmRelayArgs {
     /// The relay's name
     pub name: String,
-    /// Do not wait for the other side to confirm
+    /// Remove the relay at once, without waiting for the other side
     #[arg(long)]
     pub force: bool,
 }
@@ -104,7 +108,7 @@ pub struct ResumeArgs {
     /// Skip the record that was refused
     #[arg(long)]
     pub skip: bool,
-    /// The record to continue with, if the two sides have different records
+    /// The record to continue with, if a namespace was replaced or restored, or the log FROM was recreated
     #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub start: Option<u64>,
 }
@@ -122,12 +126,12 @@ Examples:
     Ls,
     /// Restart the stream to a peer that was deleted, recreated or restored
     #[command(after_help = "\
-Necessary after a peer was deleted, or restored from a copy: the host then does not know whether the waiting messages were \
+This is necessary after a peer was deleted, or restored from a copy: the host then does not know whether the waiting messages were \
 delivered. Compare them with the peer's logs. Messages that the peer has acknowledged are no longer stored, and cannot be sent again.
 
 Examples:
-  millrace outbox reset 127.0.0.1_7071_edge --resend     send the waiting messages again
-  millrace outbox reset mr://127.0.0.1:7071/edge --skip  drop the waiting messages")]
+  millrace outbox reset 127.0.0.1_7071_edge --resend     # send the waiting messages again
+  millrace outbox reset mr://127.0.0.1:7071/edge --skip  # drop the waiting messages")]
     Reset(ResetArgs),
     /// Remove a peer that is no longer used
     #[command(after_help = "\
@@ -135,7 +139,7 @@ A later append to the peer's address adds the peer again.
 
 Examples:
   millrace outbox rm 127.0.0.1_7071_edge
-  millrace outbox rm mr://127.0.0.1:7071/edge --force    also drop the messages that wait for it")]
+  millrace outbox rm mr://127.0.0.1:7071/edge --force    # also drop the messages that wait for it")]
     Rm(RmPeerArgs),
 }
 

@@ -31,10 +31,10 @@ Examples:
   millrace log append photos/door < door.jpg
   seq 1000 | millrace log append numbers --lines
   millrace log append --ndjson < records.ndjson
-  millrace log append mr://edge:7070/farm/inbox hello    append in another namespace, through the outbox
-  millrace log append inbox hello --wait                 print what its runs append
-  millrace log append inbox hello --function greet       run `greet` for this record, even if it is not bound
-  millrace log append metrics 1 --durability memory      do not wait for the disk")]
+  millrace log append mr://edge:7070/farm/inbox hello    # send through the outbox
+  millrace log append inbox hello --wait                 # print what its runs append
+  millrace log append inbox hello --function greet       # also run `greet`, even if it is not bound
+  millrace log append metrics 1 --durability memory      # do not wait for the disk")]
     Append(AppendArgs),
     /// Print the latest record, one by its number, or a range
     #[command(after_help = "\
@@ -42,7 +42,7 @@ A single record is printed by itself; several are printed with their sequence nu
 --raw, they are printed unchanged; if there are several records, a newline follows each.
 
 Examples:
-  millrace log get raw/kitchen                   the latest
+  millrace log get raw/kitchen                   # the latest
   millrace log get raw/kitchen 17
   millrace log get mr://127.0.0.1:7071/edge/alerts
   millrace log get raw/kitchen --from 10 --to 20
@@ -53,9 +53,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace log tail outbox
-  millrace log tail outbox -l 100 --no-follow    print the last hundred and exit
-  millrace log tail outbox --from 1 --json       print all records, then wait for more
-  millrace log tail outbox --until-idle 2s       exit after two seconds without a record")]
+  millrace log tail outbox -l 100 --no-follow    # print the last hundred and exit
+  millrace log tail outbox --from 1 --json       # print all records, then wait for more
+  millrace log tail outbox --until-idle 2s       # exit after two seconds without a record")]
     Tail(TailArgs),
     /// Write records to a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
@@ -64,10 +64,10 @@ JSON object, otherwise the columns seqno, time, data (text) and base64 (bytes th
 seqno, time, id, cause and data. An existing FILE is replaced only when the export is complete. `millrace log import` reads all three formats.
 
 Examples:
-  millrace log export raw/kitchen                          write NDJSON to standard output
-  millrace log export raw/kitchen -o kitchen.csv           the extension selects the format
+  millrace log export raw/kitchen                          # write NDJSON to standard output
+  millrace log export raw/kitchen -o kitchen.csv           # the extension selects the format
   millrace log export raw/kitchen --from 1000 -o kitchen.parquet
-  millrace log export raw/kitchen --format csv --whole     always write seqno, time, data and base64")]
+  millrace log export raw/kitchen --format csv --whole     # write seqno, time, data and base64")]
     Export(ExportArgs),
     /// Append the records of a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
@@ -77,16 +77,16 @@ Records get new sequence numbers, ids and times. If the import stops, the comman
 
 Examples:
   millrace log import raw/kitchen kitchen.ndjson
-  millrace log import raw/kitchen kitchen.csv --skip 5000  continue after the first 5000 records
-  millrace log export a | millrace log import b -          copy a log")]
+  millrace log import raw/kitchen kitchen.csv --skip 5000  # continue after the first 5000 records
+  millrace log export a | millrace log import b -          # copy a log")]
     Import(ImportArgs),
     /// List the logs
     #[command(after_help = "\
-Logs of the runtime, whose names begin with `_`, are listed with --internal, or if PREFIX begins with `_`.
+Internal logs belong to the runtime; their names begin with `_`. They are listed with --internal, or if PREFIX begins with `_`.
 
 Examples:
   millrace log ls
-  millrace log ls raw/              only logs whose name starts with raw/
+  millrace log ls raw/              # only logs whose name starts with raw/
   millrace log ls --json | jq -r .name")]
     Ls(LsArgs),
     /// Show one log: its records, its history and the functions bound to it
@@ -103,7 +103,7 @@ stops (MR6067), or skips them if it was added with --on-gap skip.
 
 Examples:
   millrace log set raw/kitchen --history 100k
-  millrace log set orders --history all             keep records until `millrace log trim` drops them")]
+  millrace log set orders --history all             # keep records until `log trim` drops them")]
     Set(SetArgs),
     /// Drop the oldest records of a log
     #[command(after_help = "\
@@ -111,7 +111,7 @@ Dropped records can no longer be read, and their space is reused. Sequence numbe
 that a topic which the log feeds has not received, are not dropped (MR2109) without --force, unless the relay was added with --on-gap skip.
 
 Examples:
-  millrace log trim raw/kitchen --before 1000    record 1000 becomes the oldest
+  millrace log trim raw/kitchen --before 1000    # record 1000 becomes the oldest
   millrace log trim raw/kitchen --all")]
     Trim(TrimArgs),
     /// Remove a log and its records
@@ -187,7 +187,7 @@ pub struct LsArgs {
     /// List only logs whose name starts with PREFIX
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub prefix: Option<String>,
-    /// List the logs of the runtime too
+    /// Also list internal logs
     #[arg(long)]
     pub internal: bool,
 }
@@ -217,7 +217,7 @@ pub struct AppendArgs {
     /// Append the record only once, even if the append is repeated with this key
     #[arg(long, value_name = "KEY", conflicts_with_all = ["lines", "ndjson"])]
     pub key: Option<String>,
-    /// Append only if no higher token was used with this name: NAME is the key of a lock, TOKEN the number returned when it was acquired
+    /// Append only if no higher token was used with this name: NAME is the key of a lock, TOKEN the number that its owner got with the lock
     #[arg(long, value_name = "NAME=TOKEN")]
     pub fence: Option<String>,
     /// What to wait for [default: the namespace's]
@@ -281,7 +281,7 @@ pub struct ImportArgs {
     /// The file's format [default: from its extension, else ndjson]
     #[arg(long)]
     pub format: Option<Format>,
-    /// Do not import this many records at the beginning of the file
+    /// Skip this many records at the beginning of the file
     #[arg(long, value_name = "RECORDS", default_value_t = 0, value_parser = units::parse_count)]
     pub skip: u64,
     /// What to wait for [default: the namespace's]

@@ -53,11 +53,11 @@ use std::{ffi::OsString, path::PathBuf};
     max_term_width = 100,
     after_help = "\
 Examples:
-  millrace init demo && cd demo     create an application: millrace.toml and one function
-  millrace dev                      run it, and apply each change that you save
-  millrace log append inbox world   append a record, for which the function runs
-  millrace log tail outbox          print the records that the function appends
-  millrace why                      explain what is waiting, and why
+  millrace init demo && cd demo     # create an application: millrace.toml and one function
+  millrace dev                      # run it, and apply each change that you save
+  millrace log append inbox world   # append a record, for which the function runs
+  millrace log tail outbox          # print the records that the function appends
+  millrace why                      # explain what is waiting, and why
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 74 disk failed, 75 busy (try again later).
 `millrace help COMMAND` shows help with examples; `millrace error CODE` explains any error, such as MR2101."
@@ -85,15 +85,16 @@ pub struct Global {
     /// Print JSON: one object, or for a list one object per line
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
-    /// The namespace: a directory, mr://host:port/namespace, unix:PATH or a context [default: $MILLRACE_NAMESPACE, else
-    /// `path` in ./millrace.toml, else ./.millrace, else `path` in the millrace.toml of a parent directory, else the selected context]
+    /// The namespace: a directory, mr://host:port/namespace, unix:PATH or the name of a context (see `millrace context`)
+    /// [default: $MILLRACE_NAMESPACE, else `path` in ./millrace.toml, else ./.millrace, else `path` in the millrace.toml of a parent
+    /// directory, else the selected context]
     #[arg(
         short, long, global = true, value_name = "NAMESPACE", help_heading = "Global options",
         add = ArgValueCompleter::new(complete::namespaces)
     )]
     pub namespace: Option<PathBuf>,
-    /// Certificate authorities with which to verify a host whose key is not stored: a PEM file, or 'system' for those of this
-    /// machine [default: that of the context, else $MILLRACE_CA]
+    /// CA certificates to verify a host whose key is not stored for this user (see `millrace join`): a PEM file, or 'system' for the
+    /// CA certificates of this machine [default: the value in the context, else $MILLRACE_CA]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub ca: Option<PathBuf>,
 }
@@ -105,9 +106,9 @@ pub enum Command {
 Existing files are not changed, so the command can be repeated.
 
 Examples:
-  millrace init                     in the current directory
-  millrace init demo                in the directory demo, which is created if it does not exist
-  millrace init --bare              only the namespace, no millrace.toml
+  millrace init                     # in the current directory
+  millrace init demo                # in the directory demo, which is created if it does not exist
+  millrace init --bare              # only the namespace, no millrace.toml
   millrace -n /var/lib/mill init --bare --durability memory")]
     Init(InitArgs),
     /// Run the application of the current directory, and apply each saved change
@@ -118,7 +119,7 @@ running the last valid version.
 
 Examples:
   millrace dev
-  millrace dev --quiet              print failures only
+  millrace dev --quiet              # print failures only
   millrace dev --file other.toml")]
     Dev(DevArgs),
     /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
@@ -135,7 +136,7 @@ the host already has is not sent again. A function gets only rights that you hav
 
 Examples:
   millrace up
-  millrace up --dry-run             print what would change
+  millrace up --dry-run             # print what would change
   millrace -n mr://127.0.0.1:7070/farm up
   millrace --json up | jq .change")]
     Up(UpArgs),
@@ -146,8 +147,8 @@ the functions that `up` deployed to that address.
 
 Examples:
   millrace down
-  millrace down --logs              also remove the file's logs and their records
-  millrace down --force             abandon pending runs; each becomes a dead letter")]
+  millrace down --logs              # also remove the file's logs and their records
+  millrace down --force             # abandon pending runs; each becomes a dead letter")]
     Down(DownArgs),
     /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
     #[command(after_help = "\
@@ -160,8 +161,8 @@ either case: a run that was interrupted runs again after the next start.
 
 Examples:
   millrace serve
-  millrace serve --listen 127.0.0.1:0     use any free port
-  millrace serve --listen 0.0.0.0:7070    accept connections from other machines, too
+  millrace serve --listen 127.0.0.1:0     # use any free port
+  millrace serve --listen 0.0.0.0:7070    # accept connections from other machines, too
   millrace -n /var/lib/mill serve --listen none --drain 30s
   millrace serve farm=/var/lib/farm shop=/var/lib/shop
   millrace serve --join mr://127.0.0.1:7070/a --cluster-secret cluster.secret --site lab
@@ -214,7 +215,7 @@ Examples:
   millrace run wait --idle --timeout 10s"
     )]
     Run(RunCommand),
-    /// Shared objects of a host: ls, why (explain what the calls of an object wait for)
+    /// Shared objects (objects of a host that programs and tasks call): ls, why
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -264,9 +265,9 @@ backup or a copy from a failed machine, is read without changing it.
 
 Examples:
   millrace trace raw/kitchen@17
-  millrace trace raw/kitchen              the newest record
-  millrace trace --up prediction@289      the records and runs that led to it
-  millrace trace 5f3a9c0d1e2b-0-1c        what a run caused
+  millrace trace raw/kitchen              # the newest record
+  millrace trace --up prediction@289      # the records and runs that led to it
+  millrace trace 5f3a9c0d1e2b-0-1c        # what a run caused
   millrace trace raw/kitchen@17 --with mr://127.0.0.1:7071/edge --json")]
     Trace(TraceArgs),
     /// Draw the logs, the functions and the flow of records between them
@@ -277,9 +278,9 @@ first attempt; its duration is that of its last attempt.
 Examples:
   millrace graph
   millrace graph --since 1h
-  millrace graph -o graph.svg             the extension selects the format: svg, json, dot
+  millrace graph -o graph.svg             # the extension selects the format: svg, json, dot
   millrace graph --format dot | dot -Tpdf > graph.pdf
-  millrace -n edge graph --with cloud     draw two namespaces in one picture")]
+  millrace -n edge graph --with cloud     # draw two namespaces in one picture")]
     Graph(GraphArgs),
     /// Repair history: plan, run, ls, show, diff, apply, rollback, abandon, gc
     #[command(
@@ -299,19 +300,19 @@ Ctrl-C. If the output is not a terminal, each update is printed below the previo
 Examples:
   millrace top
   millrace -n edge top --every 5s
-  millrace --json top --once        print once and exit, for scripts")]
+  millrace --json top --once        # print once and exit, for scripts")]
     Top(TopArgs),
     /// Measure appends to a namespace under load
     #[command(after_help = "\
 Appends to a log that is created for the measurement and removed afterwards; nothing else is changed. The latency of an append is the time \
-from when it should have been sent until its answer arrives. Without a host, no process trims the journal: it keeps what is appended until \
-a host runs.
+from when it should have been sent until its answer arrives. Without a host, no process trims the journal: it keeps all appended records \
+until a host runs.
 
 Examples:
-  millrace bench                                         append directly to the files of the namespace
+  millrace bench                                         # append directly to the namespace's files
   millrace bench mr://127.0.0.1:7070/farm --window 64
   millrace bench edge --connections 64 --durability disk --seconds 10
-  millrace bench --rate 1000 --size 100 --json           1000 appends per second, evenly spaced")]
+  millrace bench --rate 1000 --size 100 --json           # 1000 appends per second, evenly spaced")]
     Bench(BenchArgs),
     /// Contexts, short names for namespaces: add, ls, use, show, rm
     #[command(
@@ -405,8 +406,12 @@ Examples:
     Invite(Box<InviteArgs>),
     /// Join a namespace on another machine with its invitation
     #[command(after_help = "\
-Stores the host's key, exchanges the invitation for a capability that is bound to a key of this user, and adds a context. Hosts that run as \
-this user use the capability for their links, too. With - as INVITATION, the command reads the line from standard input.
+The command stores the host's key, exchanges the invitation for a capability (a token that grants rights) that only this user can use, and \
+adds a context (a short name for the namespace): see `millrace cap` and `millrace context`. Hosts started by this user also use the \
+capability for relays and messages to that namespace.
+
+Every user of this machine can read the arguments of a command. An invitation works only once and expires soon; to keep it secret until \
+then, use standard input.
 
 Examples:
   millrace join mri1_AbC...
@@ -417,7 +422,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace completions bash > ~/.local/share/bash-completion/completions/millrace
-  echo 'source <(millrace completions zsh)' >> ~/.zshrc       after compinit
+  echo 'source <(millrace completions zsh)' >> ~/.zshrc       # after compinit
   millrace completions fish > ~/.config/fish/completions/millrace.fish")]
     Completions(CompletionsArgs),
     /// Print the manual page, or write one for every command
@@ -431,7 +436,7 @@ Examples:
         after_help = "\
 Examples:
   millrace error MR2101
-  millrace error                    list every code",
+  millrace error                    # list every code",
         visible_alias = "explain"
     )]
     Error(ErrorArgs),

@@ -37,8 +37,8 @@ Examples:
     /// Create a namespace from a backup
     #[command(after_help = "\
 Every checksum is verified first. The restored namespace has a new identity, so it can be used at the same time as the original. Runs that \
-were pending when the backup was made are executed in the restored namespace, even if the original has executed them. Links to other \
-namespaces are stopped until you restart each with `millrace outbox reset` or `millrace relay resume`.
+were pending when the backup was made are executed in the restored namespace, even if the original has executed them. Outboxes and relays \
+to other namespaces are stopped until you restart each with `millrace outbox reset` or `millrace relay resume`.
 
 Examples:
   millrace namespace restore /backup/monday restored

@@ -80,8 +80,8 @@ Each rotation begins a new generation of keys. Capabilities of up to four genera
 
 Examples:
   millrace cap rotate
-  millrace cap rotate --revoke-before 3    revoke those of generations 1 and 2
-  millrace cap rotate --revoke-all         revoke every capability issued so far")]
+  millrace cap rotate --revoke-before 3    # revoke those of generations 1 and 2
+  millrace cap rotate --revoke-all         # revoke every capability issued so far")]
     Rotate(RotateArgs),
     /// List the capabilities that were issued and revoked, and the requests that were denied
     #[command(after_help = "\
@@ -127,10 +127,10 @@ pub struct RuleArgs {
     /// Maximum number of requests per second, and in a burst [default burst: the number per second]
     #[arg(long, value_name = "N[/BURST]")]
     pub rate: Option<String>,
-    /// Permit only deliveries of links, from the namespaces with these ids
+    /// Permit only deliveries by outboxes and relays of the namespaces with these ids
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = namespace_id)]
     pub source: Vec<NamespaceId>,
-    /// The user for whom the holder acts, at most 16 bytes; if several blocks name one, the first counts
+    /// The user for whom the holder acts, at most 16 bytes; if several blocks name one, that of the first applies
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
     /// A description for people, at most 32 bytes

@@ -8,7 +8,8 @@ pub enum SecretCommand {
     /// Set or replace a secret
     #[command(after_help = "\
 The value is read from a file or from standard input, not from an argument, because every user of the machine can read arguments. One \
-newline at the end of standard input is ignored. A function gets the new value from its next run on, which starts a new process.
+newline at the end of standard input is removed; a file of --file is stored unchanged. A function gets the new value with its next run, for \
+which the host starts a new process.
 
 Examples:
   millrace secret set api-key < key.txt
@@ -20,7 +21,7 @@ Examples:
   millrace secret ls
   millrace secret ls --json")]
     Ls,
-    /// Remove a secret; functions that name it no longer start
+    /// Remove a secret; runs of functions that name it wait until it is set again
     #[command(after_help = "\
 Examples:
   millrace secret rm api-key")]
