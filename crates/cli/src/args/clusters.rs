@@ -442,8 +442,8 @@ Examples:
     Unsubscribe(SubscribeArgs),
     /// Feed a topic: publish each record that is appended to a log of this host from now on
     #[command(after_help = "\
-Functions publish in this way: the host publishes each record that they append to the log, once and in order. While the topic's group \
-cannot be reached, records wait in the log, within its history.
+A function publishes to the topic by appending to the log: the host publishes each record of the log, once and in order. While the topic's \
+group cannot be reached, records wait in the log, within its history.
 
 Examples:
   millrace topic feed smooth env_smooth")]

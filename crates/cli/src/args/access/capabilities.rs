@@ -35,7 +35,7 @@ Examples:
   millrace cap attenuate edge.cap --subject alice --expires 1h > alice.cap
   millrace cap attenuate - --from 10.0.0.0/8 < edge.cap")]
     Attenuate(AttenuateArgs),
-    /// Explain what a capability permits; needs neither the namespace nor its host
+    /// Print what a capability permits; needs neither the namespace nor its host
     #[command(after_help = "\
 A capability is a chain of blocks. The first block grants rights, and each later block removes some: an action is permitted only if every \
 block permits it. If --namespace selects the namespace that issued the capability, the command also prints whether it is valid there.
@@ -130,7 +130,7 @@ pub struct RuleArgs {
     /// Permit only deliveries of links, from the namespaces with these ids
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = namespace_id)]
     pub source: Vec<NamespaceId>,
-    /// The user for whom the holder acts, at most 16 bytes; if several blocks name one, the first counts
+    /// The user for whom the holder acts, at most 16 bytes; if several blocks name one, that of the first applies
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
     /// A description for people, at most 32 bytes
