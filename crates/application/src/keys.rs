@@ -65,8 +65,8 @@ pub const LOG: &[Key] = &[
         "amendable",
         "`true` or `false`",
         "`false`",
-        "Whether sources can amend records of the log, which means to correct them later; this takes the right to append. The host \
-         repairs the log, and what depended on the records, automatically.",
+        "Whether clients can *amend* records of the log, that is, correct them later; a client needs the right to append for this. The \
+         host repairs the log, and what depended on the records, automatically.",
     ),
     key(
         "amend_count",
@@ -108,8 +108,8 @@ pub const TOPIC: &[Key] = &[
         "fed_by",
         "list of logs",
         "none",
-        "Logs of this file whose records are published to the topic, each once and in order. Functions publish in this way. Without this \
-         key, `millrace up` does not change which logs feed the topic.",
+        "Logs of this file whose records are published to the topic, each once and in order. A function publishes to a topic by \
+         appending to one of these logs. Without this key, `millrace up` does not change which logs feed the topic.",
     ),
 ];
 
@@ -151,30 +151,30 @@ pub const FUNCTION: &[Key] = &[
         "on",
         "list of logs and topics",
         "`[]`",
-        "Logs for whose records the function runs; `\"topic:NAME\"` is a topic of the cluster. Without any, the function runs only for \
-         appends that name it.",
+        "Logs and topics whose records trigger the function; `\"topic:NAME\"` is a topic of the cluster. If the list is empty, the \
+         function runs only when it is invoked: `millrace function invoke`, or `millrace log append --function`.",
     ),
     key("concurrency", "1 to 64", "`1`", "Maximum number of runs at once. More than 1 needs `ordered = false`."),
     key(
         "ordered",
         "`true` or `false`",
         "`true`",
-        "Runs are executed one at a time, in the order of their records. A failing run delays the later ones until it has succeeded or \
-         is dead.",
+        "Runs are executed one at a time, in the order of their records. A failing run delays the later ones until it succeeds or its \
+         record goes to the dead-letter log.",
     ),
     key(
         "monitor",
         "name",
         "none",
-        "At most one of the functions that share this name runs at a time, in the order of their records. A function that cannot be \
-         started three times in a row is skipped until it can be started.",
+        "At most one of the functions that share this name runs at a time, in the order of their records. If a function fails to start \
+         three times in a row, the other functions continue without it until it can be started.",
     ),
     key(
         "streamed",
         "`true` or `false`",
         "`false`",
-        "Each append becomes visible at once, not when the run ends. A further attempt gets the same time, random numbers and records as \
-         the attempt before, and does not repeat appends.",
+        "Each append becomes visible at once, not when the run ends. A retry sees the same time, random numbers and records as the \
+         previous attempt, and does not repeat its appends.",
     ),
     key(
         "network",
@@ -234,22 +234,23 @@ pub const FUNCTION: &[Key] = &[
         "dead_letter",
         "log",
         "`\"dead/NAME\"`",
-        "The log for records for which every attempt failed, with the error. Its history is 1000, unless `[logs]` sets another one. See \
-         `millrace run retry`.",
+        "The log that receives each record for which all attempts failed, together with the error. It keeps 1000 records, unless \
+         `[logs]` sets another history. See `millrace run retry`.",
     ),
     key(
         "pending_max",
         "1 to 10000000",
         "`100000`",
-        "Maximum number of pending runs; beyond it, appends from outside are refused as busy.",
+        "Maximum number of pending runs. At this number, appends by clients are refused (MR2019); for appends by runs, the limit is \
+         twice as high.",
     ),
     key(
         "pool",
         "`true` or `false`",
         "`false`",
-        "The function is the pool NAME; its own name has to be `pool-NAME`. With `runtime = \"process\"` its workers run the tasks of \
-         executors; with `runtime = \"wasm\"` its module has the methods of a class of shared objects. A pool has no `on`, `reads`, \
-         `appends` and `streamed`.",
+        "The function is a pool. Its section has to be named `[functions.pool-NAME]`, where NAME is the name of the pool. With `runtime \
+         = \"process\"` its workers run the tasks of executors; with `runtime = \"wasm\"` its module has the methods of a class of \
+         shared objects. A pool cannot have `on`, `reads`, `appends` or `streamed`.",
     ),
     key(
         "env",

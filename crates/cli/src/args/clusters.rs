@@ -28,7 +28,7 @@ pub struct ClusterArgs {
     /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// Minimum time without a leader before another host is elected; set the same on all hosts. Use `lan` (150ms) for hosts in one
+    /// Minimum time without a leader before another host is elected. Use the same value on all hosts: `lan` (150ms) for hosts in one
     /// building, `wan` (3s) for hosts on several continents, or ten times the longest round-trip time [default: 300ms]
     #[arg(long, value_name = "DURATION", value_parser = election)]
     pub election: Option<Duration>,
@@ -116,8 +116,10 @@ Examples:
     Voters(VotersArgs),
     /// Remove a host from the cluster
     #[command(after_help = "\
-If the host is the leader, another voter becomes the leader first. If it is a voter, another host becomes a voter instead. The host stays \
-removed even if it is started again; its data stays on its disk. To replace it, let a new namespace join the cluster.
+If the host is the leader, another voter becomes the leader first. If it is a voter, another host becomes a voter instead; the only voter \
+of a group cannot be removed. The command waits until the host no longer belongs to any group. If this takes more than 10 seconds, the \
+command fails and names the group: leave the host running until `millrace cluster groups` no longer shows it. The host stays removed even \
+if it is started again; its data stays on its disk. To replace it, let a new namespace join the cluster.
 
 Examples:
   millrace cluster rm b")]
@@ -142,8 +144,8 @@ Examples:
     Groups,
     /// Compare choices of voters for a group: the availability, and the time until a record is acknowledged
     #[command(after_help = "\
-Needs no cluster: the command calculates with the uptimes and round-trip times that you give. It lists every choice of --count voters among \
-the hosts, the most available first. The column BOUND is a lower bound of the availability, because it counts overlapping failures twice. \
+Needs no cluster: the command calculates with the uptimes and round-trip times that you give. It lists every choice of --count voters \
+among the hosts, the most available first. The column BOUND is a lower bound on the availability: it counts overlapping failures twice. \
 With round-trip times, the leader is the voter with which a record is acknowledged soonest.
 
 Examples:
@@ -160,15 +162,16 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub enum GroupCommand {
-    /// Create a group: hosts that keep topics together
+    /// Create a group: a set of hosts that replicate topics
     #[command(after_help = "\
 Every topic is in one group, whose voters have its records on their disks. A new cluster has the group main. Clients can use any topic \
-through any host of the cluster: from the first use on, a host that does not vote follows the topic's group.
+through any host of the cluster: from the first request for one of a group's topics on, a host outside the group keeps a copy of all \
+topics of the group.
 
-Without --voters, the cluster chooses the voters: hosts at different sites, and those with the fewest groups first. With --site, it chooses \
-only hosts at that site, so that publishing there needs no other site. With --near, it chooses hosts with the label first, then others at \
-their sites, then any. With --here, it chooses the connected host first, then others at its site, then any. If a voter leaves the cluster \
-later, any other host can replace it.
+Without these options, the cluster chooses the voters: hosts at different sites, and those with the fewest groups first. With --site, the \
+command chooses only hosts at that site, so that publishing there needs no other site. With --near, it chooses hosts with the label first, \
+then others at their sites, then any. With --here, it chooses the connected host first, then others at its site, then any. If a voter \
+leaves the cluster later, any other host can replace it.
 
 Examples:
   millrace cluster group create farm
@@ -439,8 +442,8 @@ Examples:
     Unsubscribe(SubscribeArgs),
     /// Feed a topic: publish each record that is appended to a log of this host from now on
     #[command(after_help = "\
-Functions publish in this way: the host publishes each record that they append to the log, once and in order. While the topic's group \
-cannot be reached, records wait in the log, within its history.
+A function publishes to the topic by appending to the log: the host publishes each record of the log, once and in order. While the topic's \
+group cannot be reached, records wait in the log, within its history.
 
 Examples:
   millrace topic feed smooth env_smooth")]

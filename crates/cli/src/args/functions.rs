@@ -57,8 +57,8 @@ Examples:
     Logs(FunctionLogsArgs),
     /// Run a function for existing records of a log
     #[command(after_help = "\
-Runs only this function, once for each record of the log, the oldest first, even if the function ran for the record before. \
-Appends no records to the log. If the command fails half-way, it prints how to continue.
+Runs only this function, once for each record of the log, the oldest first, even if the function has already run for the record. Appends \
+no records to the log. If the command fails half-way, it prints how to continue.
 
 Examples:
   millrace function backfill smooth                       # run for every record in the history
@@ -191,7 +191,7 @@ pub struct DeployArgs {
     /// Run at most one of the functions with this monitor at a time
     #[arg(long, value_name = "NAME")]
     pub monitor: Option<String>,
-    /// Make each append visible at once; a further attempt gets the same records, time and random numbers as the one before
+    /// Make each append visible at once; a retry sees the same records, time and random numbers as the previous attempt
     #[arg(long)]
     pub streamed: bool,
     /// Let the function use the host's network
@@ -268,7 +268,7 @@ Examples:
 A run that failed in every attempt leaves a dead letter. Correct the function, then retry: the function runs again for the record in its \
 log, or for the copy of it in the dead letter. The record is not appended again, and no other function runs. The dead letter stays. It is \
 retried only once, even if the command is repeated or killed half-way. If all attempts of the new run fail, that run leaves its own dead \
-letter. The command needs the namespace's files, but no host.
+letter. The command works on a directory, whether or not a host is running, and on an address.
 
 Exits with 1 if the record has left its log's history and is not in the dead letter because it is longer than 64 KiB.
 

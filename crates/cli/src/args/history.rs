@@ -81,12 +81,12 @@ pub struct GraphArgs {
 pub enum RepairCommand {
     /// Show which runs a correction of past records or code would replay; change nothing
     #[command(after_help = "\
-Lists the runs that used a corrected record, the runs that used records which those runs appended, and so on. Also lists the records that \
+Lists the runs that read a corrected record, the runs that read records which those runs appended, and so on. Also lists the records that \
 would be rewritten, and the runs that could not be replayed, with the reason. A new value that equals the recorded one is ignored.
 
-With --at and without --values, every record of the range counts as corrected. A file of values is CSV with the columns seqno and value, \
-or has one JSON object with these keys on each line; `-` reads standard input. With --at, CSV may have only the column value: the new \
-values of the records in the range, in order.
+With --at and without --values, every record of the range is treated as corrected. A file of values is CSV with the columns seqno and \
+value, or has one JSON object with these keys on each line; `-` reads standard input. With --at, CSV may have only the column value: the \
+new values of the records in the range, in order.
 
 A replay assumes that a function which reads the same records appends the same records. --verify COUNT tests this: it runs functions \
 again with the records that they read, in this process, and discards what they append. It needs the namespace's files.
@@ -101,7 +101,7 @@ Examples:
     Plan(Box<PlanArgs>),
     /// Correct past records or code, and replay the runs that this affects; readers see the result after `millrace repair apply`
     #[command(after_help = "\
-Writes the corrections to the journal, then replays each run that used a corrected record, each run that used records which those runs \
+Writes the corrections to the journal, then replays each run that read a corrected record, each run that read records which those runs \
 rewrote, and so on. Logs show the result only after `millrace repair apply`. To resume a repair that has stopped, give its number.
 
 With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. SOURCE is a \
@@ -115,7 +115,7 @@ A function with `network = true` may have effects outside the namespace, so its 
 and the repair lists them. With --run-external, its runs are replayed, and may have these effects again.
 
 Other namespaces may have received records, as messages of runs or through relays. With --with, such a namespace takes part in the repair: \
-its host corrects the records that it received, and replays the runs that used them. `millrace repair apply` then applies the repair in \
+its host corrects the records that it received, and replays the runs that read them. `millrace repair apply` then applies the repair in \
 all of these namespaces, or in none.
 
 The host replays the runs; if no host is running, this command does.
@@ -148,15 +148,15 @@ Examples:
     Diff(RepairDiffArgs),
     /// Apply a repair: its logs show the repaired records from now on
     #[command(after_help = "\
-All logs of the repair change at once. Runs that used a replaced record and have not ended are run again. If other namespaces take part, \
-each applies its part once all of them are ready.
+All logs of the repair change at once. Runs that have read a replaced record and have not ended are run again. If other namespaces take \
+part, each applies its part once all of them are ready.
 
 Examples:
   millrace repair apply 7")]
     Apply(RepairArgs),
     /// Undo the newest applied repair
     #[command(after_help = "\
-The rollback is itself a repair: it restores the original records, and replays the runs that have used repaired ones.
+The rollback is itself a repair: it restores the original records, and replays the runs that have read repaired ones.
 
 Examples:
   millrace repair rollback 7

@@ -152,9 +152,9 @@ Examples:
     Down(DownArgs),
     /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
     #[command(after_help = "\
-Programs reach the host at one address, with the wire protocol and HTTP, and over the Unix socket in the namespace's directory. At \
-addresses that other machines can reach, the host requires TLS and a capability of every client: `millrace invite` issues one for another \
-machine.
+Programs reach the host at the addresses of --listen, each of which accepts both the wire protocol and HTTP, and over the Unix socket in \
+the directory of the first namespace. At addresses that other machines can reach, the host requires an encrypted connection and a \
+capability (a token that grants rights) of every client: `millrace invite` issues one for another machine.
 
 After the first signal, the host lets running functions finish (see --drain); after a second one, it stops at once. Nothing is lost in \
 either case: a run that was interrupted runs again after the next start.
@@ -314,7 +314,7 @@ Examples:
   millrace bench edge --connections 64 --durability disk --seconds 10
   millrace bench --rate 1000 --size 100 --json           # 1000 appends per second, evenly spaced")]
     Bench(BenchArgs),
-    /// Contexts, short names for namespaces: add, ls, use, show, rm
+    /// Contexts (short names for namespaces): add, ls, use, show, rm
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -341,7 +341,7 @@ Examples:
   millrace relay rm raw.kitchen"
     )]
     Relay(RelayCommand),
-    /// Clusters, hosts that replicate topics: init, ls, rm, lead, groups, why
+    /// Manage a cluster: hosts that replicate topics
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -352,7 +352,7 @@ Examples:
   millrace cluster ls"
     )]
     Cluster(ClusterCommand),
-    /// Topics, replicated logs of a cluster: create, publish, get, tail, subscribe, ls, rm
+    /// Topics (replicated logs of a cluster): create, publish, get, tail, subscribe, ls, rm
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -366,7 +366,7 @@ Examples:
   millrace topic tail env_raw"
     )]
     Topic(TopicCommand),
-    /// Outboxes, the messages to other namespaces: ls, reset, rm
+    /// Outboxes (the messages to other namespaces): ls, reset, rm
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -377,7 +377,7 @@ Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend"
     )]
     Outbox(OutboxCommand),
-    /// Capabilities, tokens that grant rights: issue, attenuate, show, squash, merge, revoke, rotate
+    /// Capabilities (tokens that grant rights): issue, attenuate, show, squash, merge, revoke, rotate
     #[command(
         subcommand,
         arg_required_else_help = true,

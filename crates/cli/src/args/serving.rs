@@ -15,7 +15,7 @@ pub struct ServeArgs {
     pub listen: ListenArgs,
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// How long running functions and requests may continue after the first signal
+    /// After the first signal, let running functions and requests continue for at most this long
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::parse_duration)]
     pub drain: Duration,
     /// Maximum time for a client to send the rest of a request, or to read a part of an answer
@@ -28,11 +28,12 @@ pub struct ListenArgs {
     /// Addresses to listen on for the wire protocol and HTTP, separated by commas; 'none' for none
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", env = "MILLRACE_LISTEN")]
     pub listen: Listen,
-    /// The name under which clients reach the namespace [default: the name of its directory, or of the parent directory]
+    /// The name under which clients reach the namespace [default: the name of its directory; of the parent directory if the name begins
+    /// with a dot, as in .millrace]
     #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
     pub name: Option<millrace_node::Name>,
-    /// The strictest sandbox to use for functions that run in processes: full, partial or none. With none, a function has every
-    /// right of the host's user
+    /// The highest level of sandbox to use for functions that run in processes, if the machine supports it: full, partial or none. With
+    /// none, a function has every right of the host's user
     #[arg(long, value_name = "LEVEL", default_value_t = Level::Full, env = "MILLRACE_SANDBOX")]
     pub sandbox: Level,
     /// Do not start unless this machine supports at least this level of sandbox: none, partial or full

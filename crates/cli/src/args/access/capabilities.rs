@@ -35,7 +35,7 @@ Examples:
   millrace cap attenuate edge.cap --subject alice --expires 1h > alice.cap
   millrace cap attenuate - --from 10.0.0.0/8 < edge.cap")]
     Attenuate(AttenuateArgs),
-    /// Explain what a capability permits; needs neither the namespace nor its host
+    /// Print what a capability permits; needs neither the namespace nor its host
     #[command(after_help = "\
 A capability is a chain of blocks. The first block grants rights, and each later block removes some: an action is permitted only if every \
 block permits it. If --namespace selects the namespace that issued the capability, the command also prints whether it is valid there.
