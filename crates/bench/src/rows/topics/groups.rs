@@ -41,9 +41,9 @@ pub fn groups(context: &Context) -> Outcome<Measured> {
     }
     let (most_cpu, most_mb) = (cpu.most(), resident.most());
     let note = format!(
-        "{count} groups with three voters are created one after the other in {:.1} s, and not used until all of them \
-         rest. Then the processor time of each host over {} s and its resident memory are measured. The value is that \
-         of the busiest host.",
+        "{count} groups with three voters are created one after the other in {:.1} s, and not used until none of them \
+         sends heartbeats. Then the processor time of each host over {} s and its resident memory are measured. The \
+         value is that of the busiest host.",
         created.as_secs_f64(),
         time.as_secs()
     );
