@@ -206,8 +206,8 @@ pub struct AppendArgs {
     /// Each line of standard input is an object {"log": …, "data": …}
     #[arg(long)]
     pub ndjson: bool,
-    /// Amend this record of an amendable log instead of appending; with --lines, amend also the records after it, one for each line.
-    /// The host repairs them
+    /// Amend this record of an amendable log instead of appending; with --lines, amend also the records after it, one for each line. The
+    /// host then corrects them in a repair
     #[arg(long, value_name = "SEQNO", value_parser = seqno, requires = "log",
         conflicts_with_all = ["ndjson", "function", "key", "fence", "wait", "durability"])]
     pub amends: Option<u64>,

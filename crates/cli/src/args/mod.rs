@@ -394,8 +394,8 @@ Examples:
     /// Invite another machine: print the line with which it joins
     #[command(after_help = "\
 The line is secret. It is valid for one `millrace join`, within the time of --valid. It contains the address of this namespace, the key of \
-its host, and the permitted actions. NAME identifies the other machine. If you invite the machine again, use the same name: its streams and \
-idempotency keys then continue.
+its host, and the permitted actions. NAME identifies the other machine. If you invite the machine again, use the same name: it then keeps \
+its streams and idempotency keys.
 
 The host has to listen at an address that the other machine can reach: `millrace serve --listen 0.0.0.0:7070`.
 

@@ -48,7 +48,7 @@ Examples:
     /// Replace a chain of blocks by one block that permits the same
     #[command(after_help = "\
 Needs the keys of the namespace that issued the capability. The new capability has every id of the old one, so it is revoked by revoking \
-any of them, and it expires with the same generation of keys.
+any of them. It has the generation of the old one, and becomes invalid when that generation is revoked.
 
 Examples:
   millrace cap squash long.cap --out short.cap")]
@@ -62,9 +62,9 @@ Examples:
     Merge(MergeArgs),
     /// Revoke capabilities before they expire
     #[command(after_help = "\
-`millrace cap show` lists the ids of a capability, one for each block. Revoking an ID revokes every capability that has this id, so also \
-all that were derived from it. --file revokes the id of the last block: that capability and those derived from it are revoked, and \
-the one that it was derived from stays valid.
+`millrace cap show` lists the ids of a capability, one for each block. Revoking an ID revokes every capability that has this id, including \
+all that were derived from it. --file revokes the id of the last block: that capability and those derived from it are revoked, and the one \
+that it was derived from stays valid.
 
 A revocation is kept until the capability would have expired, or forever if only an ID is given. `millrace log get _revoked` shows the \
 latest one.
@@ -109,7 +109,7 @@ pub struct RuleArgs {
     /// How long the capability is valid, such as 15m or 30d
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub expires: Option<Duration>,
-    /// The time from now after which the capability becomes valid
+    /// How long from now until the capability becomes valid
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub after: Option<Duration>,
     /// Maximum size of an appended record
