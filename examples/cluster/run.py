@@ -94,8 +94,8 @@ def demonstrate(options: argparse.Namespace) -> int:
     figures = report(found, times, kills)
     (options.out / "cluster.json").write_text(json.dumps(figures, indent=2) + "\n")
     print(
-        f"mean error of {figures['predictions']} predictions: {figures['prediction']:.2f} °F, "
-        f"of the sensor itself {figures['sensor']:.2f} °F"
+        f"mean error of {figures['predictions']} predictions: {figures['prediction']:.2f} °F; "
+        f"of the processor's temperature as the prediction: {figures['sensor']:.2f} °F"
     )
     print(f"picture: {chart.draw(found, times, kills, options.out / 'cluster.png')}")
     return 0
@@ -170,7 +170,7 @@ def kill_leader(cluster: Cluster) -> tuple[str, float, float]:
     killed = time.time()
     eventually("another host leads", cluster.leader)
     host.start()
-    print(f"{host.name} led and was killed after {made} predictions; it was away for {time.time() - killed:.1f} s")
+    print(f"killed {host.name}, the leader, after {made} predictions; it was down for {time.time() - killed:.1f} s")
     return host.name, killed, time.time()
 
 

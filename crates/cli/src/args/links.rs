@@ -115,10 +115,10 @@ pub struct ResumeArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum OutboxCommand {
-    /// List the peers, and the messages that wait for each
+    /// List the peers, with the number and size of the messages that wait for each
     #[command(after_help = "\
-An append to mr://HOST:PORT/NAMESPACE/LOG, by a function or by `millrace log append`, is a message: it is first stored in this namespace, \
-then the host delivers it, once and in order.
+An append to mr://HOST:PORT/NAMESPACE/LOG, by a function or by `millrace log append`, is a message to that namespace, the peer: it is \
+first stored in this namespace, then the host delivers it, once and in order.
 
 Examples:
   millrace outbox ls
@@ -127,7 +127,8 @@ Examples:
     /// Restart the stream to a peer that was deleted, recreated or restored
     #[command(after_help = "\
 This is necessary after a peer was deleted, or restored from a copy: the host then does not know whether the waiting messages were \
-delivered. Compare them with the peer's logs. Messages that the peer has acknowledged are no longer stored, and cannot be sent again.
+delivered. To choose between --resend and --skip, check whether the waiting messages (the records of the log `_outbox/PEER`) are in the \
+peer's logs. Messages that the peer has acknowledged are no longer stored, and cannot be sent again.
 
 Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend     # send the waiting messages again

@@ -119,7 +119,7 @@ running the last valid version.
 
 Examples:
   millrace dev
-  millrace dev --quiet              # print failures only
+  millrace dev --quiet              # do not print every record and run
   millrace dev --file other.toml")]
     Dev(DevArgs),
     /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
@@ -408,7 +408,7 @@ Examples:
     #[command(after_help = "\
 The command stores the host's key, exchanges the invitation for a capability (a token that grants rights) that only this user can use, and \
 adds a context (a short name for the namespace): see `millrace cap` and `millrace context`. Hosts started by this user also use the \
-capability for relays and messages to that namespace.
+capability to deliver appends to logs of that namespace (see `millrace outbox`), and for relays to and from it (see `millrace relay`).
 
 Every user of this machine can read the arguments of a command. An invitation works only once and expires soon; to keep it secret until \
 then, use standard input.
@@ -484,7 +484,7 @@ pub struct DevArgs {
     pub file: FileArg,
     #[command(flatten)]
     pub listen: ListenArgs,
-    /// Print only failures and changes, not every record and run
+    /// Print failures and applied changes of the application, but not every record and run
     #[arg(short, long)]
     pub quiet: bool,
 }

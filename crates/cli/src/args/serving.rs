@@ -49,7 +49,8 @@ pub struct ListenArgs {
     /// A PEM file with the key of that certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert", env = "MILLRACE_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
-    /// An origin, such as https://app.example, whose web pages may use this host with a capability (may be repeated)
+    /// Let web pages of this origin, such as https://app.example, use this host; their requests need a capability (a token that grants
+    /// rights, see `millrace cap`). The option may be repeated
     #[arg(long, value_name = "ORIGIN")]
     pub cors_origin: Vec<Origin>,
     /// Maximum number of connections

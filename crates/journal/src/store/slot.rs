@@ -24,7 +24,7 @@ const CHECK_MASK: u64 = (1 << CHECK_BITS) - 1;
 
 /// A position that no entry has: the slot is not what was written there for its subject and number.
 pub(crate) const WRONG: u64 = u64::MAX;
-/// Positions below this are none of an entry: 0 is not set, 16 is a void, 32 is undecided.
+/// Positions below this are none of an entry: 0 is not set, 16 is a void, 32 is reserved and not used.
 pub(crate) const RESERVED_END: u64 = 48;
 
 /// The owner of the slot.
