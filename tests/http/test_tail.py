@@ -140,32 +140,43 @@ def publish(topic: str, *texts: str) -> None:
         assert requests.post(topic + "/records", data=text, timeout=PATIENCE_S).status_code == 201
 
 
+def cursor_of(topic: str, index: int) -> str:
+    """The cursor before the record with this index."""
+    with open_tail(topic + "/tail") as answer:
+        lines = answer.iter_lines(chunk_size=1, decode_unicode=True)
+        line = next(line for line in lines if line.startswith("id: "))
+    return f"{line[4:].split(':')[0]}:{index}"
+
+
 def test_a_tail_of_a_topic_resumes_where_it_stopped(topic: str) -> None:
     publish(topic, "1", "2", "3", "4")
     with open_tail(topic + "/tail?from=1") as answer:
         event = next(events(answer))
-        assert (event.record()["index"], event.record()["data"], event.id) == (2, "2", "3")
+        assert (event.record()["index"], event.record()["data"], event.id) == (2, "2", cursor_of(topic, 3))
     publisher = threading.Timer(0.3, publish, (topic, "5", "6"))
-    with open_tail(topic + "/tail", "4") as answer:
+    with open_tail(topic + "/tail", cursor_of(topic, 4)) as answer:
         publisher.start()
         follower = events(answer)
         assert [next(follower).record()["data"] for _ in range(3)] == ["4", "5", "6"]
     publisher.join()
     with open_tail(topic + "/tail") as answer:
         lines = answer.iter_lines(chunk_size=1, decode_unicode=True)
-        assert [next(lines), next(lines)] == ["retry: 1000", "id: 7"]
+        assert [next(lines), next(lines)] == ["retry: 1000", f"id: {cursor_of(topic, 7)}"]
         publish(topic, "7")
         assert json.loads(next(line for line in lines if line.startswith("data: "))[6:])["data"] == "7"
 
 
 def test_cursors_of_a_topic_that_lead_nowhere_are_refused(topic: str) -> None:
     publish(topic, "1", "2", "3", "4", "5")
+    born = int(cursor_of(topic, 1).split(":")[0])
     for cursor, status, code in [
-        ("2", 410, "MR2104"),
-        ("7", 409, "MR7223"),
-        ("0", 400, "MR6047"),
-        ("x", 400, "MR6047"),
-        ("99999999999999999999999", 400, "MR6047"),
+        (f"{born}:2", 410, "MR2104"),
+        (f"{born}:7", 409, "MR7223"),
+        (f"{born + 1}:4", 409, "MR7223"),
+        (f"{born}:0", 400, "MR6047"),
+        ("4", 400, "MR6047"),
+        ("x:4", 400, "MR6047"),
+        (f"{born}:99999999999999999999999", 400, "MR6047"),
     ]:
         answer = open_tail(topic + "/tail", cursor)
         assert (answer.status_code, error_of(answer)["code"]) == (status, code), cursor
@@ -173,6 +184,45 @@ def test_cursors_of_a_topic_that_lead_nowhere_are_refused(topic: str) -> None:
     assert (answer.status_code, error_of(answer)["code"]) == (404, "MR2105")
     answer = open_tail(topic + "less/tail")
     assert (answer.status_code, error_of(answer)["code"]) == (404, "MR7202")
+
+
+def test_a_tail_of_a_topic_does_not_continue_in_another_one_of_the_name(topic: str) -> None:
+    publish(topic, "old 1", "old 2")
+    cursor = cursor_of(topic, 3)
+    with open_tail(topic + "/tail") as answer:
+        lines = answer.iter_lines(chunk_size=1, decode_unicode=True)
+        assert next(line for line in lines if line.startswith("id: ")) == f"id: {cursor}"
+        requests.delete(topic, timeout=PATIENCE_S)
+        assert requests.put(topic, json={"history": 3}, timeout=PATIENCE_S).status_code == 201
+        publish(topic, "new 1", "new 2", "new 3")
+        assert next(line for line in lines if line.startswith(("event: ", "data: "))) == "event: failure"
+    answer = open_tail(topic + "/tail", cursor)
+    assert (answer.status_code, error_of(answer)["code"]) == (409, "MR7223")
+    with open_tail(topic + "/tail?from=1") as answer:
+        assert next(events(answer)).record()["data"] == "new 1"
+
+
+def test_a_tail_of_all_records_begins_with_the_oldest_while_others_leave(host: Host) -> None:
+    topic = f"{host.ns}/topics/busy"
+    assert requests.put(topic, json={"history": 1}, timeout=PATIENCE_S).status_code == 201
+    publish(topic, "first")
+    ended = threading.Event()
+
+    def publishing() -> None:
+        with requests.Session() as session:
+            while not ended.is_set():
+                session.post(topic + "/records", data="x", timeout=PATIENCE_S)
+
+    publisher = threading.Thread(target=publishing)
+    publisher.start()
+    try:
+        for _ in range(10):
+            with open_tail(topic + "/tail?from=1") as answer:
+                assert next(events(answer)).kind == "message"
+    finally:
+        ended.set()
+        publisher.join()
+        requests.delete(topic, timeout=PATIENCE_S)
 
 
 def test_a_tail_of_a_topic_that_is_removed_says_so(topic: str) -> None:

@@ -222,7 +222,7 @@ fn clusters() {
     says(&printed, &["created topic moisture in group farm", "created topic clouds in group farm"]);
     says(&printed, &["subscription smooth to soil created", "0.35", "1 {'celsius': -0.5}"]);
     says(&printed, &["['clouds', 'env_raw', 'env_smooth', 'frost', 'ice',"]);
-    says(&printed, &[r#"{"topic":"frost","index":2}"#, "id: 3"]);
+    says(&printed, &[r#"{"topic":"frost","index":2}"#, "retry: 1000", ": following"]);
 }
 
 #[test]

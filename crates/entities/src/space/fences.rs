@@ -34,9 +34,9 @@ pub(super) fn check(state: &State, fence: Option<Fence<'_>>) -> Result<()> {
     }
 }
 
-/// The refusal of a waiting call, if the object was called with a higher token since it arrived.
-pub(super) fn stale(state: &State, waiter: &Waiter) -> Option<Raised> {
-    let (name, token) = waiter.fence.as_ref()?;
+/// The refusal of a call that has waited with this fence, if the object was called with a higher token since it arrived.
+pub(super) fn stale(state: &State, fence: Option<&(Box<str>, u64)>) -> Option<Raised> {
+    let (name, token) = fence?;
     let (_, highest) = fences(state).into_iter().find(|(known, _)| *known == &**name)?;
     let refused = Fence { name, token: *token }.check_against(highest).err()?;
     Some(Raised::new("millrace.FenceStale", refused.detail()))
@@ -63,7 +63,8 @@ fn refuse_stale(turn: &mut Turn<'_>, kind: Type) {
     // Whether the method that a worker runs now takes effect is decided at its end.
     let running = user::running(turn.state).filter(|_| kind == Type::Shared);
     let others = turn.state.waiters().iter().filter(|(ticket, _)| running != Some(**ticket));
-    let waiters = others.filter_map(|(ticket, waiter)| Some((*ticket, waiter.clone(), stale(turn.state, waiter)?)));
+    let waiters = others
+        .filter_map(|(ticket, waiter)| Some((*ticket, waiter.clone(), stale(turn.state, waiter.fence.as_ref())?)));
     let refused: Vec<(Ticket, Waiter, Raised)> = waiters.collect();
     for (ticket, waiter, raised) in refused {
         kind.refuse(turn, ticket, &waiter, raised);

@@ -43,6 +43,8 @@ pub struct Job {
     /// The session and the number of its call: a step that is repeated after a restart calls other objects in the same session.
     caller: Session,
     call: u64,
+    /// The fence of its call, which counts even if the caller's session has ended.
+    fence: Option<(Box<str>, u64)>,
     /// The newer class to which the step migrates the object, if any.
     becomes: Option<[Vec<u8>; 3]>,
     /// A newer record with the same class, to which the object refers from then on, because older records leave the pool's log.
@@ -111,7 +113,7 @@ impl Space {
         // The guards of those before do not hold until a field changes.
         let from = user::tried(&entity.state).map_or(Bound::Unbounded, Bound::Excluded);
         let (ticket, waiter) = entity.state.waiters().range((from, Bound::Unbounded)).next()?;
-        if let Some(raised) = fences::stale(&entity.state, waiter) {
+        if let Some(raised) = fences::stale(&entity.state, waiter.fence.as_ref()) {
             return Some((*ticket, Err(raised)));
         }
         let args = value::elements(&waiter.value).unwrap_or_default();
@@ -247,8 +249,8 @@ impl Space {
 
     /// Ends a step that is known to be the one in progress.
     pub(crate) fn conclude(&mut self, job: &Job, finished: Finished, moment: Moment) {
-        let of = self.entities.get(&job.key).map(|entity| &entity.state);
-        let stale = of.and_then(|state| fences::stale(state, state.waiters().get(&job.ticket)?));
+        let of = self.entities.get(&job.key);
+        let stale = of.and_then(|entity| fences::stale(&entity.state, job.fence.as_ref()));
         let finished = match (stale, finished) {
             // A method takes effect at its end, and a call with a higher token has come meanwhile.
             (Some(raised), _) => Finished::Refused(raised.class, raised.text),
@@ -358,6 +360,7 @@ impl Entity {
             number,
             caller: waiter.session,
             call: waiter.call,
+            fence: waiter.fence.clone(),
             becomes: is_newer.then(|| [arg(VERSION), arg(BODY), arg(CODE)]),
             body: is_moved.then(|| arg(BODY)),
             reads,
@@ -612,6 +615,37 @@ mod tests {
         space.finish(&job, Finished::Ran(value::nil(), changed(7)), moment());
         assert!(matches!(space.reply(&[3; SESSION_BYTES], 1), Some(Called::Now(_, Ok(_)))));
         assert!(space.entities["g"].state.waiters().is_empty());
+    }
+
+    #[test]
+    fn a_call_gets_no_answer_of_a_method_whose_session_has_ended() {
+        let persistent = Flags { persistent: true, ..Flags::default() };
+        let mut space = Space::default();
+        let moment = |token| Moment { now_ms: 0, token };
+        for session in 1..=3 {
+            space.open([session; SESSION_BYTES], "", 1000, moment(1)).unwrap();
+        }
+        let fence = |token| Some(Fence { name: "tick", token });
+        enter_fenced(&mut space, (1, 1), persistent, fence(5), moment(2)).unwrap();
+        let job = space.begin("g", moment(3)).unwrap();
+        space.end(&[1; SESSION_BYTES], moment(4));
+        enter_fenced(&mut space, (2, 1), persistent, fence(6), moment(5)).unwrap();
+        assert!(space.begin("g", moment(6)).is_none(), "the method runs to its end");
+        // Its end takes no effect, because its fence is stale, and nobody gets its answer.
+        space.finish(&job, Finished::Ran(value::int(1), changed(1)), moment(7));
+        assert!(space.reply(&[2; SESSION_BYTES], 1).is_none());
+        let next = space.begin("g", moment(8)).unwrap();
+        assert_eq!((next.caller, next.constructs), ([2; SESSION_BYTES], true));
+        space.end(&[2; SESSION_BYTES], moment(9));
+        enter(&mut space, 3, 1, persistent, moment(10)).unwrap();
+        space.finish(&next, Finished::Ran(value::int(2), changed(2)), moment(11));
+        assert!(space.reply(&[3; SESSION_BYTES], 1).is_none());
+        let last = space.begin("g", moment(12)).unwrap();
+        assert!(last.caller == [3; SESSION_BYTES] && !last.constructs, "the method before it has taken effect");
+        space.finish(&last, Finished::Ran(value::int(3), Vec::new()), moment(13));
+        assert!(
+            matches!(space.reply(&[3; SESSION_BYTES], 1), Some(Called::Now(_, Ok(answer))) if *answer == *value::int(3))
+        );
     }
 
     #[test]

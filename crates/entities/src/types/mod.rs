@@ -318,17 +318,29 @@ impl<'t> Turn<'t> {
 
     /// The call waits.
     pub fn wait(&mut self, way: u8, value: Vec<u8>) -> std::result::Result<Flow, Raised> {
+        self.wait_from(0, way, value)
+    }
+
+    /// The call waits with a ticket that no call of the entity had before: a step that is in progress is never taken for its step.
+    pub fn wait_once(&mut self, way: u8, value: Vec<u8>) -> std::result::Result<Flow, Raised> {
+        self.wait_from(self.moment.token, way, value)
+    }
+
+    fn wait_from(&mut self, least: Ticket, way: u8, value: Vec<u8>) -> std::result::Result<Flow, Raised> {
         if self.state.waiters().len() >= WAITERS_MAX {
             return Err(Raised::new("millrace.Busy", format!("{WAITERS_MAX} calls wait for it")));
         }
         let waiter = Waiter { session: self.session, call: self.call, way, value, fence: self.fence.clone() };
-        self.enqueue(waiter);
+        self.apply(Effect::Wait(self.next_ticket().max(least), waiter));
         Ok(Flow::Wait)
     }
 
+    fn next_ticket(&self) -> Ticket {
+        self.state.waiters().last_key_value().map_or(0, |(ticket, _)| ticket + 1)
+    }
+
     pub(super) fn enqueue(&mut self, waiter: Waiter) {
-        let ticket = self.state.waiters().last_key_value().map_or(0, |(ticket, _)| ticket + 1);
-        self.apply(Effect::Wait(ticket, waiter));
+        self.apply(Effect::Wait(self.next_ticket(), waiter));
     }
 
     /// The first waiter with one of these kinds of wait.

@@ -128,12 +128,7 @@ pub(super) fn shared(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
             }
             args.raw(ARGUMENTS - 1)?;
             args.int(TIMEOUT)?;
-            // The next ticket follows the last waiter's, which may have left.
-            let last = turn.state.waiters().last_key_value().map(|(ticket, _)| *ticket);
-            if tried(turn.state) > last {
-                turn.apply(Effect::Field(TRIED, last.map(ticket_value)));
-            }
-            turn.wait(if method == "read" { READ } else { CALL }, value::array(args.0.iter().copied()))
+            turn.wait_once(if method == "read" { READ } else { CALL }, value::array(args.0.iter().copied()))
         }
         _ => unknown(method),
     }

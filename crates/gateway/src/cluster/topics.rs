@@ -48,7 +48,7 @@ pub async fn range(
         Keeper::Outside(streams) if from != Some(0) => {
             let from = match from {
                 Some(from) => from,
-                None => replied(|reply| streams.bounds(topic, reply)).await?.earliest.max(1),
+                None => earliest(cluster, topic).await?,
             };
             (replied(|reply| streams.range(topic, from, count, bytes_max, reply)).await?, from)
         }
@@ -60,6 +60,15 @@ pub async fn range(
     };
     let next = records.last().map_or(from, |last| last.seqno + 1);
     Ok((records, next))
+}
+
+/// The oldest index of a topic; that of the next record if there is none.
+pub async fn earliest(cluster: &Arc<Cluster>, topic: &str) -> Result<u64> {
+    let earliest = match replied(|reply| cluster.keeper(topic, reply)).await? {
+        Keeper::Outside(streams) => replied(|reply| streams.bounds(topic, reply)).await?.earliest,
+        Keeper::Group => cluster.earliest(topic)?,
+    };
+    Ok(earliest.max(1))
 }
 
 /// The newest index of a topic, once it is above `above` or the time has passed.

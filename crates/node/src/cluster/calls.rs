@@ -352,6 +352,13 @@ impl Cluster {
         replica.topics().topic(topic).map(millrace_group::Topic::earliest)
     }
 
+    /// A number that identifies a topic among those that have had its name, as far as this host knows.
+    pub fn born(&self, topic: &str) -> Result<u64> {
+        let group = self.shared.group_of(topic)?;
+        let replica = locked(&group.replica);
+        replica.topics().topic(topic).map(|topic| topic.born)
+    }
+
     /// Replies once the newest index of a topic is above `above`, or soon after the given time: at most [`GROWTH_MAX`].
     pub fn growth(&self, topic: &str, above: u64, within: Duration, reply: Reply<u64>) {
         let group = match self.shared.group_of(topic) {

@@ -105,6 +105,10 @@ impl<S: Source> Follow<S> {
                 self.state = State::Ended;
                 None
             }
+            Err(error) if error.code() == Code::HostStopping => {
+                self.state = State::Ended;
+                None
+            }
             Err(error) => {
                 self.state = State::Ended;
                 Some(failure(&error))
