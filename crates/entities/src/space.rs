@@ -236,15 +236,16 @@ impl Space {
     /// Whether an object of a user class with this key exists whose class is exactly the one that these arguments of a call name.
     pub fn has_class(&self, key: &str, args: &[u8]) -> bool {
         let entity = self.entities.get(key).filter(|entity| entity.kind == Type::Shared);
-        entity.is_some_and(|entity| crate::types::user::is_of_class(&entity.state, args))
+        entity.is_some_and(|entity| crate::types::user::is_of_class(&entity.state, None, args))
     }
 
-    /// What a worker gets of a call of a reentrant method, if the call may run within the step that its object is in.
-    pub fn reentrant(&self, call: &Call<'_>) -> Option<Vec<u8>> {
+    /// What a worker gets of a call of a reentrant method, if the call may run within the step that its object is in. `becomes` is the
+    /// class to which that step migrates the object, if any.
+    pub fn reentrant(&self, call: &Call<'_>, becomes: Option<&[Vec<u8>; 3]>) -> Option<Vec<u8>> {
         let entity = self.entities.get(call.key).filter(|entity| entity.kind == Type::Shared && !entity.persistent)?;
         let is_meant = [0, entity.incarnation].contains(&call.incarnation) && !call.flags.persistent;
         let waits = !call.flags.must_create && !call.flags.give_up && call.fence.is_none();
-        let is_meant = is_meant && waits && crate::types::user::is_of_class(&entity.state, call.args);
+        let is_meant = is_meant && waits && crate::types::user::is_of_class(&entity.state, becomes, call.args);
         crate::types::user::own_call(call.method.name, call.args).filter(|_| is_meant)
     }
 

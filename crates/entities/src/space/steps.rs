@@ -375,6 +375,11 @@ impl Job {
         crate::Within { key: &self.key, incarnation: self.incarnation, ticket: self.ticket }
     }
 
+    /// The version, the body and the code of the newer class to which the step migrates the object, if any.
+    pub fn becomes(&self) -> Option<&[Vec<u8>; 3]> {
+        self.becomes.as_ref()
+    }
+
     /// The result of the step as a command to the hosts of a replicated object.
     pub fn command(&self, session: Session, finished: Finished) -> crate::Command<'_> {
         let (changed, number) = (self.changed.clone(), self.number);

@@ -95,13 +95,20 @@ pub(crate) fn constructor_arguments<'a>(args: &[&'a [u8]]) -> Option<Vec<&'a [u8
     (!is_empty).then_some(own)
 }
 
-/// Whether a call names exactly the class of an object. With a newer record of the class, the call would make workers decode that record.
-pub(crate) fn is_of_class(state: &State, args: &[u8]) -> bool {
+/// Whether a call names exactly the class of an object, or that to which the step that it is in migrates it: a version, a body and a code.
+/// With a newer record of the class, the call would make workers decode that record.
+pub(crate) fn is_of_class(state: &State, becomes: Option<&[Vec<u8>; 3]>, args: &[u8]) -> bool {
     let Ok(args) = value::elements(args) else { return false };
-    let same = |field: u8| state.field(field) == args.get(usize::from(field)).copied();
+    let field = |field: u8| match (field, becomes) {
+        (VERSION, Some([version, ..])) => Some(&**version),
+        (BODY, Some([_, body, _])) => Some(&**body),
+        (CODE, Some([.., code])) => Some(&**code),
+        _ => state.field(field),
+    };
+    let same = |name: u8| field(name) == args.get(usize::from(name)).copied();
     let body = |value: Option<&[u8]>| value.and_then(value::as_int);
     [CLASS, POOL, VERSION, CODE].into_iter().all(same)
-        && body(args.get(usize::from(BODY)).copied()) <= body(state.field(BODY))
+        && body(args.get(usize::from(BODY)).copied()) <= body(field(BODY))
 }
 
 /// `Shared`.

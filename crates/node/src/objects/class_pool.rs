@@ -478,7 +478,7 @@ impl StepCalls<'_> {
     /// From now on, calls can run within the step: it calls an object, which may call its object.
     fn open(&mut self) -> Result<()> {
         if self.reentry.is_none() && self.cluster.is_none() {
-            let reentry = Arc::new(Reentry::new(&self.job.key, self.job.incarnation)?);
+            let reentry = Arc::new(Reentry::new(&self.job.key, self.job.incarnation, self.job.becomes().cloned())?);
             if let Some(step) = self.inner.state().class_pools.steps.get_mut(&self.session) {
                 step.reentry = Some(reentry.clone());
             }

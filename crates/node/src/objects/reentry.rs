@@ -22,6 +22,8 @@ use std::{
 pub(super) struct Reentry {
     key: Box<str>,
     incarnation: u64,
+    /// The class to which the step migrates the object.
+    becomes: Option<[Vec<u8>; 3]>,
     /// Readable when there is a call that the worker has not got.
     ready: EventFd,
     calls: Mutex<Calls>,
@@ -55,8 +57,12 @@ impl Answer {
 }
 
 impl Reentry {
-    pub fn new(key: &str, incarnation: u64) -> Result<Self> {
-        Ok(Self { key: key.into(), incarnation, ready: EventFd::new()?, calls: Mutex::default() })
+    pub fn new(key: &str, incarnation: u64, becomes: Option<[Vec<u8>; 3]>) -> Result<Self> {
+        Ok(Self { key: key.into(), incarnation, becomes, ready: EventFd::new()?, calls: Mutex::default() })
+    }
+
+    pub fn becomes(&self) -> Option<&[Vec<u8>; 3]> {
+        self.becomes.as_ref()
     }
 
     /// Has the worker of the step run a call.
@@ -129,7 +135,7 @@ mod tests {
 
     #[test]
     fn calls_are_answered_by_number_or_when_their_step_ends() {
-        let reentry = Reentry::new("a", 7).unwrap();
+        let reentry = Reentry::new("a", 7, None).unwrap();
         assert_eq!(reentry.next(), None);
         let mut answers = [1, 2, 3].map(|call| reentry.call(vec![call]).unwrap());
         assert_eq!([reentry.next(), reentry.next()], [Some((1, vec![1])), Some((2, vec![2]))]);

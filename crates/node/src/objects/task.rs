@@ -288,8 +288,8 @@ impl Objects {
     /// Has the step that an object is in run a call of a reentrant method. Of the objects of this host only those that are not persistent
     /// have such steps: if a step is repeated, the answers of its calls are repeated, and the calls that came back during them are not.
     fn reenter(&self, state: &mut State, call: &Call<'_>, place: &Place) -> Option<Result<Answer>> {
-        let request = state.space.reentrant(call)?;
-        let later = state.class_pools.reentry(place)?.call(request);
+        let reentry = state.class_pools.reentry(place)?;
+        let later = reentry.call(state.space.reentrant(call, reentry.becomes())?);
         if later.is_ok() {
             state.class_pools.waits(&call.session, place.clone());
         }
