@@ -142,8 +142,8 @@ Examples:
     Up(UpArgs),
     /// Remove the functions of millrace.toml; logs and their records stay
     #[command(after_help = "\
-Also removes functions that `up` or `dev` deployed from this file earlier, and that it no longer names. With --namespace ADDRESS, removes \
-the functions that `up` deployed to that address.
+Also removes functions that `up` or `dev` deployed from this file earlier and that the file no longer names. With --namespace ADDRESS, \
+removes the file's functions from the namespace at that address. While there are pending runs, nothing is removed without --force.
 
 Examples:
   millrace down
