@@ -80,6 +80,48 @@ class ExecutorTest {
         }
     }
 
+    /** A value that the client's threads cannot read. Those of a worker can. */
+    private static final class Bomb extends RuntimeException {
+        private static final long serialVersionUID = 1L;
+
+        private Object readResolve() {
+            if (Thread.currentThread().getName().startsWith("millrace-")) {
+                throw new AssertionError("it cannot be read");
+            }
+            return this;
+        }
+    }
+
+    /** One that cannot be read anywhere, also not by the worker that packs it. */
+    private static final class Broken extends RuntimeException {
+        private static final long serialVersionUID = 1L;
+
+        private Object readResolve() {
+            throw new AssertionError("it cannot be read");
+        }
+    }
+
+    @Test
+    void aResultThatCannotBeReadFailsItsTaskOnly() throws Exception {
+        Throwable thrown = failure(executor.submit(() -> new Bomb()));
+        assertInstanceOf(TaskException.class, thrown);
+        assertInstanceOf(AssertionError.class, thrown.getCause());
+        assertEquals(1, of(executor.submit(() -> 1)), "later results arrive");
+        for (RemoteCallable<Integer> raising : List.<RemoteCallable<Integer>>of(() -> {
+            throw new Bomb();
+        }, () -> {
+            throw new Broken();
+        })) {
+            thrown = failure(executor.submit(raising));
+            assertInstanceOf(TaskException.class, thrown);
+            assertTrue(thrown.toString().contains("ExecutorTest"), thrown.toString());
+        }
+        io.millrace.concurrent.Future<Bomb> shared = farm.future("bomb");
+        shared.complete(new Bomb());
+        thrown = failure(shared.toCompletableFuture());
+        assertInstanceOf(AssertionError.class, thrown);
+    }
+
     @Test
     void tasksReturnAndThrow() throws Exception {
         int six = 6;

@@ -184,7 +184,7 @@ final class Hosts implements AutoCloseable {
             }
         } catch (MillraceException error) {
             lose(host, error);
-        } catch (InterruptedException | RuntimeException error) {
+        } catch (Throwable error) {
             lose(host, new MillraceException("MR6129", "results are not followed any more: " + error, error));
         } finally {
             listeners.remove(Thread.currentThread());
