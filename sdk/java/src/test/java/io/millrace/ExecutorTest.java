@@ -23,6 +23,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
@@ -303,6 +304,35 @@ class ExecutorTest {
             MillraceException error = assertThrows(MillraceException.class, () -> other.executor(1));
             assertEquals("MR6170", error.code());
             assertTrue(error.detail().contains("admin"), error.detail());
+        }
+    }
+
+    @Test
+    void whatCompletesAFutureMayCloseTheExecutor() throws Exception {
+        for (String ended : List.of("returned", "raised", "cancelled")) {
+            ServerlessExecutorService closed = farm.executor().workers(3).retries(1).start();
+            CountDownLatch begun = farm.latch("close/begun/" + ended, 1);
+            CountDownLatch go = farm.latch("close/go/" + ended, 1);
+            CompletableFuture<Integer> future = (CompletableFuture<Integer>) closed.submit(() -> {
+                begun.countDown();
+                go.await();
+                if (ended.equals("raised")) {
+                    throw new IllegalStateException("raised");
+                }
+                return 1;
+            });
+            CompletableFuture<Void> after = future.handle((value, thrown) -> {
+                closed.close();
+                return null;
+            });
+            begun.await();
+            if (ended.equals("cancelled")) {
+                new Thread(() -> future.cancel(true)).start();
+            } else {
+                go.countDown();
+            }
+            after.get(20, TimeUnit.SECONDS);
+            assertTrue(closed.isTerminated() && future.isDone(), ended);
         }
     }
 

@@ -76,8 +76,7 @@ final class TaskFuture<T> extends CompletableFuture<T> {
                 return isCancelled();
             }
         }
-        cancelled();
-        open.remove(this);
+        open.end(this, this::cancelled);
         return isCancelled();
     }
 
