@@ -23,6 +23,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
@@ -78,6 +79,48 @@ class ExecutorTest {
         public String getMessage() {
             return super.getMessage() + (field == null ? "" : "!");
         }
+    }
+
+    /** A value that the client's threads cannot read. Those of a worker can. */
+    private static final class Bomb extends RuntimeException {
+        private static final long serialVersionUID = 1L;
+
+        private Object readResolve() {
+            if (Thread.currentThread().getName().startsWith("millrace-")) {
+                throw new AssertionError("it cannot be read");
+            }
+            return this;
+        }
+    }
+
+    /** One that cannot be read anywhere, also not by the worker that packs it. */
+    private static final class Broken extends RuntimeException {
+        private static final long serialVersionUID = 1L;
+
+        private Object readResolve() {
+            throw new AssertionError("it cannot be read");
+        }
+    }
+
+    @Test
+    void aResultThatCannotBeReadFailsItsTaskOnly() throws Exception {
+        Throwable thrown = failure(executor.submit(() -> new Bomb()));
+        assertInstanceOf(TaskException.class, thrown);
+        assertInstanceOf(AssertionError.class, thrown.getCause());
+        assertEquals(1, of(executor.submit(() -> 1)), "later results arrive");
+        for (RemoteCallable<Integer> raising : List.<RemoteCallable<Integer>>of(() -> {
+            throw new Bomb();
+        }, () -> {
+            throw new Broken();
+        })) {
+            thrown = failure(executor.submit(raising));
+            assertInstanceOf(TaskException.class, thrown);
+            assertTrue(thrown.toString().contains("ExecutorTest"), thrown.toString());
+        }
+        io.millrace.concurrent.Future<Bomb> shared = farm.future("bomb");
+        shared.complete(new Bomb());
+        thrown = failure(shared.toCompletableFuture());
+        assertInstanceOf(AssertionError.class, thrown);
     }
 
     @Test
@@ -261,6 +304,35 @@ class ExecutorTest {
             MillraceException error = assertThrows(MillraceException.class, () -> other.executor(1));
             assertEquals("MR6170", error.code());
             assertTrue(error.detail().contains("admin"), error.detail());
+        }
+    }
+
+    @Test
+    void whatCompletesAFutureMayCloseTheExecutor() throws Exception {
+        for (String ended : List.of("returned", "raised", "cancelled")) {
+            ServerlessExecutorService closed = farm.executor().workers(3).retries(1).start();
+            CountDownLatch begun = farm.latch("close/begun/" + ended, 1);
+            CountDownLatch go = farm.latch("close/go/" + ended, 1);
+            CompletableFuture<Integer> future = (CompletableFuture<Integer>) closed.submit(() -> {
+                begun.countDown();
+                go.await();
+                if (ended.equals("raised")) {
+                    throw new IllegalStateException("raised");
+                }
+                return 1;
+            });
+            CompletableFuture<Void> after = future.handle((value, thrown) -> {
+                closed.close();
+                return null;
+            });
+            begun.await();
+            if (ended.equals("cancelled")) {
+                new Thread(() -> future.cancel(true)).start();
+            } else {
+                go.countDown();
+            }
+            after.get(20, TimeUnit.SECONDS);
+            assertTrue(closed.isTerminated() && future.isDone(), ended);
         }
     }
 

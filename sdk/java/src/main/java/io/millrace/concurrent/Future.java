@@ -135,7 +135,8 @@ public final class Future<V> implements java.util.concurrent.Future<V>, SharedOb
                 local.cancel(false);
             } catch (ExecutionException failed) {
                 local.completeExceptionally(failed.getCause());
-            } catch (InterruptedException | RuntimeException error) {
+            } catch (Throwable error) {
+                // Code of the value's class ran, and may throw anything.
                 local.completeExceptionally(error);
             }
         }, "millrace-future");

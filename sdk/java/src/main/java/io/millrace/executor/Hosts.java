@@ -184,7 +184,7 @@ final class Hosts implements AutoCloseable {
             }
         } catch (MillraceException error) {
             lose(host, error);
-        } catch (InterruptedException | RuntimeException error) {
+        } catch (Throwable error) {
             lose(host, new MillraceException("MR6129", "results are not followed any more: " + error, error));
         } finally {
             listeners.remove(Thread.currentThread());
@@ -311,8 +311,9 @@ final class Hosts implements AutoCloseable {
         }
     }
 
-    /** Sends the tasks that a host has not ended to others, each only once. */
+    /** Sends the tasks that a host has not ended to others, each only once. Those whose run was to be ended are cancelled. */
     private void lose(TaskHost host, MillraceException why) {
+        List<TaskFuture<?>> cancelled;
         List<TaskFuture<?>> failed;
         List<TaskFuture<?>> again;
         Absent lost;
@@ -322,6 +323,8 @@ final class Hosts implements AutoCloseable {
             }
             host.lose(why);
             List<TaskFuture<?>> theirs = open.all(future -> future.host == host);
+            cancelled = theirs.stream().filter(TaskFuture::isCancelling).toList();
+            theirs = theirs.stream().filter(future -> !future.isCancelling()).toList();
             boolean isOnly = settings.places.size() == 1;
             failed = theirs.stream().filter(future -> future.isMoved || isOnly).toList();
             again = theirs.stream().filter(future -> !future.isMoved && !isOnly).toList();
@@ -333,6 +336,7 @@ final class Hosts implements AutoCloseable {
         LOG.log(Level.WARNING, "the host {0} is lost, and {1} tasks are repeated elsewhere: {2}", host, again.size(), why.getMessage());
         tryLater(lost);
         MillraceException broken = new MillraceException(why.code(), "the hosts that had the task were lost: " + why.detail(), why);
+        cancelled.forEach(future -> open.end(future, future::cancelled));
         failed.forEach(future -> open.fail(future, broken));
         Map<Labels, List<TaskFuture<?>>> byNeeds = new LinkedHashMap<>();
         again.forEach(future -> byNeeds.computeIfAbsent(future.needs, any -> new ArrayList<>()).add(future));

@@ -5,9 +5,11 @@ import io.millrace.worker.Tasks;
 import java.nio.ByteBuffer;
 import java.security.SecureRandom;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import java.util.function.Predicate;
@@ -19,6 +21,8 @@ final class OpenTasks {
 
     private final byte[] client = new byte[Tasks.CLIENT_BYTES];
     private final Map<ByteBuffer, TaskFuture<?>> futures = new LinkedHashMap<>();
+    /** Tasks that have ended, whose futures are being completed. */
+    private final Set<TaskFuture<?>> ending = new HashSet<>();
     private long count;
 
     OpenTasks() {
@@ -37,6 +41,30 @@ final class OpenTasks {
         futures.remove(ByteBuffer.wrap(future.id));
         future.task = null;
         notifyAll();
+    }
+
+    /**
+     * Stops waiting for a result, and completes the future with this. What depends on the future runs here, and may close the executor: that must
+     * not wait for this task.
+     */
+    void end(TaskFuture<?> future, Runnable completes) {
+        synchronized (this) {
+            remove(future);
+            ending.add(future);
+        }
+        try {
+            completes.run();
+        } finally {
+            synchronized (this) {
+                ending.remove(future);
+                notifyAll();
+            }
+        }
+    }
+
+    /** Whether all of these tasks have ended, and their futures are done. */
+    synchronized boolean areOver(Predicate<TaskFuture<?>> which) {
+        return futures.values().stream().noneMatch(which) && ending.stream().filter(which).allMatch(TaskFuture::isDone);
     }
 
     synchronized List<TaskFuture<?>> all(Predicate<TaskFuture<?>> which) {
@@ -66,16 +94,17 @@ final class OpenTasks {
         return Arrays.equals(client, 0, client.length, Tasks.idOf(result), 0, client.length);
     }
 
+    private synchronized TaskFuture<?> of(byte[] id) {
+        return futures.get(ByteBuffer.wrap(id));
+    }
+
     /** Completes the future of a task. */
     void complete(byte[] result) {
-        TaskFuture<?> future;
-        synchronized (this) {
-            future = futures.get(ByteBuffer.wrap(Tasks.idOf(result)));
-        }
+        TaskFuture<?> future = of(Tasks.idOf(result));
         // A task whose end was reported twice, or that was cancelled meanwhile.
         if (future != null) {
-            finish(future, Tasks.outcome(result));
-            remove(future);
+            Tasks.Outcome outcome = Tasks.outcome(result);
+            end(future, () -> finish(future, outcome));
         }
     }
 
@@ -93,7 +122,6 @@ final class OpenTasks {
 
     /** Completes the future of a task that has no result. */
     void fail(TaskFuture<?> future, MillraceException why) {
-        future.completeExceptionally(why);
-        remove(future);
+        end(future, () -> future.completeExceptionally(why));
     }
 }

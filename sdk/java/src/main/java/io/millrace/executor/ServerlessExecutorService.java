@@ -574,7 +574,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
 
     @Override
     public boolean isTerminated() {
-        return isShutdown() && open.all(this::isOwn).isEmpty();
+        return isShutdown() && open.areOver(this::isOwn);
     }
 
     @Override

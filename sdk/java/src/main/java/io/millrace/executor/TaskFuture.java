@@ -18,6 +18,8 @@ final class TaskFuture<T> extends CompletableFuture<T> {
     TaskHost host;
     /** Whether a host was lost with it. */
     boolean isMoved;
+    /** How many cancellations of it are going on that may end its run. */
+    private int cancelling;
     private final OpenTasks open;
     private volatile Place place;
     /** Whether its run is being ended: any failure that is reported then is the cancellation. */
@@ -62,31 +64,64 @@ final class TaskFuture<T> extends CompletableFuture<T> {
 
     /**
      * Cancels the task if it has not started. A running task continues; with {@code mayInterruptIfRunning} its worker is ended, and the task is
-     * not tried again. Its calls of shared objects remain in effect.
+     * not tried again, also not elsewhere if its host is lost meanwhile. Its calls of shared objects remain in effect.
      */
     @Override
     public boolean cancel(boolean mayInterruptIfRunning) {
-        Place at = isDone() ? null : place();
-        if (at == null) {
-            return isCancelled();
-        } else if (!at.host.revoke(at.number)) {
-            isStopping = mayInterruptIfRunning;
-            if (!mayInterruptIfRunning || !at.host.stop(at.number)) {
-                isStopping = false;
-                return isCancelled();
+        int ends = mayInterruptIfRunning ? 1 : 0;
+        synchronized (open) {
+            cancelling += ends;
+        }
+        try {
+            Place tried = null;
+            // If its host was lost just before, it has another place.
+            for (Place at = next(tried); at != null; at = next(tried)) {
+                if (endsAt(at, mayInterruptIfRunning)) {
+                    open.end(this, this::cancelled);
+                }
+                tried = at;
+            }
+        } finally {
+            synchronized (open) {
+                cancelling -= ends;
             }
         }
-        cancelled();
-        open.remove(this);
         return isCancelled();
+    }
+
+    /** Where the task is, if that is not where its cancellation was tried already; null if it is, or if the task has ended. */
+    private Place next(Place tried) {
+        Place at = isDone() ? null : place();
+        return at == tried ? null : at;
+    }
+
+    /** Whether the task is revoked, or its run is ended. */
+    private boolean endsAt(Place at, boolean mayInterruptIfRunning) {
+        if (at.host.revoke(at.number)) {
+            return true;
+        } else if (!mayInterruptIfRunning || isDone()) {
+            return false;
+        }
+        isStopping = true;
+        isStopping = at.host.stop(at.number);
+        return isStopping;
+    }
+
+    /** Whether its run is to be ended; if its host is lost meanwhile, it is not sent to another one. */
+    boolean isCancelling() {
+        return cancelling > 0;
     }
 
     boolean isStopping() {
         return isStopping;
     }
 
-    /** The host reports that the task never starts. */
+    /** The task never starts, or not again. */
     void cancelled() {
         super.cancel(false);
+        synchronized (this) {
+            // A cancellation may wait for a place that the task will not have.
+            notifyAll();
+        }
     }
 }

@@ -151,7 +151,17 @@ final class TaskHost implements AutoCloseable {
                 return false;
             }
             throw error;
+        } catch (IllegalStateException error) {
+            return cannotReach(error);
         }
+    }
+
+    /** A host that is lost has no connection any more once it is back: another one takes its place. */
+    private boolean cannotReach(IllegalStateException error) {
+        if (whyLost == null) {
+            throw error;
+        }
+        return false;
     }
 
     /** Ends a task that runs: its worker is ended, and the task is not tried again. Returns whether it had not ended. */
@@ -169,6 +179,8 @@ final class TaskHost implements AutoCloseable {
                 return false;
             }
             throw error;
+        } catch (IllegalStateException error) {
+            return cannotReach(error);
         }
     }
 

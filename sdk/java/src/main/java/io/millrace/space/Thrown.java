@@ -22,7 +22,9 @@ public record Thrown(byte[] serialized, String name, String text, String trace) 
         try {
             serialized = Values.serialize(thrown);
             Values.deserialize(serialized);
-        } catch (RuntimeException error) {
+        } catch (OutOfMemoryError error) {
+            throw error;
+        } catch (Throwable error) {
             // The client gets its name, text and stack trace.
             serialized = null;
         }
@@ -38,7 +40,7 @@ public record Thrown(byte[] serialized, String name, String text, String trace) 
         }
         try {
             return (Throwable) Values.deserialize(told.serialized);
-        } catch (RuntimeException error) {
+        } catch (Throwable error) {
             unknown.addSuppressed(error);
             return unknown;
         }

@@ -120,8 +120,9 @@ public final class Tasks {
             } else if (result[0] == RAISED) {
                 return new Outcome(null, Thrown.opened(rest));
             }
-        } catch (RuntimeException | LinkageError | StackOverflowError error) {
-            return new Outcome(null, new TaskException("the result of the task cannot be deserialized:  " + error.getMessage(), "", error));
+        } catch (Throwable error) {
+            // Code of the value's class ran, and may throw anything. The thread has to go on, for the results of other tasks.
+            return new Outcome(null, new TaskException("the result of the task cannot be deserialized: " + error, "", error));
         }
         String code = new String(rest, 0, Math.min(CODE_BYTES, rest.length), StandardCharsets.US_ASCII);
         String text = new String(rest, code.length(), rest.length - code.length(), StandardCharsets.UTF_8);

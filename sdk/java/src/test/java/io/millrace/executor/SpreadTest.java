@@ -234,6 +234,26 @@ class SpreadTest {
     }
 
     @Test
+    void aTaskThatIsCancelledWhileItsHostIsAwayIsNotRepeated() throws Exception {
+        try (Host first = Host.start(folder.resolve("away0")); Host second = Host.start(folder.resolve("away1"));
+                Millrace farm = connect(List.of(first, second));
+                ServerlessExecutorService executor = farm.executor().workers(2).lostAfter(SOON).start()) {
+            List<Future<Integer>> futures = IntStream.range(0, 2).mapToObj(number -> executor.submit(() -> {
+                Thread.sleep(3_600_000);
+                return number;
+            })).toList();
+            until(() -> had(List.of(first, second), executor).equals(List.of(1, 1)), "each host has a task");
+            second.kill();
+            // One of the two is at the host that is away.
+            for (Future<Integer> future : futures) {
+                assertTrue(future.cancel(true) && future.isCancelled());
+            }
+            until(() -> warned.stream().anyMatch(told -> told.contains(second.socket() + " is lost, and 0 tasks")), "nothing is repeated");
+            assertEquals(1, had(first, executor));
+        }
+    }
+
+    @Test
     void aHostWithoutThePoolIsNotUsed() throws Exception {
         Host first = HOSTS.get(0);
         try (Millrace one = Millrace.connect(first.socket());
