@@ -114,9 +114,11 @@ class Method:
             raise concurrent.futures.CancelledError from None
         finally:
             limit.cancel()
-            self._end()
-            self._loop.remove_reader(channel.fd)
-            channel.loop = None
+            try:
+                self._end()
+            finally:
+                self._loop.remove_reader(channel.fd)
+                channel.loop = None
             # A method within which this one ran has its own time limit back.
             left = signal.getitimer(signal.ITIMER_REAL)[0]
             if left > 0:
@@ -129,9 +131,9 @@ class Method:
         task.add_done_callback(self._others.discard)
 
     def _end(self) -> None:
-        """Ends what the method has begun and not awaited."""
+        """Ends what the method has begun and not awaited; what is given back for cancelled calls is given back first."""
         left = asyncio.all_tasks(self._loop)
-        for task in left:
+        for task in left - _awaited.unhurried_tasks:
             task.cancel()
         if left:
             self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
