@@ -173,9 +173,15 @@ class Object:
         return f"<millrace.aio.Object {self.sync!r}>"
 
 
+#: The tasks that `unhurried` waits for. Whoever cancels all tasks of an event loop leaves them to their end.
+unhurried_tasks: set[asyncio.Future[Any]] = set()
+
+
 async def unhurried(work: Coroutine[Any, Any, Any]) -> None:
     """Waits for a result even if this task is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
+    unhurried_tasks.add(task)
+    task.add_done_callback(unhurried_tasks.discard)
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([task])

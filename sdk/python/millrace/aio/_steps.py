@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import signal
+import threading
 
 from millrace.aio import _awaited
 from millrace.objects import _spaces, _values
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _CALLS_MAX = 100
 #: How much later than a method is cancelled it is interrupted. The host ends the worker one second after the time limit.
 _INTERRUPTED_S = 0.2
+#: How often another thread looks whether the method has ended.
+_AGAIN_S = 0.1
 
 #: That of this worker.
 _loop: Optional[asyncio.AbstractEventLoop] = None
@@ -78,11 +81,14 @@ class Method:
         if _loop is None:
             _loop = asyncio.new_event_loop()
         self._loop, self._context = _loop, context
-        self._connection = _Connection(_Space(context, space), space.application)
+        #: What its references call through.
+        self.connection = _Connection(_Space(context, space), space.application)
+        #: Whether it has returned: no other method begins beside it.
+        self.is_over = False
         self._others: set[asyncio.Task[Any]] = set()
 
     def __enter__(self) -> Method:
-        _awaited.use(lambda reference: _awaited.Object(reference, self._connection))
+        _awaited.use(lambda reference: _awaited.Object(reference, self.connection))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -92,7 +98,7 @@ class Method:
         """Runs it to its end. At the time limit, for which a signal is set, it is cancelled, and the exception of `timeout` raised."""
         if self._loop.is_running():
             method.close()
-            raise RuntimeError("an async method cannot run within a plain one that runs within an async one")
+            raise RuntimeError("the event loop runs another async method, in another thread")
         channel, left = self._context._channel, signal.getitimer(signal.ITIMER_REAL)[0]
         signal.setitimer(signal.ITIMER_REAL, left + _INTERRUPTED_S)
         task, is_over = self._loop.create_task(method), False
@@ -114,13 +120,38 @@ class Method:
             raise concurrent.futures.CancelledError from None
         finally:
             limit.cancel()
-            self._end()
-            self._loop.remove_reader(channel.fd)
-            channel.loop = None
+            try:
+                self._end()
+            finally:
+                self._loop.remove_reader(channel.fd)
+                channel.loop = None
             # A method within which this one ran has its own time limit back.
             left = signal.getitimer(signal.ITIMER_REAL)[0]
             if left > 0:
                 signal.setitimer(signal.ITIMER_REAL, max(left - _INTERRUPTED_S, 0.001))
+
+    def is_elsewhere(self) -> bool:
+        """Whether its event loop runs in another thread."""
+        return self._loop.is_running() and asyncio._get_running_loop() is not self._loop
+
+    def is_blocked(self) -> bool:
+        """Whether its event loop stands still: a task of it is what asks. Only for the thread of the event loop."""
+        return not self._loop.is_running() or asyncio.current_task(self._loop) is not None
+
+    def hand_over(self, call: Callable[[], object]) -> None:
+        """Has the event loop run something, and waits until it has; for other threads."""
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                call()
+            finally:
+                done.set()
+
+        self._loop.call_soon_threadsafe(run)
+        # If the method ends first, the host answers the call.
+        while not done.wait(_AGAIN_S) and self._loop.is_running():
+            pass
 
     def begin(self, other: Coroutine[Any, Any, Any]) -> None:
         """Runs another method beside this one."""
@@ -129,9 +160,10 @@ class Method:
         task.add_done_callback(self._others.discard)
 
     def _end(self) -> None:
-        """Ends what the method has begun and not awaited."""
+        """Ends what the method has begun and not awaited; what is given back for cancelled calls is given back first."""
+        self.is_over = True
         left = asyncio.all_tasks(self._loop)
-        for task in left:
+        for task in left - _awaited.unhurried_tasks:
             task.cancel()
         if left:
             self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))

@@ -95,7 +95,7 @@ async def parallel_for(
     `body` is a plain function, which runs on workers. `progress` runs in the event loop; what it returns is awaited if it can be.
     If the caller is cancelled, the workers end after the calls that they have begun with; with `static`, after their parts.
     """
-    _threads.check_loop(n, workers, schedule, chunk)
+    _threads.check_loop(n, body, workers, schedule, chunk)
     sync = executor._sync
     if sync is None:
         raise RuntimeError("cannot schedule new futures after shutdown")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import inspect
 import itertools
 import os
 
@@ -113,7 +114,7 @@ def parallel_for(
     an equal part from the beginning. `progress` is called with the number of finished calls and the total, after every `chunk` calls of a worker. An
     exception of a body ends the loop.
     """
-    check_loop(n, workers, schedule, chunk)
+    check_loop(n, body, workers, schedule, chunk)
     if not executor._shares or executor._is_spread:
         _from_here(executor, n, body, workers, schedule, chunk, progress)
         return
@@ -178,8 +179,10 @@ def _from_here(
             part.cancel()
 
 
-def check_loop(n: int, workers: int, schedule: str, chunk: int) -> None:
+def check_loop(n: int, body: Callable[[int], object], workers: int, schedule: str, chunk: int) -> None:
     """Refuses arguments of a loop."""
+    if any(map(inspect.iscoroutinefunction, (body, getattr(body, "__call__", None)))):
+        raise TypeError(f"the body of a loop is a plain function, not an async one, which nobody would await: {body!r}")
     if schedule not in ("dynamic", "static"):
         raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")
     if n < 0 or workers < 1 or chunk < 1:

@@ -6,9 +6,12 @@ that step: it sees the fields as the method has left them, and what it changes t
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 
-from millrace.objects import _classes, _fields, _raised, _spaces, _values
+import cloudpickle
+
+from millrace.objects import Object, _classes, _fields, _raised, _spaces, _values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +29,13 @@ def _refusal(code: str, told: str) -> Exception:
     return error_of(code, told)
 
 
+class _Frame:
+    """A method on the stack of a step: a plain one, or the `async` one that an event loop runs."""
+
+    def __init__(self, method: Any, reads: bool) -> None:
+        self.method, self.reads = method, reads
+
+
 class Within:
     """A step, and the calls that run within it."""
 
@@ -33,71 +43,118 @@ class Within:
         self._context = context
         self._cls: Any = None
         self._running = 0
+        #: The outermost method, and those within it that run instead of the one before until they end.
+        self._frames: list[_Frame] = []
 
     def begin(self, cls: Any, of: Any, reads: bool, exceeded: Callable[[], Exception], method: Any = None) -> None:
         """A method of `of` begins to run: a plain one, or an `async` one in the event loop of `method`."""
-        self._cls, self._of, self._reads, self._exceeded, self._method = cls, of, reads, exceeded, method
+        self._cls, self._of, self._exceeded = cls, of, exceeded
+        self._frames.append(_Frame(method, reads))
 
     def __call__(self, number: int, request: bytes) -> None:
         """Runs a call, and sends its answer."""
+        if self._is_over():
+            return
+        method = self._frames[-1].method if self._frames else None
+        if method is not None and method.is_elsewhere():
+            # Another thread of the method has received the call. While it waits for the event loop, that one can make calls.
+            method.hand_over(lambda: self(number, request))
+            return
         reads, name, _, payload = _values.decode(request)
         try:
             function = self._function(reads, name)
-            if self._method is not None and inspect.iscoroutinefunction(function):
-                self._method.begin(self._answered(number, function, reads, payload))
+            beside = self._beside(method, name) if inspect.iscoroutinefunction(function) else None
+            if beside is not None:
+                beside.begin(self._answered(number, function, reads, payload))
                 return
             self._running += 1
             try:
-                answer = _returned(name, self._run(function, reads, payload))
+                answer = _returned(name, self._run(function, reads, payload, method))
             finally:
                 self._running -= 1
         except BaseException as error:
-            self._context._channel.reentered(number, _values.encode([1, _raised.pack(error, __file__)]))
+            self._answer(number, _values.encode([1, _raised.pack(error, __file__)]))
             from millrace.objects._steps import StepTimeout
 
             if isinstance(error, StepTimeout):
                 # The time of the whole step is over.
                 raise
             return
-        self._context._channel.reentered(number, answer)
+        self._answer(number, answer)
+
+    def _is_over(self) -> bool:
+        """Whether the step is over: the host has answered all calls then, and numbers those of the next step from the beginning."""
+        channel = self._context._channel
+        return channel is None or channel.reenter is not self
+
+    def _answer(self, number: int, answer: bytes) -> None:
+        if not self._is_over():
+            self._context._channel.reentered(number, answer)
 
     def _function(self, reads: bool, name: str) -> Any:
         """The method, if it may run now."""
         if self._cls is None:
             raise _refusal(_DEADLOCK, f"{name} was called before the method that waits for the caller has begun")
+        method = self._frames[-1].method
+        if method is not None and method.is_over:
+            raise _refusal(_STEP_FAILED, f"the method of {self._cls.__qualname__} has ended within which {name} would have run")
         function = getattr(self._cls, name, None)
         if name not in _classes.methods_of(self._cls) or not _classes.is_reentrant(function):
             raise _refusal(_DEADLOCK, f"{self._cls.__qualname__}.{name} is not marked with @millrace.reentrant")
         if reads != _classes.is_readonly(function):
             raise TypeError(f"{self._cls.__qualname__}.{name} is{'' if reads else ' not'} called as a method that is marked read-only")
-        if self._reads and not reads:
+        if not reads and any(frame.reads for frame in self._frames):
             raise TypeError(f"{self._cls.__qualname__}.{name} is not marked read-only, as the method is within which it was called")
         if self._running >= _CALLS_MAX:
             raise RecursionError(f"{_CALLS_MAX} calls of reentrant methods run within one method of {self._cls.__qualname__}")
         return function
+
+    def _beside(self, method: Any, name: str) -> Any:
+        """What an `async` method runs beside, in the same event loop; None if it runs within plain ones only."""
+        if method is not None and not method.is_blocked():
+            return method
+        if any(frame.method is not None for frame in self._frames):
+            told = f"{self._cls.__qualname__}.{name} is async, and cannot run while a plain method, or a call that blocks, stops the event loop"
+            raise _refusal(_DEADLOCK, f"{told} of the async method within which it was called")
+        return None
 
     def _check(self, function: Any, of: Any, args: Any, kwargs: Any) -> None:
         guard = _classes.guard_of(function)
         if guard is not None and not _fields.holds(guard, of, args, kwargs):
             raise _refusal(_DEADLOCK, f"the guard of {self._cls.__qualname__}.{function.__name__} does not hold, and would not while it waits")
 
-    def _run(self, function: Any, reads: bool, payload: bytes) -> Any:
-        """Runs a plain method, or an `async` one within a plain one."""
-        if not inspect.iscoroutinefunction(function):
-            wrap, _spaces.wrap = _spaces.wrap, None
-            try:
-                with _Copy(self._of, reads, self._method is not None, wrap) as of:
-                    args, kwargs = _values.decode(payload)
-                    self._check(function, of, args, kwargs)
-                    return function(of, *args, **kwargs)
-            finally:
-                _spaces.wrap = wrap
-        from millrace.aio import _steps as coroutines
+    def _run(self, function: Any, reads: bool, payload: bytes, outer: Any) -> Any:
+        """Runs a plain method, or an `async` one within plain ones. The method that waits is one of the event loop of `outer`, or plain."""
+        if inspect.iscoroutinefunction(function):
+            from millrace.aio import _steps as coroutines
 
-        with coroutines.Method(self._context, _spaces.current()) as method, _Copy(self._of, reads, True, None) as of:
-            args, kwargs = _values.decode(payload)
-            self._check(function, of, args, kwargs)
-            return method.run(function(of, *args, **kwargs), self._exceeded)
+            with coroutines.Method(self._context, _spaces.current()) as method, self._object(reads, method, outer) as of:
+                args, kwargs = _values.decode(payload)
+                self._check(function, of, args, kwargs)
+                return self._framed(_Frame(method, reads), lambda: method.run(function(of, *args, **kwargs), self._exceeded))
+        wrap, _spaces.wrap = _spaces.wrap, None
+        try:
+            with self._object(reads, None, outer) as of:
+                args, kwargs = _values.decode(payload)
+                self._check(function, of, args, kwargs)
+                return self._framed(_Frame(None, reads), lambda: function(of, *args, **kwargs))
+        finally:
+            _spaces.wrap = wrap
+
+    def _framed(self, frame: _Frame, run: Callable[[], Any]) -> Any:
+        self._frames.append(frame)
+        try:
+            return run()
+        finally:
+            self._frames.remove(frame)
+
+    def _object(self, reads: bool, method: Any, outer: Any) -> Any:
+        """The object for a method of the event loop of `method`, or for a plain one: always the same object, except for those that read."""
+        if reads:
+            return _Copy(self._of)
+        if (method is None) == (outer is None):
+            return contextlib.nullcontext(self._of)
+        return _Turned(self._of, *(None if of is None else of.connection for of in (method, outer)))
 
     async def _answered(self, number: int, function: Any, reads: bool, payload: bytes) -> None:
         """Runs an `async` method beside the one that waits, in the same event loop."""
@@ -105,7 +162,7 @@ class Within:
 
         self._running += 1
         try:
-            with _Copy(self._of, reads, False, _spaces.wrap) as of:
+            with self._object(reads, None, None) as of:
                 args, kwargs = _values.decode(payload)
                 self._check(function, of, args, kwargs)
                 answer = _returned(function.__name__, await function(of, *args, **kwargs))
@@ -116,7 +173,7 @@ class Within:
             answer = _values.encode([1, _raised.pack(error, __file__)])
         finally:
             self._running -= 1
-        self._context._channel.reentered(number, answer)
+        self._answer(number, answer)
 
 
 def _returned(name: str, value: Any) -> bytes:
@@ -130,33 +187,102 @@ def _returned(name: str, value: Any) -> bytes:
 
 
 class _Copy:
-    """The object for a call: itself, or a copy if the call only reads, or if its references are others, whose methods are awaited or not."""
+    """The object for a call that only reads."""
 
-    def __init__(self, of: Any, reads: bool, is_other: bool, wrap: Any) -> None:
-        self._of, self._reads, self._is_other, self._wrap = of, reads, is_other, wrap
+    def __init__(self, of: Any) -> None:
+        self._of = of
 
     def __enter__(self) -> Any:
-        if not self._reads and not self._is_other:
-            return self._of
         self._before = _fields.encoded(self._of)
         self._copy = _fields.made(type(self._of), self._before)
         return self._copy
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        if not self._reads and not self._is_other:
-            return
         now = _fields.encoded(self._copy)
         changed = [name for name in {**self._before, **now} if now.get(name) != self._before.get(name)]
-        if self._reads:
-            if changed and kind is None:
-                raise TypeError(f"a method that is marked read-only has changed {', '.join(map(repr, changed))}")
-            return
-        wrap, _spaces.wrap = _spaces.wrap, self._wrap
+        if changed and kind is None:
+            raise TypeError(f"a method that is marked read-only has changed {', '.join(map(repr, changed))}")
+
+
+class _Turned:
+    """The object for an `async` method within a plain one, or for a plain one within an `async` one, while the outer one is stopped.
+
+    The methods of the references in its fields are awaited, or are not. So the references get another class and other attributes, and
+    then their own again: every value stays the same Python object.
+    """
+
+    def __init__(self, of: Any, inner: Any, outer: Any) -> None:
+        #: What the references call through, for methods that are awaited.
+        self._of, self._inner, self._outer = of, inner, outer
+        self._known: list[Any] = []
+        self._turned: list[tuple[Any, type, dict[str, Any]]] = []
+
+    def __enter__(self) -> Any:
+        _find(self._of, self._known)
+        for reference in self._known:
+            before = reference, type(reference), vars(reference)
+            if _turn(reference, self._inner):
+                self._turned.append(before)
+        return self._of
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        for reference, cls, attributes in self._turned:
+            reference.__class__, reference.__dict__ = cls, attributes
+        found: list[Any] = []
         try:
-            for name in changed:
-                if name in now:
-                    vars(self._of)[name] = _values.decode(now[name])
-                else:
-                    vars(self._of).pop(name, None)
+            _find(self._of, found)
+        except Exception:
+            if kind is None:
+                raise
         finally:
-            _spaces.wrap = wrap
+            known = set(map(id, self._known))
+            for reference in found:
+                if id(reference) not in known:
+                    _turn(reference, self._outer)
+
+
+def _turn(reference: Any, connection: Any) -> bool:
+    """Makes a reference one whose methods are awaited, or are not: without a connection. Whether it was the other."""
+    from millrace.aio import _awaited
+
+    if isinstance(reference, _awaited.Object) == (connection is not None):
+        return False
+    if connection is None:
+        reference.__class__, reference.__dict__ = type(reference.sync), vars(reference.sync)
+        return True
+    sync = object.__new__(type(reference))
+    sync.__dict__ = vars(reference)
+    reference.__class__, reference.__dict__ = _awaited.Object, {"sync": sync, "_connection": connection}
+    return True
+
+
+class _Finder(cloudpickle.Pickler):  # type: ignore[misc]
+    """Finds the references among what would be pickled, and calls no object."""
+
+    def __init__(self, found: list[Any]) -> None:
+        super().__init__(_Nowhere())
+        self._found = found
+
+    def reducer_override(self, value: Any) -> Any:
+        from millrace.aio import _awaited
+
+        if isinstance(value, (Object, _awaited.Object)):
+            self._found.append(value)
+            return str, ()
+        return super().reducer_override(value)
+
+
+class _Nowhere:
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+def _find(of: Any, found: list[Any]) -> None:
+    """Adds the references in the fields of an object."""
+    finder = _Finder(found)
+    for name, value in vars(of).items():
+        try:
+            finder.dump(value)
+        except Exception as error:
+            told = f"field {name!r} of {type(of).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
+            raise TypeError(told) from error

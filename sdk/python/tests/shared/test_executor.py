@@ -372,6 +372,11 @@ def test_threads_and_loops(farm: millrace.Connection, executor: millrace.Executo
         assert (9, 9) not in told
     millrace.parallel_for(executor, 0, abs, progress=lambda *at: told.append(at))
 
+    async def later(index: int) -> None: ...
+
+    with pytest.raises(TypeError, match="plain function"):
+        millrace.parallel_for(executor, 1, later)
+
 
 def test_no_task_is_taken_after_the_end(farm: millrace.Connection) -> None:
     executor = farm.Executor(workers=1)

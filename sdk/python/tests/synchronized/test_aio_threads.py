@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import concurrent.futures
 import os
 import sys
@@ -154,6 +155,15 @@ def test_a_loop_has_both_schedules_and_reports_its_progress(near: millrace.Conne
         for odd in ({"schedule": "odd"}, {"workers": 0}, {"chunk": 0}):
             with pytest.raises(ValueError):
                 await millrace.aio.parallel_for(executor, 1, abs, **odd)
+
+        async def later(index: int) -> None: ...
+
+        class Later:
+            async def __call__(self, index: int) -> None: ...
+
+        for odd_body in (later, functools.partial(later), Later()):
+            with pytest.raises(TypeError, match="plain function"):
+                await millrace.aio.parallel_for(executor, 1, odd_body)
         labelled = await executor.on([])
         told.clear()
         await millrace.aio.parallel_for(labelled, 5, abs, workers=2, chunk=2, progress=tell)

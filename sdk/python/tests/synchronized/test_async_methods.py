@@ -94,6 +94,13 @@ class Desk:
             await asyncio.sleep(0)
         self.seen = len(left)
 
+    async def drops(self, queue: Any, turns: int) -> None:
+        """Cancels a call that may have its item already, and ends."""
+        task = asyncio.ensure_future(queue.get())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+
     async def cancelled(self) -> None:
         task = asyncio.ensure_future(asyncio.sleep(600))
         await asyncio.sleep(0)
@@ -223,6 +230,14 @@ def test_a_cancelled_call_takes_nothing(farm: millrace.Connection) -> None:
     assert not waits(farm, "soon-items") and not lock.locked()
     queue.put("later")
     assert queue.qsize() == 1 and desk.soon(queue) == "later"
+
+
+def test_a_method_ends_after_a_cancelled_call_has_given_back_its_item(farm: millrace.Connection) -> None:
+    desk, queue = farm.shared(Desk)("drops"), farm.Queue("drops-items")
+    queue.put("item")
+    for at in range(30):
+        desk.drops(queue, 1 + at % 3)
+        assert queue.qsize() == 1, f"the item is there again when call {at} has returned"
 
 
 def test_long_calls_and_answers_do_not_block_each_other(farm: millrace.Connection) -> None:
