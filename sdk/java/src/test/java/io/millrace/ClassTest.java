@@ -569,4 +569,61 @@ class ClassTest {
         assertThrows(IllegalArgumentException.class, () -> farm.shared(Stuck.class, Stuck.class));
         assertThrows(IllegalArgumentException.class, () -> farm.delete("text"));
     }
+
+    interface Store {
+        byte[] give(int bytes);
+
+        void keep(int bytes);
+
+        void fail(int bytes);
+
+        @ReadOnly
+        int calls();
+    }
+
+    /** Keeps and gives bytes. */
+    @Shared
+    static class Shelf implements Store {
+        private int calls;
+        private byte[] kept = {};
+
+        @Override
+        public byte[] give(int bytes) {
+            calls++;
+            return new byte[bytes];
+        }
+
+        @Override
+        public void keep(int bytes) {
+            calls++;
+            kept = new byte[bytes];
+        }
+
+        @Override
+        public void fail(int bytes) {
+            calls++;
+            throw new IllegalStateException("x".repeat(bytes));
+        }
+
+        @Override
+        @ReadOnly
+        public int calls() {
+            return calls + kept.length;
+        }
+    }
+
+    @Test
+    void whatIsTooLongForACallIsRefusedAndChangesNothing() {
+        Store store = farm.shared(Store.class, Shelf.class).get("shelf");
+        store.keep(1);
+        for (int bytes : new int[] {17 << 20, (16 << 20) - 100}) {
+            for (Runnable call : List.<Runnable>of(() -> store.give(bytes), () -> store.keep(bytes), () -> store.fail(bytes))) {
+                MillraceException error = assertThrows(MillraceException.class, call::run);
+                assertEquals("MR7108", error.code());
+                assertTrue(error.detail().contains("the limit of a call is 16773120"), error.detail());
+                assertEquals(2, store.calls());
+            }
+        }
+        assertEquals(1 << 20, store.give(1 << 20).length);
+    }
 }

@@ -153,6 +153,24 @@ class ExecutorTest {
     }
 
     @Test
+    void aResultThatIsLongerThanARecordIsRefused() throws Exception {
+        AtomicLong attempts = farm.atomicLong("long/attempts");
+        for (RemoteCallable<Object> tooLong : List.<RemoteCallable<Object>>of(() -> {
+            attempts.incrementAndGet();
+            return new byte[17 << 20];
+        }, () -> {
+            attempts.incrementAndGet();
+            throw new IllegalStateException("x".repeat(17 << 20));
+        })) {
+            MillraceException error = assertInstanceOf(MillraceException.class, failure(executor.submit(tooLong)));
+            assertEquals("MR7115", error.code());
+            assertTrue(error.detail().contains("bytes; the limit is 16773120"), error.detail());
+        }
+        assertEquals(2, attempts.get());
+        assertEquals(1 << 17, of(executor.submit(() -> new byte[1 << 17])).length);
+    }
+
+    @Test
     void manyTasksAndTheFirstOfSome() throws Exception {
         List<RemoteCallable<Integer>> tasks = new ArrayList<>();
         for (int at = 0; at < 50; at++) {

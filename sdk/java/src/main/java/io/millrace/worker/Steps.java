@@ -213,7 +213,12 @@ final class Steps {
         Steps step = new Steps(channel, (List<?>) MessagePack.decode(record, DEPTH_MAX));
         Space.use(step.space);
         try {
-            return step.run();
+            byte[] left = step.run();
+            if (left.length <= Tasks.BYTES_MAX) {
+                return left;
+            }
+            String told = step.name + " left " + left.length + " bytes of fields and answer; the limit of a call is " + Tasks.BYTES_MAX;
+            return step.notBegun(new MillraceException("MR7108", told));
         } finally {
             step.space.end();
             Space.use(null);

@@ -22,12 +22,14 @@ public final class Tasks {
     public static final int CLIENT_BYTES = 16;
     /** The length of an id. */
     public static final int ID_BYTES = 24;
-    /** The longest task: one record. */
+    /** The longest task, and the longest result: one record. */
     public static final int BYTES_MAX = (16 << 20) - 4096;
+    private static final String TOO_LONG = "MR7115";
     private static final int BODY_BYTES = 8;
     private static final int CODE_BYTES = 6;
     private static final byte RETURNED = 0;
     private static final byte RAISED = 1;
+    private static final byte FAILED = 2;
 
     /**
      * A task that arrived.
@@ -78,7 +80,7 @@ public final class Tasks {
         byte[] serialized = serialize(call);
         int bytes = ID_BYTES + BODY_BYTES + 1 + name.length + serialized.length;
         if (bytes > BYTES_MAX) {
-            throw new MillraceException("MR7115", "a task of " + bytes + " bytes; the limit is " + BYTES_MAX);
+            throw new MillraceException(TOO_LONG, "a task of " + bytes + " bytes; the limit is " + BYTES_MAX);
         }
         return ByteBuffer.allocate(bytes).put(id).putLong(0).put((byte) name.length).put(name).put(serialized).array();
     }
@@ -95,11 +97,20 @@ public final class Tasks {
     }
 
     static byte[] returned(byte[] id, Object value) {
-        return joined(RETURNED, id, Values.serialize(value));
+        byte[] result = joined(RETURNED, id, Values.serialize(value));
+        if (result.length > BYTES_MAX) {
+            throw new MillraceException(TOO_LONG, "a result of " + result.length + " bytes; the limit is " + BYTES_MAX);
+        }
+        return result;
     }
 
     static byte[] raised(byte[] id, Throwable thrown) {
-        return joined(RAISED, id, Thrown.packed(thrown));
+        byte[] result = joined(RAISED, id, Thrown.packed(thrown));
+        if (result.length > BYTES_MAX) {
+            String told = TOO_LONG + "a raised exception of " + result.length + " bytes; the limit is " + BYTES_MAX;
+            return joined(FAILED, id, told.getBytes(StandardCharsets.UTF_8));
+        }
+        return result;
     }
 
     private static byte[] joined(byte kind, byte[] id, byte[] rest) {
