@@ -165,6 +165,11 @@ class Method:
         left = asyncio.all_tasks(self._loop)
         for task in left - _awaited.unhurried_tasks:
             task.cancel()
-        if left:
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        try:
+            if left:
+                self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        except BaseException:
+            # The time limit is over, and no answers come any more.
+            _awaited.unhurried_tasks.clear()
+            raise
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())

@@ -101,6 +101,14 @@ class Desk:
             await asyncio.sleep(0)
         task.cancel()
 
+    @millrace.method(timeout=0.5)
+    async def waits_for_end(self, other: Any) -> None:
+        """Cancels a call that has begun, and takes longer."""
+        await asyncio.wait_for(other.rests(3.0), 0.1)
+
+    def rests(self, seconds: float) -> None:
+        time.sleep(seconds)
+
     async def cancelled(self) -> None:
         task = asyncio.ensure_future(asyncio.sleep(600))
         await asyncio.sleep(0)
@@ -238,6 +246,17 @@ def test_a_method_ends_after_a_cancelled_call_has_given_back_its_item(farm: mill
     for at in range(30):
         desk.drops(queue, 1 + at % 3)
         assert queue.qsize() == 1, f"the item is there again when call {at} has returned"
+
+
+def test_after_a_time_limit_nothing_of_the_method_is_waited_for(farm: millrace.Connection) -> None:
+    Desks, queue = farm.shared(Desk), farm.Queue("rests-items")
+    desk = Desks("waits-for-end")
+    for at in range(2):
+        other = Desks(f"rests-{at}")
+        other.look()
+        with pytest.raises(TimeoutError, match="0.5 seconds"):
+            desk.waits_for_end(other)
+        assert desk.soon(queue) == "nothing"
 
 
 def test_long_calls_and_answers_do_not_block_each_other(farm: millrace.Connection) -> None:

@@ -29,7 +29,8 @@ class Cart:
 
     def __init__(self, relays: list[Any], hits: Any) -> None:
         self.relays, self.hits, self.box, self.pair = relays, hits, types.SimpleNamespace(held={"hits": hits}), (hits, [hits])
-        self.n, self.items, self.extra = 0, [], None
+        self.n, self.extra = 0, None  # type: int, Any
+        self.items: list[str] = []
 
     def plain(self, me: Any, chain: list[str], depth: int = 0) -> Any:
         items, self.n = self.items, self.n + 1
