@@ -145,9 +145,9 @@ def test_methods_within_each_other_share_the_object(cart: Any, farm: millrace.Co
 
 def test_async_within_plain_within_async_is_refused_at_once(cart: Any) -> None:
     begun = time.monotonic()
-    for call in (lambda: cart.later(cart, ["within", "within_later"]), lambda: cart.blocks(cart)):
+    for method, *args in ((cart.later, cart, ["within", "within_later"]), (cart.blocks, cart)):
         with pytest.raises(millrace.Conflict, match="MR7118.*within_later is async"):
-            call()
+            method(*args)
     with pytest.raises(millrace.Conflict, match="MR7118.*within_later is async"):
         cart.plain(cart, ["within_later", "within", "within_later"])
     assert time.monotonic() - begun < 50
@@ -172,7 +172,7 @@ def test_a_field_that_cannot_be_pickled_reaches_the_caller(cart: Any) -> None:
 
 def test_every_reference_turns_and_is_itself_again(farm: millrace.Connection) -> None:
     kinds = [getattr(millrace.objects, name) for name in millrace.objects.__all__]
-    made = [kind.__new__(kind) for kind in kinds if isinstance(kind, type) and issubclass(kind, millrace.objects.Object)]
+    made: list[Any] = [kind.__new__(kind) for kind in kinds if isinstance(kind, type) and issubclass(kind, millrace.objects.Object)]
     made.append(farm.shared(Relay)("turned"))
     assert len(made) > 15
     for at, reference in enumerate(made):
