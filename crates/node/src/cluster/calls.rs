@@ -352,7 +352,7 @@ impl Cluster {
         replica.topics().topic(topic).map(millrace_group::Topic::earliest)
     }
 
-    /// A number that identifies a topic among those that have had its name, as far as this host knows.
+    /// The number of a topic, as far as this host knows; no earlier or later topic with this name has the same number.
     pub fn born(&self, topic: &str) -> Result<u64> {
         let group = self.shared.group_of(topic)?;
         let replica = locked(&group.replica);

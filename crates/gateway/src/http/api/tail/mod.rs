@@ -30,7 +30,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Records sent at once, and bytes of them unless one alone has more.
 const STEP_RECORDS: u32 = 256;
 const STEP_BYTES: usize = 64 << 10;
-/// How long a client that was told nothing else waits before it connects again.
+/// The time that a client waits before it connects again.
 const RETRY_MS: u64 = 1000;
 
 /// Where the records come from.
