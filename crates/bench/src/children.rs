@@ -117,6 +117,9 @@ pub fn echo() -> Outcome<(UnixStream, Child)> {
 /// Bytes of one echoed message, about those of a small record's frame.
 pub const ECHO_BYTES: usize = 128;
 
+/// Those of a message that releases a waiter, about as many as an answer has.
+pub const RELEASE_BYTES: usize = 32;
+
 /// What a child does.
 pub fn act(role: &str, arguments: &[String]) -> Outcome<()> {
     let dir = Path::new(arguments.first().map_or("", String::as_str));
@@ -133,6 +136,7 @@ pub fn act(role: &str, arguments: &[String]) -> Outcome<()> {
             let bytes = |at: usize| -> Outcome<usize> { Ok(arguments.get(at).ok_or("how many bytes?")?.parse()?) };
             echo_over_tcp(bytes(0)?, bytes(1)?)
         }
+        "release-tcp" => release_over_tcp(arguments.first().ok_or("how many connections?")?.parse()?),
         other => Err(format!("no role '{other}'").into()),
     }
 }
@@ -255,6 +259,28 @@ fn answer_echoes() -> Outcome<()> {
     while socket.read_exact(&mut message).is_ok() {
         message[..8].copy_from_slice(&wall_ns().to_le_bytes());
         socket.write_all(&message)?;
+    }
+    Ok(())
+}
+
+/// Accepts so many connections, and writes one message to each of them for every line of its input: the least that a server can do to
+/// release clients that wait.
+fn release_over_tcp(connections: usize) -> Outcome<()> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    ready()?;
+    println!("{}", listener.local_addr()?.port());
+    io::stdout().flush()?;
+    let mut streams = Vec::new();
+    for _ in 0..connections {
+        let (stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        streams.push(stream);
+    }
+    for line in io::stdin().lines() {
+        line?;
+        for stream in &mut streams {
+            stream.write_all(&[7; RELEASE_BYTES])?;
+        }
     }
     Ok(())
 }

@@ -15,6 +15,8 @@ const CROWDED: f64 = 20.0;
 const RED: &str = "#c9304a";
 const BLUE: &str = "#2e86ab";
 const GREY: &str = "#66727e";
+/// Text that stays readable above a line.
+const OVER: &str = "paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"3\"";
 
 /// A curve and its name.
 pub struct Curve<'a> {
@@ -25,13 +27,15 @@ pub struct Curve<'a> {
 /// How many of the samples took at most this many milliseconds, with a line at `limit_ms`, and the text beside it.
 pub fn distribution(title: &str, axis: &str, samples: &Samples, (limit_ms, limit): (f64, &str)) -> String {
     let [_, right, top, bottom] = PLOT;
-    let step = step(samples.max_us().max(limit_ms * 1000.0) / 1000.0);
-    let x = |ms: f64| across(ms / (step * f64::from(TICKS)));
+    let most = samples.max_us().max(limit_ms * 1000.0) / 1000.0;
+    let step = step(most);
+    let ticks = (most / step).ceil();
+    let x = |ms: f64| across(ms / (step * ticks));
     let mut svg = begun(title, axis);
     for part in [0.0, 0.25, 0.5, 0.75, 1.0] {
         svg += &line_at(part, &format!("{} %", part * 100.0));
     }
-    for tick in 0..=TICKS {
+    for tick in 0..=ticks as u32 {
         let ms = step * f64::from(tick);
         svg += &tick_at(x(ms), &ms.to_string());
     }
@@ -53,7 +57,7 @@ pub fn distribution(title: &str, axis: &str, samples: &Samples, (limit_ms, limit
         let ms = samples.quantile_us(part) / 1000.0;
         let _ = writeln!(
             svg,
-            "<circle cx=\"{0:.1}\" cy=\"{1:.1}\" r=\"3\" fill=\"{RED}\"/><text x=\"{2:.1}\" y=\"{3:.1}\">{name} {4} ms</text>",
+            "<circle cx=\"{0:.1}\" cy=\"{1:.1}\" r=\"3\" fill=\"{RED}\"/><text x=\"{2:.1}\" y=\"{3:.1}\" {OVER}>{name} {4} ms</text>",
             x(ms),
             up(part),
             x(ms) + 8.0,
@@ -161,7 +165,7 @@ mod tests {
             samples.record(Duration::from_millis(ms));
         }
         let svg = distribution("kills", "ms", &samples, (600.0, "limit"));
-        assert!(svg.contains(">1200</text>") && svg.contains("p50 500 ms") && svg.contains("p99 990 ms"), "{svg}");
+        assert!(svg.contains(">1000</text>") && !svg.contains(">1200</text>") && svg.contains("p50 500 ms") && svg.contains("p99 990 ms"), "{svg}");
         // The last step is at the longest sample and at the top.
         assert!(svg.contains(&format!("V{:.1}H{}\"", PLOT[2], PLOT[1])), "{svg}");
     }

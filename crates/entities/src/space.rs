@@ -239,14 +239,29 @@ impl Space {
         entity.is_some_and(|entity| crate::types::user::is_of_class(&entity.state, None, args))
     }
 
-    /// What a worker gets of a call of a reentrant method, if the call may run within the step that its object is in. `becomes` is the
-    /// class to which that step migrates the object, if any.
-    pub fn reentrant(&self, call: &Call<'_>, becomes: Option<&[Vec<u8>; 3]>) -> Option<Vec<u8>> {
+    /// What a worker gets of a call of a reentrant method, if the call may run within the step that its object is in, or the refusal of
+    /// its fence. `becomes` is the class to which that step migrates the object, if any.
+    pub fn reentrant(&mut self, call: &Call<'_>, becomes: Option<&[Vec<u8>; 3]>, now: Moment) -> Option<Result<Vec<u8>>> {
         let entity = self.entities.get(call.key).filter(|entity| entity.kind == Type::Shared && !entity.persistent)?;
         let is_meant = [0, entity.incarnation].contains(&call.incarnation) && !call.flags.persistent;
-        let waits = !call.flags.must_create && !call.flags.give_up && call.fence.is_none();
+        let waits = !call.flags.must_create && !call.flags.give_up;
         let is_meant = is_meant && waits && crate::types::user::is_of_class(&entity.state, becomes, call.args);
-        crate::types::user::own_call(call.method.name, call.args).filter(|_| is_meant)
+        let request = crate::types::user::own_call(call.method.name, call.args).filter(|_| is_meant)?;
+        Some(self.note_fence(call, now).map(|()| request))
+    }
+
+    /// The fence of a call that is no step of its own: from now on lower tokens are refused.
+    fn note_fence(&mut self, call: &Call<'_>, moment: Moment) -> Result<()> {
+        let (Some(fence), Some(entity)) = (call.fence, self.entities.get_mut(call.key)) else { return Ok(()) };
+        fence.check()?;
+        fences::check(&entity.state, call.fence)?;
+        let others = self.bytes - entity.state.bytes();
+        let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
+        fences::note(&mut turn, call.kind, call.fence);
+        let released = mem::take(&mut turn.released);
+        self.bytes = others + entity.state.bytes();
+        self.deliver(released, moment);
+        Ok(())
     }
 
     /// Prevents the session from expiring until [`Space::unpin`] has been called as often as this.

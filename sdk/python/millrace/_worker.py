@@ -15,6 +15,7 @@ import inspect
 import io
 import json
 import os
+import select
 import socket
 import struct
 import sys
@@ -317,7 +318,7 @@ def _log_name(log: str) -> bytes:
 
 
 class _Channel:
-    """Frames on a descriptor. RUN frames that arrive while an answer is awaited wait in `runs`."""
+    """Frames on a descriptor. One thread at a time receives, for all threads that wait for something."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -327,18 +328,27 @@ class _Channel:
         self._received = b""
         self._at = 0
         self._runs: collections.deque[tuple[int, bytes]] = collections.deque()
+        #: The answer of the request that is pending: the number of an error code, and the body.
+        self._answer: Optional[tuple[int, bytes]] = None
         #: By number: what takes the answers of calls of objects, which may come at any time.
         self._calls: dict[int, Callable[[bytes], object]] = {}
         self._last_call = 0
-        #: Calls that come back to the object whose method this worker runs, and what runs them.
+        #: Calls that come back to the object whose method runs here, and what runs them.
         self._reentering: collections.deque[tuple[int, bytes]] = collections.deque()
         self.reenter: Optional[Callable[[int, bytes], object]] = None
-        #: The event loop of that method.
+        #: The event loop of that method, and the thread that runs it.
         self.loop: Any = None
+        self._loop_thread = 0
         self._socket: Optional[socket.socket] = None
-        # Functions may have threads. Lock order: _asking, _writing.
+        # Functions may have threads. Lock order: _asking, _writing, _receiving.
         self._asking = threading.Lock()
         self._writing = threading.Lock()
+        self._receiving = threading.Condition(threading.Lock())
+        self._is_receiving, self._waiting = False, 0
+
+    def is_in_use(self) -> bool:
+        """Whether a thread writes, receives or waits: an exception in it would leave a frame incomplete, or an answer untaken."""
+        return self._is_receiving or self._waiting > 0 or self._asking.locked() or self._writing.locked()
 
     def stage(self, run: Context, frame: bytes) -> None:
         with self._writing:
@@ -346,30 +356,32 @@ class _Channel:
                 raise RuntimeError(_OVER)
             self._staged.append(frame)
 
-    def flush(self, last: bytes = b"", is_reader: bool = False) -> None:
-        """Writes the staged frames, and then `last`; `is_reader` says that the caller holds `_asking`."""
+    def flush(self, last: bytes = b"") -> None:
+        """Writes the staged frames, and then `last`."""
         with self._writing:
-            staged = self._staged
-            if staged:
-                staged.append(last)
-                last = b"".join(staged)
-                staged.clear()
-            if self._calls:
-                self._write(last, is_reader)
-                return
-            written = os.write(self.fd, last)
-            while written < len(last):
-                written += os.write(self.fd, memoryview(last)[written:])
+            self._flush(last, 0)
 
-    def _write(self, frames: bytes, is_reader: bool) -> None:
+    def _flush(self, last: bytes, calls: int) -> None:
+        """The same under the lock; `last` begins so many of the calls that wait for an answer."""
+        staged = self._staged
+        if staged:
+            staged.append(last)
+            last = b"".join(staged)
+            staged.clear()
+        if len(self._calls) > calls:
+            self._write(last)
+            return
+        written = os.write(self.fd, last)
+        while written < len(last):
+            written += os.write(self.fd, memoryview(last)[written:])
+
+    def _write(self, frames: bytes) -> None:
         """Writes while answers may come: the host reads nothing more while too many of them are not received."""
-        import select
-
         if self._socket is None:
             self._socket = socket.socket(fileno=os.dup(self.fd))
         left = memoryview(frames)
         # If another thread waits for an answer, that one receives.
-        receives = is_reader or self._asking.acquire(blocking=False)
+        receives = self._begin_receiving()
         try:
             while left:
                 try:
@@ -384,23 +396,54 @@ class _Channel:
                         os._exit(0)
                     self._received, self._at = self._received[self._at :] + more, 0
         finally:
-            if receives and not is_reader:
+            if receives:
                 self._take_received()
-                self._asking.release()
+                self._end_receiving()
+
+    def _begin_receiving(self) -> bool:
+        """Makes this thread the one that receives, unless there is one."""
+        with self._receiving:
+            begins, self._is_receiving = not self._is_receiving, True
+            return begins
+
+    def _end_receiving(self) -> None:
+        with self._receiving:
+            self._is_receiving = False
+            self._receiving.notify_all()
+
+    def _receive(self, has_come: Callable[[], object]) -> None:
+        """Receives frames, or waits for the thread that does, until what this thread waits for has come."""
+        with self._receiving:
+            while self._is_receiving:
+                if has_come():
+                    return
+                self._waiting += 1
+                try:
+                    self._receiving.wait()
+                finally:
+                    self._waiting -= 1
+            self._is_receiving = True
+        try:
+            while not has_come():
+                self._take(*self._frame())
+                if self._waiting:
+                    with self._receiving:
+                        self._receiving.notify_all()
+            # No event loop hears of what has been received already.
+            self._take_received()
+        finally:
+            self._end_receiving()
 
     def ask(self, run: Context, frame: bytes) -> bytes:
         with self._asking:
             # Under the lock for which `close` looks: a thread that outlives its run must not speak in the next one.
             if run._channel is None:
                 raise RuntimeError(_OVER)
-            self.flush(frame, is_reader=True)
-            while True:
-                kind, number, body = self._frame()
-                if kind == _ANSWER:
-                    break
-                self._take(kind, number, body)
-            # No event loop hears of what has been received already.
-            self._take_received()
+            self._answer = None
+            self.flush(frame)
+            self._receive(lambda: self._answer)
+            assert self._answer is not None
+            number, body = self._answer
         if number:
             raise error_of(f"MR{number}", body[2:].decode(errors="replace"))
         return body[2:]
@@ -410,65 +453,81 @@ class _Channel:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        future, number = loop.create_future(), self._next_call(run)
-        # Another thread may take the answer as soon as the call is sent.
-        self._calls[number] = lambda body: loop.call_soon_threadsafe(_settle, future, body)
-        self.flush(_HEAD.pack(len(call), _CALL, 0, 0, number) + call)
+        future = loop.create_future()
+        self._send_call(run, call, lambda body: loop.call_soon_threadsafe(_settle, future, body))
         return future
 
     def call(self, run: Context, call: bytes) -> bytes:
         """Calls an object. While it waits, it runs the calls that come back to the object whose method makes this one."""
         answers: list[bytes] = []
-        with self._asking:
-            number = self._next_call(run)
-            self.flush(_HEAD.pack(len(call), _CALL, 0, 0, number) + call, is_reader=True)
-            self._calls[number] = answers.append
-            while not answers:
-                if not self._reentering or self.reenter is None:
-                    self._take(*self._frame())
-                    continue
+        self._send_call(run, call, answers.append)
+        while not answers:
+            self._receive(lambda: answers or run._channel is None or self._may_reenter())
+            if not answers:
+                if run._channel is None:
+                    raise RuntimeError(_OVER)
                 # They make calls, too.
-                self._asking.release()
-                try:
-                    self.run_reentering()
-                finally:
-                    self._asking.acquire()
-            self._take_received()
+                self.run_reentering()
         return _outcome(answers[0])
 
-    def _next_call(self, run: Context) -> int:
+    def _send_call(self, run: Context, call: bytes, taken: Callable[[bytes], object]) -> None:
         with self._writing:
             if run._channel is None:
                 raise RuntimeError(_OVER)
             self._last_call += 1
-            return self._last_call
+            number = self._last_call
+            # Another thread may take the answer as soon as the call is sent.
+            self._calls[number] = taken
+            self._flush(_HEAD.pack(len(call), _CALL, 0, 0, number) + call, 1)
+
+    def _may_reenter(self) -> bool:
+        """Whether this thread runs calls that have come back: if there is an event loop, only the thread of it does."""
+        if not self._reentering or self.reenter is None:
+            return False
+        return self.loop is None or self._loop_thread == threading.get_ident()
+
+    def use_loop(self, loop: Any) -> None:
+        """Sets the event loop of the method that this thread runs, or None."""
+        self._loop_thread = threading.get_ident()
+        self.loop = loop
 
     def run_reentering(self) -> None:
         """Runs the calls that have come back to the object whose method this worker runs."""
-        while self._reentering and self.reenter is not None:
-            self.reenter(*self._reentering.popleft())
+        while self._reentering:
+            reenter = self.reenter
+            if reenter is None:
+                return
+            try:
+                came = self._reentering.popleft()
+            except IndexError:
+                # Another thread of a plain method runs it.
+                return
+            reenter(*came)
 
     def reentered(self, number: int, answer: bytes) -> None:
         """Sends the answer of such a call."""
         self.flush(_HEAD.pack(len(answer), _REENTERED, 0, 0, number) + answer)
 
     def answers(self) -> None:
-        """Takes answers, of which at least a part can be read."""
+        """Takes answers: an event loop has found that there is something to read."""
         # A thread that waits for an answer of its own takes all others, too.
-        if self._asking.acquire(blocking=False):
+        if self._begin_receiving():
             try:
-                self._take(*self._frame())
+                # Whoever ran in the event loop since then may have received it.
+                if select.select([self.fd], [], [], 0)[0]:
+                    self._take(*self._frame())
                 self._take_received()
             finally:
-                self._asking.release()
+                self._end_receiving()
 
     def _take_received(self) -> None:
         while self._is_whole():
             self._take(*self._frame())
 
     def _take(self, kind: int, number: int, body: bytes) -> None:
-        """Takes a frame that is no ANSWER."""
-        if kind == _RETURN:
+        if kind == _ANSWER:
+            self._answer = number, body
+        elif kind == _RETURN:
             taken = self._calls.pop(number, None)
             if taken is not None:
                 taken(body)
@@ -480,17 +539,20 @@ class _Channel:
             self._runs.append((number, body))
 
     def close(self, run: Context) -> None:
-        """Ends the use of the run's context; a thread that awaits an answer gets it first."""
+        """Ends the use of the run's context: a thread that has sent a request gets its answer first, and one whose call waits is refused."""
         with self._writing:
             run._channel = None
         if self._asking.locked():
             with self._asking:
                 pass
         self._calls.clear()
+        if self._waiting:
+            with self._receiving:
+                self._receiving.notify_all()
 
     def next_run(self) -> tuple[int, bytes]:
-        while not self._runs:
-            self._take(*self._frame())
+        if not self._runs:
+            self._receive(lambda: self._runs)
         # What came too late for the run before.
         self._reentering.clear()
         return self._runs.popleft()

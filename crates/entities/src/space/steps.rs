@@ -43,8 +43,8 @@ pub struct Job {
     /// The session and the number of its call: a step that is repeated after a restart calls other objects in the same session.
     caller: Session,
     call: u64,
-    /// The fence of its call, which counts even if the caller's session has ended.
-    fence: Option<(Box<str>, u64)>,
+    /// The fence of its call, which counts even if the caller's session has ended; and those of the calls that ran within the step.
+    fences: Vec<(Box<str>, u64)>,
     /// The newer class to which the step migrates the object, if any.
     becomes: Option<[Vec<u8>; 3]>,
     /// A newer record with the same class, to which the object refers from then on, because older records leave the pool's log.
@@ -250,7 +250,7 @@ impl Space {
     /// Ends a step that is known to be the one in progress.
     pub(crate) fn conclude(&mut self, job: &Job, finished: Finished, moment: Moment) {
         let of = self.entities.get(&job.key);
-        let stale = of.and_then(|entity| fences::stale(&entity.state, job.fence.as_ref()));
+        let stale = of.and_then(|entity| job.fences.iter().find_map(|fence| fences::stale(&entity.state, Some(fence))));
         let finished = match (stale, finished) {
             // A method takes effect at its end, and a call with a higher token has come meanwhile.
             (Some(raised), _) => Finished::Refused(raised.class, raised.text),
@@ -360,7 +360,7 @@ impl Entity {
             number,
             caller: waiter.session,
             call: waiter.call,
-            fence: waiter.fence.clone(),
+            fences: waiter.fence.iter().cloned().collect(),
             becomes: is_newer.then(|| [arg(VERSION), arg(BODY), arg(CODE)]),
             body: is_moved.then(|| arg(BODY)),
             reads,
@@ -373,6 +373,11 @@ impl Job {
     /// The identity of the step in commands of a replicated object.
     pub fn within(&self) -> crate::Within<'_> {
         crate::Within { key: &self.key, incarnation: self.incarnation, ticket: self.ticket }
+    }
+
+    /// A call with this fence ran within the step: if it is stale in the end, nothing of the step takes effect.
+    pub fn fence(&mut self, fence: (Box<str>, u64)) {
+        self.fences.push(fence);
     }
 
     /// The version, the body and the code of the newer class to which the step migrates the object, if any.

@@ -19,7 +19,7 @@ use crate::{
 use millrace_dispatch::{Asked, Environment, HostCalls, Later, METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step};
 use millrace_entities::{Finished, Job, SESSION_BYTES, Session, value};
 use millrace_namespace::tasks;
-use millrace_wire::{Code, Error, EventId, Result};
+use millrace_wire::{Code, Error, EventId, Result, protocol::Fence};
 use sha2::{Digest, Sha256};
 use std::{
     cell::Cell,
@@ -87,6 +87,8 @@ struct Running {
     calls: usize,
     /// The calls that run within it, once it has called an object.
     reentry: Option<Arc<Reentry>>,
+    /// The fences of those.
+    fences: Vec<(Box<str>, u64)>,
 }
 
 #[derive(Default)]
@@ -152,6 +154,13 @@ impl ClassPools {
     /// The calls that run within the step that an object is in.
     pub fn reentry(&self, place: &Place) -> Option<Arc<Reentry>> {
         self.steps.get(self.occupied.get(place)?)?.reentry.clone()
+    }
+
+    /// One of them has a fence.
+    pub fn fence(&mut self, place: &Place, fence: Fence<'_>) {
+        if let Some(step) = self.occupied.get(place).and_then(|session| self.steps.get_mut(session)) {
+            step.fences.push((fence.name.into(), fence.token));
+        }
     }
 
     /// A step waits for the method of another object.
@@ -334,7 +343,7 @@ fn step(inner: &Arc<Inner>, pool: &str, place: &Place, worker: &mut MethodWorker
     let mut state = inner.state();
     state.class_pools.posted.remove(place);
     let moment = inner.moment(&mut state);
-    let Some(job) = state.space.begin(&place.key, moment) else {
+    let Some(mut job) = state.space.begin(&place.key, moment) else {
         return inner.hand_out(state);
     };
     let session = job.session(digest);
@@ -354,7 +363,8 @@ fn step(inner: &Arc<Inner>, pool: &str, place: &Place, worker: &mut MethodWorker
         return;
     }
     let moment = inner.moment(&mut state);
-    state.class_pools.steps.remove(&session);
+    let running = state.class_pools.steps.remove(&session);
+    running.into_iter().flat_map(|step| step.fences).for_each(|fence| job.fence(fence));
     state.class_pools.occupied.remove(place);
     state.space.finish(&job, finished, moment);
     // Locks that the method acquired and did not release are released.

@@ -263,6 +263,8 @@ impl Objects {
         {
             let is_reentrant = parsed.flags & REENTRANT != 0;
             let reentered = is_reentrant.then(|| self.reenter(&mut state, &wanted, place)).flatten();
+            // Its fence may have refused others.
+            self.inner.hand_out(state);
             return reentered.unwrap_or(Err(deadlock));
         }
         let answered = self.call_in(state, &wanted);
@@ -288,10 +290,12 @@ impl Objects {
     /// Has the step that an object is in run a call of a reentrant method. Of the objects of this host only those that are not persistent
     /// have such steps: if a step is repeated, the answers of its calls are repeated, and the calls that came back during them are not.
     fn reenter(&self, state: &mut State, call: &Call<'_>, place: &Place) -> Option<Result<Answer>> {
-        let reentry = state.class_pools.reentry(place)?;
-        let later = reentry.call(state.space.reentrant(call, reentry.becomes())?);
+        let (reentry, moment) = (state.class_pools.reentry(place)?, self.inner.moment(state));
+        let request = state.space.reentrant(call, reentry.becomes(), moment)?;
+        let later = request.and_then(|request| reentry.call(request));
         if later.is_ok() {
             state.class_pools.waits(&call.session, place.clone());
+            call.fence.into_iter().for_each(|fence| state.class_pools.fence(place, fence));
         }
         Some(later.map(|later| Answer::Later(later, Some(place.clone()))))
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import signal
-import threading
 
 from millrace.aio import _awaited
 from millrace.objects import _spaces, _values
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 _CALLS_MAX = 100
 #: How much later than a method is cancelled it is interrupted. The host ends the worker one second after the time limit.
 _INTERRUPTED_S = 0.2
-#: How often another thread looks whether the method has ended.
-_AGAIN_S = 0.1
 
 #: That of this worker.
 _loop: Optional[asyncio.AbstractEventLoop] = None
@@ -109,7 +106,7 @@ class Method:
             task.cancel()
 
         limit = self._loop.call_later(left, end)
-        channel.loop = self._loop
+        channel.use_loop(self._loop)
         self._loop.add_reader(channel.fd, channel.answers)
         try:
             return self._loop.run_until_complete(task)
@@ -124,34 +121,15 @@ class Method:
                 self._end()
             finally:
                 self._loop.remove_reader(channel.fd)
-                channel.loop = None
+                channel.use_loop(None)
             # A method within which this one ran has its own time limit back.
             left = signal.getitimer(signal.ITIMER_REAL)[0]
             if left > 0:
                 signal.setitimer(signal.ITIMER_REAL, max(left - _INTERRUPTED_S, 0.001))
 
-    def is_elsewhere(self) -> bool:
-        """Whether its event loop runs in another thread."""
-        return self._loop.is_running() and asyncio._get_running_loop() is not self._loop
-
     def is_blocked(self) -> bool:
-        """Whether its event loop stands still: a task of it is what asks. Only for the thread of the event loop."""
+        """Whether its event loop stands still: a task of it is what asks."""
         return not self._loop.is_running() or asyncio.current_task(self._loop) is not None
-
-    def hand_over(self, call: Callable[[], object]) -> None:
-        """Has the event loop run something, and waits until it has; for other threads."""
-        done = threading.Event()
-
-        def run() -> None:
-            try:
-                call()
-            finally:
-                done.set()
-
-        self._loop.call_soon_threadsafe(run)
-        # If the method ends first, the host answers the call.
-        while not done.wait(_AGAIN_S) and self._loop.is_running():
-            pass
 
     def begin(self, other: Coroutine[Any, Any, Any]) -> None:
         """Runs another method beside this one."""

@@ -67,7 +67,7 @@ class _Limit:
         signal.signal(signal.SIGALRM, self._before)
 
     def _over(self, *_: object) -> None:
-        if self._context._channel._asking.locked():
+        if self._context._channel.is_in_use():
             # An answer is on its way, and has to be taken. If it does not come, the host ends this worker.
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
             return

@@ -56,10 +56,6 @@ class Within:
         if self._is_over():
             return
         method = self._frames[-1].method if self._frames else None
-        if method is not None and method.is_elsewhere():
-            # Another thread of the method has received the call. While it waits for the event loop, that one can make calls.
-            method.hand_over(lambda: self(number, request))
-            return
         reads, name, _, payload = _values.decode(request)
         try:
             function = self._function(reads, name)

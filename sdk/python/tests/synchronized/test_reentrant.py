@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from conftest import PATIENCE_S
 
 import millrace
 
@@ -29,6 +32,13 @@ class Node:
         answer = other.call_back(me, how)
         items.append("after")
         return [answer, self.value, self.log is items]
+
+    def bounce_and_wait(self, other: Any, me: Any, begun: Any, go: Any) -> int:
+        self.value = 1
+        other.call_back(me, "add")
+        begun.release()
+        go.acquire()
+        return self.value
 
     async def bounce_later(self, other: Any, me: Any, how: str) -> list[Any]:
         self.value = 1
@@ -132,6 +142,12 @@ def pair(farm: millrace.Connection, request: pytest.FixtureRequest) -> tuple[Any
     return Nodes(f"{name}-a", friend), Nodes(f"{name}-b"), friend
 
 
+def wait_for_waiting(farm: Any, calls: int) -> None:
+    """Until an object has so many calls that have no answer."""
+    while max(shown["waiting"] for shown in json.loads(farm.remote.show("objects"))["objects"]) < calls:
+        time.sleep(0.01)
+
+
 def test_a_call_that_comes_back_sees_and_changes_the_fields(pair: tuple[Any, Any, Any]) -> None:
     a, b, friend = pair
     assert a.bounce(b, a, "add") == [11, 11, True]
@@ -170,6 +186,29 @@ def test_exceptions_reach_the_caller_and_leave_what_they_changed(pair: tuple[Any
     with pytest.raises(TypeError, match="not marked read-only, as the method is"):
         a.reads_and(b, a, "add")
     assert a.reads_and(b, a, "look") == 11
+
+
+def test_calls_that_come_back_may_have_a_fence(farm: millrace.Connection, pair: tuple[Any, Any, Any]) -> None:
+    a, b, _ = pair
+
+    def fenced(token: int) -> Any:
+        return a.with_options(fence=("tick", token))
+
+    assert a.bounce(b, fenced(5), "add") == [11, 11, True] == a.bounce(b, fenced(5), "add")
+    for refused in (lambda: a.bounce(b, fenced(4), "add"), fenced(4).add):
+        with pytest.raises(millrace.Conflict, match="MR7127.*token 4 of 'tick'"):
+            refused()
+    a.set(0)
+    begun, go = farm.Semaphore("fence-begun", 0), farm.Semaphore("fence-go", 0)
+    with ThreadPoolExecutor(2) as threads:
+        late = threads.submit(a.bounce_and_wait, b, fenced(6), begun, go)
+        begun.acquire()
+        state = threads.submit(fenced(7).state)
+        wait_for_waiting(farm, 2)
+        go.release()
+        with pytest.raises(millrace.Conflict, match="MR7127.*token 6 of 'tick'"):
+            late.result(PATIENCE_S)
+        assert state.result(PATIENCE_S) == (0, []), "a method with a call of a former owner within it takes no effect"
 
 
 def test_without_the_mark_and_for_persistent_objects_it_is_refused(farm: millrace.Connection, pair: tuple[Any, Any, Any]) -> None:

@@ -3,6 +3,7 @@
 use super::{Caller, Target};
 use crate::{
     Context, Outcome,
+    children::{Helper, RELEASE_BYTES},
     measure::Repeated,
     peers::{
         redis::{self, Redis},
@@ -11,6 +12,8 @@ use crate::{
     rows::{Measured, remote::Host},
 };
 use std::{
+    io::Read,
+    net::TcpStream,
     sync::{
         Arc, Barrier,
         mpsc::{Receiver, Sender, channel},
@@ -101,7 +104,10 @@ pub fn barrier(context: &Context) -> Outcome<Measured> {
         ours.push(waiters.round(are_waiting, arrive)?);
     }
     drop((waiters, last, looking, host));
-    let mut measured = Measured::new(ours.median(), rounds as u64).target("≤ 20 ms", ours.median() <= 20.0);
+    let least = raw(rounds)?;
+    let mut measured = Measured::new(ours.median(), rounds as u64)
+        .target("≤ 20 ms", ours.median() <= 20.0)
+        .peer("raw TCP, a loop of writes", least.median());
     let dir = context.fresh()?;
     let missing = match Redis::start_forgetful(dir.path())? {
         None => redis::INSTALL,
@@ -137,9 +143,32 @@ pub fn barrier(context: &Context) -> Outcome<Measured> {
     };
     Ok(measured.note(format!(
         "{WAITERS} blocking clients, each with a connection and a thread of this process, wait at a barrier. Value: \
-         the time from the last arrival until the last client has its answer, {}. {missing} {zookeeper}",
-        ours.spread()
+         the time from the last arrival until the last client has its answer, {}. Raw TCP: a process writes \
+         {RELEASE_BYTES} bytes to each of {WAITERS} connections in a loop, {}; a server with a connection for each client \
+         cannot be faster on this machine. {missing} {zookeeper}",
+        ours.spread(),
+        least.spread()
     )))
+}
+
+/// The same clients, released by a process that does nothing but write to their connections.
+fn raw(rounds: usize) -> Outcome<Repeated> {
+    let mut server = Helper::start("release-tcp", &[&WAITERS.to_string()])?;
+    let port: u16 = server.line()?.parse()?;
+    let waiters = Waiters::start(rounds, |_| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        Ok(Box::new(move || stream.read_exact(&mut [0; RELEASE_BYTES]).map_err(|error| error.to_string())))
+    })?;
+    let mut times = Repeated::default();
+    for _ in 0..rounds {
+        let are_waiting = || {
+            // Nobody can tell whether they do; they have nothing else to do.
+            thread::sleep(Duration::from_millis(500));
+            Ok(true)
+        };
+        times.push(waiters.round(are_waiting, || server.say("release"))?);
+    }
+    Ok(times)
 }
 
 /// Each waiter enters as a child of the barrier's node and watches for the node `ready`, which the last one to enter makes.
