@@ -38,7 +38,7 @@ def draw(times: dict[str, list[float]], outages: list[tuple[str, float, float]],
                 axes.axvspan(begin - origin, end - origin, color=AWAY, linewidth=0)
         for name, begin, end in outages:
             middle = (begin + end) / 2 - origin
-            count.text(middle, len(times["device"]) * 0.97, f"{name} is away", ha="center", va="top", color=QUIET)
+            count.text(middle, len(times["device"]) * 0.97, f"{name} is down", ha="center", va="top", color=QUIET)
         widths = {"device": 5.0, "edge": 2.4, "cloud": 1.2}
         for name, moments in times.items():
             xs = [moment - origin for moment in moments]

@@ -31,7 +31,7 @@ NAMES = ("device", "edge", "cloud")
 LOG = "readings"
 HISTORY = 1_000_000
 PATIENCE_S = 300
-OUTAGES = (("cloud", 0.2, 0.45), ("edge", 0.6, 0.8))  # who is away, and from when to when, as shares of the whole
+OUTAGES = (("cloud", 0.2, 0.45), ("edge", 0.6, 0.8))  # which host is down, and from when to when, in shares
 
 
 class Failed(Exception):
@@ -156,7 +156,7 @@ def demonstrate(options: argparse.Namespace) -> int:
 
 
 def measure(stations: dict[str, Station], options: argparse.Namespace) -> list[tuple[str, float, float]]:
-    """The device measures while others come and go; returns when everything has arrived. Who was away, and when."""
+    """The device measures while others come and go; returns when everything has arrived. Which was down, and when."""
     feeder = threading.Thread(target=feed, args=(stations["device"], options.seconds, options.rate))
     began = time.time()
     feeder.start()
@@ -168,7 +168,7 @@ def measure(stations: dict[str, Station], options: argparse.Namespace) -> list[t
         sleep_until(began + end * options.seconds)
         stations[name].start()
         outages.append((name, gone, time.time()))
-        print(f"{name} was away for {outages[-1][2] - gone:.1f} s", flush=True)
+        print(f"killed {name}; it was down for {outages[-1][2] - gone:.1f} s", flush=True)
     feeder.join()
     wanted, deadline = stations["device"].latest(), time.monotonic() + PATIENCE_S
     while stations["cloud"].latest() < wanted:

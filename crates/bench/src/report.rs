@@ -130,10 +130,11 @@ impl Report {
         let _ = writeln!(
             page,
             "`make bench` measures everything here and writes this page; `make bench ONLY=id` measures one row.\n\
-             Each figure is compared with that of a comparable system, or with a limit of the machine, measured in the same run.\n\n\
+             The last column has figures of comparable systems and limits of the machine, measured in the same run, except those of CSPOT and\n\
+             Sans-Souci.\n\n\
              In the texts below the table, `median of 8 (12.5 to 14.4)` means the median of 8 repetitions, with the smallest and the largest\n\
-             of them, in the unit of the row, unless it is a ratio. *Not pinned* means that the kernel may move the threads between processors.\n\
-             *The other systems* are those of the last column.\n"
+             of them: in the unit of the row, unless the text names another unit or a ratio. *Not pinned* means that the kernel may move the\n\
+             threads between processors. *The other systems* are those of the last column.\n"
         );
         for (number, machine) in self.machines().iter().enumerate() {
             let of = |row: &&Row| row.machine.as_ref().is_some_and(|other| other.is_like(machine));

@@ -171,10 +171,11 @@ pub fn many(context: &Context) -> Outcome<Measured> {
     let note = format!(
         "Each of {THREADS} threads of one process on 2 cores appends as soon as its previous append is on disk; p50 \
          and p99 in µs. One flush serves all waiting threads. Rate: {}. The bare writer has as many threads, each of \
-         which waits for its own record; one thread writes the records of all (without header, checksum, index or \
-         log) with one call, and flushes: {}; ratio in the same repetition: {}. The other systems are loaded by \
-         {THREADS} connections in the same way. If each of {THREADS} threads waited for 3 raw flushes on average, \
-         there would be {} appends per second: on 2 cores, the wake-ups of {THREADS} threads are the limit.",
+         which waits for its own record; one thread writes the records of all (without header, checksum, index or log) \
+         with one call, and flushes: {}; ratio in the same repetition: {}. The other systems are loaded by {THREADS} \
+         connections in the same way. If each of the {THREADS} threads waited for the time of 3 raw flushes per append \
+         on average, there would be {} appends per second; on 2 cores, the wake-ups of {THREADS} threads limit the \
+         rate to less.",
         rates[0].spread(),
         rates[4].spread(),
         ratios.spread(),

@@ -107,8 +107,8 @@ pub fn ready(context: &Context) -> Outcome<Measured> {
         .note(format!(
             "The time from the start of `millrace serve` until a Wasm function has run for a record that another \
              process appends at once, and the DONE of the run is in the journal. (The append itself needs no host.) \
-             The page cache is warm, and the compiled module is in its cache: {}. The namespace has durability \
-             memory, and its host was killed before.",
+             The page cache is warm, and the compiled module is in the cache of compiled modules: {}. The namespace \
+             has durability memory, and its host was killed before.",
             values.spread()
         )))
 }

@@ -100,22 +100,22 @@ pub fn append(context: &Context) -> Outcome<Measured> {
         .also("2 processes together, in bursts", together.median(), "/s")
         .peer("memcpy + CRC-32C around 320 MiB", raw::copy_and_checksum_us(RING_BYTES))
         .peer("memcpy + CRC-32C cached", raw::copy_and_checksum_us(16 << 10))
-        .peer("CSPOT put, address set by hand", cspot::PUT_US[0])
+        .peer("CSPOT put, IP address configured", cspot::PUT_US[0])
         .peer("CSPOT put, default", cspot::PUT_US[1])
         .peer("CSPOT raw append, unsafe, best", cspot::RAW_APPEND_US[0])
         .peer("CSPOT raw append, unsafe, worst", cspot::RAW_APPEND_US[1])
         .note(format!(
-            "One thread, not pinned, appends {STEADY} records without a pause (2.2 GB) to a new namespace that \
-             retains 1 GiB: the first half to fresh segments, the second to recycled ones. Retention runs \
-             concurrently every 100 ms; in a host it runs every second. Nothing waits for the records. Each append is \
-             a batch of one record, indexed, with checksum, under the crash-safe lock, and is timed separately. Mean: \
-             {}; longest of {STEADY}: {}. All times include {} µs for the clock. In a separate run, with `getrusage` \
-             around each append, the appends that took longer than 1 ms were nearly always preempted, and neither \
-             slept nor had page faults: three threads are busy, the one that appends, the one that prepares space, \
-             and retention. In bursts: {BURST} appends back to back (11 MB), then a pause of 60 ms in which the \
-             journal's own thread prepares space; mean of {BURSTS} bursts: {}. Two processes: each appends bursts of \
-             half as many records to one log, and both start at the same moment; from the first start to the last \
-             end: {}.",
+            "One thread, not pinned, appends {STEADY} records without a pause (2.2 GB) to a new namespace that retains \
+             1 GiB: the first half to fresh segments, the second to recycled ones. Retention runs concurrently every \
+             100 ms; in a host it runs every second. Nothing waits for the records. Each append is a batch of one \
+             record, indexed, with checksum, under the crash-safe lock, and is timed separately. Mean: {}; longest of \
+             {STEADY}: {}. All times include {} µs for the clock. In a separate run, with `getrusage` around each \
+             append, the appends that took longer than 1 ms were nearly always preempted, and neither slept nor had \
+             page faults: three threads are busy, the one that appends, the one that prepares space, and retention. In \
+             bursts: {BURST} appends back to back (11 MB), then a pause of 60 ms in which the journal's own thread \
+             prepares space; mean of {BURSTS} bursts: {}. Two processes: each appends bursts of half as many records \
+             to one log, and both start at the same moment; appends per second from the first start to the last end: \
+             {}.",
             steady.means.spread(),
             steady.longest_us.spread(),
             figure(clock_us()),

@@ -224,7 +224,7 @@ pub const ALL: &[Spec] = &[
     Spec { id: "journal.cost", what: "recording the reads of a run, per read", unit: "ns", run: history::cost },
     Spec {
         id: "topic.publish",
-        what: "publish 8 KiB, on two of three disks, pipelined",
+        what: "publish 8 KiB, flushed by two of three hosts, pipelined",
         unit: "/s",
         run: topics::publish,
     },
@@ -242,7 +242,7 @@ pub const ALL: &[Spec] = &[
     },
     Spec {
         id: "topic.failover",
-        what: "end of a leader to the next acknowledged publish, p50",
+        what: "kill of a leader to the next acknowledged publish, p50",
         unit: "ms",
         run: topics::failover,
     },

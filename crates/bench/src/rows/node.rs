@@ -147,10 +147,10 @@ pub fn many_logs(context: &Context) -> Outcome<Measured> {
         .note(format!(
             "{LOGS} logs keep {HISTORY} records each. Namespace::append by name, 1 KiB, durability memory, to one log \
              after the other, in bursts as in journal.append: {}; alternating bursts to a namespace with one log: {}. \
-             Ratio in the same repetition: {}. log create: mean of each thousand, {}. Open: by the only process, \
-             after a clean shutdown, {} ms. Most of the time that is added to that of one log (`perf`) is for the \
-             lookup of the name and the words that describe the log: with many logs they are in memory, with one log \
-             in the processor's cache.",
+             Ratio in the same repetition: {}. log create: mean of each thousand, {}. Open: by the only process, after \
+             a clean shutdown, {} ms. Most of the additional time (`perf`) is for looking up the name and for reading \
+             the state of the log: with many logs, both have to be fetched from memory; with one log, they are in the \
+             processor's cache.",
             among.spread(),
             alone.spread(),
             ratio.spread(),

@@ -186,9 +186,10 @@ pub fn live(context: &Context) -> Outcome<Measured> {
         .peer("Sans-Souci while repairing, as published", 185.0)
         .note(format!(
             "Every 20 µs, one thread appends 1 KiB to a log that the repair does not concern, and reads it, while \
-             another thread of the same process replays {} runs. With the repair of another namespace, the threads and the work are the \
-             same, but the journal is another one; so the difference is the share of the common journal. Each replayed run is a commit, \
-             so both threads take the journal's lock in turn, and the cache lines of its tail move between the processors.",
+             another thread of the same process replays {} runs. With the repair of another namespace, the threads and \
+             the work are the same, but the journal is another one; so the difference is due to the shared journal. \
+             Each replayed run is a commit, so both threads take the journal's lock in turn, and the cache lines of \
+             its tail move between the processors.",
             RECORDS * 9
         )))
 }

@@ -57,12 +57,12 @@ pub fn cost(context: &Context) -> Outcome<Measured> {
     let (cost, when_awaited) = (now.median() - without.median(), awaited.median() - without.median());
     Ok(Measured::new(cost, u64::from(COUNT) * repetitions as u64)
         .target("≤ 200 ns", cost <= 200.0 && when_awaited <= 200.0)
-        .also("when it is awaited", when_awaited, "ns")
+        .also("with `await` instead of `now`", when_awaited, "ns")
         .peer("the same value without a gate", without.median())
         .note(format!(
             "The time for an answer with durability memory: the access check, the gate, and taking the value with \
              `now`, minus the time for the value alone (the journal's tail). Mean of {COUNT} answers back to back, \
-             {}.",
+             before the subtraction: {}.",
             now.spread()
         )))
 }

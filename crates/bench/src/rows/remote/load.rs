@@ -267,10 +267,10 @@ pub fn held(context: &Context) -> Outcome<Measured> {
     let note = format!(
         "Appends of {} bytes over {CONNECTIONS} connections to {} logs in turn, durability disk. A Wasm function that \
          does nothing is bound to each log, and {PENDING_MAX} of its runs may wait. The load, the host, the functions \
-         and the disk share 2 cores. The rate is the highest one found in windows of {} s that was then sustained for \
-         {} s (after {tries} tries) with p99 ≤ 10 ms and no refusal. The load is open: a latency counts from the time \
-         at which the append was due. The table shows windows of {} s in which a share of that rate was offered; \
-         latencies are those of accepted appends.",
+         and the disk share 2 cores. The rate is the highest one that was sustained for {} s with p99 ≤ 10 ms and no \
+         refusal, reduced by a fifth after each failed attempt to sustain it for {} s ({tries} attempts in all). The \
+         load does not wait for answers: a latency is measured from the time at which the append was due. The table \
+         shows windows of {} s in which a share of that rate was offered; latencies are those of accepted appends.",
         SMALL.len(),
         LOGS.len(),
         short.as_secs(),

@@ -39,13 +39,14 @@ pub fn failover(context: &Context) -> Outcome<Measured> {
     let (p50, p99) = (ms(samples.p50_us()), ms(samples.p99_us()));
     let limit = 2.0 * ELECTION.as_secs_f64() * 1000.0;
     let note = format!(
-        "From the end of the leader (kill -9) to the answer to a publish that was sent to another host at once; then the host comes back and \
-         catches up, {kills} times in {} s. Election timeouts are from {} to {} ms.",
+        "From the kill of the leader (SIGKILL) to the answer to a publish that was sent to another host at once; then \
+         the killed host is started again and catches up, {kills} times in {} s. Election timeouts are from {} to {} \
+         ms.",
         begun.elapsed().as_secs(),
         ELECTION.as_millis(),
         2 * ELECTION.as_millis()
     );
-    let title = format!("Time from the end of the leader to the next acknowledged publish, {kills} times");
+    let title = format!("Time from the kill of the leader to the next acknowledged publish, {kills} times");
     let drawing = picture::distribution(&title, "ms", &samples, (limit, "2 × the election timeout"));
     let mut measured = Measured::new(p50, samples.count())
         .percentiles(p50, p99)

@@ -214,9 +214,9 @@ pub fn function_lag(context: &Context) -> Outcome<Measured> {
     let note = format!(
         "Records of {LARGE_BYTES} bytes are published through the leader; a Wasm function is subscribed on another \
          host. The time is measured from when a publish was due until the function's first instruction, by the same \
-         clock. The load uses one connection and sleeps {} µs between checks of what is due, which is part of the \
-         time. The value is measured at half of the rate that {CONNECTIONS} connections reach, {} publishes per \
-         second. {rates}",
+         clock. The load uses one connection and sleeps {} µs after each check whether a publish is due; this delay is \
+         part of the time. The value is measured at half of the rate that {CONNECTIONS} connections reach, {} \
+         publishes per second. {rates}",
         PAUSE.as_micros(),
         figure(full)
     );
