@@ -14,7 +14,8 @@ pub enum CapCommand {
     #[command(after_help = "\
 RESOURCE is the name of a log, or function:NAME, object:TYPE/KEY, peer:HOST:PORT/NAMESPACE/LOG for a log of another namespace, or \
 namespace for the namespace and everything in it. A name that ends with / also includes everything below it: raw/ is raw, raw/kitchen and \
-so on. A single / is every log. A topic is the log topics/TOPIC, and a pool is function:pool-POOL.
+so on. A single / is every log. A topic is the log topics/TOPIC, a pool is function:pool-POOL, and an object of a user class is \
+object:Shared/KEY.
 
 RIGHTS is one or several of these, separated by commas:
   read      read records, and call methods that only read an object
