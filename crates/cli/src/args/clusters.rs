@@ -150,7 +150,8 @@ With round-trip times, the leader is the voter with which a record is acknowledg
 
 Examples:
   millrace cluster plan --host campus=99.99 --host lab=99 --host farm=99
-  millrace cluster plan --host a@campus=99.99 --host b@lab=99 --host c@lab=99 --rtt campus,lab=45ms --from lab")]
+  millrace cluster plan --host a@campus=99.99 --host b@lab=99 --host c@lab=99 \\
+    --rtt campus,lab=45ms --from lab")]
     Plan(PlanGroupArgs),
     /// List the hosts of the cluster: their addresses, the leader, and the progress of each host
     #[command(after_help = "\
@@ -386,7 +387,7 @@ Examples:
   millrace topic rm env_raw
   millrace topic rm env_raw --waiting")]
     Rm(RemoveTopicArgs),
-    /// Publish a record, and wait until a majority of the topic's voters has it on disk
+    /// Publish a record, and wait until it has the requested durability
     #[command(after_help = "\
 Prints the index of the record. With --durability leader or local, the record can be acknowledged before its index is known: then the \
 command prints 0.

@@ -246,7 +246,8 @@ Examples:
     Show(RunIdArgs),
     /// Wait until a run has ended, or until nothing is pending
     #[command(after_help = "\
-Exits with 0 when the run has ended or nothing is pending, and with 1 if the timeout expires first, or if the run is dead.
+Exits with 0 when the run has ended successfully or nothing is pending, and with 1 if the timeout expires first, or if the run is dead or \
+cancelled.
 
 Examples:
   millrace run wait --idle

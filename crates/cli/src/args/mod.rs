@@ -294,8 +294,8 @@ Examples:
     Repair(RepairCommand),
     /// Show the rates of logs and functions, and update them continuously
     #[command(after_help = "\
-Shows appends and runs per second, and how many runs are pending, running, failing and dead. Updates every second until you press q or \
-Ctrl-C. If the output is not a terminal, each update is printed below the previous one; --json prints one object per update.
+Shows appends and runs per second, and how many runs are pending, running, failing and dead, until you press q or Ctrl-C. If the output is \
+not a terminal, each update is printed below the previous one; --json prints one object per update.
 
 Examples:
   millrace top
@@ -397,7 +397,8 @@ The line is secret. It is valid for one `millrace join`, within the time of --va
 its host, and the permitted actions. NAME identifies the other machine. If you invite the machine again, use the same name: it then keeps \
 its streams and idempotency keys.
 
-The host has to listen at an address that the other machine can reach: `millrace serve --listen 0.0.0.0:7070`.
+The host has to listen at an address that the other machine can reach: `millrace serve --listen 0.0.0.0:7070`. `millrace cap issue --help` \
+explains RESOURCE and RIGHTS.
 
 Examples:
   millrace invite edge --append raw

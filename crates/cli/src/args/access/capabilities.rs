@@ -12,10 +12,24 @@ use std::{path::PathBuf, time::Duration};
 pub enum CapCommand {
     /// Issue a capability: a token that permits only the actions that you list
     #[command(after_help = "\
-RESOURCE is the name of a log, or function:NAME, object:NAME, store:PATH, peer:NAME, or namespace for the namespace and everything \
-in it. A name that ends with / also includes everything below it: raw/ is raw, raw/kitchen and so on. A single / is every log.
+RESOURCE is the name of a log, or function:NAME, object:TYPE/KEY, peer:HOST:PORT/NAMESPACE/LOG for a log of another namespace, or \
+namespace for the namespace and everything in it. A name that ends with / also includes everything below it: raw/ is raw, raw/kitchen and \
+so on. A single / is every log. A topic is the log topics/TOPIC, a pool is function:pool-POOL, and an object of a user class is \
+object:Shared/KEY.
 
-RIGHTS is one or several of read, append, create, delete, bind, run, call, observe, repair, link, admin and grant, separated by commas.
+RIGHTS is one or several of these, separated by commas:
+  read      read records, and call methods that only read an object
+  append    append to a log, publish to a topic, or send messages to a peer
+  create    create a log, topic or object, or change the history of a log
+  delete    trim or remove a log, remove a topic, or delete an object
+  bind      deploy or remove a function, and bind functions to a log
+  run       run a function, or submit tasks to a pool
+  call      call methods of an object
+  observe   show definitions, status, runs and metrics
+  repair    repair a log
+  link      deliver messages and relayed records (on the namespace)
+  admin     administer the namespace and its cluster
+  grant     reserved for later versions
 
 The command prints the capability, unless --out names a file. Anyone who has it can use it: treat it like a password. With the first \
 capability of a namespace, the command creates the namespace's keys, in secrets/ in its directory.
@@ -27,8 +41,9 @@ Examples:
     Issue(IssueArgs),
     /// Derive a capability that permits less; needs neither the namespace nor its host
     #[command(after_help = "\
-FILE is a file with a capability, or - for standard input. The new capability permits only what both the old one and the new rules \
-permit. The old one stays valid. If the old one is revoked, the new one is no longer valid either.
+FILE is a file with a capability, or - for standard input. The new capability permits only what both the old one and the new rules permit. \
+The old one stays valid. If the old one is revoked, the new one is no longer valid either. `millrace cap issue --help` explains RESOURCE \
+and RIGHTS.
 
 Examples:
   millrace cap attenuate edge.cap --append raw/kitchen --expires 15m --out kitchen.cap
