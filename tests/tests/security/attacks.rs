@@ -15,6 +15,7 @@ use std::{
     net::{TcpListener, TcpStream},
     path::Path,
     thread,
+    time::Duration,
 };
 
 /// An append of an edge with this capability instead of its own.
@@ -45,11 +46,49 @@ pub fn changed(from: &str, to: &Path, change: impl Fn(Token) -> Vec<u8>) -> Stri
 }
 
 #[test]
+fn the_audit_names_what_to_revoke_and_a_revoked_machine_is_not_invited() {
+    let (hub, edge, late) = (Hub::new(), Place::empty(), Place::empty());
+    edge.run(["join", &hub.invite("edge", &["--append", "raw"])]).ok();
+    let told = hub.place.run(["cap", "audit"]).ok().text().to_owned();
+    let id = |line: &str, what: &str| {
+        let line = told.lines().find(|shown| shown.contains(line)).expect("the audit has it");
+        let (_, id) = line.split_once(what).unwrap_or_else(|| panic!("{what:?} in {line}"));
+        id[..16].to_owned()
+    };
+    let (machine, capability) = (id("cap.redeem", "machine "), id("cap.redeem", ", capability "));
+    assert_eq!(id("cap.invite", "machine "), machine);
+    assert_ne!(id("cap.invite", ", invitation "), capability);
+    // One capability ends; the machine gets another one.
+    let revoked = hub.place.run(["cap", "revoke", &capability]).ok();
+    assert_eq!(revoked.text().trim(), format!("revoked {capability}"));
+    edge.run(["-n", "hub", "log", "append", "raw", "x"]).fails("MR6131", 1);
+    edge.run(["join", &hub.invite("edge", &["--append", "raw"])]).ok();
+    edge.run(["-n", "hub", "log", "append", "raw", "x"]).ok();
+    // All of the machine end, and an invitation of its name would permit nothing.
+    let pending = hub.invite("edge", &["--append", "raw"]);
+    hub.place.run(["cap", "revoke", &machine]).ok();
+    edge.run(["-n", "hub", "log", "append", "raw", "x"]).fails("MR6131", 1);
+    late.run(["join", &pending]).fails("MR6168", 1);
+    hub.place.run(["invite", "edge", "--append", "raw"]).fails("MR6168", 1);
+    hub.invite("edge-2", &["--append", "raw"]);
+    let none = hub.place.run(["cap", "revoke", "0123456789abcdef"]).ok();
+    assert!(none.text().contains("lists no capability with the id 0123456789abcdef"), "{none:?}");
+}
+
+#[test]
+fn an_invitation_that_has_expired_says_so() {
+    let (hub, edge) = (Hub::new(), Place::empty());
+    let line = hub.invite("edge", &["--append", "raw", "--valid", "1s"]);
+    thread::sleep(Duration::from_millis(2100));
+    edge.run(["join", &line]).fails("MR6168", 1);
+}
+
+#[test]
 fn an_invitation_is_redeemed_once() {
     let (hub, edge, thief) = (Hub::new(), Place::empty(), Place::empty());
     let line = hub.invite("edge", &["--append", "raw"]);
     edge.run(["join", &line]).ok();
-    thief.run(["join", &line]).fails("MR6131", 1);
+    thief.run(["join", &line]).fails("MR6168", 1);
     edge.run(["-n", "hub", "log", "append", "raw", "x"]).ok();
     // And it permits nothing but that.
     let other = hub.invite("other", &["--append", "raw"]);

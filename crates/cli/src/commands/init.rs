@@ -130,7 +130,7 @@ fn report(args: &InitArgs, dir: &Path, created: bool, written: &[PathBuf], out: 
     }
     let state = if created { "created" } else { "found existing" };
     out.line(format!("{state} namespace {}", dir.display()))?;
-    if !args.bare {
+    if !args.bare && (created || !written.is_empty()) {
         let here = args.dir == Path::new(".");
         let dev = if here { "millrace dev".into() } else { format!("cd {} && millrace dev", args.dir.display()) };
         let append = "millrace log append inbox world";

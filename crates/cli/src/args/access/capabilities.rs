@@ -230,7 +230,7 @@ pub struct RotateArgs {
 
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// Maximum number of lines, newest first
+    /// Show only the newest COUNT lines
     #[arg(short, long, value_name = "COUNT", default_value_t = 50)]
     pub limit: u64,
 }

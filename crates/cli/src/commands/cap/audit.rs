@@ -7,7 +7,10 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Act, Audited, Namespace, Result, audit, audited, token::Rules};
+use millrace_node::{
+    AUDIT_HISTORY, Act, Audited, Namespace, Result, audit, audited,
+    token::{Rules, TokenId},
+};
 use serde_json::json;
 
 /// Audits that a capability with these rules was issued, before it is printed.
@@ -15,6 +18,16 @@ pub(super) fn issued(namespace: &Namespace, act: Act, rules: &Rules) -> Result<(
     let line = Audited::by_owner(act).of(&rules.ids);
     let label = rules.label.as_deref().map(String::from_utf8_lossy);
     audit(namespace, &label.map_or(line.clone(), |label| line.about(label)))
+}
+
+/// Those of the ids of which the audit says nothing but that they were revoked. Capabilities that others derived are not in it.
+pub(super) fn unknown(namespace: &Namespace, ids: &[TokenId]) -> Result<Vec<String>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let lines = audited(namespace, AUDIT_HISTORY)?;
+    let issued = |id: &String| lines.iter().any(|(_, _, line)| line.act != Act::Revoke && line.ids.contains(id));
+    Ok(ids.iter().map(TokenId::to_string).filter(|id| !issued(id)).collect())
 }
 
 pub(super) fn run(args: &AuditArgs, global: &Global, out: &mut Out) -> Outcome {
@@ -32,7 +45,13 @@ pub(super) fn run(args: &AuditArgs, global: &Global, out: &mut Out) -> Outcome {
             continue;
         }
         let again = line.again.map(|again| format!("and {again} more times"));
-        let more = [line.about, Some(line.ids.join(" ")), line.code, again].into_iter().flatten();
+        // One of a machine ends all that it was given, and the other one only this capability.
+        let ids = match (line.act, &*line.ids) {
+            (Act::Invite, [machine, one]) => format!("machine {machine}, invitation {one}"),
+            (Act::Redeem, [machine, one]) => format!("machine {machine}, capability {one}"),
+            (_, ids) => ids.join(" "),
+        };
+        let more = [line.about, Some(ids), line.code, again].into_iter().flatten();
         let more: Vec<String> = more.filter(|part| !part.is_empty()).collect();
         out.line(format!("{}  {:<10}  {}  {}", show::rfc3339(time), line.act.as_str(), line.by, more.join(", ")))?;
     }

@@ -14,7 +14,7 @@ use crate::{
 use millrace_client::{Credentials, Options, Place, blocking::Client, credentials};
 use millrace_node::{
     Act, Address, Code, Name, Result, default_name,
-    secrets::{Authority, HostKey, now_s, random_id},
+    secrets::{self, Authority, HostKey, now_s, random_id},
     token::{Grant, Invitation, Right, Rules, TokenId},
 };
 use serde_json::json;
@@ -43,11 +43,17 @@ pub fn invite(args: &InviteArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = place::open(global)?;
     let authority = Authority::ensure(namespace.dir())?;
     let pin = HostKey::ensure(namespace.dir())?.pin;
+    let machine = id_of(&authority, &args.name);
+    if secrets::revoked(&namespace)?.contains_key(&machine) {
+        let name = &args.name;
+        let detail = format!("all capabilities of a machine named '{name}' were revoked, with the id {machine}");
+        return Err(Code::InvitationRefused.error(detail).into());
+    }
     let expires = u32::try_from(args.valid.as_secs()).ok().and_then(|time| now_s().checked_add(time));
     let rules = Rules {
         once: true,
         not_after: expires,
-        ids: vec![id_of(&authority, &args.name), TokenId(random_id()?)],
+        ids: vec![machine, TokenId(random_id()?)],
         label: rules.label.or_else(|| Some(args.name.as_bytes().iter().copied().take(32).collect())),
         ..rules
     };
@@ -101,7 +107,13 @@ pub fn join(args: &JoinArgs, out: &mut Out) -> Outcome {
     let credentials = Credentials { capability: Some(token), pin: Some(pin), identity, authorities: None };
     let options = Options { credentials: Some(Arc::new(credentials)), ..remote::options() };
     let place = Place::Tcp(peer.clone());
-    let capability = Client::connect(&place, &options)?.redeem()?;
+    let redeemed = Client::connect(&place, &options).and_then(|client| client.redeem());
+    let capability = redeemed.map_err(|error| match error.code() {
+        Code::CapabilityRefused | Code::CapabilityDenied | Code::ChannelRefused => {
+            Code::InvitationRefused.error(error.detail())
+        }
+        _ => error,
+    })?;
     let file = credentials::keep(&peer, &pin, &capability)?;
     contexts.contexts.insert(name.clone(), Context { address: peer.to_string(), ca: None });
     contexts.store()?;

@@ -121,6 +121,7 @@ fn revoke(args: &RevokeArgs, global: &Global, out: &mut Out) -> Outcome {
     };
     let new = secrets::revoke(&namespace, &ids, until)?;
     let ids: Vec<String> = ids.iter().map(TokenId::to_string).collect();
+    let unknown = audit::unknown(&namespace, &args.ids)?;
     if out.json() {
         let until = until.map(shown::moment);
         return Ok(out.object(&json!({ "revoked": ids, "new": new, "kept_until": until }))?);
@@ -134,6 +135,9 @@ fn revoke(args: &RevokeArgs, global: &Global, out: &mut Out) -> Outcome {
             "the revocation is kept until {}, when the capability would have expired",
             shown::moment(until)
         ))?;
+    }
+    for id in unknown {
+        out.line(format!("`millrace cap audit` lists no capability with the id {id}; check it"))?;
     }
     Ok(())
 }
