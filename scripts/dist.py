@@ -28,7 +28,7 @@ import zipfile
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from email.utils import format_datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import notices
@@ -40,6 +40,8 @@ PROFILE = "dist"
 MACHINE = platform.machine()
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 KINDS = ["wheel", "tarball", "deb"]
+# A relative link or picture of a page.
+LINK = re.compile(r"!?\[(?P<text>[^][]*)\]\((?P<target>[^)\s#]+)(?:#[^)\s]*)?\)")
 
 DESCRIPTION = "event-driven serverless runtime: records of append-only logs run functions"
 MAINTAINER = "Millrace developers <packages@millrace.invalid>"
@@ -192,14 +194,21 @@ def commands(binary: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def documents() -> Iterator[tuple[str, bytes]]:
-    """The documentation for users, in the folders of the source tree, so that links between the pages lead on."""
-    into = "share/doc/millrace"
-    for path in [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "ARCHITECTURE.md"]:
-        yield f"{into}/{path.name}", path.read_bytes()
-    for path in sorted((ROOT / "docs").rglob("*.md")):
-        if "adr" not in path.parts:
-            yield f"{into}/{path.relative_to(ROOT)}", path.read_bytes()
-    yield f"{into}/examples/millrace.service", unit()
+    """The documentation, in the folders of the source tree, so that links between the pages lead on. Links to what is only there are text."""
+    patterns = ["*.md", "docs/**/*.md", "docs/**/*.svg", "spec/**/*.md", "spec/openapi.json", "sdk/*/README.md", "examples/*/README.md"]
+    found = {path for pattern in [*patterns, "examples/*/*.png"] for path in ROOT.glob(pattern)}
+    there = {above for path in found for above in [path, *path.parents]}
+
+    def link(of: Path, match: re.Match[str]) -> str:
+        target = match["target"]
+        return match[0] if "://" in target or Path(os.path.normpath(of.parent / target)) in there else match["text"]
+
+    for path in sorted(found):
+        data = path.read_bytes()
+        if path.suffix == ".md":
+            data = LINK.sub(partial(link, path), data.decode()).encode()
+        yield f"share/doc/millrace/{path.relative_to(ROOT)}", data
+    yield "share/doc/millrace/examples/millrace.service", unit()
 
 
 def sources() -> Iterator[tuple[str, bytes]]:
