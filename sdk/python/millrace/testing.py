@@ -14,13 +14,22 @@ succeeds, and an append to a log that does not exist makes it fail.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import random as _random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from . import _worker
-from ._worker import Record
+from ._worker import Error, Record
+
+error_of: Callable[[str, str], Error] = _worker.error_of
+with contextlib.suppress(ImportError):
+    # With cause and remedy.
+    from ._records import _native
+
+    error_of = _native.error
 
 __all__ = ["Context", "Logs", "Run"]
 
@@ -62,7 +71,7 @@ class Context(_worker.Context):
     def append(self, log: str, data: object) -> Optional[int]:
         payload = _worker.encode(data)
         if len(payload) > _worker._RECORD_BYTES_MAX:
-            raise _worker.error_of("MR1004", f"a record of {len(payload)} bytes; the limit is {_worker._RECORD_BYTES_MAX}")
+            raise error_of("MR1004", f"a record of {len(payload)} bytes; the limit is {_worker._RECORD_BYTES_MAX}")
         _worker._log_name(log)
         self._staged.append((log, payload))
         return None
@@ -70,14 +79,14 @@ class Context(_worker.Context):
     def get(self, log: str, seqno: int) -> Record:
         latest = self.latest(log)
         if seqno < 1:
-            raise _worker.error_of("MR1003", f"{seqno} is not a sequence number")
+            raise error_of("MR1003", f"{seqno} is not a sequence number")
         if seqno > latest:
-            raise _worker.error_of("MR2105", f"record {seqno} of log '{log}' does not exist; the latest is {latest}")
+            raise error_of("MR2105", f"record {seqno} of log '{log}' does not exist; the latest is {latest}")
         return self._logs._logs[log][seqno - 1]
 
     def latest(self, log: str) -> int:
         if log not in self._latest:
-            raise _worker.error_of("MR2101", f"no log '{log}'")
+            raise error_of("MR2101", f"no log '{log}'")
         return self._latest[log]
 
     def now(self) -> float:
@@ -88,7 +97,7 @@ class Context(_worker.Context):
 
     def secret(self, name: str) -> str:
         if name not in self._secrets:
-            raise _worker.error_of("MR3130", f"the function may not read secret '{name}'")
+            raise error_of("MR3130", f"the function may not read secret '{name}'")
         return self._secrets[name]
 
 
@@ -145,6 +154,8 @@ class Logs:
         key = (function, record.log, record.seqno)
         run_id = self._runs.setdefault(key, len(self._runs) + 1)
         context = Context(self, run_id, attempt, now, secrets or {})
+        if inspect.iscoroutinefunction(function):
+            raise error_of("MR3117", f"'{function.__qualname__}' is a coroutine function")
         returned = function(record, context)
         for name, _ in context._staged:
             if not name.startswith(_ADDRESS):
@@ -159,6 +170,6 @@ class Logs:
 
     def _log(self, log: str) -> list[Record]:
         if log not in self._logs:
-            raise _worker.error_of("MR2101", f"no log '{log}'")
+            raise error_of("MR2101", f"no log '{log}'")
         return self._logs[log]
 

@@ -60,6 +60,15 @@ def test_a_run_that_fails_appends_nothing() -> None:
     assert len(logs.records("raw/kitchen")) == 2 and logs.records("out") == []
 
 
+def test_a_coroutine_function_is_refused_as_by_a_host() -> None:
+    async def late(record: millrace.Record, ctx: Any) -> None:
+        ctx.append("out", record.data)
+
+    with pytest.raises(millrace.FunctionFailed, match="MR3117.*coroutine function") as refused:
+        Logs(a=[], out=[]).run(late, "a", "x")
+    assert refused.value.remedy
+
+
 def test_refusals_are_those_of_a_host() -> None:
     def asks(record: millrace.Record, ctx: Any) -> None:
         with pytest.raises(millrace.NotFound, match="MR2101"):

@@ -37,8 +37,9 @@ class Error(Exception):
         self.cause = cause
         self.remedy = remedy
         self.retry_after = retry_after
-        if remedy and hasattr(self, "add_note"):
-            self.add_note(remedy)
+        if hasattr(self, "add_note"):
+            for note in filter(None, (cause, remedy)):
+                self.add_note(note)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.detail}"

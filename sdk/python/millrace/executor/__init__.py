@@ -29,7 +29,7 @@ from typing import Any, Optional, TypeVar, Union
 from millrace import _open, objects
 from millrace._namespace import RemoteNamespace
 from millrace._records import _native
-from millrace._worker import Error, error_of
+from millrace._worker import Error
 from millrace.executor import _large, _pools, _private, _task, _threads
 from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread, parallel_for
@@ -476,7 +476,7 @@ class Executor(concurrent.futures.Executor):
             first = self._results.latest(log) + 1
         except Error as error:
             if error.code == "MR2101":
-                raise error_of("MR7114", f"no pool '{self._pool}'") from None
+                raise _native.error("MR7114", f"no pool '{self._pool}'") from None
             raise
         self._tail = self._results.tail(log, first)
         self._listener = threading.Thread(target=self._listen, name="millrace-results", daemon=True)

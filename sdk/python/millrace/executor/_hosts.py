@@ -16,7 +16,7 @@ from typing import Any, Optional
 
 from millrace._namespace import RemoteNamespace
 from millrace._records import _native
-from millrace._worker import Error, error_of
+from millrace._worker import Error
 from millrace.executor import _BATCH_BYTES, _BATCH_MAX, _PAUSE_S, Executor, _check, _labels, _task, _TaskFuture
 from millrace.executor._labels import Labels
 
@@ -156,7 +156,7 @@ class SpreadExecutor(Executor):
                 self._hosts.append(self._reach(address))
             except Error as error:
                 if error.code == "MR2101":
-                    refused.append((address, error_of("MR7114", f"no pool '{self._pool}' at '{address}'")))
+                    refused.append((address, _native.error("MR7114", f"no pool '{self._pool}' at '{address}'")))
                 elif error.code in _LOST:
                     refused.append((address, error))
                     self._absent[address] = _Absent(address, _RETURN_S)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures
 import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sysconfig
 import tempfile
 import threading
 from pathlib import Path
@@ -24,18 +26,18 @@ class PrivateHost:
     """A host that ends with this program, and its namespace in a directory that is removed with it."""
 
     def __init__(self) -> None:
-        program = os.environ.get("MILLRACE_BIN") or shutil.which("millrace")
+        scripts = sysconfig.get_path("scripts")
+        program = os.environ.get("MILLRACE_BIN") or shutil.which("millrace") or shutil.which("millrace", path=scripts)
         if program is None:
-            raise _native.error("MR6105", "the program `millrace` was not found in PATH or in MILLRACE_BIN")
+            told = f"the program `millrace` was not found in PATH, in {scripts} or in MILLRACE_BIN"
+            raise _native.error("MR6105", told)
         self._folder = tempfile.TemporaryDirectory(prefix="millrace-")
         self.directory = os.path.join(self._folder.name, "local")
         _open.create(self.directory, durability="memory").close()
         command = [program, "--json", "serve", "--listen", "none", "-n", self.directory, "--drain", "1s"]
         said = os.path.join(self._folder.name, "host.log")
-        with open(said, "wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=_die_with_parent
-            )
+        self._ended = threading.Event()
+        self._process = self._start(command, said)
         assert self._process.stdout is not None
         started = threading.Timer(_START_S, self._process.kill)
         started.start()
@@ -48,6 +50,32 @@ class PrivateHost:
         self.address = f"unix:{json.loads(line)['socket']}"
         atexit.register(self.close)
 
+    def _start(self, command: list[str], said: str) -> subprocess.Popen[str]:
+        """Starts it in a thread that lasts, because the kernel ends it together with the thread that has started it."""
+        started: concurrent.futures.Future[subprocess.Popen[str]] = concurrent.futures.Future()
+
+        def keep() -> None:
+            try:
+                with open(said, "wb") as log:
+                    # In a session of its own: Ctrl-C in a terminal interrupts the program, which then still reaches its host.
+                    process = subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=log,
+                        text=True,
+                        preexec_fn=_die_with_parent,
+                        start_new_session=True,
+                    )
+            except BaseException as error:
+                started.set_exception(error)
+                return
+            started.set_result(process)
+            self._ended.wait()
+
+        threading.Thread(target=keep, name="millrace-private-host", daemon=True).start()
+        return started.result()
+
     def close(self) -> None:
         """Ends it."""
         atexit.unregister(self.close)
@@ -58,6 +86,7 @@ class PrivateHost:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        self._ended.set()
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._folder.cleanup()

@@ -12,10 +12,15 @@ A worker keeps objects. It asks for the fields of an object if it has none, or i
 from __future__ import annotations
 
 import collections
+import contextlib
 import inspect
 import signal
 
-from millrace.objects import _classes, _fields, _raised, _spaces, _values, _within
+from millrace.objects import _classes, _fields, _raised, _spaces, _values
+
+# Before workers are forked. A program without cloudpickle has none, and calls the objects of others.
+with contextlib.suppress(ModuleNotFoundError):
+    from millrace.objects import _within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

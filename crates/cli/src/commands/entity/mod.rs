@@ -41,7 +41,8 @@ fn why(object: &ObjectDoc, out: &mut Out) -> Outcome {
     if let Some(owner) = owner {
         out.line(format!("session {owner} owns {kind} '{key}'"))?;
     }
-    out.line(format!("{waiting} {} wait for {kind} '{key}'", if *waiting == 1 { "call" } else { "calls" }))?;
+    let wait = if *waiting == 1 { "call waits" } else { "calls wait" };
+    out.line(format!("{waiting} {wait} for {kind} '{key}'"))?;
     for waiter in waiters {
         out.line(format!("  call {} of session {}", waiter.call, waiter.session))?;
     }

@@ -20,8 +20,8 @@ final class PrivateHost implements AutoCloseable {
     private static final long START_S = 60;
     private static final long END_S = 30;
     private static final int TOLD_MAX = 1000;
-    /** Ends the host when the pipe from this program is closed, however this program ends. */
-    private static final String GUARD = "\"$@\" </dev/null & host=$!; exec >&-; read -r line; kill -TERM $host; wait $host";
+    /** Ends the host when the pipe from this program is closed, however this program ends: Ctrl-C reaches the shell, too. */
+    private static final String GUARD = "trap '' HUP INT; \"$@\" </dev/null & host=$!; exec >&-; read -r line; kill -TERM $host; wait $host";
 
     private final Path folder;
     private final Process guard;
