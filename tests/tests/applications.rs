@@ -389,6 +389,11 @@ fn development_survives_mistakes_and_follows_saves() {
     place.write("millrace.toml", &APPLICATION.replace("history", "hitory"));
     dev.line_with(&["the last valid version keeps running"]);
     check("2", "hey 2");
+    // So is its correction, even if nothing has changed since.
+    place.write("millrace.toml", APPLICATION);
+    dev.line_with(&["the error is corrected"]);
+    place.write("millrace.toml", &APPLICATION.replace("history", "hitory"));
+    dev.line_with(&["the last valid version keeps running"]);
     // Correcting it, with a second function and without the first, is taken up.
     place.write("more.sh", &shout("more "));
     place.write("millrace.toml", &APPLICATION.replace("shout", "more"));

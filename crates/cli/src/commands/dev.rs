@@ -51,7 +51,8 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let (observers, host_problems) = observe(false);
     let (cluster, ca) = (ClusterArgs::default(), global.ca.as_deref());
     let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &cluster, ca, &observers)?;
-    let mut dev = Dev { live: Live::new(namespace.journal(), args.quiet), host_problems, opened, looked, application };
+    let live = Live::new(namespace.journal(), args.quiet);
+    let mut dev = Dev { live, host_problems, opened, looked, application, mistaken: false };
     dev.apply(false, out)?;
     dev.announce(&serving, out)?;
     dev.follow(&serving, &stop, out)?;
@@ -73,6 +74,8 @@ struct Dev {
     live: Live,
     /// Events that are not in the journal: attempts that will be repeated, and functions that cannot be started.
     host_problems: HostProblems,
+    /// Whether the file has an error, so that what runs is older.
+    mistaken: bool,
 }
 
 /// The metadata of the files: the application file and all files that it names, existing or not.
@@ -170,11 +173,16 @@ impl Dev {
         self.application = new;
         match self.apply(true, out) {
             Err(report::Failure::Coded(error)) => self.mistake(&error, out),
+            Ok(()) if std::mem::take(&mut self.mistaken) && !out.json() => {
+                out.line("the error is corrected; what runs is as the file says")?;
+                Ok(out.flush()?)
+            }
             outcome => outcome,
         }
     }
 
-    fn mistake(&self, error: &millrace_node::Error, out: &mut Out) -> Outcome {
+    fn mistake(&mut self, error: &millrace_node::Error, out: &mut Out) -> Outcome {
+        self.mistaken = true;
         out.flush()?;
         report::say(error, out.json());
         if !out.json() {
