@@ -165,7 +165,13 @@ mod tests {
             samples.record(Duration::from_millis(ms));
         }
         let svg = distribution("kills", "ms", &samples, (600.0, "limit"));
-        assert!(svg.contains(">1000</text>") && !svg.contains(">1200</text>") && svg.contains("p50 500 ms") && svg.contains("p99 990 ms"), "{svg}");
+        assert!(
+            svg.contains(">1000</text>")
+                && !svg.contains(">1200</text>")
+                && svg.contains("p50 500 ms")
+                && svg.contains("p99 990 ms"),
+            "{svg}"
+        );
         // The last step is at the longest sample and at the top.
         assert!(svg.contains(&format!("V{:.1}H{}\"", PLOT[2], PLOT[1])), "{svg}");
     }

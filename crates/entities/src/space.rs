@@ -241,7 +241,12 @@ impl Space {
 
     /// What a worker gets of a call of a reentrant method, if the call may run within the step that its object is in, or the refusal of
     /// its fence. `becomes` is the class to which that step migrates the object, if any.
-    pub fn reentrant(&mut self, call: &Call<'_>, becomes: Option<&[Vec<u8>; 3]>, now: Moment) -> Option<Result<Vec<u8>>> {
+    pub fn reentrant(
+        &mut self,
+        call: &Call<'_>,
+        becomes: Option<&[Vec<u8>; 3]>,
+        now: Moment,
+    ) -> Option<Result<Vec<u8>>> {
         let entity = self.entities.get(call.key).filter(|entity| entity.kind == Type::Shared && !entity.persistent)?;
         let is_meant = [0, entity.incarnation].contains(&call.incarnation) && !call.flags.persistent;
         let waits = !call.flags.must_create && !call.flags.give_up;
