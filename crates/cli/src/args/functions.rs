@@ -244,9 +244,9 @@ Examples:
   millrace run show                 # the newest
   millrace run show 5f3a9c0d1e2b-0-1c")]
     Show(RunIdArgs),
-    /// Wait until a run has ended, or until nothing is pending
+    /// Wait until a run, or every run, has ended
     #[command(after_help = "\
-Exits with 0 when the run has ended successfully or nothing is pending, and with 1 if the timeout expires first, or if the run is dead or \
+Exits with 0 when the run has ended successfully or all runs have ended, and with 1 if the timeout expires first, or if the run is dead or \
 cancelled.
 
 Examples:
@@ -316,7 +316,7 @@ pub enum StateArg {
     Started,
     /// Ended successfully; its appends are visible
     Done,
-    /// Every attempt failed
+    /// Ended without success: all attempts failed, its function was removed, or it could not be executed
     Dead,
     /// Cancelled before the function ended
     Cancelled,
@@ -347,7 +347,7 @@ pub struct RunWaitArgs {
     /// The run's id
     #[arg(value_name = "RUN")]
     pub id: Option<String>,
-    /// Wait until nothing is pending
+    /// Wait until all runs have ended
     #[arg(long)]
     pub idle: bool,
     /// Maximum time to wait
