@@ -61,7 +61,7 @@ def test_the_readme_can_be_typed_from_top_to_bottom(
             # Here the reader starts a host.
             address = host(typed["ns"]).address
         code = block.replace("mr://127.0.0.1:7070/farm", address)
-        if "async with" in code:
+        if "async with" in code and "asyncio.run" not in code:
             code = "import asyncio\nasync def main():\n" + "".join(f"    {line}\n" for line in code.splitlines())
             code += "asyncio.run(main())\n"
         exec(compile(code, f"README.md: {block[:40]!r}", "exec"), typed)

@@ -89,7 +89,7 @@ value, or has one JSON object with these keys on each line; `-` reads standard i
 new values of the records in the range, in order.
 
 A replay assumes that a function which reads the same records appends the same records. --verify COUNT tests this: it runs functions \
-again with the records that they read, in this process, and discards what they append. It needs the namespace's files.
+again with the records that they read, in workers of this command and not of the host, and discards what they append. It needs the namespace's files.
 
 Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
@@ -156,7 +156,7 @@ Examples:
     Apply(RepairArgs),
     /// Undo the newest applied repair
     #[command(after_help = "\
-The rollback is itself a repair: it restores the original records, and replays the runs that have read repaired ones.
+The rollback is itself a repair, and is applied without `millrace repair apply`: it restores the original records, and replays the runs that have read repaired ones.
 
 Examples:
   millrace repair rollback 7

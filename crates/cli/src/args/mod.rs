@@ -114,12 +114,13 @@ Examples:
     /// Run the application of the current directory, and apply each saved change
     #[command(after_help = "\
 Creates the namespace if there is none, applies millrace.toml, runs the functions, and prints each record and run. A change of \
-millrace.toml or of a function's code is applied within a second. If a change is invalid, the command prints the error and keeps \
+millrace.toml or of a function's code is applied within a second, as by `millrace up --force --take-over`: functions that the file no longer names are \
+removed, and their pending runs are abandoned. If a change is invalid, the command prints the error and keeps \
 running the last valid version.
 
 Examples:
   millrace dev
-  millrace dev --quiet              # do not print every record and run
+  millrace dev --quiet              # print only failures and changes
   millrace dev --file other.toml")]
     Dev(DevArgs),
     /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
@@ -485,7 +486,7 @@ pub struct DevArgs {
     pub file: FileArg,
     #[command(flatten)]
     pub listen: ListenArgs,
-    /// Print failures and applied changes of the application, but not every record and run
+    /// Print only failures and applied changes of the application, and no records and runs
     #[arg(short, long)]
     pub quiet: bool,
 }

@@ -49,7 +49,7 @@ static REPLACING: AtomicBool = AtomicBool::new(false);
 
 const TRUNCATED: &[u8] = b"error[MR2011]: a file of the namespace became shorter while it was in use\n  \
     cause: something truncated a segment or index file; this process stopped, because it could not read the missing bytes\n  \
-    remedy: find out what truncated it, then open the namespace again: it keeps what is left\n";
+    remedy: find out what truncated it, then open the namespace again; if durable entries were cut off, that is refused (MR2030)\n";
 const FAILED: &[u8] = b"error[MR2012]: a page of the namespace's files could not be read or written\n  \
     cause: the disk failed; this process stopped, because its memory no longer has the content of the file\n  \
     remedy: check the disk (dmesg), then open the namespace again: it has all acknowledged appends\n";

@@ -121,7 +121,7 @@ pub struct RuleArgs {
     /// Permit these rights on a RESOURCE
     #[arg(long, value_name = "RIGHTS=RESOURCE")]
     pub allow: Vec<String>,
-    /// How long the capability is valid, such as 15m or 30d
+    /// How long the capability is valid, such as 15m or 30d; not with `millrace invite`, whose capability lasts until it is revoked
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub expires: Option<Duration>,
     /// How long from now until the capability becomes valid
@@ -145,7 +145,7 @@ pub struct RuleArgs {
     /// Permit only deliveries by outboxes and relays of the namespaces with these ids
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = namespace_id)]
     pub source: Vec<NamespaceId>,
-    /// The user for whom the holder acts, at most 16 bytes; if several blocks name one, that of the first applies
+    /// The user for whom the holder acts, at most 16 bytes; in a derived capability, the name that was given first applies
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
     /// A description for people, at most 32 bytes

@@ -38,6 +38,10 @@ pub fn invite(args: &InviteArgs, global: &Global, out: &mut Out) -> Outcome {
         let detail = "the capability would permit nothing; give --append, --read or --allow";
         return Err(Code::CapabilityRuleInvalid.error(detail).into());
     }
+    if rules.not_after.is_some() {
+        let detail = "--expires: the capability lasts until it is revoked; --valid says how long the invitation can be used";
+        return Err(Code::CapabilityRuleInvalid.error(detail).into());
+    }
     // Relays and outboxes send records through streams; the other grants determine the logs to which they may append.
     rules.grants.push(Grant::namespace([Right::Link].into_iter().collect()));
     let namespace = place::open(global)?;
