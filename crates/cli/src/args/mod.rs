@@ -680,6 +680,8 @@ mod tests {
     fn every_example_parses() {
         walk(&Cli::command(), "", &mut |command, path| {
             let help = command.get_after_help().map(|help| help.to_string()).unwrap_or_default();
+            // An example may be continued on the next line.
+            let help = help.replace("\\\n    ", "");
             for line in help.lines().filter(|line| line.starts_with("  ")) {
                 for example in
                     line.split(['|', '&', ';', '<', '>']).map(str::trim).filter(|p| p.starts_with("millrace "))
