@@ -54,6 +54,8 @@ _WINDOW_BYTES = 256 << 10
 _RECEIVE_BYTES = 16 << 10
 # While answers wait to be received, of up to 16 MiB each.
 _RECEIVE_MORE_BYTES = 1 << 20
+# How often a thread that writes looks whether another one still receives.
+_AGAIN_MS = 20
 _PROTOCOL_VERSION = 3
 
 # One byte, then a path or a pid.
@@ -344,11 +346,14 @@ class _Channel:
         self._asking = threading.Lock()
         self._writing = threading.Lock()
         self._receiving = threading.Condition(threading.Lock())
-        self._is_receiving, self._waiting = False, 0
+        self._is_receiving = False
 
-    def is_in_use(self) -> bool:
-        """Whether a thread writes, receives or waits: an exception in it would leave a frame incomplete, or an answer untaken."""
-        return self._is_receiving or self._waiting > 0 or self._asking.locked() or self._writing.locked()
+    def is_in_use(self, stack: Any) -> bool:
+        """Whether this stack writes, receives or waits: an exception would leave a frame incomplete, or an answer untaken."""
+        while stack is not None and stack.f_locals.get("self") is not self:
+            stack = stack.f_back
+        # A method that came back may be interrupted.
+        return stack is not None and stack.f_code.co_name != "run_reentering"
 
     def stage(self, run: Context, frame: bytes) -> None:
         with self._writing:
@@ -380,7 +385,6 @@ class _Channel:
         if self._socket is None:
             self._socket = socket.socket(fileno=os.dup(self.fd))
         left = memoryview(frames)
-        # If another thread waits for an answer, that one receives.
         receives = self._begin_receiving()
         try:
             while left:
@@ -390,7 +394,10 @@ class _Channel:
                 except BlockingIOError:
                     poll = select.poll()
                     poll.register(self.fd, select.POLLOUT | (select.POLLIN if receives else 0))
-                if poll.poll()[0][1] & select.POLLIN:
+                ready = poll.poll(None if receives else _AGAIN_MS)
+                # The thread that received may have its answer, and then no other one takes what the host waits to send.
+                receives = receives or self._begin_receiving()
+                if receives and ready and ready[0][1] & select.POLLIN:
                     more = os.read(self.fd, _RECEIVE_MORE_BYTES)
                     if not more:
                         os._exit(0)
@@ -417,18 +424,14 @@ class _Channel:
             while self._is_receiving:
                 if has_come():
                     return
-                self._waiting += 1
-                try:
-                    self._receiving.wait()
-                finally:
-                    self._waiting -= 1
+                self._receiving.wait()
             self._is_receiving = True
         try:
             while not has_come():
                 self._take(*self._frame())
-                if self._waiting:
-                    with self._receiving:
-                        self._receiving.notify_all()
+                # Under the lock: a thread may have looked for its answer, and be about to wait.
+                with self._receiving:
+                    self._receiving.notify_all()
             # No event loop hears of what has been received already.
             self._take_received()
         finally:
@@ -482,9 +485,7 @@ class _Channel:
 
     def _may_reenter(self) -> bool:
         """Whether this thread runs calls that have come back: if there is an event loop, only the thread of it does."""
-        if not self._reentering or self.reenter is None:
-            return False
-        return self.loop is None or self._loop_thread == threading.get_ident()
+        return bool(self._reentering and self.reenter and (self.loop is None or self._loop_thread == threading.get_ident()))
 
     def use_loop(self, loop: Any) -> None:
         """Sets the event loop of the method that this thread runs, or None."""
@@ -499,8 +500,7 @@ class _Channel:
                 return
             try:
                 came = self._reentering.popleft()
-            except IndexError:
-                # Another thread of a plain method runs it.
+            except IndexError:  # Another thread runs it.
                 return
             reenter(*came)
 
@@ -545,16 +545,16 @@ class _Channel:
         if self._asking.locked():
             with self._asking:
                 pass
-        self._calls.clear()
-        if self._waiting:
-            with self._receiving:
-                self._receiving.notify_all()
+        # Answers may come until the host knows of the run's end, which it does not hear while it cannot send them.
+        with self._receiving:
+            self._receiving.notify_all()
 
     def next_run(self) -> tuple[int, bytes]:
         if not self._runs:
             self._receive(lambda: self._runs)
         # What came too late for the run before.
         self._reentering.clear()
+        self._calls.clear()
         return self._runs.popleft()
 
     def _is_whole(self) -> bool:

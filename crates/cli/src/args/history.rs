@@ -156,7 +156,8 @@ Examples:
     Apply(RepairArgs),
     /// Undo the newest applied repair
     #[command(after_help = "\
-The rollback is itself a repair, and is applied without `millrace repair apply`: it restores the original records, and replays the runs that have read repaired ones.
+The rollback is itself a repair, and is applied without `millrace repair apply`: it restores the original records, and replays the \
+runs that have read repaired ones.
 
 Examples:
   millrace repair rollback 7

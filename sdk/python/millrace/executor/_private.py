@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import sysconfig
 import tempfile
 import threading
 from pathlib import Path
+from typing import Optional
 
 from millrace import _open
 from millrace._records import _native
@@ -31,24 +33,35 @@ class PrivateHost:
         if program is None:
             told = f"the program `millrace` was not found in PATH, in {scripts} or in MILLRACE_BIN"
             raise _native.error("MR6105", told)
-        self._folder = tempfile.TemporaryDirectory(prefix="millrace-")
-        self.directory = os.path.join(self._folder.name, "local")
+        self._process: Optional[subprocess.Popen[str]] = None
+        self._pid, self._ended = os.getpid(), threading.Event()
+        _sweep()
+        self._folder, self._owner = _folder()
+        atexit.register(self.close)
+        try:
+            self._begin(program)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, program: str) -> None:
+        self.directory = os.path.join(self._folder, "local")
         _open.create(self.directory, durability="memory").close()
         command = [program, "--json", "serve", "--listen", "none", "-n", self.directory, "--drain", "1s"]
-        said = os.path.join(self._folder.name, "host.log")
-        self._ended = threading.Event()
+        said = os.path.join(self._folder, "host.log")
         self._process = self._start(command, said)
         assert self._process.stdout is not None
         started = threading.Timer(_START_S, self._process.kill)
+        started.daemon = True
         started.start()
-        line = self._process.stdout.readline()
-        started.cancel()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            started.cancel()
         if not line:
             detail = Path(said).read_text(errors="replace").strip()
-            self.close()
             raise _native.error("MR5001", f"the private host did not start: {detail[-1000:]}")
         self.address = f"unix:{json.loads(line)['socket']}"
-        atexit.register(self.close)
 
     def _start(self, command: list[str], said: str) -> subprocess.Popen[str]:
         """Starts it in a thread that lasts, because the kernel ends it together with the thread that has started it."""
@@ -64,7 +77,8 @@ class PrivateHost:
                         stdout=subprocess.PIPE,
                         stderr=log,
                         text=True,
-                        preexec_fn=_die_with_parent,
+                        preexec_fn=lambda: _die_with(self._pid),
+                        pass_fds=[self._owner],
                         start_new_session=True,
                     )
             except BaseException as error:
@@ -78,22 +92,50 @@ class PrivateHost:
 
     def close(self) -> None:
         """Ends it."""
-        atexit.unregister(self.close)
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+        if os.getpid() != self._pid or self._ended.is_set():
+            # In a child that was forked, it is the host of the parent.
+            return
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
             try:
-                self._process.wait(20)
+                process.wait(20)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+                process.kill()
+                process.wait()
         self._ended.set()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._folder.cleanup()
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._owner)
+        atexit.unregister(self.close)
 
 
-def _die_with_parent() -> None:
+def _folder() -> tuple[str, int]:
+    """A new directory, and a file in it that is locked until the program and its host have ended."""
+    folder = tempfile.mkdtemp(prefix="millrace-")
+    new = os.path.join(folder, "new")
+    owner = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(owner, fcntl.LOCK_EX)
+    os.rename(new, os.path.join(folder, "owner"))
+    return folder, owner
+
+
+def _sweep() -> None:
+    """Removes the directories of programs that were killed."""
+    for found in Path(tempfile.gettempdir()).glob("millrace-*/owner"):
+        with contextlib.suppress(OSError), open(found, "rb") as owner:
+            if os.fstat(owner.fileno()).st_uid != os.getuid():
+                continue
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(found.parent, ignore_errors=True)
+
+
+def _die_with(parent: int) -> None:
+    """In the child: the kernel ends it together with the thread that has started it, if that has not ended already."""
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
         ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -71,8 +71,8 @@ class _Limit:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
 
-    def _over(self, *_: object) -> None:
-        if self._context._channel.is_in_use():
+    def _over(self, _: int, stack: Any) -> None:
+        if self._context._channel.is_in_use(stack):
             # An answer is on its way, and has to be taken. If it does not come, the host ends this worker.
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
             return
@@ -216,4 +216,7 @@ def run(record: Any, context: Any, body: Any) -> None:
     finally:
         context._channel.reenter = None
         _spaces.use(None)
+        if within.is_running():
+            # The caller is told that the method did not run. What it still changes, in another thread, must not count.
+            _kept.pop((asked[0], asked[1], asked[6]), None)
     context.append(_RESULT, result)

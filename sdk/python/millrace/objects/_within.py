@@ -78,6 +78,10 @@ class Within:
             return
         self._answer(number, answer)
 
+    def is_running(self) -> bool:
+        """Whether any of them has not ended."""
+        return self._running > 0
+
     def _is_over(self) -> bool:
         """Whether the step is over: the host has answered all calls then, and numbers those of the next step from the beginning."""
         channel = self._context._channel
