@@ -305,7 +305,8 @@ Examples:
     Top(TopArgs),
     /// Measure appends to a namespace under load
     #[command(after_help = "\
-Appends to a log that is created for the measurement and removed afterwards. The space that its records took in the journal can make retention drop older runs sooner. The latency of an append is the time \
+Appends to a log that is created for the measurement and removed afterwards. The space that its records took in the journal can make retention \
+drop older runs sooner. The latency of an append is the time \
 from when it should have been sent until its answer arrives. Without a host, no process trims the journal: it keeps all appended records \
 until a host runs.
 
