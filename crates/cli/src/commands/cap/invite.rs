@@ -39,7 +39,8 @@ pub fn invite(args: &InviteArgs, global: &Global, out: &mut Out) -> Outcome {
         return Err(Code::CapabilityRuleInvalid.error(detail).into());
     }
     if rules.not_after.is_some() {
-        let detail = "--expires: the capability lasts until it is revoked; --valid says how long the invitation can be used";
+        let detail =
+            "--expires: the capability lasts until it is revoked; --valid says how long the invitation can be used";
         return Err(Code::CapabilityRuleInvalid.error(detail).into());
     }
     // Relays and outboxes send records through streams; the other grants determine the logs to which they may append.
