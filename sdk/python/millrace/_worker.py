@@ -513,7 +513,7 @@ class _Channel:
         # A thread that waits for an answer of its own takes all others, too.
         if self._begin_receiving():
             try:
-                # Whoever ran in the event loop since then may have received it.
+                # A callback that ran before this one may have received it.
                 if select.select([self.fd], [], [], 0)[0]:
                     self._take(*self._frame())
                 self._take_received()

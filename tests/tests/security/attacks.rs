@@ -78,7 +78,7 @@ fn the_audit_names_what_to_revoke_and_a_revoked_machine_is_not_invited() {
 #[test]
 fn an_invitation_that_has_expired_says_so() {
     let (hub, edge) = (Hub::new(), Place::empty());
-    // What `join` makes of it does not expire, so nobody is told that it does.
+    // The capability that `join` gets does not expire, so the option is refused.
     hub.place.run(["invite", "edge", "--append", "raw", "--expires", "1h"]).fails("MR6136", 2);
     let line = hub.invite("edge", &["--append", "raw", "--valid", "1s"]);
     thread::sleep(Duration::from_millis(2100));

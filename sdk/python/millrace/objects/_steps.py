@@ -217,6 +217,6 @@ def run(record: Any, context: Any, body: Any) -> None:
         context._channel.reenter = None
         _spaces.use(None)
         if within.is_running():
-            # The caller is told that the method did not run. What it still changes, in another thread, must not count.
+            # The caller gets an error, so changes that the method still makes in another thread are discarded.
             _kept.pop((asked[0], asked[1], asked[6]), None)
     context.append(_RESULT, result)

@@ -20,7 +20,7 @@ pub(super) fn issued(namespace: &Namespace, act: Act, rules: &Rules) -> Result<(
     audit(namespace, &label.map_or(line.clone(), |label| line.about(label)))
 }
 
-/// Those of the ids of which the audit says nothing but that they were revoked. Capabilities that others derived are not in it.
+/// The ids that no line of the audit says were issued. It has no lines about capabilities that others derived.
 pub(super) fn unknown(namespace: &Namespace, ids: &[TokenId]) -> Result<Vec<String>> {
     if ids.is_empty() {
         return Ok(Vec::new());
