@@ -323,7 +323,7 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
         if self.done():
             return self.cancelled()
         if not self._executor._cancel_of(self):
-            return False
+            return self.cancelled()
         return self._cancelled()
 
     def _cancelled(self) -> bool:
@@ -342,20 +342,20 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
 
     def stop(self) -> bool:
         """Cancels the task, even if it is running: its worker is ended, and the future is cancelled. Returns False if the task had already ended."""
+        self._stops = True
         if self.cancel():
             return True
-        self._stops = True
-        run = None if self.done() else self._executor._run_of(self)
-        if run is None:
-            return False
-        remote, id = run
         try:
+            run = None if self.done() else self._executor._run_of(self)
+            if run is None:
+                return self.cancelled()
+            remote, id = run
             remote.cancel_run(id)
         except Error as error:
-            # It ends with a result just now.
-            if error.code != _RUN_OVER:
+            # It ends with a result just now, or its host is lost.
+            if error.code != _RUN_OVER and not self._executor._is_lost_with(self, error):
                 raise
-            return False
+            return self.cancelled()
         return True
 
 
@@ -512,8 +512,7 @@ class Executor(concurrent.futures.Executor):
     def _complete(self, id: bytes, kind: int, payload: bytes) -> None:
         with self._lock:
             future = self._futures.pop(id, None)
-            if not self._futures:
-                self._idle.notify_all()
+            self._idle.notify_all()
         # One that comes again, after an attempt whose end was not heard of.
         if future is None or future.done():
             return
@@ -631,6 +630,10 @@ class Executor(concurrent.futures.Executor):
             if listed["next"] is None:
                 return None
             options["before"] = listed["next"]
+
+    def _is_lost_with(self, future: _TaskFuture, error: Error) -> bool:
+        """Whether the error means that the task's host is lost, and the executor goes on without it."""
+        return False
 
     def _cancel_of(self, future: _TaskFuture) -> bool:
         return future._number != 0 and self._connection.remote.revoke(self._pool, future._number)

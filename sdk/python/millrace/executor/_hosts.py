@@ -29,6 +29,8 @@ _LABELS_S = 5.0
 _RETURN_S = 1.0
 _RETURN_MAX_S = 30.0
 _STAYED_S = 60.0
+#: How long a cancellation waits until the task of a lost host is at another one.
+_PLACED_S = 10.0
 #: The errors of a host that cannot be reached any more.
 _LOST = ("MR6008", "MR6009", "MR6053", "MR6106", "MR6121", "MR6122", "MR6123", "MR6127")
 
@@ -266,11 +268,17 @@ class SpreadExecutor(Executor):
             absent = _Absent(host.address, _RETURN_S if stayed else min(2 * pause, _RETURN_MAX_S))
             self._absent[host.address] = absent
             theirs: list[Any] = [future for future in self._futures.values() if getattr(future, "_host", None) is host]
-            _log.warning("the host %s is lost, and %d tasks are repeated elsewhere: %s", host.address, len(theirs), why)
+            again = [future for future in theirs if not future._moved and not future._stops]
+            for future in theirs:
+                future._place = None
+            _log.warning("the host %s is lost, and %d tasks are repeated elsewhere: %s", host.address, len(again), why)
         self._went.set()
-        again = [future for future in theirs if not future._moved]
         for future in theirs:
-            if future._moved:
+            if future._stops:
+                # Its run was to be ended.
+                self._drop(future)
+                future._cancelled()
+            elif future._moved:
                 self._fail(future, _broken(why))
         for future in again:
             future._moved = True
@@ -308,10 +316,13 @@ class SpreadExecutor(Executor):
         for one in before:
             one.close()
 
-    def _fail(self, future: _PlacedFuture, why: BaseException) -> None:
+    def _drop(self, future: _PlacedFuture) -> None:
         with self._lock:
             self._futures.pop(future._id, None)
             self._idle.notify_all()
+
+    def _fail(self, future: _PlacedFuture, why: BaseException) -> None:
+        self._drop(future)
         if not future.done():
             future.set_exception(why)
 
@@ -365,9 +376,11 @@ class SpreadExecutor(Executor):
                 raise
             self._lose(host, error)
             return
-        for at, future in enumerate(batch):
-            if future._host is host:
-                future._place = host, first + at
+        with self._lock:
+            for at, future in enumerate(batch):
+                if future._host is host:
+                    future._place = host, first + at
+            self._idle.notify_all()
 
     def _begin(
         self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]], needs: Optional[Labels] = None
@@ -413,9 +426,29 @@ class SpreadExecutor(Executor):
         place = future._place
         return None if place is None else (place[0].remote, place[1])
 
-    def _cancel_of(self, future: Any) -> bool:
+    def _is_lost_with(self, future: Any, error: Error) -> bool:
         place = future._place
-        return place is not None and bool(place[0].remote.revoke(self._pool, place[1]))
+        if error.code not in _LOST:
+            return False
+        if place is not None:
+            self._lose(place[0], error)
+        return True
+
+    def _cancel_of(self, future: Any) -> bool:
+        while True:
+            with self._idle:
+                self._idle.wait_for(lambda: future._place is not None or future._id not in self._futures, _PLACED_S)
+                place = future._place
+            if place is None or future.done():
+                return False
+            host, number = place
+            try:
+                return bool(host.remote.revoke(self._pool, number))
+            except Error as error:
+                if error.code not in _LOST:
+                    raise
+                # It is at another host then, or has ended.
+                self._lose(host, error)
 
     def _detach(self) -> None:
         with self._lock:

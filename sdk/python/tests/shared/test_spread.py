@@ -6,6 +6,7 @@ import asyncio
 import collections
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
@@ -91,7 +92,7 @@ def test_tasks_of_a_host_that_dies_are_repeated_elsewhere_once(
         assert len(theirs) == 4
         kill(sockets[0])
         assert [future.result(PATIENCE_S) for future in running] == list(range(12))
-        assert all(future._place[0].address != sockets[0] for future in running if future._moved)
+        assert all(future._host.address != sockets[0] for future in running if future._moved)
         assert f"{sockets[0]} is lost" in caplog.text
 
         left: Any = executor._begin((time.sleep, (3600,), {}) for _ in range(4))
@@ -99,7 +100,7 @@ def test_tasks_of_a_host_that_dies_are_repeated_elsewhere_once(
         once = [future for future in left if future._place[0].address == sockets[1]]
         kill(sockets[1])
         deadline = time.monotonic() + PATIENCE_S
-        while not all(future._moved and future._place[0].address == sockets[2] for future in once):
+        while not all(future._moved and future._host.address == sockets[2] for future in once):
             assert time.monotonic() < deadline, "the tasks were not sent elsewhere"
             time.sleep(0.05)
         kill(sockets[2])
@@ -221,6 +222,40 @@ def test_asyncio_spreads_tasks_and_knows_labels(sites: list[Site]) -> None:
                 assert await executor.submit(pow, 2, 6) == 64
 
     asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
+
+
+def test_a_cancellation_is_the_first_to_notice_that_a_host_is_lost(served: list[Host], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "millrace")
+    sockets = [one.socket for one in served[:2]]
+    heard, waiting, test = threading.Event(), threading.Semaphore(0), threading.current_thread()
+
+    def hold(_: object) -> None:
+        waiting.release()
+        if threading.current_thread() is not test:
+            heard.wait()
+
+    executor: Any
+    slow: list[Any] = []
+    with millrace.connect(sockets) as farm, farm.Executor(workers=2, lost_after=1, timeout=300) as executor:
+        try:
+            # Callbacks run in the thread that receives the results of a host, which waits from now on.
+            for quick in executor._begin((time.sleep, (2,), {}) for _ in range(2)):
+                quick.add_done_callback(hold)
+            slow = list(executor._begin((time.sleep, (250,), {}) for _ in range(4)))
+            assert collections.Counter(future._place[0].address for future in slow) == dict.fromkeys(sockets, 2)
+            assert waiting.acquire(timeout=PATIENCE_S) and waiting.acquire(timeout=PATIENCE_S)
+            eventually("they run", lambda: all(future.running() for future in slow))
+            lost = [future for future in slow if future._place[0].address == sockets[1]]
+            served[1].process.kill()
+            served[1].process.wait()
+            # One is ended with its host, and the other one is sent to the first host, where it can be revoked before it begins.
+            assert lost[0].stop() and lost[0].cancelled()
+            assert f"{sockets[1]} is lost, and 1 tasks" in caplog.text
+            assert lost[1].cancel() and lost[1].cancelled()
+        finally:
+            heard.set()
+            for future in slow:
+                future.stop()
 
 
 def test_a_host_that_starts_with_another_label_is_known_by_that(sites: list[Site]) -> None:

@@ -146,7 +146,7 @@ final class Hosts implements AutoCloseable {
         if (settings.prepared != null) {
             settings.prepared.make(client);
         }
-        TaskHost host = new TaskHost(client, isOwn, settings.pool);
+        TaskHost host = new TaskHost(client, isOwn, settings.pool, this::lose);
         try {
             look(host);
         } catch (RuntimeException error) {
@@ -329,6 +329,7 @@ final class Hosts implements AutoCloseable {
             failed = theirs.stream().filter(future -> future.isMoved || isOnly).toList();
             again = theirs.stream().filter(future -> !future.isMoved && !isOnly).toList();
             again.forEach(TaskFuture::move);
+            cancelled.forEach(TaskFuture::leave);
             Returned last = returned.remove(host.place());
             boolean stayed = last == null || System.nanoTime() - last.sinceNs >= STAYED.toNanos();
             lost = new Absent(host.place(), stayed ? RETURN : shorter(last.pause.multipliedBy(2), RETURN_MAX));

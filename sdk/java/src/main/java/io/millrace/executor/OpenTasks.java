@@ -55,6 +55,7 @@ final class OpenTasks {
         try {
             completes.run();
         } finally {
+            future.ended();
             synchronized (this) {
                 ending.remove(future);
                 notifyAll();

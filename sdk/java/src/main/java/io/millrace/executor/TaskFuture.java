@@ -58,6 +58,11 @@ final class TaskFuture<T> extends CompletableFuture<T> {
     /** Its host is lost, so it is sent to another one. */
     void move() {
         isMoved = true;
+        leave();
+    }
+
+    /** Its host is lost, and it has no other one. */
+    void leave() {
         host = null;
         place = null;
     }
@@ -119,9 +124,10 @@ final class TaskFuture<T> extends CompletableFuture<T> {
     /** The task never starts, or not again. */
     void cancelled() {
         super.cancel(false);
-        synchronized (this) {
-            // A cancellation may wait for a place that the task will not have.
-            notifyAll();
-        }
+    }
+
+    /** It is done: a cancellation may wait for a place that the task will not have. */
+    synchronized void ended() {
+        notifyAll();
     }
 }

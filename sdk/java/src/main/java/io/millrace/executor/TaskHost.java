@@ -17,6 +17,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.BiConsumer;
 
 /** One of the hosts of an executor, with the results of its tasks. */
 final class TaskHost implements AutoCloseable {
@@ -32,17 +33,23 @@ final class TaskHost implements AutoCloseable {
     private final Place place;
     private final String pool;
     private final Tail results;
+    private final BiConsumer<TaskHost, MillraceException> onLoss;
     /** Its waiting tasks: as it said last, and those that were sent and have ended since. */
     private final AtomicLong waiting = new AtomicLong();
     private volatile Labels labels;
     private long labelsNs;
     private volatile MillraceException whyLost;
 
-    /** A host that this client reaches; the client is closed with it if it is its own. Refused with MR7114 if it does not have the pool. */
-    TaskHost(Client client, boolean isOwn, String pool) {
+    /**
+     * A host that this client reaches; the client is closed with it if it is its own. Refused with MR7114 if it does not have the pool.
+     *
+     * @param onLoss called if a cancellation cannot reach it
+     */
+    TaskHost(Client client, boolean isOwn, String pool, BiConsumer<TaskHost, MillraceException> onLoss) {
         this.client = client;
         this.isOwn = isOwn;
         this.pool = pool;
+        this.onLoss = onLoss;
         place = client.place();
         Log log = Log.at(client, "_results/" + pool);
         try {
@@ -147,13 +154,19 @@ final class TaskHost implements AutoCloseable {
         try {
             return client.insist(Messages.REVOKE, message, null, 0).truth("cancelled");
         } catch (MillraceException error) {
-            if (Client.isLost(error)) {
-                return false;
-            }
-            throw error;
+            return lost(error);
         } catch (IllegalStateException error) {
             return cannotReach(error);
         }
+    }
+
+    /** A cancellation cannot reach it: what becomes of the task is decided before the cancellation continues. */
+    private boolean lost(MillraceException error) {
+        if (!Client.isLost(error)) {
+            throw error;
+        }
+        onLoss.accept(this, error);
+        return false;
     }
 
     /** A host that is lost has no connection any more once it is back: another one takes its place. */
@@ -175,10 +188,10 @@ final class TaskHost implements AutoCloseable {
             return true;
         } catch (MillraceException error) {
             // It ends with a result just now.
-            if (error.is(RUN_OVER) || Client.isLost(error)) {
+            if (error.is(RUN_OVER)) {
                 return false;
             }
-            throw error;
+            return lost(error);
         } catch (IllegalStateException error) {
             return cannotReach(error);
         }

@@ -19,10 +19,12 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.logging.Handler;
 import java.util.logging.Level;
@@ -254,6 +256,46 @@ class SpreadTest {
             }
             until(() -> warned.stream().anyMatch(told -> told.contains(second.socket() + " is lost, and 0 tasks")), "nothing is repeated");
             assertEquals(1, had(first, executor));
+        }
+    }
+
+    @Test
+    void aCancellationIsTheFirstToNoticeThatAHostIsLost() throws Exception {
+        Thread test = Thread.currentThread();
+        Semaphore waiting = new Semaphore(0);
+        Semaphore heard = new Semaphore(0);
+        try (Host first = Host.start(folder.resolve("first0")); Host second = Host.start(folder.resolve("first1"));
+                Millrace farm = connect(List.of(first, second));
+                ServerlessExecutorService executor = farm.executor().workers(2).lostAfter(SOON).start()) {
+            try {
+                // What depends on a future runs in the thread that receives the results of its host, which waits from now on.
+                for (int at = 0; at < 2; at++) {
+                    CompletableFuture<Boolean> quick = (CompletableFuture<Boolean>) executor.submit(() -> {
+                        Thread.sleep(2000);
+                        return true;
+                    });
+                    quick.thenRun(() -> {
+                        waiting.release();
+                        if (Thread.currentThread() != test) {
+                            heard.acquireUninterruptibly();
+                        }
+                    });
+                }
+                List<Future<Integer>> futures = IntStream.range(0, 2).mapToObj(number -> executor.submit(() -> {
+                    Thread.sleep(300_000);
+                    return number;
+                })).toList();
+                until(() -> had(List.of(first, second), executor).equals(List.of(2, 2)), "each host has two tasks");
+                waiting.acquire(2);
+                second.kill();
+                for (Future<Integer> future : futures) {
+                    assertTrue(future.cancel(true) && future.isCancelled());
+                }
+                assertTrue(warned.stream().anyMatch(told -> told.contains(second.socket() + " is lost, and 0 tasks")), warned.toString());
+                assertEquals(2, had(first, executor));
+            } finally {
+                heard.release(2);
+            }
         }
     }
 
