@@ -202,9 +202,10 @@ impl Report {
             if !row.curve.is_empty() {
                 page.push('\n');
             }
+            let noun = if row.samples == 1 { "sample" } else { "samples" };
             let _ = writeln!(
                 page,
-                "({} samples; {}, commit {}; {:.0} % of the processor time went to other programs and to threads of the kernel.)\n",
+                "({} {noun}; {}, commit {}; {:.0} % of the processor time went to other programs and to threads of the kernel.)\n",
                 row.samples, row.date, row.commit, row.others_cpu_percent
             );
         }

@@ -215,8 +215,8 @@ pub fn function_lag(context: &Context) -> Outcome<Measured> {
         "Records of {LARGE_BYTES} bytes are published through the leader; a Wasm function is subscribed on another \
          host. The time is measured from when a publish was due until the function's first instruction, by the same \
          clock. The load uses one connection and sleeps {} µs after each check whether a publish is due; this delay is \
-         part of the time. The value is measured at half of the rate that {CONNECTIONS} connections reach, {} \
-         publishes per second. {rates}",
+         part of the time. {CONNECTIONS} connections reach {} publishes per second; the value is measured at half of \
+         that rate. {rates}",
         PAUSE.as_micros(),
         figure(full)
     );
