@@ -100,8 +100,9 @@ Examples:
     Rotate(RotateArgs),
     /// List the capabilities that were issued and revoked, and the requests that were denied
     #[command(after_help = "\
-The host writes a line when it denies a request of the holder of a capability. For a minute, it then only counts further requests of the \
-same kind. It writes at most 60 such lines per minute. The log `_audit` keeps the newest 10,000 lines.
+The list also has the changes of keys and of functions' secrets, and the changes that other machines made to functions and relays. The host \
+writes a line when it denies a request of the holder of a capability. For a minute, it then only counts further requests of the same kind. \
+It writes at most 60 such lines per minute. The log `_audit` keeps the newest 10,000 lines.
 
 Examples:
   millrace cap audit
@@ -242,7 +243,8 @@ pub struct InviteArgs {
     /// The address at which the other machine reaches this host, HOST or HOST:PORT [default: this machine's name, port 7070]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
-    /// The name under which the host serves the namespace [default: the name of its directory]
+    /// The name under which the host serves the namespace [default: the name of its directory; of the parent directory if the name begins
+    /// with a dot, as in .millrace]
     #[arg(long, value_name = "NAME")]
     pub served_as: Option<Name>,
     /// How long the invitation can be used to join
