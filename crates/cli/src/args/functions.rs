@@ -372,7 +372,7 @@ pub struct JournalShowArgs {
     /// Print this many of the newest entries
     #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, value_parser = units::parse_count, conflicts_with = "from")]
     pub last: u64,
-    /// Print all entries from this position on instead. Positions are in the first column of the output; 0 is the start of the journal
+    /// Print all entries from this position on instead. Positions are in the first column of the output; 0 prints all entries that are kept
     #[arg(long, value_name = "POSITION", value_parser = units::parse_count)]
     pub from: Option<u64>,
     /// Wait for more entries
