@@ -102,7 +102,7 @@ Examples:
     #[command(after_help = "\
 The list also has the changes of keys and of functions' secrets, and the changes that other machines made to functions and relays. The host \
 writes a line when it denies a request of the holder of a capability. For a minute, it then only counts further requests of the same kind. \
-It writes at most 60 such lines per minute. The log `_audit` keeps the newest 10,000 lines.
+It writes at most 60 such lines per minute. The log `_audit` keeps the newest 10 000 lines.
 
 Examples:
   millrace cap audit
