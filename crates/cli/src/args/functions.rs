@@ -185,7 +185,7 @@ pub struct DeployArgs {
     /// The Python interpreter: a path, or a name to search for in PATH [default: python3]
     #[arg(long, value_name = "PATH")]
     pub python: Option<String>,
-    /// Maximum number of runs at once; with more than 1, runs are not executed in order [default: 1]
+    /// Maximum number of runs at once; if more than 1, runs are not ordered [default: 1]
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub concurrency: Option<u64>,
     /// Run at most one of the functions with this monitor at a time
@@ -218,7 +218,7 @@ pub struct DeployArgs {
     /// Maximum number of attempts after the first one [default: 3]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub retries: Option<u64>,
-    /// Pause before the first retry; it doubles with each further retry, up to 30s [default: 100ms]
+    /// Pause before the first retry; it doubles for each further one, up to 30s [default: 100ms]
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub backoff: Option<Duration>,
     /// The log for the dead letters of runs that failed in every attempt [default: dead/FUNCTION]
