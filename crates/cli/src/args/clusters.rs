@@ -118,8 +118,8 @@ Examples:
     #[command(after_help = "\
 If the host is the leader, another voter becomes the leader first. If it is a voter, another host becomes a voter instead; the only voter \
 of a group cannot be removed. The command waits until the host no longer belongs to any group. If this takes more than 10 seconds, the \
-command fails and names the group: leave the host running until `millrace cluster groups` no longer shows it. The host stays removed even \
-if it is started again; its data stays on its disk. To replace it, let a new namespace join the cluster.
+command fails and names the group: leave the host running until `millrace cluster groups` lists it in no group. The host stays removed \
+even if it is started again; its data stays on its disk. To replace it, let a new namespace join the cluster.
 
 Examples:
   millrace cluster rm b")]
@@ -218,10 +218,10 @@ pub struct GroupArg {
 
 #[derive(Debug, Args)]
 pub struct PlanGroupArgs {
-    /// A host and its uptime in percent: NAME=UPTIME or NAME@SITE=UPTIME. Without SITE, the site has the name of the host
+    /// A host and its uptime in percent: NAME=UPTIME or NAME@SITE=UPTIME (may be repeated). Without SITE, the site has the name of the host
     #[arg(long, value_name = "HOST", required = true)]
     pub host: Vec<String>,
-    /// The round-trip time between two sites: SITE,SITE=DURATION [default within a site: 0]
+    /// The round-trip time between two sites: SITE,SITE=DURATION (may be repeated) [default within a site: 0]
     #[arg(long, value_name = "TIME")]
     pub rtt: Vec<String>,
     /// The site of the publishers

@@ -176,16 +176,16 @@ pub struct DeployArgs {
     /// File or directory with the code
     #[arg(long, value_name = "PATH")]
     pub code: PathBuf,
-    /// For python: MODULE:FUNCTION; for wasm: the name of the exported function
+    /// For python: MODULE:FUNCTION; for wasm: the name of the exported function [default: handle]
     #[arg(long)]
     pub handler: Option<String>,
     /// Run for every record of this log (may be repeated)
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub on: Vec<String>,
-    /// The Python interpreter
+    /// The Python interpreter: a path, or a name to search for in PATH [default: python3]
     #[arg(long, value_name = "PATH")]
     pub python: Option<String>,
-    /// Maximum number of runs at once, in any order
+    /// Maximum number of runs at once; if more than 1, runs are not ordered [default: 1]
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub concurrency: Option<u64>,
     /// Run at most one of the functions with this monitor at a time
@@ -209,19 +209,19 @@ pub struct DeployArgs {
     /// A secret that the function may read (may be repeated); see `millrace secret`
     #[arg(long, value_name = "NAME")]
     pub secret: Vec<String>,
-    /// Maximum duration of a run
+    /// Maximum duration of a run [default: 60s]
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub timeout: Option<Duration>,
-    /// Maximum memory of a run or worker
+    /// Maximum memory of a run or worker [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub memory: Option<u64>,
-    /// Maximum number of attempts after the first one
+    /// Maximum number of attempts after the first one [default: 3]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub retries: Option<u64>,
-    /// Pause before the first retry; it doubles with each further retry
+    /// Pause before the first retry; it doubles for each further one, up to 30s [default: 100ms]
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub backoff: Option<Duration>,
-    /// The log for records whose attempts all failed [default: dead/FUNCTION]
+    /// The log for the dead letters of runs that failed in every attempt [default: dead/FUNCTION]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub dead_letter: Option<String>,
     /// For process and oneshot: the program and its arguments
@@ -372,7 +372,7 @@ pub struct JournalShowArgs {
     /// Print this many of the newest entries
     #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, value_parser = units::parse_count, conflicts_with = "from")]
     pub last: u64,
-    /// Print all entries from this position on instead. Positions are in the first column of the output; 0 is the start of the journal
+    /// Print all entries from this position on instead. Positions are in the first column of the output; 0 prints all entries that are kept
     #[arg(long, value_name = "POSITION", value_parser = units::parse_count)]
     pub from: Option<u64>,
     /// Wait for more entries

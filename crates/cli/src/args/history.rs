@@ -64,7 +64,7 @@ pub struct GraphArgs {
     /// Also show internal logs, whose names begin with `_`
     #[arg(long)]
     pub internal: bool,
-    /// Show the graph again at every interval of --every, until the command is interrupted
+    /// Show the graph repeatedly, at the interval that --every sets, until the command is interrupted
     #[arg(short, long)]
     pub follow: bool,
     /// The interval of --follow

@@ -306,9 +306,8 @@ Examples:
     /// Measure appends to a namespace under load
     #[command(after_help = "\
 Appends to a log that is created for the measurement and removed afterwards. The space that its records took in the journal can make retention \
-drop older runs sooner. The latency of an append is the time \
-from when it should have been sent until its answer arrives. Without a host, no process trims the journal: it keeps all appended records \
-until a host runs.
+drop older entries of the journal sooner. The latency of an append is the time from when it should have been sent until its answer arrives. \
+Without a host, no process trims the journal: it keeps all appended records until a host runs.
 
 Examples:
   millrace bench                                         # append directly to the namespace's files
@@ -379,7 +378,7 @@ Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend"
     )]
     Outbox(OutboxCommand),
-    /// Capabilities (tokens that grant rights): issue, attenuate, show, squash, merge, revoke, rotate
+    /// Capabilities (tokens that grant rights): issue, attenuate, show, squash, merge, revoke, rotate, audit
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -459,10 +458,10 @@ pub struct InitArgs {
     /// Create only the namespace, without millrace.toml
     #[arg(long)]
     pub bare: bool,
-    /// Size of a journal segment: a power of two from 1 MiB to 1 GiB
+    /// Size of a journal segment: a power of two from 1 MiB to 1 GiB [default: the value in millrace.toml, else 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub segment_size: Option<u64>,
-    /// What an append waits for by default
+    /// What an append waits for, unless it requests otherwise [default: the value in millrace.toml, else disk]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
 }
@@ -487,7 +486,7 @@ pub struct DevArgs {
     pub file: FileArg,
     #[command(flatten)]
     pub listen: ListenArgs,
-    /// Print only failures and applied changes of the application, and no records and runs
+    /// Print only failures and applied changes of the application, not records and runs
     #[arg(short, long)]
     pub quiet: bool,
 }

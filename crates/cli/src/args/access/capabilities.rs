@@ -100,8 +100,9 @@ Examples:
     Rotate(RotateArgs),
     /// List the capabilities that were issued and revoked, and the requests that were denied
     #[command(after_help = "\
-The host writes a line when it denies a request of the holder of a capability. For a minute, it then only counts further requests of the \
-same kind. It writes at most 60 such lines per minute. The log `_audit` keeps the newest 10,000 lines.
+The list also has the changes of keys and of functions' secrets, and the changes that other machines made to functions and relays. The host \
+writes a line when it denies a request of the holder of a capability. For a minute, it then only counts further requests of the same kind. \
+It writes at most 60 such lines per minute. The log `_audit` keeps the newest 10 000 lines.
 
 Examples:
   millrace cap audit
@@ -112,13 +113,13 @@ Examples:
 /// The restrictions of a block.
 #[derive(Debug, Args)]
 pub struct RuleArgs {
-    /// Permit reading a log or other RESOURCE
+    /// Permit reading a log or other RESOURCE (may be repeated)
     #[arg(long, value_name = "RESOURCE")]
     pub read: Vec<String>,
-    /// Permit appending to a log, or writing another RESOURCE
+    /// Permit appending to a log or other RESOURCE (may be repeated)
     #[arg(long, value_name = "RESOURCE")]
     pub append: Vec<String>,
-    /// Permit these rights on a RESOURCE
+    /// Permit these rights on a RESOURCE (may be repeated)
     #[arg(long, value_name = "RIGHTS=RESOURCE")]
     pub allow: Vec<String>,
     /// How long the capability is valid, such as 15m or 30d; not with `millrace invite`, whose capability lasts until it is revoked
@@ -130,19 +131,19 @@ pub struct RuleArgs {
     /// Maximum size of an appended record
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub record_max: Option<u64>,
-    /// Permitted transports: unix, channel, tls or http
+    /// Permitted transports, separated by commas: unix, channel, tls, http
     #[arg(long = "transport", alias = "way", value_name = "TRANSPORT", value_delimiter = ',')]
     pub way: Vec<Way>,
-    /// Permitted networks of clients, such as 10.0.0.0/8
+    /// Permitted networks of clients, separated by commas, such as 10.0.0.0/8
     #[arg(long, value_name = "NET", value_delimiter = ',')]
     pub from: Vec<Net>,
-    /// Permit only clients with this TLS key: the SHA-256 of the public key, 64 hexadecimal digits
+    /// Permit only clients with this TLS key: the SHA-256 of the public key, 64 hexadecimal digits (may be repeated)
     #[arg(long, value_name = "KEY")]
     pub key: Vec<String>,
     /// Maximum number of requests per second, and in a burst [default burst: the number per second]
     #[arg(long, value_name = "N[/BURST]")]
     pub rate: Option<String>,
-    /// Permit only deliveries by outboxes and relays of the namespaces with these ids
+    /// Permit only deliveries by outboxes and relays of the namespaces with these ids, separated by commas
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = namespace_id)]
     pub source: Vec<NamespaceId>,
     /// The user for whom the holder acts, at most 16 bytes; in a derived capability, the name that was given first applies
@@ -242,7 +243,8 @@ pub struct InviteArgs {
     /// The address at which the other machine reaches this host, HOST or HOST:PORT [default: this machine's name, port 7070]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
-    /// The name under which the host serves the namespace [default: the name of its directory]
+    /// The name under which the host serves the namespace [default: the name of its directory; of the parent directory if the name begins
+    /// with a dot, as in .millrace]
     #[arg(long, value_name = "NAME")]
     pub served_as: Option<Name>,
     /// How long the invitation can be used to join
