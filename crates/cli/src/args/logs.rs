@@ -116,7 +116,8 @@ Examples:
     Trim(TrimArgs),
     /// Remove a log and its records
     #[command(after_help = "\
-The command refuses to remove a log to which a function is bound, or whose records have pending runs.
+The command refuses to remove a log to which a function is bound, whose records have pending runs, that mirrors a topic, or that is the \
+dead-letter log of a function with pending runs.
 
 Examples:
   millrace log rm raw/kitchen")]
