@@ -207,8 +207,8 @@ pub const FUNCTION: &[Key] = &[
         "secrets",
         "list of names",
         "`[]`",
-        "Secrets that the function may read (`ctx.secret(NAME)`, `/run/secrets/NAME`); see `millrace secret set`. If one is missing, the \
-         function does not start.",
+        "Secrets that the function may read (`ctx.secret(NAME)`, or the file `$MILLRACE_SECRETS/NAME`); see `millrace secret set`. If \
+         one is missing, the function does not start.",
     ),
     key(
         "timeout",

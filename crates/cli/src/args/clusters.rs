@@ -357,9 +357,9 @@ pub enum TopicCommand {
     /// Create topics
     #[command(after_help = "\
 A topic can be used through every host of the cluster. It stays in the group in which it is created: main, the group of --group, or an \
-existing group that is chosen by the other options. --near and --here choose the group with the largest share of its voters among the \
-hosts with the label or at the site. --site chooses a group that belongs to the site: it prefers the site (`millrace cluster prefer`), or \
-it prefers none and most of its voters are there. --spread begins with the sites that have the fewest topics. If several groups fit \
+existing group that is chosen by the other options. --near and --here choose the group with the largest share of its voters among the hosts \
+with the label or at the site. --site chooses a group that belongs to the site: one that prefers the site (`millrace cluster prefer`), or \
+one that prefers none and has most of its voters there. --spread begins with the sites that have the fewest topics. If several groups fit \
 equally well, a group whose leader is one of these hosts is chosen, then the group with the fewest topics. If no group fits, create one: \
 `millrace cluster group create`.
 

@@ -109,7 +109,7 @@ file or a directory, like `code` in millrace.toml; every other setting of the fu
 host does not accept code for a repair.
 
 A run that appends fewer records than before leaves gaps. A run that appends more stops the repair; with --append-new, the additional \
-records are appended to the end of their logs when the repair is applied, and run the functions of these logs.
+records are appended to the end of their logs when the repair is applied, and trigger the functions that are bound to these logs.
 
 A function with `network = true` may have effects outside the namespace, so its runs are not replayed: the records that they appended stay, \
 and the repair lists them. With --run-external, its runs are replayed, and may have these effects again.

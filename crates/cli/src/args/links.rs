@@ -40,10 +40,10 @@ Examples:
     Rm(RmRelayArgs),
     /// Resume a relay that has stopped
     #[command(after_help = "\
-A relay stops if continuing would lose or repeat records, or if the other side refuses a record. `millrace relay show` prints the reason. \
-A relay whose records have left the history of FROM (MR6067) continues with the oldest record that is left. A refused record is sent again, \
-or skipped with --skip. After a change of a namespace or of the log FROM, --start selects the record to continue with; otherwise it is \
-ignored.
+A relay stops if continuing would lose or repeat records, or if the other side refuses a record. `millrace relay show` prints the reason. A \
+relay whose records have left the history of FROM (MR6067) continues with the oldest record that FROM still keeps. A refused record is sent \
+again, or skipped with --skip. After a change of a namespace or of the log FROM, --start selects the record to continue with; otherwise it \
+is ignored.
 
 Examples:
   millrace relay resume raw.kitchen

@@ -59,9 +59,9 @@ Examples:
     Tail(TailArgs),
     /// Write records to a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
-NDJSON has one record per line, as `millrace log get --json` prints it. CSV has a column for each field if every record is a \
-JSON object, otherwise the columns seqno, time, data (text) and base64 (bytes that are not text). Parquet has the columns \
-seqno, time, id, cause and data. An existing FILE is replaced only when the export is complete. `millrace log import` reads all three formats.
+NDJSON has one record per line, as `millrace log get --json` prints it. CSV has the columns _seqno and _time and one for each field if every \
+record is a JSON object, otherwise the columns seqno, time, data (text) and base64 (bytes that are not text). Parquet has the columns seqno, \
+time, id, cause and data. An existing FILE is replaced only when the export is complete. `millrace log import` reads all three formats.
 
 Examples:
   millrace log export raw/kitchen                          # write NDJSON to standard output
@@ -116,7 +116,8 @@ Examples:
     Trim(TrimArgs),
     /// Remove a log and its records
     #[command(after_help = "\
-The command refuses to remove a log to which a function is bound, or whose records have pending runs.
+The command refuses to remove a log to which a function is bound, whose records have pending runs, that mirrors a topic, or that is the \
+dead-letter log of a function with pending runs.
 
 Examples:
   millrace log rm raw/kitchen")]
@@ -253,7 +254,7 @@ pub struct ExportArgs {
     /// The log's name
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub log: String,
-    /// The file's format [default: from its extension, else ndjson]
+    /// The file's format [default: from its extension; ndjson for `-`]
     #[arg(long)]
     pub format: Option<Format>,
     /// The first record [default: the oldest that is kept]
@@ -278,7 +279,7 @@ pub struct ImportArgs {
     /// The file to read; `-` is standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// The file's format [default: from its extension, else ndjson]
+    /// The file's format [default: from its extension; ndjson for `-`]
     #[arg(long)]
     pub format: Option<Format>,
     /// Skip this many records at the beginning of the file

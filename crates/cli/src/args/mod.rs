@@ -250,7 +250,7 @@ Examples:
     Namespace(NamespaceCommand),
     /// Explain why a function, log or run is waiting
     #[command(after_help = "\
-TARGET is a function, a log, or the id of a run. Without it, the command lists everything that waits.
+`millrace relay ls` and `millrace outbox ls` print the names of relays and peers. Without TARGET, the command lists everything that waits.
 
 Examples:
   millrace why
@@ -523,7 +523,7 @@ pub struct DownArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct WhyArgs {
-    /// A function, a log, or the id of a run
+    /// A function, a log, a relay, a peer of an outbox, or the id of a run
     #[arg(add = ArgValueCompleter::new(complete::targets))]
     pub target: Option<String>,
 }
