@@ -13,9 +13,8 @@ pub type Session = [u8; SESSION_BYTES];
 /// The application of a session: its entities end with the last of its sessions. Empty for entities that stay until they are deleted.
 pub type Application = Box<str>;
 
-/// Calls of one session whose answers it has not acknowledged.
-pub(crate) const CALLS_MAX: usize = 10_000;
-/// The size of these answers at which further calls of the session are refused.
+/// Calls of one session whose answers it has not acknowledged, and the size of these answers: beyond either, the older half is forgotten.
+pub(crate) const CALLS_MAX: usize = 20_000;
 pub(crate) const ANSWERS_MAX_BYTES: usize = 64 << 20;
 
 /// The answers of all sessions together. An answer for which many calls wait is stored once.
@@ -114,6 +113,28 @@ impl Client {
         asked.reply = Some((reply, now_ms));
         self.bytes += asked.bytes();
         true
+    }
+
+    /// Whether the answer of this call was acknowledged or forgotten: the call is not carried out again. A waiting call has no answer.
+    pub fn is_over(&self, number: u64) -> bool {
+        number < self.acked && !self.calls.contains_key(&number)
+    }
+
+    /// Makes room for another call: a session in which one call waits for hours, or a task, acknowledges nothing and calls on. A repeat of a
+    /// forgotten call is refused, so the answers of the newest calls are those that a client may still ask for.
+    pub fn make_room(&mut self, kept: &mut Kept) {
+        if self.calls.len() < CALLS_MAX && self.bytes <= ANSWERS_MAX_BYTES {
+            return;
+        }
+        let (mut calls, mut bytes) = (0, 0);
+        let newest = self.calls.iter().rev().take_while(|(_, asked)| {
+            calls += 1;
+            bytes += asked.bytes();
+            calls <= CALLS_MAX / 2 && bytes <= ANSWERS_MAX_BYTES / 2
+        });
+        if let Some((&first, _)) = newest.last() {
+            self.acknowledge(first, kept);
+        }
     }
 
     /// Drops the answers that the client has acknowledged. A waiting call has no answer that could be acknowledged.

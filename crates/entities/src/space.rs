@@ -6,7 +6,7 @@ mod steps;
 
 use crate::{
     Application, Raised, Reply, Session,
-    session::{ANSWERS_MAX_BYTES, Asked, CALLS_MAX, Client, Kept},
+    session::{Asked, CALLS_MAX, Client, Kept},
     state::{Effect, State},
     types::{Args, DELETE, Flow, Method, STATE_MAX_BYTES, Turn, Type, made, user::CLASS_METHOD},
     value,
@@ -317,7 +317,7 @@ impl Space {
 
     /// Whether a session has made a call with this number and not acknowledged its answer.
     pub(crate) fn has_call(&self, session: &Session, number: u64) -> bool {
-        self.sessions.get(session).is_some_and(|client| number < client.acked || client.calls.contains_key(&number))
+        self.sessions.get(session).is_some_and(|client| client.is_over(number) || client.calls.contains_key(&number))
     }
 
     /// Bytes of the answers that no session has acknowledged.
@@ -358,8 +358,8 @@ impl Space {
         };
         client.expires_ms = client.expires_ms.max(moment.now_ms + client.lease_ms);
         client.acknowledge(call.acked, &mut self.kept);
-        if call.number < client.acked {
-            return Err(Code::OutcomeUnknown.error(format!("call {} was already acknowledged", call.number)));
+        if client.is_over(call.number) {
+            return Err(Code::OutcomeUnknown.error(format!("the answer of call {} is not kept", call.number)));
         }
         if let Some(asked) = client.calls.get(&call.number) {
             if asked.what != call.what() {
@@ -373,11 +373,9 @@ impl Space {
             };
         }
         call.fence.map_or(Ok(()), |fence| fence.check())?;
+        client.make_room(&mut self.kept);
         if client.calls.len() >= CALLS_MAX {
-            return Err(busy(format!("{CALLS_MAX} calls of the session are not acknowledged")));
-        }
-        if client.bytes > ANSWERS_MAX_BYTES {
-            return Err(busy(format!("{} bytes of answers are not acknowledged", client.bytes)));
+            return Err(busy(format!("{CALLS_MAX} calls of the session wait")));
         }
         if self.entities.get(call.key).map_or(call.flags.persistent, |entity| entity.persistent) {
             self.check_unwritten()?;
@@ -581,27 +579,47 @@ impl Space {
             return answered;
         }
         let gone = || Err(Raised::new("millrace.NotFound", format!("{} '{}' is gone", call.kind.name(), call.key)));
-        let Some(entity) = self.entities.get_mut(call.key) else { return Called::Now(0, gone()) };
+        let Some(entity) = self.entities.get(call.key) else { return Called::Now(0, gone()) };
         let incarnation = entity.incarnation;
         let mine = |(_, waiter): &(&u64, &crate::Waiter)| waiter.session == call.session && waiter.call == call.number;
         let Some((ticket, waiter)) = entity.state.waiters().iter().find(mine).map(|(at, waiter)| (*at, waiter.clone()))
         else {
             return Called::Now(incarnation, gone());
         };
+        self.give_up_waiter(call.key, ticket, &waiter, moment);
+        self.answered(call).unwrap_or(Called::Waiting(incarnation))
+    }
+
+    fn give_up_waiter(&mut self, key: &str, ticket: u64, waiter: &crate::Waiter, moment: Moment) {
+        let Some(entity) = self.entities.get_mut(key).filter(|entity| entity.state.waiters().contains_key(&ticket))
+        else {
+            return;
+        };
         let others = self.bytes - entity.state.bytes();
-        let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
+        let mut turn = Turn::new(&mut entity.state, moment, waiter.session, waiter.call);
         turn.keeps = entity.persistent;
-        let reply = entity.kind.give_up(&mut turn, ticket, &waiter);
+        let reply = entity.kind.give_up(&mut turn, ticket, waiter);
         let (mut released, changes) = (mem::take(&mut turn.released), mem::take(&mut turn.done));
         self.bytes = others + entity.state.bytes();
-        released.extend(reply.map(|reply| (call.session, call.number, reply.map(Into::into))));
+        released.extend(reply.map(|reply| (waiter.session, waiter.call, reply.map(Into::into))));
+        let is_shared = entity.kind == Type::Shared;
         // Its record is no longer than that of the step that added the waiter.
-        let _ = self.record_step((call.key, false), &changes, None, &released);
+        let _ = self.record_step((key, false), &changes, None, &released);
         self.deliver(released, moment);
-        if call.kind == Type::Shared {
-            self.work.push(call.key.into());
+        if is_shared {
+            self.work.push(key.into());
         }
-        self.answered(call).unwrap_or(Called::Waiting(incarnation))
+    }
+
+    /// Ends the waiting calls of a session as at their timeouts: nobody takes their answers.
+    pub fn give_up_all(&mut self, session: &Session, moment: Moment) {
+        let keys = self.sessions.get(session).map(|client| client.touched.clone()).unwrap_or_default();
+        for key in keys {
+            let Some(entity) = self.entities.get(&key) else { continue };
+            let theirs = entity.state.waiters().iter().filter(|(_, waiter)| waiter.session == *session);
+            let theirs: Vec<_> = theirs.map(|(ticket, waiter)| (*ticket, waiter.clone())).collect();
+            theirs.iter().for_each(|(ticket, waiter)| self.give_up_waiter(&key, *ticket, waiter, moment));
+        }
     }
 
     /// Stores the answers of calls that waited for them.

@@ -103,7 +103,8 @@ pub struct Global {
 pub enum Command {
     /// Create an application: millrace.toml, a first function and the namespace
     #[command(after_help = "\
-Existing files are not changed, so the command can be repeated.
+Existing files are not changed, so the command can be repeated. Without --namespace and $MILLRACE_NAMESPACE, the namespace is \
+the `path` in DIR/millrace.toml, else DIR/.millrace.
 
 Examples:
   millrace init                     # in the current directory
@@ -116,7 +117,8 @@ Examples:
 Creates the namespace if there is none, applies millrace.toml, runs the functions, and prints each record and run. A change of \
 millrace.toml or of a function's code is applied within a second, as by `millrace up --force --take-over`: functions that the file no longer names are \
 removed, and their pending runs are abandoned. If a change is invalid, the command prints the error and keeps \
-running the last valid version.
+running the last valid version. Without --namespace and $MILLRACE_NAMESPACE, the namespace is the `path` in the file, else .millrace \
+beside the file.
 
 Examples:
   millrace dev

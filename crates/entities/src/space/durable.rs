@@ -494,6 +494,7 @@ impl Space {
         // An entity or session that is unknown here comes with a later snapshot.
         let Some(client) = self.sessions.get_mut(&id) else { return Ok(()) };
         client.acknowledge(acked, &mut self.kept);
+        client.make_room(&mut self.kept);
         client.calls.insert(number, Asked { what, incarnation, reply: None });
         if let Some(reply) = reply {
             client.answer(number, reply, moment.now_ms, &mut self.kept);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{METHODS, Outcome};
+use crate::{METHODS, Outcome, session::ANSWERS_MAX_BYTES};
 use std::sync::Arc;
 
 /// A space with clients, whose calls number themselves.
@@ -580,4 +580,69 @@ fn a_call_that_waits_is_not_forgotten_by_an_acknowledgement() {
     let Some(client) = world.space.sessions.get_mut(&[1; 16]) else { panic!("it is open") };
     client.acknowledge(number + 2, &mut world.space.kept);
     assert!(client.calls.is_empty());
+}
+
+#[test]
+fn a_session_with_a_waiting_call_calls_on_and_the_answers_of_its_newest_calls_are_kept() {
+    let mut world = World::new(&[1, 2]);
+    let event = (Type::Event, "it");
+    let waiting = world.waits(1, event, "wait", &[]);
+    let calls = 3 * CALLS_MAX as u64;
+    for _ in 0..calls {
+        world.value(1, HITS, "add_and_get", &[]);
+    }
+    let last = world.number(1) - 1;
+    let repeated = |world: &mut World, number| world.with(1, number, HITS, "add_and_get", &[], Flags::default());
+    let kept = CALLS_MAX as u64 / 2;
+    for (number, expected) in [(last, calls), (last - kept + 1, calls - kept + 1)] {
+        let called = repeated(&mut world, number).unwrap();
+        assert!(matches!(&called, Called::Now(_, Ok(value)) if **value == *value::int(expected as i64)), "{called:?}");
+    }
+    assert_eq!(repeated(&mut world, waiting + 1).unwrap_err().code(), Code::OutcomeUnknown);
+    assert_eq!(world.number(2), 1, "the other session is as it was");
+    assert!(world.space.sessions[&[1; 16]].calls.len() <= CALLS_MAX);
+    // The call that waits is asked for again, and gets its answer.
+    let again = world.with(1, waiting, event, "wait", &[], Flags::default()).unwrap();
+    assert!(matches!(again, Called::Waiting(_)), "{again:?}");
+    world.value(2, event, "set", &[]);
+    assert!(world.reply(1, waiting).is_some());
+    let again = world.with(1, waiting, event, "wait", &[], Flags::default()).unwrap();
+    assert!(matches!(again, Called::Now(_, Ok(_))), "{again:?}");
+}
+
+#[test]
+fn answers_that_are_long_are_forgotten_by_their_size() {
+    let mut world = World::new(&[1, 2]);
+    let queue = (Type::Queue, "it");
+    let item = value::bytes(&vec![7; 1 << 20]);
+    let _waits = world.waits(1, (Type::Event, "other"), "wait", &[]);
+    for _ in 0..200 {
+        world.value(2, queue, "put", std::slice::from_ref(&item));
+        world.value(1, queue, "get", &[]);
+        assert!(world.space.sessions[&[1; 16]].bytes <= ANSWERS_MAX_BYTES + item.len());
+    }
+    let last = world.number(1) - 1;
+    for (number, is_kept) in [(last, true), (last - 30, true), (last - 70, false)] {
+        let called = world.with(1, number, queue, "get", &[], Flags::default());
+        assert_eq!(called.is_ok(), is_kept, "{number}");
+    }
+}
+
+#[test]
+fn calls_that_nobody_takes_the_answers_of_wait_no_longer() {
+    let mut world = World::new(&[1, 2]);
+    let queue = (Type::Queue, "it");
+    let left = [world.waits(1, queue, "get", &[]), world.waits(1, queue, "get", &[])];
+    let waits = world.waits(2, queue, "get", &[]);
+    world.value(2, DOOR, "acquire", &[]);
+    let _waits = world.waits(1, DOOR, "acquire", &[]);
+    let moment = world.moment();
+    world.space.give_up_all(&[1; 16], moment);
+    for number in left {
+        assert!(world.reply(1, number).is_some_and(|reply| reply.is_err()), "it has timed out");
+    }
+    world.value(2, queue, "put", &[value::int(7)]);
+    assert_eq!(world.reply(2, waits), Some(Ok(value::int(7))));
+    world.value(2, DOOR, "release", &[]);
+    world.value(2, DOOR, "acquire", &[]);
 }

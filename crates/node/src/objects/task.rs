@@ -371,8 +371,13 @@ impl Callee for Objects {
         if let Some(cluster) = self.cluster() {
             cluster.release_session(&session, lease_ms);
         }
+        if well {
+            // An item that a thread left behind would get is not lost.
+            state.space.give_up_all(&session, moment);
+        }
         state.space.lease(&session, lease_ms, moment);
         let end_ms = state.space.unpin(&session, moment);
         self.inner.look_by(&mut state, end_ms);
+        self.inner.hand_out(state);
     }
 }

@@ -215,7 +215,7 @@ def use(wrap: Optional[Callable[[_objects.Object], Object]]) -> None:
 def awaited(reference: Any) -> Object:
     """The object of a reference, whose methods are awaited, for the `async` method of a shared class that calls this.
 
-    Its arguments and fields have such objects already; this is for others: `await millrace.aio.awaited(millrace.AtomicInt("hits")).add()`.
+    Its arguments and fields have such objects already; this is for others: `await millrace.aio.awaited(millrace.objects.AtomicInt("hits")).add()`.
     """
     if isinstance(reference, Object):
         return reference

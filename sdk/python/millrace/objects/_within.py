@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 
-import cloudpickle
-
-from millrace.objects import Object, _classes, _fields, _raised, _spaces, _values
+from millrace.objects import _classes, _fields, _raised, _spaces, _turned, _values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,7 +152,7 @@ class Within:
             return _Copy(self._of)
         if (method is None) == (outer is None):
             return contextlib.nullcontext(self._of)
-        return _Turned(self._of, *(None if of is None else of.connection for of in (method, outer)))
+        return _turned.Turned(self._of, *(None if of is None else of.connection for of in (method, outer)))
 
     async def _answered(self, number: int, function: Any, reads: bool, payload: bytes) -> None:
         """Runs an `async` method beside the one that waits, in the same event loop."""
@@ -202,87 +200,3 @@ class _Copy:
         changed = [name for name in {**self._before, **now} if now.get(name) != self._before.get(name)]
         if changed and kind is None:
             raise TypeError(f"a method that is marked read-only has changed {', '.join(map(repr, changed))}")
-
-
-class _Turned:
-    """The object for an `async` method within a plain one, or for a plain one within an `async` one, while the outer one is stopped.
-
-    The methods of the references in its fields are awaited, or are not. So the references get another class and other attributes, and
-    then their own again: every value stays the same Python object.
-    """
-
-    def __init__(self, of: Any, inner: Any, outer: Any) -> None:
-        #: What the references call through, for methods that are awaited.
-        self._of, self._inner, self._outer = of, inner, outer
-        self._known: list[Any] = []
-        self._turned: list[tuple[Any, type, dict[str, Any]]] = []
-
-    def __enter__(self) -> Any:
-        _find(self._of, self._known)
-        for reference in self._known:
-            before = reference, type(reference), vars(reference)
-            if _turn(reference, self._inner):
-                self._turned.append(before)
-        return self._of
-
-    def __exit__(self, kind: Any, *_: object) -> None:
-        for reference, cls, attributes in self._turned:
-            reference.__class__, reference.__dict__ = cls, attributes
-        found: list[Any] = []
-        try:
-            _find(self._of, found)
-        except Exception:
-            if kind is None:
-                raise
-        finally:
-            known = set(map(id, self._known))
-            for reference in found:
-                if id(reference) not in known:
-                    _turn(reference, self._outer)
-
-
-def _turn(reference: Any, connection: Any) -> bool:
-    """Makes a reference one whose methods are awaited, or are not: without a connection. Whether it was the other."""
-    from millrace.aio import _awaited
-
-    if isinstance(reference, _awaited.Object) == (connection is not None):
-        return False
-    if connection is None:
-        reference.__class__, reference.__dict__ = type(reference.sync), vars(reference.sync)
-        return True
-    sync = object.__new__(type(reference))
-    sync.__dict__ = vars(reference)
-    reference.__class__, reference.__dict__ = _awaited.Object, {"sync": sync, "_connection": connection}
-    return True
-
-
-class _Finder(cloudpickle.Pickler):  # type: ignore[misc]
-    """Finds the references among what would be pickled, and calls no object."""
-
-    def __init__(self, found: list[Any]) -> None:
-        super().__init__(_Nowhere())
-        self._found = found
-
-    def reducer_override(self, value: Any) -> Any:
-        from millrace.aio import _awaited
-
-        if isinstance(value, (Object, _awaited.Object)):
-            self._found.append(value)
-            return str, ()
-        return super().reducer_override(value)
-
-
-class _Nowhere:
-    def write(self, data: Any) -> int:
-        return len(data)
-
-
-def _find(of: Any, found: list[Any]) -> None:
-    """Adds the references in the fields of an object."""
-    finder = _Finder(found)
-    for name, value in vars(of).items():
-        try:
-            finder.dump(value)
-        except Exception as error:
-            told = f"field {name!r} of {type(of).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
-            raise TypeError(told) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 import types
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 import millrace
 import millrace.aio
-from millrace.objects import _within
+from millrace.objects import _turned
 
 pytest.importorskip("cloudpickle")
 
@@ -184,10 +186,116 @@ def test_every_reference_turns_and_is_itself_again(farm: millrace.Connection) ->
     of = Of()
     of.first, of.rest = made[0], {"rest": made[1:], "twice": made[0]}  # type: ignore[attr-defined]
     before = [(type(reference), dict(vars(reference))) for reference in made]
-    with _within._Turned(of, object(), None) as turned:
-        assert turned is of and all(type(reference) is millrace.aio.Object for reference in made)
+    with _turned.Turned(of, object(), None) as turned:
+        assert turned is of and all(reference.__class__ is millrace.aio.Object for reference in made)
         made[0].sync._incarnation = before[0][1]["_incarnation"] = 7
-        with _within._Turned(of, None, object()):
-            assert [(type(reference), vars(reference)) for reference in made] == before
-        assert all(type(reference) is millrace.aio.Object for reference in made)
+        with _turned.Turned(of, None, object()):
+            assert [(reference.__class__, vars(reference)) for reference in made] == before
+        assert all(reference.__class__ is millrace.aio.Object for reference in made)
     assert [(type(reference), vars(reference)) for reference in made] == before
+
+
+def test_a_turned_reference_is_the_same_object_for_every_operator(farm: millrace.Connection) -> None:
+    class Of:
+        pass
+
+    of: Any = Of()
+    of.items, of.number = farm.List("turned-items"), farm.AtomicInt("turned-number")
+    of.items.append(1)
+    known = {of.number: "number"}
+    with _turned.Turned(of, object(), None):
+        assert known[of.number] == "number" and of.number == of.number and of.items and not hasattr(of.number, "nothing")
+        with pytest.raises(TypeError, match="no __len__"):
+            len(of.items)
+        with _turned.Turned(of, None, object()):
+            assert known[of.number] == "number" and len(of.items) == 1 and of.items[0] == 1
+            items = of.items
+            of.items += [2]
+            assert of.items is items and list(of.items) == [1, 2]
+            of.number.value = 5
+    assert of.number.value == 5 and type(of.number) is millrace.objects.AtomicInt
+
+
+@millrace.shared(timeout=60.0)
+class Counted:
+    """Its threads use the reference in its field while an inner method of the other kind runs."""
+
+    def __init__(self, count: Any) -> None:
+        self.count = count
+
+    def plain(self, me: Any, relay: Any) -> tuple[int, str]:
+        done, calls, told = threading.Event(), 0, ""
+
+        def wait() -> None:
+            try:
+                relay.go(me, "slow_later")
+            finally:
+                done.set()
+
+        def start() -> None:
+            nonlocal told
+            late = threading.Thread(target=use)
+            late.start()
+            late.join()
+
+        def use() -> None:
+            nonlocal told
+            try:
+                self.count.get()
+            except RuntimeError as error:
+                told = str(error)
+
+        caller, starter = threading.Thread(target=wait), threading.Timer(1, start)
+        caller.start()
+        starter.start()
+        while not done.is_set():
+            self.count.add()
+            calls += 1
+        caller.join()
+        starter.join()
+        return calls, told
+
+    async def later(self, me: Any, relay: Any) -> int:
+        done, calls = threading.Event(), 0
+
+        def work() -> None:
+            nonlocal calls
+            while not done.is_set():
+                self.count.sync.add()
+                calls += 1
+
+        worker = asyncio.create_task(asyncio.to_thread(work))
+        try:
+            await asyncio.to_thread(relay.sync.go, me.sync, "slow")
+        finally:
+            done.set()
+            await worker
+        return calls
+
+    @millrace.reentrant
+    async def slow_later(self) -> None:
+        await asyncio.sleep(1.5)
+        # In a thread that was there before, or that starts now.
+        await asyncio.to_thread(lambda: self.count.sync.add(1000))
+        await asyncio.gather(*(self.count.add(1000) for _ in range(4)))
+
+    @millrace.reentrant
+    def slow(self) -> None:
+        time.sleep(1.5)
+        late = threading.Thread(target=lambda: self.count.add(1000))
+        late.start()
+        late.join()
+        for _ in range(4):
+            self.count.add(1000)
+
+
+@pytest.mark.parametrize("kind", [PLAIN, LATER])
+def test_threads_of_a_method_use_references_while_a_method_of_the_other_kind_runs_within_it(farm: millrace.Connection, kind: str) -> None:
+    count = farm.AtomicInt(f"counted-{kind}")
+    counted, relay = farm.shared(Counted)(f"threads-{kind}", count), farm.shared(Relay)(f"threads-{kind}-relay")
+    if kind == PLAIN:
+        calls, told = counted.plain(counted, relay)
+        assert "a thread that started while an async reentrant method runs" in told
+    else:
+        calls = counted.later(counted, relay)
+    assert calls > 0 and count.get() == calls + 5000

@@ -145,3 +145,38 @@ def test_an_event_loop_is_not_stopped_by_an_answer_that_was_received_meanwhile()
         theirs.send(_worker._HEAD.pack(0, _worker._RETURN, 0, 0, 2))
         channel.answers()
         assert len(answers) == 2
+
+
+def test_a_thread_that_a_task_leaves_behind_takes_no_item(farm: millrace.Connection) -> None:
+    queue = farm.Queue("left-behind")
+
+    def leave(queue: Any) -> None:
+        threading.Thread(target=queue.get, daemon=True).start()
+        time.sleep(0.5)
+
+    with farm.Executor(workers=1) as executor:
+        executor.submit(leave, queue).result(PATIENCE_S)
+        for number in range(3):
+            queue.put(number)
+        assert [queue.get(timeout=PATIENCE_S) for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_task_and_a_thread_beside_one_that_waits_make_any_number_of_calls(farm: millrace.Connection) -> None:
+    queue, count = farm.Queue("waited-for"), farm.AtomicInt("many-calls")
+    got: list[Any] = []
+    waiting = threading.Thread(target=lambda: got.append(queue.get()))
+    waiting.start()
+    calls = 45_000
+
+    def many(count: Any) -> None:
+        for _ in range(calls):
+            count.add()
+
+    with farm.Executor(workers=1) as executor:
+        task = executor.submit(many, count)
+        many(count)
+        task.result(PATIENCE_S)
+    assert count.get() == 2 * calls
+    queue.put("it")
+    waiting.join(PATIENCE_S)
+    assert got == ["it"]

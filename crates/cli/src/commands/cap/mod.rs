@@ -124,7 +124,7 @@ fn revoke(args: &RevokeArgs, global: &Global, out: &mut Out) -> Outcome {
     let unknown = audit::unknown(&namespace, &args.ids)?;
     if out.json() {
         let until = until.map(shown::moment);
-        return Ok(out.object(&json!({ "revoked": ids, "new": new, "kept_until": until }))?);
+        return Ok(out.object(&json!({ "revoked": ids, "new": new, "kept_until": until, "unknown": unknown }))?);
     }
     match new {
         0 => out.line(format!("{} was already revoked", ids.join(", ")))?,
