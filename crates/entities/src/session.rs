@@ -1,6 +1,6 @@
 //! Sessions: the callers, their answered calls, and the leases of their locks.
 
-use crate::Reply;
+use crate::{Raised, Reply};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
@@ -16,12 +16,16 @@ pub type Application = Box<str>;
 /// Calls of one session whose answers it has not acknowledged, and the size of these answers: beyond either, the older half is forgotten.
 pub(crate) const CALLS_MAX: usize = 20_000;
 pub(crate) const ANSWERS_MAX_BYTES: usize = 64 << 20;
+/// A shorter answer is not worth forgetting alone: that it is forgotten takes memory, too.
+const FORGOTTEN_MIN_BYTES: usize = 256;
 
 /// The answers of all sessions together. An answer for which many calls wait is stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Their size in bytes.
     pub bytes: usize,
+    /// The same if each call has an answer of its own: it does not depend on which of them were stored together.
+    pub separate: usize,
     /// By the address of its value: how many calls have the answer.
     holders: HashMap<usize, usize>,
 }
@@ -30,6 +34,7 @@ impl Kept {
     fn keep(&mut self, value: &Arc<[u8]>) {
         let holders = self.holders.entry(value.as_ptr().addr()).or_default();
         *holders += 1;
+        self.separate += value.len();
         if *holders == 1 {
             self.bytes += value.len();
         }
@@ -40,6 +45,7 @@ impl Kept {
         let Some((Ok(value), _)) = &asked.reply else { return };
         let Some(holders) = self.holders.get_mut(&value.as_ptr().addr()) else { return };
         *holders -= 1;
+        self.separate -= value.len();
         if *holders == 0 {
             self.holders.remove(&value.as_ptr().addr());
             self.bytes -= value.len();
@@ -123,17 +129,32 @@ impl Client {
     /// Makes room for another call: a session in which one call waits for hours, or a task, acknowledges nothing and calls on. A repeat of a
     /// forgotten call is refused, so the answers of the newest calls are those that a client may still ask for.
     pub fn make_room(&mut self, kept: &mut Kept) {
-        if self.calls.len() < CALLS_MAX && self.bytes <= ANSWERS_MAX_BYTES {
-            return;
+        if self.bytes > ANSWERS_MAX_BYTES {
+            self.forget_answers(ANSWERS_MAX_BYTES / 2, kept);
         }
-        let (mut calls, mut bytes) = (0, 0);
-        let newest = self.calls.iter().rev().take_while(|(_, asked)| {
-            calls += 1;
-            bytes += asked.bytes();
-            calls <= CALLS_MAX / 2 && bytes <= ANSWERS_MAX_BYTES / 2
-        });
-        if let Some((&first, _)) = newest.last() {
-            self.acknowledge(first, kept);
+        if self.calls.len() >= CALLS_MAX {
+            let newest = self.calls.keys().rev().nth(CALLS_MAX / 2 - 1).copied();
+            newest.into_iter().for_each(|first| self.acknowledge(first, kept));
+        }
+    }
+
+    /// Forgets the answers of all calls except the newest ones with so many bytes, and at least one. The calls stay known: those of several
+    /// threads do not come in the order of their numbers.
+    pub fn forget_answers(&mut self, most: usize, kept: &mut Kept) {
+        let mut newest = 0;
+        for (number, asked) in self.calls.iter_mut().rev() {
+            let bytes = asked.bytes();
+            let is_first = newest == 0;
+            newest += bytes;
+            if is_first || newest <= most || bytes < FORGOTTEN_MIN_BYTES {
+                continue;
+            }
+            kept.forget(asked);
+            self.bytes -= bytes;
+            if let Some((reply, _)) = &mut asked.reply {
+                *reply =
+                    Err(Raised::new("millrace.AnswerForgotten", format!("the answer of call {number} is not kept")));
+            }
         }
     }
 

@@ -27,8 +27,13 @@ const ENTITIES_MAX: usize = 1 << 20;
 const SESSIONS_MAX: usize = 1 << 18;
 /// The most bytes of all entities together.
 const SPACE_MAX_BYTES: usize = 1 << 30;
-/// The size of the answers of all sessions at which further calls are refused.
+/// The size of the answers of all sessions at which older ones are forgotten, or else further calls are refused.
 const SPACE_ANSWERS_MAX_BYTES: usize = 256 << 20;
+/// The same for a space whose calls are ordered by a group.
+const REPLICATED_ANSWERS_MAX_BYTES: usize = 48 << 20;
+/// How many sessions forget answers for one call, at most; and the part of all answers below which a session keeps its own.
+const FORGETTING_MAX: usize = 64;
+const FORGETTING_PART: usize = 1024;
 /// The time after which a refused client may retry.
 const BUSY_MS: u32 = 100;
 
@@ -142,11 +147,14 @@ struct Limits {
     entity: usize,
     space: usize,
     answers: usize,
+    /// Of the answers if each call has its own.
+    separate: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { entity: STATE_MAX_BYTES, space: SPACE_MAX_BYTES, answers: SPACE_ANSWERS_MAX_BYTES }
+        let (entity, space, answers) = (STATE_MAX_BYTES, SPACE_MAX_BYTES, SPACE_ANSWERS_MAX_BYTES);
+        Self { entity, space, answers, separate: usize::MAX }
     }
 }
 
@@ -196,7 +204,8 @@ impl Space {
     /// A space whose calls are ordered by a group. Its state follows from the calls alone, so its limits depend on nothing else, and it
     /// makes no records except those of snapshots.
     pub(crate) fn replicated(most_bytes: usize) -> Self {
-        let limits = Limits { entity: most_bytes, space: most_bytes, answers: usize::MAX };
+        let (answers, separate) = (usize::MAX, REPLICATED_ANSWERS_MAX_BYTES);
+        let limits = Limits { entity: most_bytes, space: most_bytes, answers, separate };
         Self { limits, records: durable::Records::of_snapshots(), ..Self::default() }
     }
 
@@ -381,6 +390,7 @@ impl Space {
             self.check_unwritten()?;
             self.keep(&call.session);
         }
+        self.make_room();
         if self.kept.bytes > self.limits.answers {
             return Err(busy(format!("{} bytes of answers of all sessions are not acknowledged", self.kept.bytes)));
         }
@@ -405,6 +415,26 @@ impl Space {
             return Err(error);
         }
         self.step(call, &args, incarnation, moment)
+    }
+
+    /// If the answers of all sessions take too much memory, those with the most forget their older half: they are tasks, which acknowledge
+    /// nothing.
+    fn make_room(&mut self) {
+        let Limits { answers, separate, .. } = self.limits;
+        for _ in 0..FORGETTING_MAX {
+            if self.kept.bytes <= answers && self.kept.separate <= separate {
+                return;
+            }
+            let Some(most) = self.sessions.values_mut().max_by_key(|client| client.bytes) else { return };
+            let before = most.bytes;
+            if before < answers.min(separate) / FORGETTING_PART {
+                return;
+            }
+            most.forget_answers(before / 2, &mut self.kept);
+            if most.bytes == before {
+                return;
+            }
+        }
     }
 
     /// Deletes an entity for a caller; the answer is whether it existed.

@@ -623,8 +623,14 @@ fn answers_that_are_long_are_forgotten_by_their_size() {
     }
     let last = world.number(1) - 1;
     for (number, is_kept) in [(last, true), (last - 30, true), (last - 70, false)] {
-        let called = world.with(1, number, queue, "get", &[], Flags::default());
-        assert_eq!(called.is_ok(), is_kept, "{number}");
+        let called = world.with(1, number, queue, "get", &[], Flags::default()).unwrap();
+        match called {
+            Called::Now(_, Ok(_)) => assert!(is_kept, "{number}"),
+            Called::Now(_, Err(raised)) => {
+                assert!(!is_kept && raised.class == "millrace.AnswerForgotten", "{raised:?}")
+            }
+            Called::Waiting(_) => panic!("{number} was called"),
+        }
     }
 }
 
@@ -645,4 +651,24 @@ fn calls_that_nobody_takes_the_answers_of_wait_no_longer() {
     assert_eq!(world.reply(2, waits), Some(Ok(value::int(7))));
     world.value(2, DOOR, "release", &[]);
     world.value(2, DOOR, "acquire", &[]);
+}
+
+#[test]
+fn sessions_with_the_longest_answers_forget_some_so_that_others_can_call() {
+    let mut world = World::new(&[1, 2, 3]);
+    let (item, bytes) = (value::bytes(&[7; 1000]), 1000);
+    for limits in [(30 * bytes, usize::MAX), (usize::MAX, 30 * bytes)] {
+        (world.space.limits.answers, world.space.limits.separate) = limits;
+        for at in 0..200_u8 {
+            let queue = (Type::Queue, "it");
+            world.value(3, queue, "put", std::slice::from_ref(&item));
+            world.value(1 + at % 2, queue, "get", &[]);
+            assert!(world.space.kept.bytes <= 33 * bytes && world.space.kept.separate <= 33 * bytes);
+        }
+        for client in [1, 2] {
+            let number = world.calls[&client];
+            let called = world.with(client, number, (Type::Queue, "it"), "get", &[], Flags::default());
+            assert!(matches!(called, Ok(Called::Now(_, Ok(_)))), "the newest answer is kept: {called:?}");
+        }
+    }
 }

@@ -207,7 +207,7 @@ impl FromStr for Type {
 }
 
 /// The classes of the exceptions of methods.
-const RAISED: [&str; 19] = [
+const RAISED: [&str; 20] = [
     "AttributeError",
     "IndexError",
     "KeyError",
@@ -217,6 +217,7 @@ const RAISED: [&str; 19] = [
     "TypeError",
     "ValueError",
     "concurrent.futures.InvalidStateError",
+    "millrace.AnswerForgotten",
     "millrace.Busy",
     "millrace.ClassChanged",
     "millrace.FenceStale",

@@ -45,6 +45,7 @@ _CODES = {
     "millrace.ClassChanged": "MR7120",
     "millrace.PoolMissing": "MR7124",
     "millrace.FenceStale": "MR7127",
+    "millrace.AnswerForgotten": "MR7111",
 }
 
 

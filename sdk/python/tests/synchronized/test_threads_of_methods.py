@@ -180,3 +180,18 @@ def test_a_task_and_a_thread_beside_one_that_waits_make_any_number_of_calls(farm
     queue.put("it")
     waiting.join(PATIENCE_S)
     assert got == ["it"]
+
+
+def test_tasks_receive_any_number_of_long_items(farm: millrace.Connection) -> None:
+    items, item = 50, b"x" * (1 << 20)
+    queues = [farm.Queue(f"long-{at}", 2) for at in range(6)]
+
+    def receive(queue: Any) -> int:
+        return sum(len(queue.get()) for _ in range(items))
+
+    with farm.Executor(workers=len(queues)) as executor:
+        tasks = [executor.submit(receive, queue) for queue in queues]
+        for _ in range(items):
+            for queue in queues:
+                queue.put(item, timeout=PATIENCE_S)
+        assert [task.result(PATIENCE_S) for task in tasks] == [items << 20] * len(queues)

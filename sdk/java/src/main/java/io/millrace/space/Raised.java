@@ -12,7 +12,7 @@ public final class Raised extends Exception {
     /** Exceptions that are errors of Millrace. */
     private static final Map<String, String> CODES = Map.of("millrace.NotFound", "MR7106", "millrace.TooLarge", "MR7108",
             "millrace.Busy", "MR7109", "millrace.StepFailed", "MR7119", "millrace.ClassChanged", "MR7120",
-            "millrace.PoolMissing", "MR7124", "millrace.FenceStale", "MR7127");
+            "millrace.PoolMissing", "MR7124", "millrace.FenceStale", "MR7127", "millrace.AnswerForgotten", "MR7111");
 
     private final String kind;
 
