@@ -8,6 +8,7 @@ as before. So a reference has a class of its own meanwhile, which asks for each 
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 
 import cloudpickle
@@ -36,8 +37,10 @@ class Turned:
         self._of, self._inner, self._outer = of, inner, outer
         self._known: list[Any] = []
         self._turned: list[Any] = []
+        #: The thread of the inner method: the outer one stands still in it, so whatever runs there belongs to the inner one.
+        self._thread = threading.current_thread()
         #: The threads of the outer method.
-        self._others = {*threading.enumerate()} - {threading.current_thread()}
+        self._others = {*threading.enumerate()} - {self._thread}
 
     def __enter__(self) -> Any:
         find(self._of, self._known)
@@ -69,7 +72,7 @@ class Turned:
 
     def is_inner(self) -> bool:
         """Whether the inner method runs here, or a thread that it has started."""
-        if self in _inside.get():
+        if threading.current_thread() is self._thread or self in _inside.get():
             return True
         if threading.current_thread() in self._others:
             return False
@@ -102,11 +105,16 @@ def _add(reference: Any, turn: Turned, inner: Any) -> None:
             outer = object.__new__(cls)
             # The class alone changes, so no thread sees one of two changes.
             outer.__dict__ = reference.__dict__
-            names = {name for one in (outer, inner) for name, value in _members(type(one)) if callable(value)} - _OF_CLASSES
-            forwarded = {name: _forwarded(name) for name in names}
-            reference.__class__ = type("_Turning", (_Turning,), {**forwarded, "_millrace_outer": outer, "_millrace_turns": ((turn, inner),)})
+            reference.__class__ = type("_Turning", (_class_of(cls, type(inner)),), {"_millrace_outer": outer, "_millrace_turns": ((turn, inner),)})
         else:
             cls._millrace_turns = (*cls._millrace_turns, (turn, inner))
+
+
+@functools.lru_cache(maxsize=256)
+def _class_of(outer: type, inner: type) -> type:
+    """A class that forwards the special methods of both."""
+    names = {name for one in (outer, inner) for name, value in _members(one) if callable(value)} - _OF_CLASSES
+    return type("_Turning", (_Turning,), {name: _forwarded(name) for name in names})
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
@@ -127,6 +135,9 @@ def _remove(reference: Any, turn: Turned) -> None:
 def _seen(reference: Any) -> Any:
     """What the reference is for the method that asks."""
     cls = type(reference)
+    if not issubclass(cls, _Turning):
+        # Its turn has ended meanwhile.
+        return reference
     for turn, inner in reversed(cls._millrace_turns):
         if turn.is_inner():
             return inner
