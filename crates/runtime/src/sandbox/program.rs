@@ -31,9 +31,17 @@ pub(super) fn find(name: &Path, code: &Path, is_python: bool) -> Result<Found> {
     }
     let found = if is_python { interpreter(&program)? } else { tool(program) };
     let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    match found.shown.iter().find(|shown| holds(shown, &home) || holds(shown, code)) {
+    let also = |shown: &Path| match () {
+        () if holds(shown, code) => Some("the function's code"),
+        () if holds(shown, &home) => Some("the home directory"),
+        () => None,
+    };
+    match found.shown.iter().find_map(|shown| Some((shown, also(shown)?))) {
         None => Ok(found),
-        Some(shown) => Err(refused(&found.program, &format!("'{}' contains more than the program", shown.display()))),
+        Some((shown, also)) => {
+            let why = format!("it needs all of '{}', which also contains {also}", shown.display());
+            Err(refused(&found.program, &why))
+        }
     }
 }
 
