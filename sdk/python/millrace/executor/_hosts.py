@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, Future, wait
 from typing import Any, Optional
 
 from millrace._namespace import RemoteNamespace
@@ -114,6 +114,8 @@ class _PlacedFuture(_TaskFuture):
     _host: Optional[Host] = None
     #: Whether its first host was lost.
     _moved = False
+    #: The thread that completes it, because its host is lost and it gets no other one.
+    _leaver: Optional[int] = None
     #: Where it is, and its number there.
     _place: Optional[tuple[Host, int]] = None
 
@@ -268,21 +270,27 @@ class SpreadExecutor(Executor):
             absent = _Absent(host.address, _RETURN_S if stayed else min(2 * pause, _RETURN_MAX_S))
             self._absent[host.address] = absent
             theirs: list[Any] = [future for future in self._futures.values() if getattr(future, "_host", None) is host]
-            again = [future for future in theirs if not future._moved and not future._stops]
+            again = [future for future in theirs if not future._moved and not future._stops and not future.done()]
+            ended = [future for future in theirs if future._moved or future._stops or future.done()]
             for future in theirs:
                 future._place = None
+            for future in ended:
+                # Before any callback runs, which may cancel another one: it does not wait for a place.
+                self._futures.pop(future._id, None)
+                future._leaver = threading.get_ident()
+            for future in again:
+                future._moved = True
+            self._idle.notify_all()
             _log.warning("the host %s is lost, and %d tasks are repeated elsewhere: %s", host.address, len(again), why)
         self._went.set()
-        for future in theirs:
+        # First: callbacks of the others may take long, or cancel these.
+        self._place_each(again)
+        for future in ended:
             if future._stops:
                 # Its run was to be ended.
-                self._drop(future)
                 future._cancelled()
-            elif future._moved:
+            else:
                 self._fail(future, _broken(why))
-        for future in again:
-            future._moved = True
-        self._place_each(again)
 
     def _await_return(self) -> None:
         """Tries to reach lost hosts, after pauses that double."""
@@ -352,6 +360,8 @@ class SpreadExecutor(Executor):
                 self._place(batch)
             except BaseException as error:
                 for future in batch:
+                    self._drop(future)
+                for future in batch:
                     self._fail(future, error)
 
     def _send(self, host: Host, batch: list[_PlacedFuture]) -> None:
@@ -363,10 +373,19 @@ class SpreadExecutor(Executor):
             self._place(batch)
             return
         try:
-            tasks = []
+            tasks, sent = [], []
             for future in batch:
-                number = host.number_of(future._digest, future._body)
-                tasks.append(_task.task(future._id, number, self._connection.application, future._arguments))
+                body, arguments = future._body, future._arguments
+                if future.done():
+                    # One that was cancelled has nothing left that could be sent.
+                    self._drop(future)
+                    continue
+                number = host.number_of(future._digest, body)
+                tasks.append(_task.task(future._id, number, self._connection.application, arguments))
+                sent.append(future)
+            if not sent:
+                return
+            batch = sent
             first = host.invoke(tasks, False)
         except Error as error:
             if error.code not in _LOST:
@@ -440,6 +459,8 @@ class SpreadExecutor(Executor):
                 self._idle.wait_for(lambda: future._place is not None or future._id not in self._futures, _PLACED_S)
                 place = future._place
             if place is None or future.done():
+                if future._leaver not in (None, threading.get_ident()):
+                    wait([future], _PLACED_S)
                 return False
             host, number = place
             try:

@@ -315,3 +315,28 @@ def test_a_host_that_is_back_gets_tasks_again(sites: list[Site], caplog: pytest.
             assert address not in squares(other, 30)[1]
             lost.start()
             eventually("the host is used", lambda: address in squares(other, 3)[1])
+
+
+def test_a_callback_cancels_another_task_of_the_lost_host(served: list[Host]) -> None:
+    sockets = [one.socket for one in served[:2]]
+    executor: Any
+    with millrace.connect(sockets) as farm, farm.Executor(workers=3, lost_after=1, timeout=300) as executor:
+        slow = list(executor._begin((time.sleep, (250,), {}) for _ in range(6)))
+        lost = [future for future in slow if future._place[0].address == sockets[1]]
+        assert len(lost) == 3
+        eventually("they run", lambda: all(future.running() for future in slow))
+        took: list[float] = []
+
+        def cancel_others(_: object) -> None:
+            begun = time.monotonic()
+            assert lost[1].stop()
+            took.append(time.monotonic() - begun)
+
+        lost[0].add_done_callback(cancel_others)
+        served[1].process.kill()
+        served[1].process.wait()
+        assert lost[0].stop() and lost[1].cancelled() and len(took) == 1
+        # It is at the other host by then, and no wait for a place was in vain.
+        assert took[0] < 9
+        for future in slow:
+            future.stop()

@@ -330,6 +330,7 @@ final class Hosts implements AutoCloseable {
             again = theirs.stream().filter(future -> !future.isMoved && !isOnly).toList();
             again.forEach(TaskFuture::move);
             cancelled.forEach(TaskFuture::leave);
+            failed.forEach(TaskFuture::leave);
             Returned last = returned.remove(host.place());
             boolean stayed = last == null || System.nanoTime() - last.sinceNs >= STAYED.toNanos();
             lost = new Absent(host.place(), stayed ? RETURN : shorter(last.pause.multipliedBy(2), RETURN_MAX));
@@ -337,11 +338,12 @@ final class Hosts implements AutoCloseable {
         LOG.log(Level.WARNING, "the host {0} is lost, and {1} tasks are repeated elsewhere: {2}", host, again.size(), why.getMessage());
         tryLater(lost);
         MillraceException broken = new MillraceException(why.code(), "the hosts that had the task were lost: " + why.detail(), why);
-        cancelled.forEach(future -> open.end(future, future::cancelled));
-        failed.forEach(future -> open.fail(future, broken));
         Map<Labels, List<TaskFuture<?>>> byNeeds = new LinkedHashMap<>();
         again.forEach(future -> byNeeds.computeIfAbsent(future.needs, any -> new ArrayList<>()).add(future));
         byNeeds.values().forEach(this::placeAgain);
+        // Last: what depends on them may take long, or cancel one that was sent again.
+        cancelled.forEach(future -> open.end(future, future::cancelled));
+        failed.forEach(future -> open.fail(future, broken));
     }
 
     private void placeAgain(List<TaskFuture<?>> futures) {

@@ -22,6 +22,8 @@ final class TaskFuture<T> extends CompletableFuture<T> {
     private int cancelling;
     private final OpenTasks open;
     private volatile Place place;
+    /** The thread that completes it, because its host is lost and it gets no other one; null for none. */
+    private Thread leaver;
     /** Whether its run is being ended: any failure that is reported then is the cancellation. */
     private volatile boolean isStopping;
 
@@ -44,13 +46,15 @@ final class TaskFuture<T> extends CompletableFuture<T> {
     /** Where the task is. A host may run it before its answer to the submission is here, so the answer is awaited for a while. */
     private synchronized Place place() {
         long until = System.nanoTime() + PLACED_MS * 1_000_000;
-        for (long left = PLACED_MS; place == null && !isDone() && left > 0; left = (until - System.nanoTime()) / 1_000_000) {
+        long left = PLACED_MS;
+        while (place == null && leaver != Thread.currentThread() && !isDone() && left > 0) {
             try {
                 wait(left);
             } catch (InterruptedException interrupted) {
                 Thread.currentThread().interrupt();
                 break;
             }
+            left = (until - System.nanoTime()) / 1_000_000;
         }
         return place;
     }
@@ -58,11 +62,17 @@ final class TaskFuture<T> extends CompletableFuture<T> {
     /** Its host is lost, so it is sent to another one. */
     void move() {
         isMoved = true;
-        leave();
+        unplace();
     }
 
-    /** Its host is lost, and it has no other one. */
-    void leave() {
+    /** Its host is lost, and it gets no other one. */
+    synchronized void leave() {
+        unplace();
+        leaver = Thread.currentThread();
+        notifyAll();
+    }
+
+    private void unplace() {
         host = null;
         place = null;
     }
