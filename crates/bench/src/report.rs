@@ -131,7 +131,7 @@ impl Report {
             page,
             "`make bench` measures everything here and writes this page; `make bench ONLY=id` measures one row.\n\
              The last column has figures of comparable systems and limits of the machine, measured in the same run, except those of CSPOT and\n\
-             Sans-Souci.\n\n\
+             Sans-Souci. The [glossary](glossary.md) defines the terms.\n\n\
              In the texts below the table, `median of 8 (12.5 to 14.4)` means the median of 8 repetitions, with the smallest and the largest\n\
              of them: in the unit of the row, unless the text names another unit or a ratio. *Not pinned* means that the kernel may move the\n\
              threads between processors. *The other systems* are those of the last column.\n"

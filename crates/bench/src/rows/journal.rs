@@ -114,8 +114,8 @@ pub fn append(context: &Context) -> Outcome<Measured> {
              page faults: three threads are busy, the one that appends, the one that prepares space, and retention. In \
              bursts: {BURST} appends back to back (11 MB), then a pause of 60 ms in which the journal's own thread \
              prepares space; mean of {BURSTS} bursts: {}. Two processes: each appends bursts of half as many records \
-             to one log, and both start at the same moment; appends per second from the first start to the last end: \
-             {}.",
+             to the same log, and both start at the same moment; appends per second from the first start to the last \
+             end: {}.",
             steady.means.spread(),
             steady.longest_us.spread(),
             figure(clock_us()),

@@ -60,9 +60,9 @@ pub fn cost(context: &Context) -> Outcome<Measured> {
         .also("with `await` instead of `now`", when_awaited, "ns")
         .peer("the same value without a gate", without.median())
         .note(format!(
-            "The time for an answer with durability memory: the access check, the gate, and taking the value with \
-             `now`, minus the time for the value alone (the journal's tail). Mean of {COUNT} answers back to back, \
-             before the subtraction: {}.",
+            "The time for an answer with durability memory: the access check, the gate, and taking the value without \
+             waiting (`now`), minus the time for the value alone (the journal's tail). Mean of {COUNT} answers back to \
+             back, before the subtraction: {}.",
             now.spread()
         )))
 }
