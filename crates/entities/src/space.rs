@@ -2,6 +2,7 @@
 
 pub(crate) mod durable;
 mod fences;
+mod leaving;
 mod steps;
 
 use crate::{
@@ -601,55 +602,6 @@ impl Space {
             entity.state.apply(effect);
         }
         self.bytes = self.bytes + entity.state.bytes() - before;
-    }
-
-    /// Ends a waiting call at its timeout.
-    fn give_up(&mut self, call: &Call<'_>, moment: Moment) -> Called {
-        if let Some(answered) = self.answered(call) {
-            return answered;
-        }
-        let gone = || Err(Raised::new("millrace.NotFound", format!("{} '{}' is gone", call.kind.name(), call.key)));
-        let Some(entity) = self.entities.get(call.key) else { return Called::Now(0, gone()) };
-        let incarnation = entity.incarnation;
-        let mine = |(_, waiter): &(&u64, &crate::Waiter)| waiter.session == call.session && waiter.call == call.number;
-        let Some((ticket, waiter)) = entity.state.waiters().iter().find(mine).map(|(at, waiter)| (*at, waiter.clone()))
-        else {
-            return Called::Now(incarnation, gone());
-        };
-        self.give_up_waiter(call.key, ticket, &waiter, moment);
-        self.answered(call).unwrap_or(Called::Waiting(incarnation))
-    }
-
-    fn give_up_waiter(&mut self, key: &str, ticket: u64, waiter: &crate::Waiter, moment: Moment) {
-        let Some(entity) = self.entities.get_mut(key).filter(|entity| entity.state.waiters().contains_key(&ticket))
-        else {
-            return;
-        };
-        let others = self.bytes - entity.state.bytes();
-        let mut turn = Turn::new(&mut entity.state, moment, waiter.session, waiter.call);
-        turn.keeps = entity.persistent;
-        let reply = entity.kind.give_up(&mut turn, ticket, waiter);
-        let (mut released, changes) = (mem::take(&mut turn.released), mem::take(&mut turn.done));
-        self.bytes = others + entity.state.bytes();
-        released.extend(reply.map(|reply| (waiter.session, waiter.call, reply.map(Into::into))));
-        let is_shared = entity.kind == Type::Shared;
-        // Its record is no longer than that of the step that added the waiter.
-        let _ = self.record_step((key, false), &changes, None, &released);
-        self.deliver(released, moment);
-        if is_shared {
-            self.work.push(key.into());
-        }
-    }
-
-    /// Ends the waiting calls of a session as at their timeouts: nobody takes their answers.
-    pub fn give_up_all(&mut self, session: &Session, moment: Moment) {
-        let keys = self.sessions.get(session).map(|client| client.touched.clone()).unwrap_or_default();
-        for key in keys {
-            let Some(entity) = self.entities.get(&key) else { continue };
-            let theirs = entity.state.waiters().iter().filter(|(_, waiter)| waiter.session == *session);
-            let theirs: Vec<_> = theirs.map(|(ticket, waiter)| (*ticket, waiter.clone())).collect();
-            theirs.iter().for_each(|(ticket, waiter)| self.give_up_waiter(&key, *ticket, waiter, moment));
-        }
     }
 
     /// Stores the answers of calls that waited for them.

@@ -642,6 +642,9 @@ fn calls_that_nobody_takes_the_answers_of_wait_no_longer() {
     let waits = world.waits(2, queue, "get", &[]);
     world.value(2, DOOR, "acquire", &[]);
     let _waits = world.waits(1, DOOR, "acquire", &[]);
+    let condition = (Type::Condition, "condition");
+    world.value(1, condition, "acquire", &[]);
+    let _waits = world.waits(1, condition, "wait", &[]);
     let moment = world.moment();
     world.space.give_up_all(&[1; 16], moment);
     for number in left {
@@ -651,6 +654,7 @@ fn calls_that_nobody_takes_the_answers_of_wait_no_longer() {
     assert_eq!(world.reply(2, waits), Some(Ok(value::int(7))));
     world.value(2, DOOR, "release", &[]);
     world.value(2, DOOR, "acquire", &[]);
+    world.value(2, condition, "acquire", &[]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import signal
 
 from millrace.aio import _awaited
@@ -96,6 +97,8 @@ class Method:
         if self._loop.is_running():
             method.close()
             raise RuntimeError("the event loop runs another async method, in another thread")
+        # What runs beside it has its context, whichever thread has received the call.
+        self._variables = contextvars.copy_context()
         channel, left = self._context._channel, signal.getitimer(signal.ITIMER_REAL)[0]
         signal.setitimer(signal.ITIMER_REAL, left + _INTERRUPTED_S)
         task, is_over = self._loop.create_task(method), False
@@ -133,7 +136,7 @@ class Method:
 
     def begin(self, other: Coroutine[Any, Any, Any]) -> None:
         """Runs another method beside this one."""
-        task = self._loop.create_task(other)
+        task = self._variables.copy().run(self._loop.create_task, other)
         self._others.add(task)
         task.add_done_callback(self._others.discard)
 

@@ -272,6 +272,19 @@ class Counted:
             await worker
         return calls
 
+    def both(self, me: Any, relay: Any, other: Any) -> None:
+        slow = threading.Thread(target=relay.go, args=(me, "slow_later"))
+        slow.start()
+        time.sleep(0.5)
+        quick = threading.Thread(target=other.go, args=(me, "quick_later"))
+        quick.start()
+        quick.join()
+        slow.join()
+
+    @millrace.reentrant
+    async def quick_later(self) -> None:
+        await self.count.add()
+
     @millrace.reentrant
     async def slow_later(self) -> None:
         await asyncio.sleep(1.5)
@@ -299,3 +312,10 @@ def test_threads_of_a_method_use_references_while_a_method_of_the_other_kind_run
     else:
         calls = counted.later(counted, relay)
     assert calls > 0 and count.get() == calls + 5000
+
+
+def test_two_threads_of_a_plain_method_call_async_methods_back(farm: millrace.Connection) -> None:
+    count, Relays = farm.AtomicInt("counted-both"), farm.shared(Relay)
+    counted = farm.shared(Counted)("threads-both", count)
+    counted.both(counted, Relays("threads-both-1"), Relays("threads-both-2"))
+    assert count.get() == 5001
