@@ -10,8 +10,9 @@ use std::{path::PathBuf, time::Duration};
 pub enum FunctionCommand {
     /// Deploy a new function, or a new version of an existing one
     #[command(after_help = "\
-The code is copied, so later edits have no effect until the next deploy. Runs in progress finish with the old code. For an application of \
-several functions, use millrace.toml instead: see `millrace up`.
+The code is copied, so later edits have no effect until the next deploy. An attempt in progress finishes with the old code; pending runs \
+and retries use the new code. The command needs the namespace's files. To deploy at an address, or an application of several functions, \
+use millrace.toml instead: see `millrace up`.
 
 Examples:
   millrace function deploy smooth --runtime python --code functions --handler smooth:smooth --on raw
@@ -20,19 +21,20 @@ Examples:
     Deploy(Box<DeployArgs>),
     /// List the functions
     #[command(after_help = "\
-The column ENDED counts all runs that have ended, including dead runs, which failed in every attempt (DEAD), and cancelled ones.
+The column ENDED counts all runs that have ended, including failed and cancelled ones. The column DEAD counts the runs that failed \
+permanently and whose dead letters have not been retried, and in parentheses the dead letters that have left the history of their log.
 
 Examples:
   millrace function ls
   millrace function ls --json | jq .pending")]
     Ls,
-    /// Show one function: its code, bindings, limits and rights
+    /// Show one function: its runs, code, bindings and rights
     #[command(after_help = "\
 Examples:
   millrace function show smooth
   millrace function show smooth --json | jq .reads")]
     Show(ShowFunctionArgs),
-    /// Append a record for which a function runs, and print the result
+    /// Append a record for which a function runs; with --wait, print the result
     #[command(after_help = "\
 Appends the record to the log that the function is bound to; other functions that are bound to this log run for it, too. If the function \
 is bound to several logs, choose one with --log. If it is bound to none, the record is appended to the log invoke/FUNCTION, which is \
@@ -48,7 +50,7 @@ Examples:
     Invoke(InvokeArgs),
     /// Print the output and the errors of the runs of a function
     #[command(after_help = "\
-Shows runs that have ended, the newest last.
+Of the newest runs, shows those that have ended, the oldest first.
 
 Examples:
   millrace function logs smooth

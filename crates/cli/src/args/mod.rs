@@ -283,7 +283,7 @@ Examples:
   millrace graph --since 1h
   millrace graph -o graph.svg             # the extension selects the format: svg, json, dot
   millrace graph --format dot | dot -Tpdf > graph.pdf
-  millrace -n edge graph --with cloud     # draw two namespaces in one picture")]
+  millrace -n edge graph --with cloud     # show two namespaces in one graph")]
     Graph(GraphArgs),
     /// Repair history: plan, run, ls, show, diff, apply, rollback, abandon, gc
     #[command(
