@@ -169,10 +169,10 @@ Every topic is in one group, whose voters have its records on their disks. A new
 through any host of the cluster: from the first request for one of a group's topics on, a host outside the group keeps a copy of all \
 topics of the group.
 
-Without these options, the cluster chooses the voters: hosts at different sites, and those with the fewest groups first. With --site, the \
-command chooses only hosts at that site, so that publishing there needs no other site. With --near, it chooses hosts with the label first, \
-then others at their sites, then any. With --here, it chooses the connected host first, then others at its site, then any. If a voter \
-leaves the cluster later, any other host can replace it.
+Without --voters, --site, --near and --here, the cluster chooses the voters: hosts at different sites, and those with the fewest groups \
+first. With --site, the command chooses only hosts at that site, so that publishing there needs no other site. With --near, it chooses \
+hosts with the label first, then others at their sites, then any. With --here, it chooses the connected host first, then others at its \
+site, then any. If a voter leaves the cluster later, any other host can replace it.
 
 Examples:
   millrace cluster group create farm

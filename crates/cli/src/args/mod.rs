@@ -146,11 +146,12 @@ Examples:
     /// Remove the functions of millrace.toml; logs and their records stay
     #[command(after_help = "\
 Also removes functions that `up` or `dev` deployed from this file earlier and that the file no longer names. With --namespace ADDRESS, \
-removes the file's functions from the namespace at that address. While there are pending runs, nothing is removed without --force.
+removes the file's functions from the namespace at that address. While there are pending runs, nothing is removed without --force. If \
+the file names a function that was deployed from another file or by another user, nothing is removed without --take-over.
 
 Examples:
   millrace down
-  millrace down --logs              # also remove the file's logs and their records
+  millrace down --logs              # also remove the logs and the dead letters
   millrace down --force             # abandon pending runs; each becomes a dead letter")]
     Down(DownArgs),
     /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
@@ -422,11 +423,13 @@ Examples:
   millrace join - < invitation.txt
   millrace join mri1_AbC... --context hub && millrace -n hub log append raw 21.5")]
     Join(JoinArgs),
-    /// Print a completion script for a shell: commands, logs, functions and contexts
+    /// Print a script that completes commands, logs, functions and contexts in a shell
     #[command(after_help = "\
+The directory of the file that you write must exist. Zsh must call compinit before it reads the script.
+
 Examples:
   millrace completions bash > ~/.local/share/bash-completion/completions/millrace
-  echo 'source <(millrace completions zsh)' >> ~/.zshrc       # after compinit
+  echo 'source <(millrace completions zsh)' >> ~/.zshrc
   millrace completions fish > ~/.config/fish/completions/millrace.fish")]
     Completions(CompletionsArgs),
     /// Print the manual page, or write one for every command
@@ -512,7 +515,7 @@ pub struct UpArgs {
 pub struct DownArgs {
     #[command(flatten)]
     pub file: FileArg,
-    /// Also remove the file's logs and their records
+    /// Also remove the file's logs and the dead-letter logs of the functions, with all their records
     #[arg(long)]
     pub logs: bool,
     /// Abandon pending runs; each becomes a dead letter
