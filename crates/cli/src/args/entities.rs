@@ -13,7 +13,7 @@ Examples:
     /// Show why calls to a shared object wait: the session that owns the lock, and the waiting calls
     #[command(after_help = "\
 The output has the id of each session, 32 hexadecimal digits. Each client has one session, with a random id. The calls that a task makes \
-belong to the session of its run; the id of this session is the run's id as 16 bytes, the last byte first.
+belong to the session of its run, and the output names this run.
 
 Examples:
   millrace entity why door

@@ -31,7 +31,7 @@ use millrace_node::{
     application::{Application, NAMESPACE_DIR},
     repairs::{Amendments, Ask},
 };
-use remote::Remote;
+pub use remote::Remote;
 use std::{
     path::{Path, PathBuf},
     time::Duration,

@@ -3,16 +3,17 @@
 use crate::{
     args::{EntityCommand, Global},
     out::{Out, Table},
-    place::{Place, docs::ObjectDoc},
+    place::{Place, Remote, docs::ObjectDoc},
     report::Outcome,
 };
+use millrace_node::EventId;
 use serde_json::json;
 
 pub fn run(command: &EntityCommand, global: &Global, out: &mut Out) -> Outcome {
     let host = Place::find(global)?.connect()?; // The files have no objects.
     match command {
         EntityCommand::Ls => ls(&host.objects()?, out),
-        EntityCommand::Why(args) => why(&host.object(&args.key)?, out),
+        EntityCommand::Why(args) => why(&host, &host.object(&args.key)?, out),
     }
 }
 
@@ -33,18 +34,28 @@ fn ls(objects: &[ObjectDoc], out: &mut Out) -> Outcome {
     if table.is_empty() { Ok(out.line("no shared objects")?) } else { Ok(out.table(&table)?) }
 }
 
-fn why(object: &ObjectDoc, out: &mut Out) -> Outcome {
+/// A session, and the run whose it is.
+fn session(host: &Remote, id: &str) -> String {
+    // The session of a run has the bytes of the run's id, the last one first.
+    let run = u128::from_str_radix(id, 16).ok().and_then(|bits| host.run(EventId::from_bits(bits.swap_bytes())).ok());
+    match run {
+        Some(run) => format!("session {id} (run {} of function '{}')", run.id, run.function.unwrap_or_default()),
+        None => format!("session {id}"),
+    }
+}
+
+fn why(host: &Remote, object: &ObjectDoc, out: &mut Out) -> Outcome {
     if out.json() {
         return Ok(out.object(&json!(object))?);
     }
     let ObjectDoc { kind, key, waiting, waiters, owner, .. } = object;
     if let Some(owner) = owner {
-        out.line(format!("session {owner} owns {kind} '{key}'"))?;
+        out.line(format!("{} owns {kind} '{key}'", session(host, owner)))?;
     }
     let wait = if *waiting == 1 { "call waits" } else { "calls wait" };
     out.line(format!("{waiting} {wait} for {kind} '{key}'"))?;
     for waiter in waiters {
-        out.line(format!("  call {} of session {}", waiter.call, waiter.session))?;
+        out.line(format!("  call {} of {}", waiter.call, session(host, &waiter.session)))?;
     }
     Ok(())
 }
