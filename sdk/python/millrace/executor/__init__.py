@@ -591,8 +591,7 @@ class Executor(concurrent.futures.Executor):
         """Stops waiting for results."""
         with self._lock:
             self._futures.pop(future._id, None)
-            if not self._futures:
-                self._idle.notify_all()
+            self._idle.notify_all()
         future._free()
 
     def _expect(self) -> _TaskFuture:

@@ -324,11 +324,6 @@ class SpreadExecutor(Executor):
         for one in before:
             one.close()
 
-    def _drop(self, future: _PlacedFuture) -> None:
-        with self._lock:
-            self._futures.pop(future._id, None)
-            self._idle.notify_all()
-
     def _fail(self, future: _PlacedFuture, why: BaseException) -> None:
         self._drop(future)
         if not future.done():

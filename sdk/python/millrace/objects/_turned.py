@@ -105,7 +105,8 @@ def _add(reference: Any, turn: Turned, inner: Any) -> None:
             outer = object.__new__(cls)
             # The class alone changes, so no thread sees one of two changes.
             outer.__dict__ = reference.__dict__
-            reference.__class__ = type("_Turning", (_class_of(cls, type(inner)),), {"_millrace_outer": outer, "_millrace_turns": ((turn, inner),)})
+            kinds: tuple[Any, Any] = cls, type(inner)
+            reference.__class__ = type("_Turning", (_class_of(*kinds),), {"_millrace_outer": outer, "_millrace_turns": ((turn, inner),)})
         else:
             cls._millrace_turns = (*cls._millrace_turns, (turn, inner))
 
