@@ -394,7 +394,7 @@ def test_a_pool_that_is_not_there_is_said_to_be_missing(farm: millrace.Connectio
 
 
 def test_why_an_object_waits_names_the_run_that_owns_it(binary: Path, farm: millrace.Connection, executor: millrace.Executor) -> None:
-    door, go = farm.Lock("door"), farm.Event("go")
+    door, go = farm.Lock("held-door"), farm.Event("held-go")
 
     def hold(door: Any, go: Any) -> None:
         with door:
@@ -402,7 +402,7 @@ def test_why_an_object_waits_names_the_run_that_owns_it(binary: Path, farm: mill
 
     task = executor.submit(hold, door, go)
     eventually("the task has the lock", door.locked)
-    told = subprocess.run([binary, "-n", farm.address, "entity", "why", "door"], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run([binary, "-n", farm.address, "entity", "why", "held-door"], capture_output=True, text=True, check=True).stdout
     go.set()
     task.result(60)
-    assert f"of function 'pool-{executor._pool}') owns Lock 'door'" in told
+    assert f"of function 'pool-{executor._pool}') owns Lock 'held-door'" in told
