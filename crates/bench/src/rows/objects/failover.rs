@@ -1,7 +1,11 @@
 //! object.failover: a hundred clients, and the host that leads the objects is killed.
 
 use super::{Caller, Target, cluster::Cluster};
-use crate::{Context, Outcome, rows::Measured};
+use crate::{
+    Context, Outcome,
+    picture::{Curve, curves},
+    rows::Measured,
+};
 use millrace_journal::Durability;
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -63,8 +67,8 @@ pub fn failover(context: &Context) -> Outcome<Measured> {
     let interrupted = reached(killed_at, without / 2.0).unwrap_or(f64::INFINITY);
     let restored = reached(back_at, 0.9 * steady.min(mean(&rates[rates.len() - 5..]))).unwrap_or(f64::INFINITY);
     let errors = errors.load(Ordering::Relaxed);
-    let each_second = |rates: &[f64]| format!("{:.0}", mean(rates));
-    let series: Vec<String> = rates.chunks(5).map(each_second).collect();
+    let series: Vec<f64> = rates.chunks(5).map(mean).collect();
+    let shown: Vec<String> = series.iter().map(|rate| format!("{rate:.0}")).collect();
     Ok(Measured::new(restored, u64::from(CLIENTS))
         .target("≤ 5 s", restored <= 5.0)
         .target("no client error", errors == 0)
@@ -72,12 +76,20 @@ pub fn failover(context: &Context) -> Outcome<Measured> {
         .also("calls while the host is down, all clients", without, "/s")
         .also("time without an answer after the kill", interrupted, "s")
         .also("errors of clients", errors as f64, "")
+        .drawing(drawing(&series, killed_at / 5, back_at / 5))
         .note(format!(
             "{CLIENTS} blocking clients increment one object with rf 2 on three hosts, which are processes on this \
              machine. The leader is killed after {} s, and started again after {} s. Value: the time from its start \
              until nine tenths of the initial rate are reached. Calls in each second: {}.",
             killed_at / 5,
             back_at / 5,
-            series.join(" ")
+            shown.join(" ")
         )))
+}
+
+/// The calls of each second.
+fn drawing(series: &[f64], killed_s: usize, back_s: usize) -> String {
+    let points = (1..).map(f64::from).zip(series.iter().copied()).collect();
+    let axis = format!("second; the leader is killed after {killed_s} s, and started again after {back_s} s");
+    curves(&format!("Calls per second of {CLIENTS} clients"), &axis, &[Curve { name: "", points }])
 }
