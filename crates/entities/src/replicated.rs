@@ -190,6 +190,12 @@ impl Replicated {
         )))
     }
 
+    /// The commands that end the waiting calls of a session, except those of conditions, as at their timeouts: nobody takes their answers.
+    pub fn giving_up(&self, session: &Session) -> Vec<Vec<u8>> {
+        let command = |call| Command::Call { token: 0, open: None, call, within: None }.encode();
+        self.space.giving_up(session).into_iter().map(command).collect()
+    }
+
     /// Objects of user classes that have waiting calls, and their pools.
     pub fn waiting_objects(&self) -> impl Iterator<Item = (&str, &str)> {
         self.space.waiting_objects()

@@ -13,8 +13,11 @@ pub type Session = [u8; SESSION_BYTES];
 /// The application of a session: its entities end with the last of its sessions. Empty for entities that stay until they are deleted.
 pub type Application = Box<str>;
 
-/// Calls of one session whose answers it has not acknowledged, and the size of these answers: beyond either, the older half is forgotten.
+/// Calls of one session whose answers were handed out and that it has not acknowledged, and the size of all answers that it has not
+/// acknowledged: beyond either, the older half of those that were handed out is forgotten.
 pub(crate) const CALLS_MAX: usize = 20_000;
+/// Calls of one session that wait, or whose answers nobody has asked for since they came.
+pub(crate) const OPEN_MAX: usize = 200_000;
 pub(crate) const ANSWERS_MAX_BYTES: usize = 64 << 20;
 /// A shorter answer is not worth forgetting alone: that it is forgotten takes memory, too.
 const FORGOTTEN_MIN_BYTES: usize = 256;
@@ -62,9 +65,16 @@ pub(crate) struct Asked {
     pub incarnation: u64,
     /// Its answer and when it was given; none while it waits.
     pub reply: Option<(Reply, u64)>,
+    /// Whether the answer was handed to a request. Only then it may be forgotten: a client that has to ask again does so at once.
+    pub handed: bool,
 }
 
 impl Asked {
+    /// A call that has no answer yet.
+    pub fn new(what: u64, incarnation: u64) -> Self {
+        Self { what, incarnation, reply: None, handed: false }
+    }
+
     /// How many bytes its answer takes.
     fn bytes(&self) -> usize {
         match &self.reply {
@@ -82,6 +92,11 @@ pub(crate) struct Client {
     /// How many users keep it open: waiting connections and runs in progress.
     pub pinned: usize,
     pub calls: BTreeMap<u64, Asked>,
+    /// How many of these have answers that were handed out.
+    pub handed: usize,
+    /// Whether each answer counts as handed out when it exists: all copies of a group have to forget the same answers, and only the host that
+    /// a client asks knows which ones it has handed out.
+    pub replicated: bool,
     /// Calls below are acknowledged.
     pub acked: u64,
     /// Bytes of answers that it has not acknowledged.
@@ -101,6 +116,8 @@ impl Client {
             expires_ms: now_ms + lease_ms,
             pinned: 0,
             calls,
+            handed: 0,
+            replicated: false,
             acked: 0,
             bytes: 0,
             touched,
@@ -118,7 +135,18 @@ impl Client {
         }
         asked.reply = Some((reply, now_ms));
         self.bytes += asked.bytes();
+        if self.replicated {
+            self.hand(number);
+        }
         true
+    }
+
+    /// The answer of this call, if it has one, is handed to a request.
+    pub fn hand(&mut self, number: u64) {
+        if let Some(asked) = self.calls.get_mut(&number).filter(|asked| asked.reply.is_some() && !asked.handed) {
+            asked.handed = true;
+            self.handed += 1;
+        }
     }
 
     /// Whether the answer of this call was acknowledged or forgotten: the call is not carried out again. A waiting call has no answer.
@@ -132,10 +160,16 @@ impl Client {
         if self.bytes > ANSWERS_MAX_BYTES {
             self.forget_answers(ANSWERS_MAX_BYTES / 2, kept);
         }
-        if self.calls.len() >= CALLS_MAX {
-            let newest = self.calls.keys().rev().nth(CALLS_MAX / 2 - 1).copied();
-            newest.into_iter().for_each(|first| self.acknowledge(first, kept));
+        if self.handed >= CALLS_MAX {
+            let handed = self.calls.iter().rev().filter(|(_, asked)| asked.handed);
+            let newest = handed.map(|(number, _)| *number).nth(CALLS_MAX / 2 - 1);
+            newest.into_iter().for_each(|first| self.drop_below(first, |asked| asked.handed, kept));
         }
+    }
+
+    /// Whether calls wait, or have answers that nobody has asked for, beyond the limit.
+    pub fn is_full(&self) -> bool {
+        self.calls.len() - self.handed >= OPEN_MAX
     }
 
     /// Forgets the answers of all calls except the newest ones with so many bytes, and at least one. The calls stay known: those of several
@@ -146,7 +180,7 @@ impl Client {
             let bytes = asked.bytes();
             let is_first = newest == 0;
             newest += bytes;
-            if is_first || newest <= most || bytes < FORGOTTEN_MIN_BYTES {
+            if is_first || newest <= most || bytes < FORGOTTEN_MIN_BYTES || !asked.handed {
                 continue;
             }
             kept.forget(asked);
@@ -160,16 +194,21 @@ impl Client {
 
     /// Drops the answers that the client has acknowledged. A waiting call has no answer that could be acknowledged.
     pub fn acknowledge(&mut self, acked: u64, kept: &mut Kept) {
+        self.drop_below(acked, |asked| asked.reply.is_some(), kept);
+    }
+
+    fn drop_below(&mut self, acked: u64, is_over: impl Fn(&Asked) -> bool, kept: &mut Kept) {
         if acked > self.acked {
             self.acked = acked;
             // Usually this is one call, the previous one.
             let mut from = 0;
             while let Some((&number, asked)) = self.calls.range(from..acked).next() {
                 from = number + 1;
-                if asked.reply.is_none() {
+                if !is_over(asked) {
                     continue;
                 }
                 self.bytes -= asked.bytes();
+                self.handed -= usize::from(asked.handed);
                 kept.forget(asked);
                 self.calls.remove(&number);
             }

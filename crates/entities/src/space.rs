@@ -7,7 +7,7 @@ mod steps;
 
 use crate::{
     Application, Raised, Reply, Session,
-    session::{Asked, CALLS_MAX, Client, Kept},
+    session::{Asked, Client, Kept, OPEN_MAX},
     state::{Effect, State},
     types::{Args, DELETE, Flow, Method, STATE_MAX_BYTES, Turn, Type, made, user::CLASS_METHOD},
     value,
@@ -160,6 +160,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Whether they are those of a space whose calls are ordered by a group.
+    fn is_of_group(self) -> bool {
+        self.separate != usize::MAX
+    }
+
     /// Whether a state is within the limits, given the size of all other entities.
     fn check(self, state: &State, others: usize) -> Result<()> {
         let refused = |what: &str, bytes: usize, most: usize| {
@@ -224,7 +229,8 @@ impl Space {
         if !application.is_empty() {
             *self.applications.entry(application.into()).or_default() += 1;
         }
-        self.sessions.insert(session, Client::new(application.into(), lease_ms, moment.now_ms));
+        let client = Client::new(application.into(), lease_ms, moment.now_ms);
+        self.sessions.insert(session, Client { replicated: self.limits.is_of_group(), ..client });
         Ok(false)
     }
 
@@ -363,6 +369,19 @@ impl Space {
 
     /// Executes a call, or returns the answer that it has already got.
     pub fn call(&mut self, call: &Call<'_>, moment: Moment) -> Result<Called> {
+        let called = self.carry_out(call, moment);
+        if matches!(called, Ok(Called::Now(..))) {
+            self.hand(&call.session, call.number);
+        }
+        called
+    }
+
+    /// The answer of a call is handed to a request: from now on it may be forgotten.
+    pub fn hand(&mut self, session: &Session, number: u64) {
+        self.sessions.get_mut(session).into_iter().for_each(|client| client.hand(number));
+    }
+
+    fn carry_out(&mut self, call: &Call<'_>, moment: Moment) -> Result<Called> {
         let Some(client) = self.sessions.get_mut(&call.session) else {
             return Err(Code::SessionExpired.error("the session is not open, or its lease has ended"));
         };
@@ -384,8 +403,8 @@ impl Space {
         }
         call.fence.map_or(Ok(()), |fence| fence.check())?;
         client.make_room(&mut self.kept);
-        if client.calls.len() >= CALLS_MAX {
-            return Err(busy(format!("{CALLS_MAX} calls of the session wait")));
+        if client.is_full() {
+            return Err(busy(format!("{OPEN_MAX} calls of the session wait")));
         }
         if self.entities.get(call.key).map_or(call.flags.persistent, |entity| entity.persistent) {
             self.check_unwritten()?;
@@ -459,7 +478,7 @@ impl Space {
         self.remove(key, Some((call, Some(&reply))), moment);
         if let Some(client) = self.sessions.get_mut(&call.session) {
             let what = call.what();
-            client.calls.insert(call.number, Asked { what, incarnation: 0, reply: None });
+            client.calls.insert(call.number, Asked::new(what, 0));
             client.answer(call.number, reply.clone(), moment.now_ms, &mut self.kept);
         }
         Ok(Called::Now(0, reply))
@@ -556,7 +575,7 @@ impl Space {
             && let Some(client) = self.sessions.get_mut(&call.session)
         {
             let what = call.what();
-            client.calls.insert(call.number, Asked { what, incarnation, reply: None });
+            client.calls.insert(call.number, Asked::new(what, incarnation));
             if let Some(reply) = reply.clone() {
                 client.answer(call.number, reply, moment.now_ms, &mut self.kept);
             }

@@ -367,3 +367,41 @@ fn a_caller_that_gives_up_leaves_a_step_without_effect_and_the_next_call_begins(
     let end = ran(&replica, &next, STEP, 1);
     assert_eq!(replica.apply(&end).ready.len(), 1);
 }
+
+#[test]
+fn the_calls_of_a_finished_run_give_up_on_all_replicas() {
+    let mut replicas = [Replicated::default(), Replicated::default()];
+    let apply = |replicas: &mut [Replicated; 2], command: &[u8]| {
+        let [first, second] = replicas.each_mut().map(|replica| replica.apply(command));
+        assert_eq!(first.ready, second.ready);
+        first
+    };
+    let (none, one, two) = (list(&[]), list(&[value::int(1)]), list(&[value::int(2)]));
+    let mut number = 0;
+    let mut ask = |replicas: &mut [Replicated; 2], session, kind, method: &str, args: &[u8]| {
+        number += 1;
+        apply(replicas, &command(call(session, number, kind, method, args, Some(&two))));
+        number
+    };
+    let [left, other, _] = SESSIONS;
+    ask(&mut replicas, left, Type::Queue, "get", &none);
+    ask(&mut replicas, left, Type::Queue, "get", &none);
+    let waits = ask(&mut replicas, other, Type::Queue, "get", &none);
+    ask(&mut replicas, other, Type::Lock, "acquire", &none);
+    ask(&mut replicas, left, Type::Lock, "acquire", &none);
+    ask(&mut replicas, left, Type::Condition, "acquire", &none);
+    ask(&mut replicas, left, Type::Condition, "wait", &none);
+    let commands = replicas[0].giving_up(&left);
+    assert_eq!(commands.len(), 3, "those of the queue and the lock, but not that of the condition");
+    for command in &commands {
+        let applied = apply(&mut replicas, command);
+        assert!(matches!(applied.called, Some((session, _, Ok(Called::Now(..)))) if session == left), "{applied:?}");
+        // Again, as when it is proposed twice.
+        apply(&mut replicas, command);
+    }
+    assert!(replicas[0].giving_up(&left).is_empty());
+    ask(&mut replicas, other, Type::Queue, "put", &one);
+    assert!(matches!(replicas[1].reply(&other, waits), Some(Called::Now(_, Ok(value))) if *value == *value::int(1)));
+    let [first, second] = replicas.each_mut().map(shown);
+    assert_eq!(first, second);
+}

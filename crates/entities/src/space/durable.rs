@@ -437,9 +437,10 @@ impl Space {
                     let mut call = Reader(value::elements(call)?.into_iter());
                     let (number, what, incarnation) = (call.uint()?, call.uint()?, call.uint()?);
                     let reply = call.read(read_reply)?;
-                    client.calls.entry(number).or_insert(Asked { what, incarnation, reply: None });
+                    client.calls.entry(number).or_insert(Asked::new(what, incarnation));
                     if let Some(reply) = reply {
                         client.answer(number, reply, moment.now_ms, &mut self.kept);
+                        client.hand(number);
                     }
                 }
                 Ok(())
@@ -455,7 +456,8 @@ impl Space {
                 *self.applications.entry(application.into()).or_default() += 1;
             }
             let client = Client::new(application.into(), lease_ms, moment.now_ms);
-            self.sessions.insert(id, Client { kept: true, ..client });
+            let replicated = self.limits.is_of_group();
+            self.sessions.insert(id, Client { kept: true, replicated, ..client });
         }
     }
 
@@ -495,9 +497,10 @@ impl Space {
         let Some(client) = self.sessions.get_mut(&id) else { return Ok(()) };
         client.acknowledge(acked, &mut self.kept);
         client.make_room(&mut self.kept);
-        client.calls.insert(number, Asked { what, incarnation, reply: None });
+        client.calls.insert(number, Asked::new(what, incarnation));
         if let Some(reply) = reply {
             client.answer(number, reply, moment.now_ms, &mut self.kept);
+            client.hand(number);
         }
         if touches {
             client.touched.insert(key.into());
@@ -511,6 +514,7 @@ impl Space {
             let (session, number, reply) = (one.read(session_of)?, one.uint()?, one.read(read_reply)?);
             if let (Some(client), Some(reply)) = (self.sessions.get_mut(&session), reply) {
                 client.answer(number, reply, moment.now_ms, &mut self.kept);
+                client.hand(number);
             }
         }
         Ok(())

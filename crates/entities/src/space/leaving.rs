@@ -1,12 +1,15 @@
 //! Calls that wait no longer: at their timeouts, or because nobody takes their answers.
 
-use super::{Call, Called, Moment, Space};
+use super::{Call, Called, Flags, Moment, Space};
 use crate::{
     Raised, Session, Waiter,
     state::Effect,
-    types::{Turn, Type},
+    types::{METHODS, Turn, Type},
 };
 use std::mem;
+
+/// An empty array.
+const NO_ARGUMENTS: &[u8] = &[0x90];
 
 impl Space {
     /// Ends a waiting call at its timeout.
@@ -65,5 +68,36 @@ impl Space {
             let leaves = entity.kind == Type::Condition;
             theirs.iter().for_each(|(ticket, waiter)| self.give_up_waiter((&key, *ticket), waiter, leaves, moment));
         }
+    }
+
+    /// The calls that end waiting calls of a session in this way, for a space whose calls are ordered by a group. A condition's calls wait on.
+    pub(crate) fn giving_up(&self, session: &Session) -> Vec<Call<'_>> {
+        let Some(client) = self.sessions.get(session) else { return Vec::new() };
+        let flags = Flags { give_up: true, must_exist: true, persistent: true, ..Flags::default() };
+        let mut calls = Vec::new();
+        for key in &client.touched {
+            let Some(entity) = self.entities.get(key).filter(|entity| entity.kind != Type::Condition) else { continue };
+            let kind = entity.kind;
+            let methods = METHODS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, methods)| *methods);
+            for waiter in entity.state.waiters().values().filter(|waiter| waiter.session == *session) {
+                let Some(asked) = client.calls.get(&waiter.call) else { continue };
+                let call = |method| Call {
+                    session: *session,
+                    number: waiter.call,
+                    acked: 0,
+                    kind,
+                    key,
+                    incarnation: asked.incarnation,
+                    method,
+                    args: NO_ARGUMENTS,
+                    new: None,
+                    flags,
+                    fence: None,
+                };
+                // The method is not kept; a repeated call is checked by this hash.
+                calls.extend(methods.clone().map(|method| call(*method)).find(|call| call.what() == asked.what));
+            }
+        }
+        calls
     }
 }

@@ -1,5 +1,8 @@
 use super::*;
-use crate::{METHODS, Outcome, session::ANSWERS_MAX_BYTES};
+use crate::{
+    METHODS, Outcome,
+    session::{ANSWERS_MAX_BYTES, CALLS_MAX},
+};
 use std::sync::Arc;
 
 /// A space with clients, whose calls number themselves.
@@ -600,7 +603,7 @@ fn a_session_with_a_waiting_call_calls_on_and_the_answers_of_its_newest_calls_ar
     }
     assert_eq!(repeated(&mut world, waiting + 1).unwrap_err().code(), Code::OutcomeUnknown);
     assert_eq!(world.number(2), 1, "the other session is as it was");
-    assert!(world.space.sessions[&[1; 16]].calls.len() <= CALLS_MAX);
+    assert!(world.space.sessions[&[1; 16]].calls.len() <= CALLS_MAX + 1);
     // The call that waits is asked for again, and gets its answer.
     let again = world.with(1, waiting, event, "wait", &[], Flags::default()).unwrap();
     assert!(matches!(again, Called::Waiting(_)), "{again:?}");
@@ -608,6 +611,49 @@ fn a_session_with_a_waiting_call_calls_on_and_the_answers_of_its_newest_calls_ar
     assert!(world.reply(1, waiting).is_some());
     let again = world.with(1, waiting, event, "wait", &[], Flags::default()).unwrap();
     assert!(matches!(again, Called::Now(_, Ok(_))), "{again:?}");
+}
+
+#[test]
+fn an_answer_that_nobody_has_asked_for_since_it_came_is_not_forgotten() {
+    let mut world = World::new(&[1, 2]);
+    let event = (Type::Event, "it");
+    let waiting: Vec<u64> = (0..CALLS_MAX + 10).map(|_| world.waits(1, event, "wait", &[])).collect();
+    world.value(2, event, "set", &[]);
+    for _ in 0..2 * CALLS_MAX {
+        world.value(1, HITS, "add_and_get", &[]);
+    }
+    let again = |world: &mut World, number| world.with(1, number, event, "wait", &[], Flags::default());
+    for number in &waiting {
+        let called = again(&mut world, *number);
+        assert!(matches!(called, Ok(Called::Now(_, Ok(_)))), "{number}: {called:?}");
+    }
+    // They were handed out; they are the oldest.
+    for _ in 0..2 {
+        world.value(1, HITS, "add_and_get", &[]);
+    }
+    assert_eq!(again(&mut world, waiting[0]).unwrap_err().code(), Code::OutcomeUnknown);
+    assert!(world.space.sessions[&[1; 16]].calls.len() <= CALLS_MAX + 1);
+}
+
+#[test]
+fn a_session_has_so_many_waiting_calls_at_most() {
+    let mut world = World::new(&[1, 2]);
+    let (event, other) = ((Type::Event, "it"), (Type::Event, "other"));
+    for _ in 0..OPEN_MAX / 2 {
+        world.waits(1, event, "wait", &[]);
+        world.waits(1, other, "wait", &[]);
+    }
+    let number = world.number(1);
+    let refused = world.with(1, number, event, "wait", &[], Flags::default()).unwrap_err();
+    assert!(refused.code() == Code::ObjectsBusy && refused.detail().contains("200000 calls"), "{refused:?}");
+    world.value(2, event, "set", &[]);
+    world.value(2, other, "set", &[]);
+    // They count until somebody has asked for their answers.
+    assert!(world.with(1, number, event, "wait", &[], Flags::default()).is_err());
+    for number in (1..number).step_by(2) {
+        world.with(1, number, event, "wait", &[], Flags::default()).unwrap();
+    }
+    assert!(matches!(world.call(1, event, "wait", &[]), Called::Now(..)));
 }
 
 #[test]

@@ -221,6 +221,7 @@ impl Inner {
         for (session, number) in state.space.take_ready() {
             let Some(slots) = state.waiting.remove(&(session, number)) else { continue };
             let Some(called) = state.space.reply(&session, number) else { continue };
+            state.space.hand(&session, number);
             for slot in slots {
                 match reached {
                     Some(upto) => wakers.extend(slot.give(Ok((called.clone(), upto)))),

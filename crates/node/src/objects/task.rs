@@ -369,6 +369,9 @@ impl Callee for Objects {
         let session = run.get().to_le_bytes();
         let lease_ms = if well { WELL_LEASE_MS } else { FAILED_LEASE_MS };
         if let Some(cluster) = self.cluster() {
+            if well {
+                cluster.give_up_all(&session);
+            }
             cluster.release_session(&session, lease_ms);
         }
         if well {

@@ -1,4 +1,4 @@
-"""The wire protocol for asyncio, any number of requests at a time over one connection: over hosts' Unix sockets, and to other addresses."""
+"""The wire protocol for asyncio, many requests at a time over each connection: over hosts' Unix sockets, and to other addresses."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ _VERSION = 2
 _FRAME_BYTES_MAX = 16_842_752
 #: How long a host that cannot be reached is tried again, and how often.
 _PATIENCE_S, _PAUSE_S = 15.0, 0.1
+#: How many requests may wait on one connection until another one is opened: over a Unix socket, and through the native module. A host reads no
+#: further from a connection with 4096 of them, and the native module sends 1024.
+_SHARE, _TUNNEL_SHARE = 2048, 512
 
 
 #: The host is there, and hears of no majority of its group.
@@ -106,22 +109,37 @@ class Tunnel(_Line):
 
     def __init__(self, addresses: Sequence[str], ca: Optional[str]) -> None:
         super().__init__(addresses)
-        self._pipelines = [_native.Pipeline(address, ca) for address in addresses]
+        self._ca = ca
+        #: For each host: its connections, each with the number of its requests.
+        self._pipelines: list[dict[Any, int]] = [{} for _ in addresses]
         self._waiting: set[asyncio.Future[bytes]] = set()
 
     async def connect(self) -> None:
-        """Has its event loop hear of answers. Requests connect."""
-        loop = asyncio.get_running_loop()
-        for pipeline in self._pipelines:
-            loop.add_reader(pipeline.fileno(), pipeline.drain)
+        """Opens one connection to each host. Requests connect it."""
+        for at in range(len(self._places)):
+            self._free(at)
+
+    def _free(self, at: int) -> Any:
+        """A connection to this host that has room for another request."""
+        pipelines = self._pipelines[at]
+        for pipeline, requests in pipelines.items():
+            if requests < _TUNNEL_SHARE:
+                return pipeline
+        pipeline = _native.Pipeline(self._places[at], self._ca)
+        pipelines[pipeline] = 0
+        # The event loop hears of its answers.
+        asyncio.get_running_loop().add_reader(pipeline.fileno(), pipeline.drain)
+        return pipeline
 
     async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Sends a request and waits for its answer."""
         if self._closed:
             raise _native.error("MR6106", f"the connection to '{self._place}' is closed")
         at, future = self._at, asyncio.get_running_loop().create_future()
-        pipeline = self._pipelines[at % len(self._pipelines)]
+        pipelines = self._pipelines[at % len(self._pipelines)]
+        pipeline = self._free(at % len(self._pipelines))
         request = pipeline.ask(future, _frame(kind, 1, 0, message), message.get("wait_ms", 0))
+        pipelines[pipeline] += 1
         self._waiting.add(future)
         try:
             frame = await future
@@ -133,6 +151,7 @@ class Tunnel(_Line):
                 self._turn(at)
             raise
         finally:
+            pipelines[pipeline] -= 1
             self._waiting.discard(future)
         answer, _, _, _, found = _values.decode(frame[4:])[:5]
         return _answered(answer, found)
@@ -141,21 +160,22 @@ class Tunnel(_Line):
         """Closes the connections; requests that wait raise."""
         self._closed = True
         loop = asyncio.get_running_loop()
-        for pipeline in self._pipelines:
-            loop.remove_reader(pipeline.fileno())
+        for pipelines in self._pipelines:
+            for pipeline in pipelines:
+                loop.remove_reader(pipeline.fileno())
         for future in self._waiting:
             if not future.done():
                 future.set_exception(_native.error("MR6106", f"the connection to '{self._place}' is closed"))
-        self._pipelines = []
 
 
 class Wire(_Line):
-    """A connection that is opened again when it is lost, to the next of several hosts. Requests that were not answered raise `Lost`."""
+    """Connections to one host; when they are lost, to it again or to the next of several hosts. Requests that were not answered raise `Lost`."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(paths)
-        self._writer: Optional[asyncio.StreamWriter] = None
-        self._reading: Optional[asyncio.Task[None]] = None
+        #: The connections, and how many requests wait on each.
+        self._writers: dict[asyncio.StreamWriter, int] = {}
+        self._readings: set[asyncio.Task[None]] = set()
         self._connecting = asyncio.Lock()
         self._numbers = itertools.count(1)
         #: By number of the request: the connection that it went over, and where its answers come.
@@ -168,17 +188,25 @@ class Wire(_Line):
         return self._place
 
     def _turned(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
+        writers, self._writers = self._writers, {}
+        for writer in writers:
             writer.close()
 
-    async def connect(self) -> None:
-        """Connects unless it is connected: to the first host that answers, beginning with the one that was used last."""
+    def _free(self) -> Optional[asyncio.StreamWriter]:
+        """A connection that has room for another request."""
+        for writer, requests in self._writers.items():
+            if requests < _SHARE:
+                return writer
+        return None
+
+    async def connect(self) -> asyncio.StreamWriter:
+        """Connects unless a connection has room: to the first host that answers, beginning with the one that was used last."""
         async with self._connecting:
             if self._closed:
                 raise _native.error("MR6106", f"the connection to 'unix:{self._path}' is closed")
-            if self._writer is not None:
-                return
+            writer = self._free()
+            if writer is not None:
+                return writer
             for left in range(len(self._places) - 1, -1, -1):
                 try:
                     return await self._connect()
@@ -186,8 +214,9 @@ class Wire(_Line):
                     if left == 0 or error.code not in self._lost:
                         raise
                     self._at += 1
+            raise AssertionError("there is at least one host")
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> asyncio.StreamWriter:
         try:
             reader, writer = await asyncio.open_unix_connection(self._path, limit=1 << 20)
         except OSError as error:
@@ -208,8 +237,11 @@ class Wire(_Line):
         except BaseException:
             writer.close()
             raise
-        self._writer = writer
-        self._reading = asyncio.create_task(self._read(reader, writer))
+        self._writers[writer] = 0
+        reading = asyncio.create_task(self._read(reader, writer))
+        self._readings.add(reading)
+        reading.add_done_callback(self._readings.discard)
+        return writer
 
     def _send(self, writer: asyncio.StreamWriter, kind: int, number: int, message: dict[str, Any]) -> None:
         writer.write(_frame(kind, number, self._clock, message))
@@ -236,8 +268,7 @@ class Wire(_Line):
             # The connection has ended, or what came cannot be read, and then nothing behind it can be.
             pass
         finally:
-            if self._writer is writer:
-                self._writer = None
+            self._writers.pop(writer, None)
             writer.close()
             for over, waiting in self._answers.values():
                 if over is writer:
@@ -245,13 +276,11 @@ class Wire(_Line):
 
     async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Sends a request and waits for its answer."""
-        await self.connect()
-        writer = self._writer
-        if writer is None:
-            raise Lost
+        writer = self._free() or await self.connect()
         number = next(self._numbers)
         answers: asyncio.Queue[Any] = asyncio.Queue()
         self._answers[number] = (writer, answers)
+        self._writers[writer] += 1
         try:
             self._send(writer, kind, number, message)
             await writer.drain()
@@ -263,6 +292,8 @@ class Wire(_Line):
             raise Lost from None
         finally:
             del self._answers[number]
+            if writer in self._writers:
+                self._writers[writer] -= 1
 
     @staticmethod
     def _answer(answer: Any) -> tuple[int, dict[str, Any]]:
@@ -271,11 +302,11 @@ class Wire(_Line):
         return _answered(*answer)
 
     async def close(self) -> None:
-        """Closes the connection; requests that wait raise."""
+        """Closes the connections; requests that wait raise."""
         self._closed = True
-        reading, writer = self._reading, self._writer
-        if writer is not None:
+        readings = list(self._readings)
+        for writer in self._writers:
             writer.close()
-        if reading is not None:
+        for reading in readings:
             with contextlib.suppress(Exception):
                 await reading

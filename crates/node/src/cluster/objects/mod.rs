@@ -457,6 +457,16 @@ impl Cluster {
         }
     }
 
+    /// Ends the waiting calls of a session whose run has finished: an item that a thread left behind would get is not lost.
+    pub(crate) fn give_up_all(&self, session: &Session) {
+        let Some(group) = self.shared.objects() else { return };
+        let commands = locked(&group.objects.state).replicated.giving_up(session);
+        for command in commands {
+            // If it is lost, the lease ends the session.
+            self.shared.submit(group.id, Action::Machine, command, Durability::Quorum, Box::new(drop));
+        }
+    }
+
     /// A client has ended its session.
     pub(crate) fn end_session(&self, session: Session) {
         let Some(group) = self.shared.objects().filter(|group| group.objects.has_joined(&session)) else { return };
