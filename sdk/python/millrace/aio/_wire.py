@@ -177,6 +177,7 @@ class Wire(_Line):
         self._writers: dict[asyncio.StreamWriter, int] = {}
         self._readings: set[asyncio.Task[None]] = set()
         self._connecting = asyncio.Lock()
+        self._share = _SHARE
         self._numbers = itertools.count(1)
         #: By number of the request: the connection that it went over, and where its answers come.
         self._answers: dict[int, tuple[asyncio.StreamWriter, asyncio.Queue[Any]]] = {}
@@ -195,7 +196,7 @@ class Wire(_Line):
     def _free(self) -> Optional[asyncio.StreamWriter]:
         """A connection that has room for another request."""
         for writer, requests in self._writers.items():
-            if requests < _SHARE:
+            if requests < self._share:
                 return writer
         return None
 
@@ -237,6 +238,7 @@ class Wire(_Line):
         except BaseException:
             writer.close()
             raise
+        self._share = max(1, min(_SHARE, answer.get("requests_max", _SHARE) // 2))
         self._writers[writer] = 0
         reading = asyncio.create_task(self._read(reader, writer))
         self._readings.add(reading)

@@ -268,6 +268,34 @@ def test_tasks_are_awaited(near: millrace.Connection) -> None:
     run(near, test)
 
 
+@pytest.mark.parametrize("transport", ["socket", "address"])
+def test_any_number_of_coroutines_wait_and_others_call_meanwhile(
+    ns: millrace.Namespace, host: Callable[..., Host], transport: str
+) -> None:
+    served = host(ns)
+
+    async def main() -> None:
+        # More than a host reads from one connection, or the native module sends.
+        count = 6000 if transport == "socket" else 1500
+        async with millrace.aio.connect(getattr(served, transport), lease=2) as farm:
+            gate, permits, hits = farm.Event("gate"), farm.Semaphore("permits", 1), farm.AtomicInt("hits")
+            await permits.acquire()
+            waiting = [asyncio.create_task(gate.wait()) for _ in range(count // 2)]
+            waiting += [asyncio.create_task(permits.acquire()) for _ in range(count // 2)]
+            while await hits.add() < 2 * count and sum(farm._space._open) < sum(range(1, count)):
+                await asyncio.sleep(0)
+            await asyncio.sleep(3)
+            assert await permits.locked() is not None and not any(task.done() for task in waiting), "the session is renewed"
+            await gate.set()
+            for _ in range(count // 2):
+                await permits.release()
+            assert all(await asyncio.gather(*waiting))
+            # Later calls need no more connections.
+            assert await hits.add() > 1
+
+    asyncio.run(asyncio.wait_for(main(), _PATIENCE_S))
+
+
 def test_what_is_not_reached_is_refused(ns: millrace.Namespace, host: Callable[..., Host], tmp_path: Path) -> None:
     async def missing() -> None:
         await _wire.Wire([str(tmp_path / "none")]).connect()

@@ -244,6 +244,36 @@ class ObjectTest {
     }
 
     @Test
+    void moreThreadsWaitThanAHostReadsRequestsOfOneConnection() throws Exception {
+        int count = 5000;
+        CountDownLatch waiting = new CountDownLatch("crowd/waiting", 1);
+        java.util.concurrent.CountDownLatch done = new java.util.concurrent.CountDownLatch(count);
+        AtomicLong begun = new AtomicLong("crowd/begun", 0);
+        try (Millrace many = Millrace.at(host.namespace.toString()).application("tests").lease(Duration.ofSeconds(2)).connect()) {
+            CountDownLatch latch = many.countDownLatch("crowd/waiting", 1);
+            for (int at = 0; at < count; at++) {
+                Thread thread = new Thread(null, () -> {
+                    try {
+                        latch.await();
+                        done.countDown();
+                    } catch (InterruptedException error) {
+                        throw new AssertionError(error);
+                    }
+                }, "waits", 128 << 10);
+                thread.setDaemon(true);
+                thread.start();
+            }
+            // Longer than the lease.
+            Thread.sleep(3000);
+            assertEquals(1, many.atomicLong("crowd/begun", 0).incrementAndGet());
+            assertEquals(count, done.getCount());
+            waiting.countDown();
+            assertTrue(done.await(PATIENCE_S, TimeUnit.SECONDS));
+            assertEquals(2, begun.incrementAndGet());
+        }
+    }
+
+    @Test
     void locksSemaphoresAndLatchesWait() throws Exception {
         Lock lock = new Lock("lock");
         long first = lock.acquire();

@@ -5,8 +5,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -22,18 +22,17 @@ public final class Client implements AutoCloseable {
     private static final Set<String> LOST = Set.of("MR6008", "MR6009", "MR6053", "MR6121", "MR6122", "MR6123", "MR6127");
     private static final long PAUSE_FIRST_MS = 20;
     private static final long PAUSE_MOST_MS = 2000;
-    /** The number of requests that are kept free, so that the host always reads pings. */
-    private static final int REQUESTS_SPARE = 8;
 
     /** Errors of a host without a majority: another host may have one. */
     private static final String NO_MAJORITY = "MR7208";
 
     private final List<Place> places;
     private final Options options;
-    private final Semaphore unanswered;
     /** The host that is used. */
     private volatile int at;
     private volatile Connection connection;
+    /** Further connections to this host, which are opened while so many requests wait. */
+    private final List<Connection> further = new CopyOnWriteArrayList<>();
     private volatile boolean closed;
 
     /** Connects to the first of these hosts that can be reached. */
@@ -41,8 +40,6 @@ public final class Client implements AutoCloseable {
         this.places = List.copyOf(places);
         this.options = options;
         connection = first();
-        long requests = connection.host().number("requests_max");
-        unanswered = new Semaphore((int) Math.max(1, Math.min(requests, 1 << 16) - REQUESTS_SPARE), true);
     }
 
     private Connection first() {
@@ -62,6 +59,7 @@ public final class Client implements AutoCloseable {
         if (at == from) {
             at = (from + 1) % places.size();
             connection.retire();
+            further.forEach(Connection::retire);
         }
     }
 
@@ -94,6 +92,33 @@ public final class Client implements AutoCloseable {
     /** The host's WELCOME. */
     public Frame host() {
         return connection.host();
+    }
+
+    /** A connection that has room for another request. */
+    private Connection free() {
+        Connection now = connected();
+        if (now.hasRoom()) {
+            return now;
+        }
+        for (Connection other : further) {
+            if (other.isUsable() && other.hasRoom()) {
+                return other;
+            }
+        }
+        synchronized (this) {
+            further.removeIf(other -> !other.isUsable());
+            for (Connection other : further) {
+                if (other.hasRoom()) {
+                    return other;
+                }
+            }
+            if (closed) {
+                throw new IllegalStateException("the connection to " + place() + " is closed");
+            }
+            Connection other = Connection.open(place(), options);
+            further.add(other);
+            return other;
+        }
     }
 
     private Connection connected() {
@@ -139,28 +164,23 @@ public final class Client implements AutoCloseable {
     }
 
     private Frame ask(int type, Map<String, Object> message, byte[] cause, long waitMs, boolean interruptible) {
-        unanswered.acquireUninterruptibly();
+        Connection asked = free();
+        Pending pending = new Pending();
+        long number = asked.request(type, message, cause, pending);
+        Frame answer;
         try {
-            Connection asked = connected();
-            Pending pending = new Pending();
-            long number = asked.request(type, message, cause, pending);
-            Frame answer;
-            try {
-                answer = await(asked, pending, options.requestMs() + waitMs, interruptible);
-            } finally {
-                asked.forget(number);
-            }
-            if (answer == null) {
-                return null;
-            }
-            answer.checked();
-            if (answer.type() == Messages.FAILURE) {
-                throw Connection.failure(answer);
-            }
-            return answer;
+            answer = await(asked, pending, options.requestMs() + waitMs, interruptible);
         } finally {
-            unanswered.release();
+            asked.forget(number);
         }
+        if (answer == null) {
+            return null;
+        }
+        answer.checked();
+        if (answer.type() == Messages.FAILURE) {
+            throw Connection.failure(answer);
+        }
+        return answer;
     }
 
     private Frame await(Connection asked, Pending pending, long patienceMs, boolean interruptible) {
@@ -309,11 +329,10 @@ public final class Client implements AutoCloseable {
 
     @Override
     public void close() {
-        Connection last;
         synchronized (this) {
             closed = true;
-            last = connection;
         }
-        last.close();
+        connection.close();
+        further.forEach(Connection::close);
     }
 }

@@ -43,6 +43,9 @@ final class Connection implements Closeable {
     private static final int BUFFER_BYTES = 64 << 10;
     private static final Map<String, Object> NOTHING = Map.of();
 
+    /** How many requests may wait on one connection until another one is opened, unless the host allows only twice as many at most. */
+    private static final int REQUESTS_MAX = 2048;
+
     private final Place place;
     private final Options options;
     private final SocketChannel socket;
@@ -135,6 +138,11 @@ final class Connection implements Closeable {
     /** Whether it accepts requests. */
     boolean isUsable() {
         return ended == null && !retired;
+    }
+
+    /** Whether so few requests wait for answers that the host reads further ones, also if many threads find this out at once. */
+    boolean hasRoom() {
+        return sinks.size() < Math.min(host().number("requests_max") / 2, REQUESTS_MAX);
     }
 
     /** Stops accepting requests; the connection ends with the last answer. */
