@@ -18,14 +18,15 @@ pub struct ClusterArgs {
     /// The file with the cluster's secret; needed when this host joins for the first time
     #[arg(long, value_name = "FILE", env = "MILLRACE_CLUSTER_SECRET")]
     pub cluster_secret: Option<PathBuf>,
-    /// The site of this host; used when it joins for the first time
+    /// The site of this host; used when it joins for the first time [default: main]
     #[arg(long, value_name = "NAME", requires = "join")]
     pub site: Option<millrace_node::Name>,
     /// A label of this host, such as zone=barn (may be repeated). `millrace cluster ls` shows labels, and `millrace cluster group create
     /// --near` chooses hosts by them. A host has only the labels that its last start gave it
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
-    /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]
+    /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen; required if that is
+    /// 0.0.0.0]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
     /// Minimum time without a leader before another host is elected. Use the same value on all hosts: `lan` (150ms) for hosts in one

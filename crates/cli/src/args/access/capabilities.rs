@@ -261,7 +261,7 @@ pub struct InviteArgs {
 pub struct JoinArgs {
     /// The line that `millrace invite` printed, or - for standard input
     pub invitation: String,
-    /// The name of the new context [default: the namespace's name]
+    /// The name of the context; an existing context with this name is replaced [default: the namespace's name]
     #[arg(long, value_name = "NAME")]
     pub context: Option<Name>,
 }
