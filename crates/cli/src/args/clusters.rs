@@ -72,7 +72,8 @@ fn election(text: &str) -> Result<Duration, String> {
 pub enum ClusterCommand {
     /// Make a namespace the first host of a new cluster
     #[command(after_help = "\
-The namespace must exist; `millrace init` creates one. Other hosts need the cluster's secret to join; `millrace cluster secret` writes it to a file.
+The namespace must exist; `millrace init` creates one. A host that serves it already takes part in the cluster after its next start. Other \
+hosts need the cluster's secret to join; `millrace cluster secret` writes it to a file.
 
 Examples:
   millrace cluster init
@@ -401,8 +402,8 @@ Examples:
     Rm(RemoveTopicArgs),
     /// Publish a record, and wait until it has the requested durability
     #[command(after_help = "\
-Prints the index of the record. With --durability local, and usually with leader, the record is acknowledged before its index is known: \
-then the command prints 0.
+Prints the index of the record, or 0 if the record is acknowledged before its index is known: always with --durability local, and in most \
+cases with leader.
 
 With --durability local, the record waits on the disk of this host until the topic's group can be reached. The host publishes such records \
 in order and once each. `millrace topic ls` shows how many wait, and `millrace cluster why` why they wait.

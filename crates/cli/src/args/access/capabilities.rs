@@ -128,7 +128,7 @@ pub struct RuleArgs {
     /// How long the capability is valid, such as 15m or 30d; not with `millrace invite`, whose capability lasts until it is revoked
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub expires: Option<Duration>,
-    /// How long from now until the capability becomes valid
+    /// How long from now until the capability becomes valid; with `millrace invite`, until the invitation can be used
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub after: Option<Duration>,
     /// Maximum size of an appended record
