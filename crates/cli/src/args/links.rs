@@ -138,7 +138,7 @@ Examples:
     Reset(ResetArgs),
     /// Remove a peer that is no longer used
     #[command(after_help = "\
-A later append to the peer's address adds the peer again.
+Without --force, a peer for which messages wait is not removed (MR6079). A later append to the peer's address adds the peer again.
 
 Examples:
   millrace outbox rm 127.0.0.1_7071_edge
