@@ -506,7 +506,8 @@ pub struct CreateTopicArgs {
     /// When a record is acknowledged, unless its publish has another durability
     #[arg(long, value_enum, value_name = "WHEN", default_value = "quorum")]
     pub durability: TopicDurability,
-    /// What keeps the records: the hosts of the topic's group, or a NATS cluster (see `millrace serve --nats`)
+    /// What keeps the records: the hosts of the topic's group, or a NATS cluster (see `millrace serve --nats`), which does not support the
+    /// durability leader
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "builtin")]
     pub engine: TopicEngine,
     #[command(flatten)]

@@ -364,7 +364,8 @@ Examples:
         subcommand,
         arg_required_else_help = true,
         after_help = "\
-Every host of the cluster accepts these commands for every topic.
+Every host of the cluster accepts these commands for every topic. For a topic with the engine nats, the host needs `millrace serve \
+--nats`.
 
 Examples:
   millrace topic create env_raw
