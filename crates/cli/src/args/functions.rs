@@ -40,8 +40,8 @@ Appends the record to the log that the function is bound to, or to the log that 
 run for the record, too. If the function is bound to several logs, --log is required. If it is bound to none, the default is the log \
 invoke/FUNCTION, which is created if it does not exist.
 
-With --wait, the command waits until the run has ended and prints what it appended. If every attempt of the run failed, it prints the \
-error and exits with 1; it also exits with 1 if the run has not ended after --timeout.
+With --wait, the command waits until the run has ended and prints what it appended. If every attempt of the run failed, or if the run was \
+cancelled, it prints the error and exits with 1; it also exits with 1 if the run has not ended after --timeout.
 
 Examples:
   millrace function invoke greet --data world
