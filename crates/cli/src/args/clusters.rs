@@ -18,14 +18,15 @@ pub struct ClusterArgs {
     /// The file with the cluster's secret; needed when this host joins for the first time
     #[arg(long, value_name = "FILE", env = "MILLRACE_CLUSTER_SECRET")]
     pub cluster_secret: Option<PathBuf>,
-    /// The site of this host; used when it joins for the first time
+    /// The site of this host; used when it joins for the first time [default: main]
     #[arg(long, value_name = "NAME", requires = "join")]
     pub site: Option<millrace_node::Name>,
     /// A label of this host, such as zone=barn (may be repeated). `millrace cluster ls` shows labels, and `millrace cluster group create
     /// --near` chooses hosts by them. A host has only the labels that its last start gave it
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
-    /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]
+    /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen; required if that is
+    /// 0.0.0.0]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
     /// Minimum time without a leader before another host is elected. Use the same value on all hosts: `lan` (150ms) for hosts in one
@@ -71,7 +72,8 @@ fn election(text: &str) -> Result<Duration, String> {
 pub enum ClusterCommand {
     /// Make a namespace the first host of a new cluster
     #[command(after_help = "\
-The namespace must exist; `millrace init` creates one. Other hosts need the cluster's secret to join; `millrace cluster secret` writes it to a file.
+The namespace must exist; `millrace init` creates one. A host that serves it already takes part in the cluster after its next start. Other \
+hosts need the cluster's secret to join; `millrace cluster secret` writes it to a file.
 
 Examples:
   millrace cluster init
@@ -84,20 +86,24 @@ Anyone who has the secret can add a host to the cluster, and read and write all 
 Examples:
   millrace cluster secret --out cluster.secret")]
     Secret(ClusterSecretArgs),
-    /// List the cluster's problems: unreachable hosts, a missing leader, stopped functions and feeds
+    /// List the problems that the connected host knows: unreachable hosts, a missing leader, and its own stopped functions, feeds and
+    /// mirrors
     #[command(after_help = "\
 Examples:
   millrace cluster why")]
     Why,
-    /// Make another host the leader of a group
+    /// Make another voter the leader of a group
     #[command(after_help = "\
+The host must be a voter of the group. If the group prefers a site and another voter at that site has caught up, the leadership goes back \
+there (see `millrace cluster prefer`).
+
 Examples:
   millrace cluster lead b
   millrace cluster lead b --group farm")]
     Lead(LeadArgs),
     /// Prefer the hosts of a site as leaders of a group
     #[command(after_help = "\
-If no host of the site can lead, another host leads until a host of the site has caught up.
+Only voters can lead. If no voter at the site can lead, another voter leads until a voter at the site has caught up.
 
 Examples:
   millrace cluster prefer campus
@@ -106,9 +112,9 @@ Examples:
     Prefer(PreferArgs),
     /// Set the number of voters of a group: 1, 3 or 5
     #[command(after_help = "\
-A group with 3 voters keeps working without one of them, and a group with 5 voters without two. New voters are added one by one, once \
-they have caught up. If you lower the number in the group main, the hosts that are furthest ahead in the log stay voters; in other groups, \
-the hosts that were chosen first do.
+A group with 3 voters keeps working without one of them, and a group with 5 voters without two. New voters are added one by one, once they \
+have caught up. If you lower the number in the group main, the leader and the hosts that are furthest ahead in the log stay voters; in \
+other groups, the hosts that were chosen first do.
 
 Examples:
   millrace cluster voters 5
@@ -116,10 +122,11 @@ Examples:
     Voters(VotersArgs),
     /// Remove a host from the cluster
     #[command(after_help = "\
-If the host is the leader, another voter becomes the leader first. If it is a voter, another host becomes a voter instead; the only voter \
-of a group cannot be removed. The command waits until the host no longer belongs to any group. If this takes more than 10 seconds, the \
-command fails and names the group: leave the host running until `millrace cluster groups` lists it in no group. The host stays removed \
-even if it is started again; its data stays on its disk. To replace it, let a new namespace join the cluster.
+If the host is the leader, another voter becomes the leader first. If it is a voter, another host becomes a voter instead, if there is \
+one; the only voter of a group cannot be removed. The command waits until the host no longer belongs to any group. If this takes more than \
+10 seconds, the command fails: leave the host running until `millrace cluster groups` lists it in no group, and repeat the command if the \
+host is still in the group main. The host stays removed even if it is started again; its data stays on its disk. To replace it, let a new \
+namespace join the cluster.
 
 Examples:
   millrace cluster rm b")]
@@ -145,8 +152,9 @@ Examples:
     /// Compare choices of voters for a group: the availability, and the time until a record is acknowledged
     #[command(after_help = "\
 Needs no cluster: the command calculates with the uptimes and round-trip times that you give. It lists every choice of --count voters \
-among the hosts, the most available first. The column BOUND is a lower bound on the availability: it counts overlapping failures twice. \
-With round-trip times, the leader is the voter with which a record is acknowledged soonest.
+among the hosts (at most 12), the most available first. The column BOUND is a lower bound on the availability: it counts overlapping \
+failures twice. If you give the round-trip times between all sites, the column LEADER names the voter with which a record is acknowledged \
+soonest.
 
 Examples:
   millrace cluster plan --host campus=99.99 --host lab=99 --host farm=99
@@ -155,6 +163,9 @@ Examples:
     Plan(PlanGroupArgs),
     /// List the hosts of the cluster: their addresses, the leader, and the progress of each host
     #[command(after_help = "\
+The leader and the roles are those of the group main. The column BEHIND is the number of that group's entries which a host lacks; only the \
+leader knows it, so the column is empty (-) unless the connected host is the leader.
+
 Examples:
   millrace cluster ls
   millrace --json cluster ls | jq .leader")]
@@ -357,13 +368,14 @@ pub enum TopicCommand {
     /// Create topics
     #[command(after_help = "\
 A topic can be used through every host of the cluster. It stays in the group in which it is created: main, the group of --group, or an \
-existing group that is chosen by the other options. --near and --here choose the group with the largest share of its voters among the hosts \
-with the label or at the site. --site chooses a group that belongs to the site: one that prefers the site (`millrace cluster prefer`), or \
-one that prefers none and has most of its voters there. --spread begins with the sites that have the fewest topics. If several groups fit \
-equally well, a group whose leader is one of these hosts is chosen, then the group with the fewest topics. If no group fits, create one: \
-`millrace cluster group create`.
+existing group that is chosen by the other options. --near and --here choose the group with the largest share of its voters among the \
+hosts with the label or at the site. --site chooses a group that belongs to the site: one that prefers the site (`millrace cluster \
+prefer`), or one that prefers none and has most of its voters there. If several groups fit equally well, one that prefers the site of such \
+a host is chosen first, then one whose leader is such a host, then one in which the connected host votes, then the one with the fewest \
+topics. --spread takes the sites that have groups in turn, those with the fewest topics first. If no group fits, create one: `millrace \
+cluster group create`.
 
-If the command is repeated, existing topics are not changed.
+An existing topic is not changed: if the options are the same as when it was created, the command succeeds, otherwise it fails (MR7203).
 
 Examples:
   millrace topic create env_raw
@@ -378,10 +390,11 @@ Examples:
     /// Remove a topic, its records and its subscriptions
     #[command(after_help = "\
 Afterwards, the records cannot be read, and functions no longer run for the topic. Logs that fed the topic and mirrors of it stay on their \
-hosts, with their records. A new topic can have the same name, in any group; mirrors of the removed topic do not copy it.
+hosts, with their records. A new topic can have the same name, in any group; mirrors of the removed topic do not copy it. A topic whose \
+records NATS keeps cannot be removed.
 
 Records that were published with --durability local and still wait on a host stay there: if a topic with this name is created again, the \
-host publishes them to it. `millrace topic ls` at that host shows them, and --waiting discards them.
+host publishes them to it. `millrace topic ls` at that host shows how many they are, and --waiting discards them.
 
 Examples:
   millrace topic rm env_raw
@@ -389,11 +402,11 @@ Examples:
     Rm(RemoveTopicArgs),
     /// Publish a record, and wait until it has the requested durability
     #[command(after_help = "\
-Prints the index of the record. With --durability leader or local, the record can be acknowledged before its index is known: then the \
-command prints 0.
+Prints the index of the record, or 0 if the record is acknowledged before its index is known: always with --durability local, and in most \
+cases with leader.
 
 With --durability local, the record waits on the disk of this host until the topic's group can be reached. The host publishes such records \
-in order and once each; `millrace topic ls` and `millrace cluster why` show how many wait.
+in order and once each. `millrace topic ls` shows how many wait, and `millrace cluster why` why they wait.
 
 Examples:
   millrace topic publish env_raw 21.5
@@ -431,7 +444,7 @@ Examples:
     /// Subscribe a function: it runs for each record that is published to the topic from now on
     #[command(after_help = "\
 The function runs in the namespace of the host that receives the command, once for each record. While that host is not running, records \
-wait in the topic, within its history.
+wait in the topic; the function does not run for those that leave the topic's history meanwhile.
 
 Examples:
   millrace topic subscribe env_raw smooth")]
@@ -444,7 +457,7 @@ Examples:
     /// Feed a topic: publish each record that is appended to a log of this host from now on
     #[command(after_help = "\
 A function publishes to the topic by appending to the log: the host publishes each record of the log, once and in order. While the topic's \
-group cannot be reached, records wait in the log, within its history.
+group cannot be reached, records wait in the log; those that leave the log's history meanwhile are not published.
 
 Examples:
   millrace topic feed smooth env_smooth")]
@@ -460,14 +473,15 @@ Each record has the same number in the log as in the topic, and nothing else can
 topic's group cannot be reached; afterwards, the host copies the missing records. Functions can be bound to the log, and a relay can \
 forward it to another namespace.
 
-If records leave the topic's history before they are copied, the mirror stops (MR7232).
+A new mirror begins with the oldest record in the topic's history. If records leave the history later, before they are copied, the mirror \
+stops (MR7232). A topic whose records NATS keeps cannot be mirrored.
 
 Examples:
   millrace topic mirror env_raw --to copy/env_raw
   millrace topic mirror env_raw --to archive/env_raw --history all
   millrace topic mirror env_raw --to copy/env_raw --stop")]
     Mirror(MirrorTopicArgs),
-    /// List the mirrors of this host, and how many records each lacks
+    /// List the mirrors of this host, and how many records each has yet to copy
     #[command(after_help = "\
 Examples:
   millrace topic mirrors
@@ -492,7 +506,8 @@ pub struct CreateTopicArgs {
     /// When a record is acknowledged, unless its publish has another durability
     #[arg(long, value_enum, value_name = "WHEN", default_value = "quorum")]
     pub durability: TopicDurability,
-    /// What keeps the records: the hosts of the topic's group, or a NATS cluster (see `millrace serve --nats`)
+    /// What keeps the records: the hosts of the topic's group, or a NATS cluster (see `millrace serve --nats`), which does not support the
+    /// durability leader
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "builtin")]
     pub engine: TopicEngine,
     #[command(flatten)]
@@ -509,16 +524,16 @@ pub struct TopicPlaceArgs {
     /// Choose the group of this existing topic
     #[arg(long, value_name = "TOPIC")]
     pub beside: Option<String>,
-    /// Choose a group whose voters have this label
+    /// Choose the group with the largest share of voters that have this label
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub near: Option<(String, String)>,
-    /// Choose a group whose voters are at the site of the connected host
+    /// Choose the group with the largest share of voters at the site of the connected host
     #[arg(long)]
     pub here: bool,
     /// Choose a group that belongs to this site
     #[arg(long, value_name = "NAME")]
     pub site: Option<millrace_node::Name>,
-    /// Choose a group of another site for each topic
+    /// Choose a group of a different site for each topic, as long as there are any
     #[arg(long)]
     pub spread: bool,
 }
@@ -556,7 +571,8 @@ pub struct PublishArgs {
     /// The record, or - for standard input
     #[arg(allow_hyphen_values = true)]
     pub data: String,
-    /// An idempotency key of 1 to 128 bytes: however often the publish is repeated with it, the topic has the record once
+    /// An idempotency key of 1 to 128 bytes: a repeated publish with the same key adds no record. A topic remembers its newest 10000 keys;
+    /// NATS remembers a key for 2 minutes
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// When the record is acknowledged [default: the durability of the topic]

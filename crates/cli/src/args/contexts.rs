@@ -9,8 +9,9 @@ use millrace_node::Name;
 pub enum ContextCommand {
     /// Add a context, or change its address
     #[command(after_help = "\
-ADDRESS is a directory, mr://host:port/namespace, or unix:PATH of a host's socket. The command does not connect to it. With --ca, commands \
-that use this context verify the host with these CA certificates, unless its key is stored for this user.
+ADDRESS is a directory, mr://host:port/namespace, or unix:PATH of a host's socket. The command does not connect to it. If the context \
+exists, its address and its CA certificates are replaced. With --ca, commands that use this context verify the host with these CA \
+certificates, unless its key is stored for this user.
 
 Examples:
   millrace context add edge mr://127.0.0.1:7070/farm
@@ -26,8 +27,8 @@ Examples:
     Ls,
     /// Select the default context
     #[command(after_help = "\
-In a directory with a millrace.toml or a .millrace, commands use the namespace of that directory instead of the context. --namespace \
-overrides both.
+In a directory with a .millrace, and in and below a directory with a millrace.toml, commands use the namespace there instead of the \
+context. --namespace and $MILLRACE_NAMESPACE override both.
 
 Examples:
   millrace context use edge

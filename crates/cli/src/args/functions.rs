@@ -36,12 +36,12 @@ Examples:
     Show(ShowFunctionArgs),
     /// Append a record for which a function runs; with --wait, print the result
     #[command(after_help = "\
-Appends the record to the log that the function is bound to; other functions that are bound to this log run for it, too. If the function \
-is bound to several logs, choose one with --log. If it is bound to none, the record is appended to the log invoke/FUNCTION, which is \
-created if it does not exist.
+Appends the record to the log that the function is bound to, or to the log that --log names. Other functions that are bound to this log \
+run for the record, too. If the function is bound to several logs, --log is required. If it is bound to none, the default is the log \
+invoke/FUNCTION, which is created if it does not exist.
 
-With --wait, the command waits until the run has ended and prints what it appended. If every attempt of the run failed, it prints the \
-error and exits with 1.
+With --wait, the command waits until the run has ended and prints what it appended. If every attempt of the run failed, or if the run was \
+cancelled, it prints the error and exits with 1; it also exits with 1 if the run has not ended after --timeout.
 
 Examples:
   millrace function invoke greet --data world
@@ -59,8 +59,9 @@ Examples:
     Logs(FunctionLogsArgs),
     /// Run a function for existing records of a log
     #[command(after_help = "\
-Runs only this function, once for each record of the log, the oldest first, even if the function has already run for the record. Appends \
-no records to the log. If the command fails half-way, it prints how to continue.
+Starts runs of this function only, one for each record of the log, the oldest first, even if the function has already run for the record. \
+Appends no records to the log, and does not wait until the runs have ended. If the command fails half-way, it prints how to continue. If \
+the function is not bound to exactly one log, --log is required.
 
 Examples:
   millrace function backfill smooth                       # run for every record in the history
@@ -69,6 +70,8 @@ Examples:
     Backfill(BackfillArgs),
     /// Remove a function; the records that it appended stay
     #[command(after_help = "\
+Without --force, a function that has pending runs is not removed (MR3020).
+
 Examples:
   millrace function rm smooth
   millrace function rm smooth --force    # abandon its pending runs; each becomes a dead letter")]
@@ -83,7 +86,7 @@ pub struct InvokeArgs {
     /// The record [default: standard input]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub data: Option<String>,
-    /// The log to append the record to [default: the log that the function is bound to]
+    /// The log to append the record to [default: the log that the function is bound to, else invoke/FUNCTION]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub log: Option<String>,
     /// Wait until the run has ended, and print what it appended
@@ -178,7 +181,7 @@ pub struct DeployArgs {
     /// File or directory with the code
     #[arg(long, value_name = "PATH")]
     pub code: PathBuf,
-    /// For python: MODULE:FUNCTION; for wasm: the name of the exported function [default: handle]
+    /// For python: MODULE:FUNCTION; for wasm: the name of the exported function [default for wasm: handle]
     #[arg(long)]
     pub handler: Option<String>,
     /// Run for every record of this log (may be repeated)
@@ -235,6 +238,9 @@ pub struct DeployArgs {
 pub enum RunCommand {
     /// List runs, newest first
     #[command(after_help = "\
+One call examines at most 20000 runs. If that is not enough to list as many runs as --last asks for, the command prints the --before to \
+continue with.
+
 Examples:
   millrace run ls
   millrace run ls --function smooth --state dead
@@ -268,12 +274,14 @@ Examples:
     Cancel(RunCancelArgs),
     /// Run functions again for the records of dead letters
     #[command(after_help = "\
-A run that failed in every attempt leaves a dead letter. Correct the function, then retry: the function runs again for the record in its \
-log, or for the copy of it in the dead letter. The record is not appended again, and no other function runs. The dead letter stays. It is \
-retried only once, even if the command is repeated or killed half-way. If all attempts of the new run fail, that run leaves its own dead \
-letter. The command works on a directory, whether or not a host is running, and on an address.
+A run that failed in every attempt leaves a dead letter, and so does a run that was pending when its function was removed with --force. \
+Correct the function, then retry: the function runs again for the record in its log, or for the copy of it in the dead letter. The record \
+is not appended again, and no other function runs. The dead letter stays. It is retried only once, even if the command is repeated or \
+killed half-way. If all attempts of the new run fail, that run leaves its own dead letter. The command works on a directory, whether or \
+not a host is running, and on an address.
 
-Exits with 1 if the record has left its log's history and is not in the dead letter because it is longer than 64 KiB.
+Exits with 1 if a dead letter cannot be retried, for example because the record has left its log's history and is not in the dead letter \
+either, because it is longer than 64 KiB.
 
 Examples:
   millrace run retry 5f3a9c0d1e2b-0-1c

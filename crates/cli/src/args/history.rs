@@ -85,11 +85,12 @@ Lists the runs that read a corrected record, the runs that read records which th
 would be rewritten, and the runs that could not be replayed, with the reason. A new value that equals the recorded one is ignored.
 
 With --at and without --values, every record of the range is treated as corrected. A file of values is CSV with the columns seqno and \
-value, or has one JSON object with these keys on each line; `-` reads standard input. With --at, CSV may have only the column value: the \
-new values of the records in the range, in order.
+value, or has one JSON object with these keys on each line; `-` reads standard input. With --at, the file may leave out all seqnos: then \
+it has one value for each record of the range, in order.
 
-A replay assumes that a function which reads the same records appends the same records. --verify COUNT tests this: it runs functions \
-again with the records that they read, in workers of this command and not of the host, and discards what they append. It needs the namespace's files.
+A replay assumes that a function which reads the same records appends the same records. --verify COUNT tests this: it runs functions again \
+with the records that they read, in workers of this command and not of the host, and discards what they append. It leaves out streamed \
+functions and those with `network = true`, and needs the namespace's files.
 
 Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
@@ -109,14 +110,17 @@ file or a directory, like `code` in millrace.toml; every other setting of the fu
 host does not accept code for a repair.
 
 A run that appends fewer records than before leaves gaps. A run that appends more stops the repair; with --append-new, the additional \
-records are appended to the end of their logs when the repair is applied, and trigger the functions that are bound to these logs.
+records are appended to the end of their logs when the repair is applied, and trigger the functions that are bound to these logs. The dead \
+letter of a run that now fails is always appended in this way. A repair also stops at a run that cannot be replayed because it is \
+streamed, or because its code or its last attempt is no longer known.
 
-A function with `network = true` may have effects outside the namespace, so its runs are not replayed: the records that they appended stay, \
-and the repair lists them. With --run-external, its runs are replayed, and may have these effects again.
+A function with `network = true` may have effects outside the namespace, so its runs are not replayed: the records that they appended \
+stay, and the repair shows how many runs there are. If the record that caused such a run is removed, the records that the run appended are \
+removed, too. With --run-external, its runs are replayed, and may have these effects again.
 
 Other namespaces may have received records, as messages of runs or through relays. With --with, such a namespace takes part in the repair: \
-its host corrects the records that it received, and replays the runs that read them. `millrace repair apply` then applies the repair in \
-all of these namespaces, or in none.
+its host corrects the records that it received, and replays the runs that read them. If a message to a namespace that takes no part would \
+change, the repair stops. `millrace repair apply` then applies the repair in all of these namespaces, or in none.
 
 The host replays the runs; if no host is running, this command does.
 
@@ -142,6 +146,8 @@ Examples:
     Ls,
     /// Show what a repair changes, record by record
     #[command(after_help = "\
+Prints the first 200 changes, then plots of the numbers that change, and counts for each log. With --json, prints every change.
+
 Examples:
   millrace repair diff 7
   millrace repair diff 7 prediction")]
@@ -156,8 +162,9 @@ Examples:
     Apply(RepairArgs),
     /// Undo the newest applied repair
     #[command(after_help = "\
-The rollback is itself a repair, and is applied without `millrace repair apply`: it restores the original records, and replays the \
-runs that have read repaired ones.
+The rollback is itself a repair, and is applied without `millrace repair apply`: it restores the original records, and replays the runs \
+that have read repaired ones. The original records are kept for seven days after the repair was begun, or until the journal has grown by \
+16 GiB since; `millrace repair gc` frees them earlier.
 
 Examples:
   millrace repair rollback 7

@@ -7,9 +7,10 @@ use millrace_node::links::OnGap;
 pub enum RelayCommand {
     /// Forward a log to another one, here or on another host
     #[command(after_help = "\
-FROM and TO are logs: the name of a log in this namespace, or mr://HOST:PORT/NAMESPACE/LOG for a log in another one. Every record \
-arrives once and in order, even after crashes. While the other side cannot be reached, records wait in FROM, within its history. The host \
-of this namespace (`millrace serve`) runs the relay. Both logs have to exist.
+FROM and TO are logs: the name of a log in this namespace, or mr://HOST:PORT/NAMESPACE/LOG for a log in another one; at least one of them \
+is in this namespace. Every record arrives once and in order, even after crashes. While the other side cannot be reached, records wait in \
+FROM; --on-gap says what happens if they leave its history meanwhile. The host of this namespace (`millrace serve`) runs the relay. Both \
+logs have to exist.
 
 Examples:
   millrace relay add raw/kitchen mr://127.0.0.1:7071/edge/raw/kitchen
@@ -31,8 +32,9 @@ Examples:
     Show(RelayNameArgs),
     /// Remove a relay; forwarded records stay
     #[command(after_help = "\
-The relay is removed when the other side has confirmed the records in transit and the removal. Until then, `millrace relay ls` shows the \
-relay as leaving. With --force, records in transit may or may not arrive.
+A relay that sends to another namespace is removed when the other side has confirmed the records in transit and the removal. Until then, \
+`millrace relay ls` shows the relay as leaving. With --force, records in transit may or may not arrive. Any other relay is removed at \
+once.
 
 Examples:
   millrace relay rm raw.kitchen
@@ -40,10 +42,10 @@ Examples:
     Rm(RmRelayArgs),
     /// Resume a relay that has stopped
     #[command(after_help = "\
-A relay stops if continuing would lose or repeat records, or if the other side refuses a record. `millrace relay show` prints the reason. A \
-relay whose records have left the history of FROM (MR6067) continues with the oldest record that FROM still keeps. A refused record is sent \
-again, or skipped with --skip. After a change of a namespace or of the log FROM, --start selects the record to continue with; otherwise it \
-is ignored.
+A relay stops if continuing would lose or repeat records, or if the other side refuses a record. `millrace relay show` prints the reason. \
+A relay whose records have left the history of FROM (MR6067) continues with the oldest record that FROM still keeps. A refused record is \
+sent again, or skipped with --skip. After a change of a namespace or of the log FROM, --start selects the record to continue with; if the \
+relay has stopped for another reason, --start is ignored. If the relay has not stopped, --skip and --start are refused.
 
 Examples:
   millrace relay resume raw.kitchen
@@ -58,10 +60,10 @@ pub struct AddRelayArgs {
     pub from: String,
     /// The log to append to: a name, or mr://HOST:PORT/NAMESPACE/LOG
     pub to: String,
-    /// The relay's name [default: the name of the log FROM, with '.' in place of '/']
+    /// The relay's name [default: the name of the log FROM, with '.' in place of '/', and a number if that name is taken]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// The first record to forward [default: the oldest that is kept]
+    /// The first record to forward [default: the oldest that is kept; 1 if FROM is in another namespace]
     #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub start: Option<u64>,
     /// What to do when records leave the history of FROM before they are forwarded
@@ -136,7 +138,7 @@ Examples:
     Reset(ResetArgs),
     /// Remove a peer that is no longer used
     #[command(after_help = "\
-A later append to the peer's address adds the peer again.
+Without --force, a peer for which messages wait is not removed (MR6079). A later append to the peer's address adds the peer again.
 
 Examples:
   millrace outbox rm 127.0.0.1_7071_edge

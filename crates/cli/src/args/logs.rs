@@ -11,8 +11,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 pub enum LogCommand {
     /// Create a log
     #[command(after_help = "\
-A name has up to 8 segments of letters, digits, '_', '.' and '-', separated by '/'. If the log exists with the same \
-attributes, the command changes nothing.
+A name has up to 8 segments, separated by '/', of up to 64 letters, digits, '_', '.' and '-' each. No segment begins with '.', and the \
+name does not begin with '_'. If the log exists with the same history, the command changes nothing.
 
 Examples:
   millrace log create raw/kitchen
@@ -38,8 +38,9 @@ Examples:
     Append(AppendArgs),
     /// Print the latest record, one by its number, or a range
     #[command(after_help = "\
-A single record is printed by itself; several are printed with their sequence numbers and times. Bytes that are not text are escaped. With \
---raw, they are printed unchanged; if there are several records, a newline follows each.
+The latest record, or the one with SEQNO, is printed by itself; the records of a range (--all, --from, --to) are printed with their \
+sequence numbers and times. Bytes that are not text are escaped. With --raw, they are printed unchanged; in a range, a newline follows \
+each record.
 
 Examples:
   millrace log get raw/kitchen                   # the latest
@@ -59,9 +60,11 @@ Examples:
     Tail(TailArgs),
     /// Write records to a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
-NDJSON has one record per line, as `millrace log get --json` prints it. CSV has the columns _seqno and _time and one for each field if every \
-record is a JSON object, otherwise the columns seqno, time, data (text) and base64 (bytes that are not text). Parquet has the columns seqno, \
-time, id, cause and data. An existing FILE is replaced only when the export is complete. `millrace log import` reads all three formats.
+NDJSON has one record per line, as `millrace log get --json` prints it. CSV has the columns _seqno and _time and one for each field, if \
+every record is a JSON object and a table can have these columns: at most 1000, and none that is repeated, empty or named _seqno, _time, \
+data or base64. Otherwise, CSV has the columns seqno, time, data (text) and base64 (bytes that are not text). Parquet has the columns \
+seqno, time, id, cause and data. An existing FILE is replaced only once the new file is written; if records could not be read, the new \
+file lacks them and the command fails (MR4013). `millrace log import` reads all three formats.
 
 Examples:
   millrace log export raw/kitchen                          # write NDJSON to standard output
@@ -71,9 +74,10 @@ Examples:
     Export(ExportArgs),
     /// Append the records of a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
-Reads the files that `millrace log export` writes, and files with the same structure: NDJSON objects with \"data\" or \"base64\", \
-CSV with a header, or Parquet with a column data. A row of CSV becomes a JSON object, unless the file has a column data or base64. \
-Records get new sequence numbers, ids and times. If the import stops, the command prints how to continue it.
+Reads the files that `millrace log export` writes, and files with the same structure: NDJSON objects with \"data\" or \"base64\", CSV with \
+a header, or Parquet. A row of CSV becomes a JSON object, unless the file has a column data or base64; a row of Parquet does, unless the \
+file has a column data. Parquet cannot be read from standard input. Records get new sequence numbers, ids and times. If the import stops, \
+the command prints how to continue it.
 
 Examples:
   millrace log import raw/kitchen kitchen.ndjson
@@ -107,8 +111,9 @@ Examples:
     Set(SetArgs),
     /// Drop the oldest records of a log
     #[command(after_help = "\
-Dropped records can no longer be read, and their space is reused. Sequence numbers continue. Records that a relay has not forwarded yet, or \
-that a topic which the log feeds has not received, are not dropped (MR2109) without --force, unless the relay was added with --on-gap skip.
+Dropped records can no longer be read, and their space is reused. Sequence numbers continue. If a relay has not yet forwarded some of the \
+records, the command fails and drops nothing (MR2109), unless --force is given or the relay was added with --on-gap skip. A host also \
+refuses records that a topic which the log feeds has not received; a command that opens the directory itself does not check this.
 
 Examples:
   millrace log trim raw/kitchen --before 1000    # record 1000 becomes the oldest
@@ -215,7 +220,7 @@ pub struct AppendArgs {
     /// Also run this function, whether or not it is bound to the log
     #[arg(long, value_name = "FUNCTION")]
     pub function: Option<String>,
-    /// Append the record only once, even if the append is repeated with this key
+    /// Append the record only once, even if the append is repeated with this key; a namespace remembers its newest 100000 keys
     #[arg(long, value_name = "KEY", conflicts_with_all = ["lines", "ndjson"])]
     pub key: Option<String>,
     /// Append only if no higher token was used with this name: NAME is the key of a lock, TOKEN the number that its owner got with the lock

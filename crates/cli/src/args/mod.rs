@@ -116,9 +116,9 @@ Examples:
     #[command(after_help = "\
 Creates the namespace if there is none, applies millrace.toml, runs the functions, and prints each record and run. A change of \
 millrace.toml or of a function's code is applied within a second, as by `millrace up --force --take-over`: functions that the file no longer names are \
-removed, and their pending runs are abandoned. If a change is invalid, the command prints the error and keeps \
-running the last valid version. Without --namespace and $MILLRACE_NAMESPACE, the namespace is the `path` in the file, else .millrace \
-beside the file.
+removed, and their pending runs are abandoned. If a change is invalid, the command prints the error and keeps running the last valid \
+version. A file with topics is refused (MR7221): `millrace up` applies it through a host of the cluster. Without --namespace and \
+$MILLRACE_NAMESPACE, the namespace is the `path` in the file, else .millrace beside the file.
 
 Examples:
   millrace dev
@@ -127,8 +127,9 @@ Examples:
     Dev(DevArgs),
     /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
     #[command(after_help = "\
-Works whether or not a host is running; a running host applies the changes at once. If the command is repeated, it changes nothing. \
-The whole file is checked first: if it has an error, nothing is changed.
+Works whether or not a host is running; a running host applies the changes at once. If the command is repeated, it changes nothing. The \
+whole file is checked first: if it has an error, nothing is changed. If the file has topics, a host of a cluster must be running (MR7221); \
+it creates the topics first, so they stay even if the rest is then refused.
 
 A function that `up` or `dev` deployed from this file, and that the file no longer names, is removed. If it has pending runs, \
 nothing is changed without --force, which abandons them. Logs stay, even if the file no longer names them. If the file names a function that was deployed from \
@@ -146,22 +147,24 @@ Examples:
     /// Remove the functions of millrace.toml; logs and their records stay
     #[command(after_help = "\
 Also removes functions that `up` or `dev` deployed from this file earlier and that the file no longer names. With --namespace ADDRESS, \
-removes the file's functions from the namespace at that address. While there are pending runs, nothing is removed without --force. If \
-the file names a function that was deployed from another file or by another user, nothing is removed without --take-over.
+removes the file's functions from the namespace at that address. While there are pending runs, nothing is removed without --force. If the \
+file names a function that was deployed from another file or by another user, nothing is removed without --take-over. Topics stay; the \
+subscriptions of the functions, and the feeds that the file declares, end.
 
 Examples:
   millrace down
   millrace down --logs              # also remove the logs and the dead letters
   millrace down --force             # abandon pending runs; each becomes a dead letter")]
     Down(DownArgs),
-    /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
+    /// Run the namespace's functions and answer clients, until SIGINT, SIGTERM or SIGHUP
     #[command(after_help = "\
 Programs reach the host at the addresses of --listen, each of which accepts both the wire protocol and HTTP, and over the Unix socket in \
 the directory of the first namespace. At addresses that other machines can reach, the host requires an encrypted connection and a \
 capability (a token that grants rights) of every client: `millrace invite` issues one for another machine.
 
-After the first signal, the host lets running functions finish (see --drain); after a second one, it stops at once. Nothing is lost in \
-either case: a run that was interrupted runs again after the next start.
+After the first signal, the host lets running functions finish (see --drain); after a second one, it stops at once. No record and no run \
+is lost in either case: a run that was interrupted runs again after the next start. Shared objects that are neither persistent nor \
+replicated end with the host.
 
 Examples:
   millrace serve
@@ -277,7 +280,7 @@ Examples:
     /// Draw the logs, the functions and the flow of records between them
     #[command(after_help = "\
 Shows records, runs, rates, times and failures, as far back as the journal reaches. The wait of a run is the time from its trigger to its \
-first attempt; its duration is that of its last attempt.
+first attempt; its duration is that of its last attempt. In the text format, the columns WAITS and TAKES are medians.
 
 Examples:
   millrace graph
@@ -361,7 +364,8 @@ Examples:
         subcommand,
         arg_required_else_help = true,
         after_help = "\
-Every host of the cluster accepts these commands for every topic.
+Every host of the cluster accepts these commands for every topic. For a topic with the engine nats, the host needs `millrace serve \
+--nats`.
 
 Examples:
   millrace topic create env_raw

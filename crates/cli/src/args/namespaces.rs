@@ -8,10 +8,10 @@ pub enum NamespaceCommand {
     /// Verify the whole namespace: manifest, journal, indexes, definitions, code
     #[command(after_help = "\
 If no process has the namespace open, it is checked without changing it, even if it is too damaged to be opened. A namespace in use is \
-checked in its current state. The exit code is 1 if anything is damaged.
+checked in its current state. Without --salvage, the exit code is 1 if anything is damaged.
 
---salvage copies all entries with a valid checksum into a new namespace, and lists what is lost. Records keep their numbers; reading a lost \
-record returns an error. A lost run becomes a dead letter. The original is not changed.
+--salvage copies all entries with a valid checksum into a new namespace, and lists what is lost. Records keep their numbers; reading a \
+lost record returns an error. A lost run becomes a dead letter. The original is not changed, and no process may have it open.
 
 A backup is checked and salvaged like a namespace, without restoring it first.
 
@@ -28,7 +28,8 @@ later commits. When the command ends, the backup is complete and on disk, and ev
 cannot be opened: `millrace namespace restore` creates a namespace from it.
 
 If records of the namespace are damaged, the command still writes the backup and marks it as unsound, lists what is lost, and exits with 1 \
-(MR2033). In this case, keep older backups.
+(MR2033). In this case, keep older backups. A backup contains nothing of the directory secrets/: neither the secrets of functions, nor the \
+host's key, nor the keys of capabilities.
 
 Examples:
   millrace namespace backup /backup/monday
@@ -36,9 +37,11 @@ Examples:
     Backup(BackupArgs),
     /// Create a namespace from a backup
     #[command(after_help = "\
-Every checksum is verified first. The restored namespace has a new identity, so it can be used at the same time as the original. Runs that \
-were pending when the backup was made are executed in the restored namespace, even if the original has executed them. Outboxes and relays \
-to other namespaces are stopped until you restart each with `millrace outbox reset` or `millrace relay resume`.
+Every checksum is verified first; a backup that is marked as unsound is refused (MR2033). The restored namespace has a new identity, so it \
+can be used at the same time as the original. Capabilities that the original issued are not valid there, and the secrets of functions have \
+to be set again. Runs that were pending when the backup was made are executed in the restored namespace, even if the original has executed \
+them. Outboxes, and relays that forward its logs, are stopped until you restart each with `millrace outbox reset` or `millrace relay \
+resume`; relays that fetch from other namespaces continue.
 
 Examples:
   millrace namespace restore /backup/monday restored

@@ -20,10 +20,10 @@ object:Shared/KEY.
 RIGHTS is one or several of these, separated by commas:
   read      read records, and call methods that only read an object
   append    append to a log, publish to a topic, or send messages to a peer
-  create    create a log, topic or object, or change the history of a log
+  create    create a log, topic or object, or change the history of a log (shortening: also delete)
   delete    trim or remove a log, remove a topic, or delete an object
   bind      deploy or remove a function, and bind functions to a log
-  run       run a function, or submit tasks to a pool
+  run       run a function, retry or cancel its runs, or submit tasks to a pool
   call      call methods of an object
   observe   show definitions, status, runs and metrics
   repair    repair a log
@@ -52,8 +52,9 @@ Examples:
     Attenuate(AttenuateArgs),
     /// Print what a capability permits; needs neither the namespace nor its host
     #[command(after_help = "\
-A capability is a chain of blocks. The first block grants rights, and each later block removes some: an action is permitted only if every \
-block permits it. If --namespace selects the namespace that issued the capability, the command also prints whether it is valid there.
+A capability is a chain of blocks. The first block grants rights, and each later block can only remove some: an action is permitted only \
+if every block permits it. A merged capability has several such chains, and permits what any of them permits. If the selected namespace is \
+a directory and issued the capability, the command also prints whether it is valid there.
 
 Examples:
   millrace cap show kitchen.cap
@@ -63,7 +64,8 @@ Examples:
     /// Replace a chain of blocks by one block that permits the same
     #[command(after_help = "\
 Needs the keys of the namespace that issued the capability. The new capability has every id of the old one, so it is revoked by revoking \
-any of them. It has the generation of the old one, and becomes invalid when that generation is revoked.
+any of them. It has the generation of the old one, and becomes invalid when that generation is revoked. A capability that is no longer \
+valid cannot be squashed, and neither can an invitation, a merged capability or one with --rate.
 
 Examples:
   millrace cap squash long.cap --out short.cap")]
@@ -77,12 +79,13 @@ Examples:
     Merge(MergeArgs),
     /// Revoke capabilities before they expire
     #[command(after_help = "\
-`millrace cap show` lists the ids of a capability, one for each block. Revoking an ID revokes every capability that has this id, including \
-all that were derived from it. --file revokes the id of the last block: that capability and those derived from it are revoked, and the one \
-that it was derived from stays valid.
+`millrace cap show` lists the ids of a capability; each block has at least one. Revoking an ID revokes every capability that has this id, \
+including all that were derived from it. --file revokes the last id of the last block: that capability and those derived from it are \
+revoked, and the one that it was derived from stays valid. If the capability was merged and has no block since, --file revokes all \
+capabilities that it was merged from.
 
-A revocation is kept until the capability would have expired, or forever if only an ID is given. `millrace log get _revoked` shows the \
-latest one.
+A revocation is kept until the capability would have expired, or forever if it would not have expired or if only an ID is given. `millrace \
+log get _revoked --all` shows the revocations.
 
 Examples:
   millrace cap revoke 5f3a9c0d1e2b4a6c
@@ -91,7 +94,7 @@ Examples:
     /// Create a new key for the capabilities issued from now on
     #[command(after_help = "\
 Each rotation begins a new generation of keys. Capabilities of up to four generations are valid at the same time. A fifth generation needs \
---revoke-before, which revokes the capabilities of older generations.
+--revoke-before or --revoke-all, so that at least the oldest generation is revoked.
 
 Examples:
   millrace cap rotate
@@ -100,9 +103,9 @@ Examples:
     Rotate(RotateArgs),
     /// List the capabilities that were issued and revoked, and the requests that were denied
     #[command(after_help = "\
-The list also has the changes of keys and of functions' secrets, and the changes that other machines made to functions and relays. The host \
-writes a line when it denies a request of the holder of a capability. For a minute, it then only counts further requests of the same kind. \
-It writes at most 60 such lines per minute. The log `_audit` keeps the newest 10 000 lines.
+The list also has the changes of keys and of functions' secrets, and the changes to functions and relays that clients made through a host. \
+The host writes a line when it denies a request of the holder of a capability. For a minute, it then only counts further requests of the \
+same kind. It writes at most 60 such lines per minute. The log `_audit` keeps the newest 10 000 lines.
 
 Examples:
   millrace cap audit
@@ -125,7 +128,7 @@ pub struct RuleArgs {
     /// How long the capability is valid, such as 15m or 30d; not with `millrace invite`, whose capability lasts until it is revoked
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub expires: Option<Duration>,
-    /// How long from now until the capability becomes valid
+    /// How long from now until the capability becomes valid; with `millrace invite`, until the invitation can be used
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub after: Option<Duration>,
     /// Maximum size of an appended record
@@ -258,7 +261,7 @@ pub struct InviteArgs {
 pub struct JoinArgs {
     /// The line that `millrace invite` printed, or - for standard input
     pub invitation: String,
-    /// The name of the new context [default: the namespace's name]
+    /// The name of the context; an existing context with this name is replaced [default: the namespace's name]
     #[arg(long, value_name = "NAME")]
     pub context: Option<Name>,
 }

@@ -8,8 +8,8 @@ pub enum SecretCommand {
     /// Set or replace a secret
     #[command(after_help = "\
 The value is read from a file or from standard input, not from an argument, because every user of the machine can read arguments. One \
-newline at the end of standard input is removed; a file that --file names is stored unchanged. A function gets the new value with its next \
-run, for which the host starts a new process.
+newline at the end of standard input is removed; a file that --file names is stored unchanged. A value has 1 byte to 48 KiB. A function \
+gets the new value with its next run, for which the host starts a new process.
 
 Examples:
   millrace secret set api-key < key.txt
