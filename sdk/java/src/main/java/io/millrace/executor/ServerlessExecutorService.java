@@ -151,8 +151,8 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
 
         /**
          * A pool that the hosts have, with its settings and code: those of this builder are not used, and no pool is created. So the
-         * client does not need {@code admin}: only {@code run} on the function {@code pool-NAME}, {@code read}, {@code call} and
-         * {@code create} on all objects, and, for several hosts, {@code observe}. Refused with MR7114 if no host has it.
+         * client does not need {@code admin}: only {@code run} on the function {@code pool-NAME}, {@code call} and {@code create} on
+         * all objects, {@code read} on the namespace, and, for several hosts, {@code observe}. Refused with MR7114 if no host has it.
          */
         public Builder existingPool(String name) {
             pool = name;
