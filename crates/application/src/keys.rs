@@ -151,8 +151,9 @@ pub const FUNCTION: &[Key] = &[
         "on",
         "list of logs and topics",
         "`[]`",
-        "Logs and topics whose records trigger the function; `\"topic:NAME\"` is a topic of the cluster. If the list is empty, the \
-         function runs only when it is invoked: `millrace function invoke`, or `millrace log append --function`.",
+        "Logs and topics whose records trigger the function; `\"topic:NAME\"` is a topic of the cluster. A log must be declared in this \
+         file, or be the dead-letter log of one of its functions. If the list is empty, the function runs only when it is invoked, for \
+         example by `millrace function invoke` or `millrace log append --function`.",
     ),
     key("concurrency", "1 to 64", "`1`", "Maximum number of runs at once. More than 1 needs `ordered = false`."),
     key(
@@ -188,7 +189,8 @@ pub const FUNCTION: &[Key] = &[
         "list of logs",
         "the logs of this file",
         "Logs that the function may read besides the record that it runs for; `\"raw/\"` is `raw` and all logs below it, `\"/\"` every \
-         log. The logs of a file are those that it declares and the dead-letter logs of its functions.",
+         log whose name does not begin with `_`. The logs of a file are those that it declares and the dead-letter logs of its \
+         functions.",
     ),
     key(
         "appends",
@@ -234,8 +236,8 @@ pub const FUNCTION: &[Key] = &[
         "dead_letter",
         "log",
         "`\"dead/NAME\"`",
-        "The log that receives each record for which all attempts failed, together with the error. It keeps 1000 records, unless \
-         `[logs]` sets another history. See `millrace run retry`.",
+        "The log that receives a dead letter for each run whose attempts all failed: the error, and the record, if it has at most \
+         64 KiB. `up` creates the log with a history of 1000 records, unless `[logs]` sets another one. See `millrace run retry`.",
     ),
     key(
         "pending_max",
