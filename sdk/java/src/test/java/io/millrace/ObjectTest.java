@@ -250,7 +250,7 @@ class ObjectTest {
         java.util.concurrent.CountDownLatch done = new java.util.concurrent.CountDownLatch(count);
         AtomicLong begun = new AtomicLong("crowd/begun", 0);
         try (Millrace many = Millrace.at(host.namespace.toString()).application("tests").lease(Duration.ofSeconds(2)).connect()) {
-            CountDownLatch latch = many.countDownLatch("crowd/waiting", 1);
+            CountDownLatch latch = many.latch("crowd/waiting", 1);
             for (int at = 0; at < count; at++) {
                 Thread thread = new Thread(null, () -> {
                     try {
@@ -265,7 +265,7 @@ class ObjectTest {
             }
             // Longer than the lease.
             Thread.sleep(3000);
-            assertEquals(1, many.atomicLong("crowd/begun", 0).incrementAndGet());
+            assertEquals(1, many.atomicLong("crowd/begun").incrementAndGet());
             assertEquals(count, done.getCount());
             waiting.countDown();
             assertTrue(done.await(PATIENCE_S, TimeUnit.SECONDS));

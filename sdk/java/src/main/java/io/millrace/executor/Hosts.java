@@ -142,6 +142,11 @@ final class Hosts implements AutoCloseable {
         }
     }
 
+    /** Whether tasks go to the host of the connection, and to no other one. */
+    boolean areConnection() {
+        return settings.isConnection();
+    }
+
     private TaskHost reached(Client client, boolean isOwn) {
         if (settings.prepared != null) {
             settings.prepared.make(client);

@@ -19,6 +19,7 @@ import java.util.Collection;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
@@ -26,6 +27,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -491,7 +493,8 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
 
     /**
      * Runs the iterations from one index up to, but not including, another on this many workers, and waits for all of them. A worker
-     * takes further iterations whenever it has finished some. An exception of an iteration ends the loop.
+     * takes further iterations whenever it has finished some; on several hosts, this program sends them. An exception of an iteration ends
+     * the loop.
      */
     public void invokeIterativeTask(IterativeTask task, int workers, int fromInclusive, int toExclusive)
             throws InterruptedException, ExecutionException {
@@ -501,6 +504,11 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         long iterations = (long) toExclusive - fromInclusive;
         int shares = (int) Math.min(workers, iterations);
         long part = Math.max(1, iterations / ((long) workers * PARTS_PER_WORKER));
+        if (!hosts.areConnection()) {
+            // A counter that the workers share would be an object of one host.
+            fromHere(task, shares, part, fromInclusive, toExclusive);
+            return;
+        }
         byte[] random = new byte[8];
         new SecureRandom().nextBytes(random);
         AtomicLong index = farm.atomicLong("iterations-" + HexFormat.of().formatHex(random), fromInclusive);
@@ -519,9 +527,45 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         }
     }
 
+    /** The same with a task for each part: whenever one has ended, the next part is submitted. */
+    private void fromHere(IterativeTask task, int shares, long part, int from, int to) throws InterruptedException, ExecutionException {
+        BlockingQueue<Future<Long>> ended = new LinkedBlockingQueue<>();
+        List<Future<Long>> futures = new ArrayList<>();
+        long next = from;
+        int running = 0;
+        try {
+            while (next < to || running > 0) {
+                List<Callable<Long>> calls = new ArrayList<>();
+                for (; running + calls.size() < shares && next < to; next += part) {
+                    calls.add(new Part(task, next, Math.min(next + part, to)));
+                }
+                for (Future<Long> future : this.<Long>begin(calls)) {
+                    futures.add(future);
+                    running++;
+                    ((CompletableFuture<Long>) future).whenComplete((ran, thrown) -> ended.add(future));
+                }
+                ended.take().get();
+                running--;
+            }
+        } finally {
+            futures.forEach(future -> future.cancel(false));
+        }
+    }
+
     /** Runs the iterations from one index up to, but not including, another on all workers of the executor, and waits for all of them. */
     public void invokeIterativeTask(IterativeTask task, int fromInclusive, int toExclusive) throws InterruptedException, ExecutionException {
         invokeIterativeTask(task, workers, fromInclusive, toExclusive);
+    }
+
+    /** A part of a loop; returns how many iterations it ran. */
+    private record Part(IterativeTask task, long from, long to) implements Callable<Long>, Serializable {
+        @Override
+        public Long call() throws Exception {
+            for (long at = from; at < to; at++) {
+                task.call((int) at);
+            }
+            return to - from;
+        }
     }
 
     /** A worker's share of a loop; returns how many iterations it ran. */
@@ -530,10 +574,7 @@ public final class ServerlessExecutorService implements ExecutorService, AutoClo
         public Long call() throws Exception {
             long ran = 0;
             for (long from = index.getAndAdd(part); from < to; from = index.getAndAdd(part)) {
-                for (long at = from; at < Math.min(from + part, to); at++) {
-                    task.call((int) at);
-                    ran++;
-                }
+                ran += new Part(task, from, Math.min(from + part, to)).call();
             }
             return ran;
         }

@@ -11,6 +11,7 @@ import io.millrace.Host;
 import io.millrace.Millrace;
 import io.millrace.MillraceException;
 import io.millrace.concurrent.CountDownLatch;
+import io.millrace.concurrent.atomic.AtomicLong;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -189,6 +190,25 @@ class SpreadTest {
                 assertEquals(sumOfSquares(9), sum(alone.invokeAll(squares(9))));
                 assertEquals(9, had(busy, alone));
             }
+        }
+    }
+
+    @Test
+    void aLoopRunsOnSeveralHosts() throws Exception {
+        try (Millrace farm = connect(HOSTS);
+                ServerlessExecutorService executor = farm.executor().workers(2).timeout(Duration.ofMinutes(6)).start()) {
+            AtomicLong sum = farm.bindPersistent(new AtomicLong("loop/sum"), 2);
+            executor.invokeIterativeTask(index -> sum.addAndGet(index), 3, 10, 110);
+            assertEquals(IntStream.range(10, 110).sum(), sum.get());
+            List<Integer> had = had(HOSTS, executor);
+            assertTrue(had.stream().allMatch(tasks -> tasks > 0), "each host runs parts: " + had);
+            executor.invokeIterativeTask(index -> sum.addAndGet(1), 3, 5, 5);
+            ExecutionException error = assertThrows(ExecutionException.class, () -> executor.invokeIterativeTask(index -> {
+                throw new IllegalStateException("at " + index);
+            }, 2, 0, 4));
+            assertTrue(error.getCause().getMessage().startsWith("at "));
+            assertEquals(IntStream.range(10, 110).sum(), sum.get());
+            farm.delete(sum);
         }
     }
 
