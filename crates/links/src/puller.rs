@@ -3,6 +3,7 @@
 use super::{
     LinkKey, Links,
     inbox::{Accepted, Inbound, Inbox},
+    relay::OLDEST,
     state::{Endpoint, OnGap, Relay, shown},
     upstream,
 };
@@ -222,6 +223,11 @@ impl Puller {
         let (id, lost) = (self.relay.id, first - wanted);
         let (passes, _) = self.links.change(|state, _| {
             let relay = state.relay_mut(id)?;
+            if relay.start == OLDEST && wanted == 1 {
+                // Nothing was fetched yet, and nobody said where to begin.
+                relay.start = first;
+                return Ok(true);
+            }
             let passes = relay.on_gap == OnGap::Skip || relay.pass_gap;
             if passes {
                 (relay.lost, relay.pass_gap) = (relay.lost + lost, false);

@@ -15,7 +15,7 @@ use serde::Serialize;
 pub struct RelayOptions {
     /// Its name; by default one is made from the source's.
     pub name: Option<Name>,
-    /// The first record to forward; by default the oldest that is left.
+    /// The first record to forward; by default the oldest that is left, in another namespace when the relay first reaches it.
     pub start: Option<u64>,
     /// The behaviour when records are lost before they are forwarded.
     pub on_gap: OnGap,
@@ -36,6 +36,9 @@ impl Resumed {
         self.passed_over.map_or(0, |(first, last)| last + 1 - first)
     }
 }
+
+/// The first record that a relay from a peer forwards, until that is known: the oldest one.
+pub(super) const OLDEST: u64 = 0;
 
 fn invalid(detail: impl Into<String>) -> Error {
     Code::RelayInvalid.error(detail)
@@ -61,13 +64,14 @@ impl Links {
                 );
             }
             let mut source = None;
-            let mut start = options.start.unwrap_or(1);
+            // What a peer keeps is known once it is reached.
+            let mut start = options.start.map_or(OLDEST, |start| start.max(1));
             for end in [&from, &to] {
                 let Endpoint::Here(log) = end else { continue };
                 let log = millrace_namespace::found(tx.catalog().log(log), log)?;
                 if end == &from {
                     source = Some(log.id());
-                    start = options.start.unwrap_or(log.earliest().max(1));
+                    start = options.start.unwrap_or(log.earliest()).max(1);
                 }
             }
             let id = state.next_relay_id();
@@ -79,19 +83,8 @@ impl Links {
                 upstream::enter(&self.namespace, tx, (own, &format!("relay/{id}/0")), to, &path)?;
             }
             let (on_gap, course) = (options.on_gap, Course::new());
-            let relay = Relay {
-                id,
-                name,
-                from,
-                to,
-                on_gap,
-                start: start.max(1),
-                source,
-                lost: 0,
-                pass_gap: false,
-                leaving: false,
-                course,
-            };
+            let relay =
+                Relay { id, name, from, to, on_gap, start, source, lost: 0, pass_gap: false, leaving: false, course };
             state.relays.push(relay.clone());
             Ok(relay)
         })?;

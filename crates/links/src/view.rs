@@ -172,7 +172,7 @@ impl Links {
         let mut view = view("relay", &relay.name, &relay.course, live, is_hosted, lag);
         (view.from, view.to) = (relay.from.to_string(), relay.to.to_string());
         (view.acked, view.newest, view.lag_bytes, view.lost) = (acked, newest, lag_bytes, relay.lost);
-        view.start = relay.start;
+        view.start = relay.start.max(1);
         if relay.leaving {
             view.state = LinkState::Leaving;
         }

@@ -298,9 +298,9 @@ class Namespace(ABC):
         If the topic exists with the same settings, nothing changes.
 
         The topic stays in its group: by default `main`, or `group`. Instead of `group`, one of these chooses among the existing groups:
-        `beside`, the name of a topic, chooses the group of that topic; `near="zone=barn"` a group whose voters have this label; `here` a
-        group whose voters are at the site of the connected host; `site` a group that belongs to this site; and `spread` a group of the
-        site that has the fewest topics. `millrace topic create --help` explains the choice if several groups fit.
+        `beside`, the name of a topic, chooses the group of that topic; `near="zone=barn"` the group that has the largest share of voters
+        with this label; `here` a group whose voters are at the site of the connected host; `site` a group that belongs to this site; and
+        `spread` a group of the site that has the fewest topics. `millrace topic create --help` explains the choice if several groups fit.
         """
         engine_or_none = None if engine == "builtin" else engine
         place = (beside, near, here, site, spread)

@@ -63,7 +63,7 @@ pub struct AddRelayArgs {
     /// The relay's name [default: the name of the log FROM, with '.' in place of '/', and a number if that name is taken]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// The first record to forward [default: the oldest that is kept; 1 if FROM is in another namespace]
+    /// The first record to forward [default: the oldest that is kept]
     #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub start: Option<u64>,
     /// What to do when records leave the history of FROM before they are forwarded

@@ -274,7 +274,7 @@ def test_any_number_of_coroutines_wait_and_others_call_meanwhile(
 ) -> None:
     served = host(ns)
     # No request ends before the test gives up.
-    monkeypatch.setattr(_spaces, "_SLICE_S", 100.0)
+    monkeypatch.setattr(_spaces, "_SLICE_S", _PATIENCE_S + 30.0)
 
     async def main() -> None:
         # More than a host reads from one connection, or the native module sends.
