@@ -31,7 +31,9 @@ fn a_page_of_a_known_origin_needs_a_capability_and_others_get_nothing() {
     let asks = ["-X", "OPTIONS", "-H", "Access-Control-Request-Method: POST", "-H"];
     let reported = curl(&host, &[&asks[..], &[APP]].concat(), records);
     assert!(
-        reported.starts_with("http/1.1 204") && reported.contains("access-control-allow-headers: authorization"),
+        reported.starts_with("http/1.1 204")
+            && reported.contains("access-control-allow-headers: authorization")
+            && reported.contains("access-control-allow-methods: get, post, put, patch, delete"),
         "{reported}"
     );
     assert!(reported.contains("access-control-allow-origin: https://app.example"), "{reported}");

@@ -57,16 +57,20 @@ pub(in crate::http) fn is_preflight<B>(request: &Request<B>) -> bool {
     request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
+/// Methods, headers of requests and headers of answers that a page may use: all of the API's that browsers do not allow by themselves.
+const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
+const REQUEST_HEADERS: &str = "authorization, content-type, idempotency-key, last-event-id, range, millrace-cause, millrace-durability, \
+                               millrace-fence, millrace-function";
+const ANSWER_HEADERS: &str = "retry-after, content-range, location, millrace-cause, millrace-id, millrace-incarnation, millrace-index, \
+                              millrace-next, millrace-seqno, millrace-time";
+
 /// The answer to a preflight request of a browser.
 pub(in crate::http) fn preflight() -> hyper::Response<Content> {
     let mut response = hyper::Response::new(Content::whole(""));
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = [
-        (ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, DELETE"),
-        (
-            ACCESS_CONTROL_ALLOW_HEADERS,
-            "authorization, content-type, idempotency-key, last-event-id, millrace-durability",
-        ),
+        (ACCESS_CONTROL_ALLOW_METHODS, METHODS),
+        (ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS),
         (ACCESS_CONTROL_MAX_AGE, "600"),
     ];
     for (name, value) in headers {
@@ -78,7 +82,7 @@ pub(in crate::http) fn preflight() -> hyper::Response<Content> {
 /// Lets a page of this origin read the answer.
 pub(in crate::http) fn allow(headers: &mut HeaderMap, Origin(origin): Origin) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("retry-after"));
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(ANSWER_HEADERS));
     headers.append(VARY, HeaderValue::from_static("origin"));
 }
 
@@ -95,6 +99,30 @@ mod tests {
             ["", "*", "null", "app.example", "https://", "https://app.example/", "ftp://a", "https://A", "https://a b"]
         {
             assert_eq!(text.parse::<Origin>().unwrap_err().code(), Code::ValueInvalid, "{text}");
+        }
+    }
+
+    #[test]
+    fn pages_may_use_every_header_of_the_api() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/api");
+        let source: String = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.is_file())
+            .map(|path| std::fs::read_to_string(path).unwrap())
+            .collect();
+        let named = |before: &str| -> std::collections::BTreeSet<String> {
+            let after = source.split(before).skip(1);
+            after.map(|rest| format!("millrace-{}", rest.split('"').next().unwrap())).collect()
+        };
+        let (asked, answered) = (named("header(headers, \"millrace-"), named("\"millrace-"));
+        assert!(asked.len() > 3 && answered.len() > asked.len(), "{asked:?} {answered:?}");
+        for (names, allowed) in
+            [(&asked, REQUEST_HEADERS), (&answered.difference(&asked).cloned().collect(), ANSWER_HEADERS)]
+        {
+            for name in names {
+                assert!(allowed.split(", ").any(|header| header == name), "{name}");
+            }
         }
     }
 
