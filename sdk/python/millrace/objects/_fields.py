@@ -32,6 +32,8 @@ def encoded(of: Any) -> dict[str, bytes]:
         except _values.TooLong as error:
             raise too_large(f"field {name!r} of {type(of).__qualname__} has {error}") from None
         except Exception as error:
+            if hasattr(error, "code"):
+                raise
             told = f"field {name!r} of {type(of).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
             raise TypeError(told) from error
     return now

@@ -54,7 +54,8 @@ def arguments(method: str, key: str, values: Sequence[object]) -> bytes:
 
         raise known("MR7108", f"an argument of {method} of {key!r} has {error}") from None
     except Exception as error:
-        if hasattr(error, "add_note"):
+        # An error with a code says itself what is wrong, such as a reference to an object that cannot be created.
+        if hasattr(error, "add_note") and not hasattr(error, "code"):
             error.add_note(f"an argument of {method} of {key!r} cannot be pickled, or something that it refers to")
         raise
 
