@@ -12,8 +12,8 @@
         await Accounts("account/ann", "Ann").pay(500)
 
 Objects have the methods of `millrace.objects`, which are awaited. Calls use no threads: all calls of a connection wait at the host, over
-one socket, or several if there are thousands. If a call is cancelled after the host has given it a lock, a permit or an item, it gives this back; the item is then the first
-of its queue again. All other effects of the call stay.
+one socket, or several if there are thousands. If a call is cancelled after the host has given it a lock, a permit or an item, it gives this
+back; the item is then the first of its queue again. All other effects of the call stay.
 
 A connection is to a host, at any address that `millrace.connect` accepts, or to several hosts of one cluster: if one is lost, the next one
 is used. The event loop reads Unix sockets itself; a thread of the native module serves all other connections.
