@@ -214,6 +214,31 @@ def test_a_host_without_the_pool_says_so(sites: list[Site]) -> None:
             farm.shared(Elsewhere, executor=executor)("elsewhere").get()
 
 
+def leave_a_thread(jobs: Any, waits: Any) -> None:
+    def take() -> None:
+        waits.set()
+        jobs.get()
+
+    threading.Thread(target=take, daemon=True).start()
+    waits.wait()
+    # The call comes after the event.
+    time.sleep(1)
+
+
+def test_a_thread_that_a_finished_task_leaves_behind_takes_no_item(sites: list[Site]) -> None:
+    with reach(sites) as farm, farm.Executor(workers=1) as executor:
+        jobs = farm.Queue("left jobs", persistent=True, rf=2)
+        waits = farm.Event("a thread waits", persistent=True, rf=2)
+        for item in range(3):
+            waits.clear()
+            executor.submit(leave_a_thread, jobs, waits).result()
+            # Faster than the session of the task ends.
+            jobs.put(item)
+            assert jobs.get(timeout=60) == item
+        farm.delete(jobs)
+        farm.delete(waits)
+
+
 def test_asyncio_goes_on_at_another_host(sites: list[Site]) -> None:
     async def run() -> None:
         async with millrace.aio.connect([site.directory for site in sites]) as farm:
