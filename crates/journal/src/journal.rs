@@ -781,7 +781,12 @@ impl Drop for Session {
         }
         // If the clean close fails, the next open recovers.
         let _ = inner.medium.gate(&mut || {
-            let _ = inner.leave();
+            if let Err(error) = inner.leave() {
+                tracing::error!(
+                    target: "journal", namespace = %inner.dir.display(), %error,
+                    "the journal was not closed cleanly; records that were not flushed before may be lost"
+                );
+            }
             inner.medium.detach(inner.slot);
         });
     }

@@ -33,8 +33,9 @@ Examples:
     /// Remove a relay; forwarded records stay
     #[command(after_help = "\
 A relay that sends to another namespace is removed when the other side has confirmed the records in transit and the removal. Until then, \
-`millrace relay ls` shows the relay as leaving. With --force, records in transit may or may not arrive. Any other relay is removed at \
-once.
+`millrace relay ls` shows the relay as leaving. With --force, it is removed at once, and records in transit may or may not arrive. A relay \
+that copies within this namespace, that fetches from another one, or that has never tried to connect to the other side is removed at once \
+in any case.
 
 Examples:
   millrace relay rm raw.kitchen
@@ -126,10 +127,10 @@ Examples:
   millrace outbox ls
   millrace --json outbox ls | jq .lag_bytes")]
     Ls,
-    /// Restart the stream to a peer that was deleted, recreated or restored
+    /// Restart the stream to a peer after the peer was recreated, or either side was restored
     #[command(after_help = "\
-This is necessary after a peer was deleted, or restored from a copy: the host then does not know whether the waiting messages were \
-delivered. To choose between --resend and --skip, check whether the waiting messages (the records of the log `_outbox/PEER`) are in the \
+This is necessary after a peer was deleted and recreated, or after the peer or this namespace was restored from a copy: the host then does \
+not know whether the waiting messages were delivered. To choose between --resend and --skip, check whether the waiting messages (the records of the log `_outbox/PEER`) are in the \
 peer's logs. Messages that the peer has acknowledged are no longer stored, and cannot be sent again.
 
 Examples:

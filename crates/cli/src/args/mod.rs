@@ -313,7 +313,7 @@ Examples:
     #[command(after_help = "\
 Appends to a log that is created for the measurement and removed afterwards. The space that its records took in the journal can make retention \
 drop older entries of the journal sooner. The latency of an append is the time from when it should have been sent until its answer arrives. \
-Without a host, no process trims the journal: it keeps all appended records until a host runs.
+Without a host, retention drops nothing: the journal keeps all appended records until a host runs.
 
 Examples:
   millrace bench                                         # append directly to the namespace's files

@@ -125,10 +125,10 @@ pub struct RuleArgs {
     /// Permit these rights on a RESOURCE (may be repeated)
     #[arg(long, value_name = "RIGHTS=RESOURCE")]
     pub allow: Vec<String>,
-    /// How long the capability is valid, such as 15m or 30d; not with `millrace invite`, whose capability lasts until it is revoked
+    /// How long the capability is valid, such as 15m or 30d
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub expires: Option<Duration>,
-    /// How long from now until the capability becomes valid; with `millrace invite`, until the invitation can be used
+    /// How long from now until the capability becomes valid
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub after: Option<Duration>,
     /// Maximum size of an appended record
@@ -240,6 +240,8 @@ pub struct AuditArgs {
 }
 
 #[derive(Debug, Args)]
+// The capability of an invitation lasts until it is revoked; who tries the option nevertheless is told so.
+#[command(mut_arg("expires", |arg| arg.hide(true)), mut_arg("after", |arg| arg.help("How long from now until the invitation can be used")))]
 pub struct InviteArgs {
     /// The name of the other machine
     pub name: Name,
