@@ -28,21 +28,23 @@ pub(crate) fn is_lost(error: &Error) -> bool {
     ended || [ConnectFailed, ConnectTimeout, ConnectionsExhausted].contains(&code)
 }
 
-/// The pause before the next attempt: longer each time, and randomized.
+/// The pause before the next attempt: longer each time, and randomized. The time for attempts begins with the first error, however long the
+/// request waited before.
 pub(crate) struct Backoff {
     pause: Duration,
-    until: Instant,
+    patience: Duration,
+    until: Option<Instant>,
 }
 
 impl Backoff {
     pub fn new(options: &Options) -> Self {
-        let until = Instant::now() + Duration::from_millis(options.reconnect_ms.into());
-        Self { pause: PAUSE_FIRST, until }
+        Self { pause: PAUSE_FIRST, patience: Duration::from_millis(options.reconnect_ms.into()), until: None }
     }
 
     /// The next pause, or the error if it has been tried for long enough.
     pub fn next(&mut self, error: Error) -> Result<Duration> {
-        if Instant::now() + self.pause > self.until {
+        let now = Instant::now();
+        if now + self.pause > *self.until.get_or_insert(now + self.patience) {
             return Err(error);
         }
         let half = self.pause / 2;

@@ -53,7 +53,7 @@ impl Client {
         (bytes, wait_ms, anywhere): (usize, u32, bool),
         take: impl Fn(&Frame<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut backoff: Option<Backoff> = None;
+        let mut backoff = Backoff::new(&self.inner.options);
         let others = anywhere && self.inner.places.len() > 1;
         loop {
             let at = self.inner.at.load(Ordering::Relaxed);
@@ -63,7 +63,6 @@ impl Client {
                     if others {
                         self.turn_to_next(at);
                     }
-                    let backoff = backoff.get_or_insert_with(|| Backoff::new(&self.inner.options));
                     thread::sleep(backoff.next(error)?);
                 }
                 answered => return answered,

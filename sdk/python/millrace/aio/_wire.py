@@ -66,16 +66,19 @@ class _Line(abc.ABC):
     async def insist(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """The same for a request that takes effect once, however often it is sent: it is sent again after a lost connection."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _PATIENCE_S
+        #: From the first error on, however long the request waited before.
+        deadline: Optional[float] = None
         while True:
             at = self._at
             try:
                 return await self.ask(kind, message)
             except Lost:
+                deadline = deadline or loop.time() + _PATIENCE_S
                 if self._closed or loop.time() > deadline:
                     raise _native.error("MR6123", f"'{self._place}'") from None
                 self._turn(at)
             except Error as error:
+                deadline = deadline or loop.time() + _PATIENCE_S
                 again = error.code in self._lost and not self._closed and loop.time() < deadline
                 if error.code == _NO_MAJORITY and len(self._places) > 1 and loop.time() < deadline:
                     # Another host may hear of the majority.

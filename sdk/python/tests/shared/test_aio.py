@@ -179,6 +179,25 @@ def test_calls_count_once_over_lost_connections(near: millrace.Connection) -> No
     run(near, test)
 
 
+def test_a_call_that_has_waited_for_long_is_sent_again_over_a_new_connection(
+    near: millrace.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than a host that cannot be reached is tried again.
+    monkeypatch.setattr(_wire, "_PATIENCE_S", 0.5)
+
+    async def test(farm: millrace.aio.Connection) -> None:
+        jobs = farm.Queue("long-waits")
+        waiting = asyncio.ensure_future(jobs.get())
+        await asyncio.sleep(1.5)
+        assert isinstance(farm._wire, _wire.Wire)
+        for writer in list(farm._wire._writers):
+            writer.transport.abort()
+        await jobs.put("there")
+        assert await waiting == "there"
+
+    run(near, test)
+
+
 def test_a_call_that_is_cancelled_while_it_is_sent_is_revoked() -> None:
     async def main() -> None:
         sent, answered, revoked = asyncio.Event(), asyncio.Event(), []

@@ -239,7 +239,9 @@ public final class Client implements AutoCloseable {
     }
 
     private <T> T persist(Supplier<T> work, boolean anywhere) {
-        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(options.reconnectMs());
+        // From the first error on, however long the request waited before.
+        long until = 0;
+        boolean failed = false;
         long pause = PAUSE_FIRST_MS;
         while (true) {
             int asked = at;
@@ -247,6 +249,10 @@ public final class Client implements AutoCloseable {
                 return work.get();
             } catch (MillraceException error) {
                 boolean again = isLost(error) || anywhere && error.is(NO_MAJORITY);
+                if (!failed) {
+                    failed = true;
+                    until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(options.reconnectMs());
+                }
                 if (closed || !again || System.nanoTime() - until >= 0) {
                     throw error;
                 }
