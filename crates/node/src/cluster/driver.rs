@@ -111,16 +111,16 @@ impl Goal {
         others.find(|group| self.has(&locked(&group.replica), host))
     }
 
-    /// The error if it does not complete in time.
-    fn late(&self, shared: &Shared, main: &Replica) -> Error {
-        let Goal::Removed(host) = self else { return unavailable() };
+    /// The error if it does not complete in time; `undecided` unless more is known.
+    fn late(&self, shared: &Shared, main: &Replica, undecided: Error) -> Error {
+        let Goal::Removed(host) = self else { return undecided };
         match self.holder(shared, *host).filter(|_| !self.has(main, *host)) {
             Some(group) => Code::GroupBusy.error(format!(
                 "host {} has left group 'main', but not yet group '{}': keep it running until `millrace cluster groups` no longer shows it",
                 shown(*host),
                 group.name
             )),
-            None => self.check_groups(shared, main).err().unwrap_or_else(unavailable),
+            None => self.check_groups(shared, main).err().unwrap_or(undecided),
         }
     }
 
@@ -247,10 +247,6 @@ pub(super) fn here(own: &Member) -> Vec<u8> {
     Said::Here { address: own.address.clone(), name: own.name.clone(), itself: true }.bytes(own.id)
 }
 
-fn unavailable() -> Error {
-    Code::GroupUnavailable.error(format!("no decision within {} s", PATIENCE.as_secs()))
-}
-
 fn stopping() -> Error {
     Code::HostStopping.error("the host has left its groups")
 }
@@ -300,20 +296,22 @@ impl Running {
         for serial in late {
             locked(&self.group.replica).forget(serial);
             if let Some(waiting) = self.submitted.remove(&serial) {
-                (waiting.reply)(Err(unavailable()));
+                (waiting.reply)(Err(shared.undecided(&self.group)));
             }
         }
         for (batch, waiting) in self.reads.extract_if(|_, waiting| waiting.iter().all(|waiting| waiting.until <= now)) {
             locked(&self.group.replica).forget_read(batch);
-            waiting.into_iter().for_each(|waiting| (waiting.reply)(Err(unavailable())));
+            waiting.into_iter().for_each(|waiting| (waiting.reply)(Err(shared.undecided(&self.group))));
         }
         for (goal, waiting) in std::mem::take(&mut self.goals) {
+            // Not while the replica is locked.
+            let undecided = (waiting.until <= now).then(|| shared.undecided(&self.group));
             let mut replica = locked(&self.group.replica);
             // It may have waited for other groups.
             let outcome = if goal.is_met(shared, &replica) {
                 Some(Ok(()))
             } else {
-                (waiting.until <= now).then(|| Err(goal.late(shared, &replica)))
+                undecided.map(|undecided| Err(goal.late(shared, &replica, undecided)))
             };
             if outcome.is_none() && goal.check_groups(shared, &replica).is_ok() {
                 goal.pursue(shared, &mut replica);
