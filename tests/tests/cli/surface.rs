@@ -140,6 +140,29 @@ fn without_a_host_a_result_is_not_waited_for_in_silence() {
 }
 
 #[test]
+fn a_result_that_is_not_there_yet_is_waited_for_with_the_reason() {
+    let place = Place::new();
+    place.write("slow.sh", "#!/bin/sh\nsleep 100\n");
+    place.write("lost.sh", "#!/bin/sh\nexit 1\n");
+    place.run("function deploy slow --runtime oneshot --code slow.sh -- ./slow.sh".split(' ')).ok();
+    place.run("function deploy lost --runtime process --code lost.sh -- ./lost.sh".split(' ')).ok();
+    let _host = place.serve();
+    place.run(["function", "invoke", "slow", "--data", "first"]).ok();
+    for (function, reason) in [("slow", "runs are executed in order, and run "), ("lost", "cannot be started")] {
+        let said =
+            place.run(["function", "invoke", function, "--data", "x", "--wait", "--timeout", "5s"]).fails("MR2106", 1);
+        let (told, error) = said.stderr.split_once("error[").expect("an error");
+        assert!(told.starts_with("millrace: run ") && told.contains(reason), "{said:#?}");
+        let error = error.lines().next().expect("a line");
+        assert!(error.contains(" has not ended after 5.0 s: ") && error.contains(reason), "{said:#?}");
+        assert!(error.contains("`millrace why "), "{said:#?}");
+    }
+    // A program reads standard error, too.
+    let said = place.run(["--json", "function", "invoke", "slow", "--data", "x", "--wait", "--timeout", "3s"]);
+    assert!(said.code == 1 && said.stderr.lines().all(|line| line.starts_with("{\"error\":")), "{said:#?}");
+}
+
+#[test]
 fn records_are_read_by_the_address_that_append_takes() {
     let place = application();
     let host = place.serve_tcp(["--name", "farm"]);
