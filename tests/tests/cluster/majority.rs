@@ -1,6 +1,6 @@
 //! Commands that need a majority while there is none.
 
-use super::{leader, three};
+use super::{founder, leader, three};
 use millrace_tests::Place;
 use std::{
     thread,
@@ -48,4 +48,14 @@ fn a_command_without_a_majority_names_the_silent_hosts_and_fails_after_one_timeo
             });
         }
     });
+}
+
+#[test]
+fn the_only_voter_of_a_cluster_is_not_removed_and_the_error_names_the_group() {
+    let (mut alone, _) = founder();
+    alone.live(None);
+    let own = alone.id();
+    let stderr = alone.place.run(["cluster", "rm", &own]).fails("MR7216", 1).stderr;
+    assert!(stderr.contains(&format!("host {own} is the only voter of group 'main'")), "{stderr}");
+    assert!(stderr.contains("`millrace cluster voters 3 --group main` adds voters"), "{stderr}");
 }
