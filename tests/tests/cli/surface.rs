@@ -76,6 +76,27 @@ fn numbers_are_taken_as_people_write_them() {
 }
 
 #[test]
+fn a_wrong_value_is_refused_with_the_rule() {
+    let place = Place::new();
+    place.run(["log", "create", "a"]).ok();
+    for (line, expected) in [
+        ("log create b --history -1", "the value of --history must not be negative"),
+        ("run wait --idle --timeout -1s", "the value of --timeout must not be negative"),
+        ("cap issue --read a --expires 0s", "would expire at once"),
+        ("repair show x", "'x' is not the number of a repair"),
+        ("trace a@x", "'x' in 'a@x' is not a sequence number"),
+        ("function backfill nobody", "no function 'nobody'"),
+        ("function deploy f --runtime python --code .", "give --handler MODULE:FUNCTION"),
+    ] {
+        let said = place.run(line.split(' '));
+        assert!(said.code != 0 && said.stderr.contains(expected), "{line}: {said:#?}");
+        assert!(!said.stderr.contains("as a value, use"), "{line}: {said:#?}");
+    }
+    let said = place.run(["log", "ls", "--limit", "3"]);
+    assert!(said.code == 2 && !said.stderr.contains("tip:"), "{said:#?}");
+}
+
+#[test]
 fn help_of_a_command_is_shown_by_name() {
     let place = Place::empty();
     let helped = place.run(["help", "log", "append"]).ok();
