@@ -68,7 +68,12 @@ impl Ended {
     /// Asserts that it succeeded, and said nothing on standard error but that something takes long, which depends on the machine.
     #[track_caller]
     pub fn ok(self) -> Self {
-        let is_quiet = self.stderr.lines().all(|line| line.contains(": still importing the module "));
+        let is_slow = |line: &str| {
+            line.contains(": still importing the module ")
+                || (line.starts_with("millrace: run ") && line.contains(" waits: "))
+                || line.starts_with("millrace: waiting up to 10 s for a decision of the cluster: ")
+        };
+        let is_quiet = self.stderr.lines().all(is_slow);
         assert!(self.code == 0 && is_quiet, "it failed: {self:#?}");
         self
     }

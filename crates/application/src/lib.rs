@@ -181,7 +181,7 @@ fn base_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
-/// Explains the two common syntax errors: a name that occurs twice, and an unquoted name with `/`.
+/// Explains the common syntax errors: a name that occurs twice, an unquoted name with `/`, and an unquoted value.
 fn explain_syntax(text: &str, error: &toml_edit::TomlError) -> String {
     let message = error.message().trim().replace('\n', ", ");
     let start = error.span().map_or(0, |span| span.start).min(text.len());
@@ -200,7 +200,39 @@ fn explain_syntax(text: &str, error: &toml_edit::TomlError) -> String {
             return format!("a {kind}'s name with '/' is quoted: [{section}.\"{}\"]", shown(name));
         }
     }
-    message
+    explain_value(text, start, line_start).unwrap_or(message)
+}
+
+/// Explains a value that is neither a number nor quoted. The parser takes `ten` for the beginning of `true`.
+fn explain_value(text: &str, start: usize, line_start: usize) -> Option<String> {
+    const RULE: &str = "must be a number, true, false or a string in quotes";
+    let line = text[line_start..].lines().next().unwrap_or_default();
+    let is_end = |c: char| c.is_whitespace() || ",]}#".contains(c);
+    let (key, value) = match line.split_once('=').filter(|(key, _)| line_start + key.len() < start) {
+        Some((key, value)) => {
+            (key.trim().trim_matches(['"', '\'']), value.split('#').next().unwrap_or_default().trim())
+        }
+        // A list of several lines.
+        None => ("", ""),
+    };
+    if value.starts_with(['[', '{']) || key.is_empty() {
+        let word = text.get(start..)?.split(is_end).next().filter(|word| word.starts_with(char::is_alphabetic))?;
+        let what = if key.is_empty() { "a value".to_owned() } else { format!("each value in '{}'", shown(key)) };
+        return Some(format!("{what} {RULE}, not {}", shown(word)));
+    }
+    // The parser explains numbers and strings well.
+    let is_number = |c: char| c.is_ascii_digit() || "+-_".contains(c);
+    if value.starts_with(['"', '\'']) || (value.contains(|c: char| c.is_ascii_digit()) && value.chars().all(is_number))
+    {
+        return None;
+    }
+    let tables = [keys::NAMESPACE, keys::LOG, keys::TOPIC, keys::FUNCTION];
+    let expected = tables.iter().copied().flatten().find(|known| known.name == key);
+    let expected = expected.map(|known| format!("; expected: {}", known.value.replace('`', ""))).unwrap_or_default();
+    Some(match value {
+        "" => format!("'{}' has no value{expected}", shown(key)),
+        value => format!("the value of '{}' {RULE}, not {}{expected}", shown(key), shown(value)),
+    })
 }
 
 fn read(

@@ -191,6 +191,29 @@ fn a_typo_is_told_with_its_place_and_what_was_meant() {
 }
 
 #[test]
+fn an_unquoted_word_as_a_value_is_refused_with_the_rule_and_the_expected_type() {
+    let rule = "must be a number, true, false or a string in quotes, not";
+    let history = "1 to 268435456, a string such as \"10k\" or \"2M\", or \"all\"";
+    for (word, shown) in
+        [("ten", "ten"), ("10k", "10k"), ("all # of them", "all"), ("nano", "nano"), ("1_000x", "1_000x")]
+    {
+        let expected = format!("2:11: the value of 'history' {rule} {shown}; expected: {history}");
+        assert_eq!(problem(&format!("[logs.a]\nhistory = {word}\n")), expected);
+    }
+    assert_eq!(problem("[logs.a]\nhistory =\n"), format!("2:10: 'history' has no value; expected: {history}"));
+    assert!(problem("[logs.a]\namendable = True").ends_with(&format!("{rule} True; expected: true or false")));
+    assert!(
+        problem(&function("timeout = 5s")).contains(&format!("the value of 'timeout' {rule} 5s; expected: duration"))
+    );
+    assert!(problem("[logs.a]\nhitory = ten").ends_with(&format!("the value of 'hitory' {rule} ten")));
+    assert!(problem(&function("on = [\"a\", ten]")).ends_with(&format!("each value in 'on' {rule} ten")));
+    assert!(problem(&function("on = [\n  ten,\n]")).ends_with(&format!("a value {rule} ten")));
+    // What the parser says of numbers and strings is true.
+    assert!(problem("[logs.a]\nhistory = 99999999999999999999").contains("integer number overflowed"));
+    assert!(problem("[logs.a]\nhistory = \"x").contains("invalid basic string"));
+}
+
+#[test]
 fn every_mistake_of_a_file_is_told_at_once_and_in_order() {
     let text = "[logs.a]\nhistory = 0\n[logs.\"b c\"]\n[functions.f]\nruntime = \"wasm\"\ncode = \"x\"\non = [\"zzz\"]\n\
                 timeout = 5\nretries = \"3\"\nwhat = 1\n";

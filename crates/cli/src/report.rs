@@ -115,6 +115,10 @@ fn print_usage(error: &clap::Error) -> io::Result<()> {
         lines.insert(1, &tip);
         lines.dedup_by(|next, before| next.is_empty() && before.is_empty());
         text = lines.join("\n") + "\n";
+    } else if !text.lines().all(crate::tips::is_kept) {
+        let mut lines: Vec<&str> = text.lines().filter(|line| crate::tips::is_kept(line)).collect();
+        lines.dedup_by(|next, before| next.is_empty() && before.is_empty());
+        text = lines.join("\n") + "\n";
     }
     io::stderr().write_all(text.as_bytes())
 }

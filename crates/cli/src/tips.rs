@@ -75,11 +75,32 @@ pub fn of(error: &clap::Error, words: &[String]) -> Option<String> {
             }
         }
         ErrorKind::UnknownArgument => {
+            let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else { return None };
+            if let Some(tip) = negative(typed, words) {
+                return Some(tip);
+            }
+            if typed.starts_with("--") {
+                return None;
+            }
             let given = |part: &&str| words.iter().any(|word| word == part);
             VALUES.iter().find(|(group, command, _)| given(group) && given(command)).map(|(.., tip)| (*tip).into())
         }
         _ => None,
     }
+}
+
+/// A negative number as the value of an option, of which only the sign and the first digit are known to the parser.
+fn negative(typed: &str, words: &[String]) -> Option<String> {
+    let is_negative =
+        |word: &str| word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let at = words.iter().position(|word| is_negative(typed) && word.starts_with(typed))?;
+    let option = words.get(at.checked_sub(1)?).filter(|option| option.starts_with('-'))?;
+    Some(format!("the value of {option} must not be negative"))
+}
+
+/// Whether the parser's own tip is to be shown. It knows no command, and proposes to pass any unknown option as a value.
+pub fn is_kept(line: &str) -> bool {
+    !(line.contains("tip:") && line.contains(" as a value, use "))
 }
 
 /// A command that has another name in its group.
@@ -142,6 +163,17 @@ mod tests {
         ] {
             assert_eq!(tip(line).as_deref(), expected, "{line}");
         }
+        assert_eq!(tip("log create a --history -1").as_deref(), Some("the value of --history must not be negative"));
+        assert_eq!(
+            tip("run wait --idle --timeout -10s").as_deref(),
+            Some("the value of --timeout must not be negative")
+        );
+        assert_eq!(
+            tip("cap issue --read a --expires -1d").as_deref(),
+            Some("the value of --expires must not be negative")
+        );
+        assert_eq!(tip("run ls --limit 3"), None, "it chooses no run");
+        assert_eq!(tip("cap issue --read a --count 1"), None);
         assert!(tip("secret set KEY value").is_some_and(|tip| tip.contains("standard input")));
         assert!(tip("run ls greet").is_some_and(|tip| tip.contains("--function")));
         assert!(tip("function invoke greet hello").is_some_and(|tip| tip.contains("--data")));

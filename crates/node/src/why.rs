@@ -170,10 +170,11 @@ impl fmt::Display for Reason {
                 "appends are refused: {pending} runs of function '{function}' are pending, and its pending_max is {pending_max}"
             ),
             Self::Starting { function, pending } => {
-                write!(
-                    f,
-                    "function '{function}' is not blocked; its {pending} pending runs will start one after the other"
-                )
+                write!(f, "function '{function}' is not blocked; ")?;
+                match pending {
+                    1 => write!(f, "its pending run will start as soon as a worker is ready"),
+                    _ => write!(f, "its {pending} pending runs will start one after the other"),
+                }
             }
             Self::Uncounted { function, counted, found } => write!(
                 f,

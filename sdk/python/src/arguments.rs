@@ -1,9 +1,9 @@
 //! Arguments of methods: data, sequence numbers, times, words and timeouts.
 
 use crate::errors::{OrRaise, refuse};
-use millrace_wire::{Code, Durability, EventId, protocol::Fence};
+use millrace_wire::{Code, Durability, EventId, HISTORY_ALL, HISTORY_MAX, protocol::Fence};
 use pyo3::{
-    exceptions::PyTypeError,
+    exceptions::{PyOverflowError, PyTypeError},
     prelude::*,
     pybacked::PyBackedStr,
     sync::PyOnceLock,
@@ -48,8 +48,92 @@ pub fn text<'a>(value: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
 }
 
 /// A fence as Python gives it: the name and the token.
-pub fn fence_of(fence: &Option<(PyBackedStr, u64)>) -> Option<Fence<'_>> {
-    fence.as_ref().map(|(name, token)| Fence { name, token: *token })
+pub fn fence_of(fence: &Option<(PyBackedStr, Token)>) -> Option<Fence<'_>> {
+    fence.as_ref().map(|(name, token)| Fence { name, token: token.0 })
+}
+
+/// A whole number of Python, which has no largest one. One that does not fit, or is not `allowed`, is refused with the rule.
+fn whole<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(
+    value: Borrowed<'a, 'py, PyAny>,
+    (code, what, rule): (Code, &str, &str),
+    allowed: impl FnOnce(&T) -> bool,
+) -> PyResult<T> {
+    let py = value.py();
+    match value.extract::<T>() {
+        Ok(number) if allowed(&number) => Ok(number),
+        Err(error) if !error.is_instance_of::<PyOverflowError>(py) => Err(error),
+        _ => Err(refuse(py, code, format!("{what} is {}; it must be {rule}", *value))),
+    }
+}
+
+/// An argument that is a whole number of this type, with the code, the name and the rule of a refusal.
+macro_rules! whole_argument {
+    ($(#[$doc:meta])* $name:ident($type:ty), $code:expr, $what:literal, $rule:expr, $allowed:expr) => {
+        $(#[$doc])*
+        pub struct $name(pub $type);
+
+        impl<'a, 'py> FromPyObject<'a, 'py> for $name {
+            type Error = PyErr;
+
+            fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+                whole(value, ($code, $what, &$rule), $allowed).map(Self)
+            }
+        }
+    };
+}
+
+whole_argument!(
+    /// The history of a log or a topic; the namespace or the host refuses one that is too long.
+    History(u64),
+    Code::HistoryInvalid,
+    "history",
+    format!("1 to {HISTORY_MAX}, or None for all records"),
+    |history| *history > 0 && *history != HISTORY_ALL
+);
+whole_argument!(
+    /// The token of a fence.
+    Token(u64),
+    Code::FenceInvalid,
+    "the token of the fence",
+    format!("1 to {}", u64::MAX),
+    |token| *token > 0
+);
+whole_argument!(
+    /// The incarnation of a log.
+    Incarnation(u32),
+    Code::ValueInvalid,
+    "incarnation",
+    format!("0 to {}", u32::MAX),
+    |_| true
+);
+whole_argument!(
+    /// How many records a batch may have.
+    Most(usize),
+    Code::ValueInvalid,
+    "most",
+    format!("0 to {}", usize::MAX),
+    |_| true
+);
+whole_argument!(
+    /// The size of a segment; the journal refuses one that is no power of two.
+    SegmentBytes(u64),
+    Code::ValueInvalid,
+    "segment_bytes",
+    "a power of two from 1 MiB to 1 GiB",
+    |_| true
+);
+whole_argument!(
+    /// How much of a journal is kept; the journal refuses more than it can have.
+    RetainBytes(u64),
+    Code::ValueInvalid,
+    "retain_bytes",
+    "0 to 4032 segments",
+    |_| true
+);
+
+/// How many records a log or a topic keeps.
+pub fn history_of(history: Option<History>) -> u64 {
+    history.map_or(HISTORY_ALL, |history| history.0)
 }
 
 /// A sequence number as Python gives it; what is no whole number from 1 on is refused with the catalogue's words.

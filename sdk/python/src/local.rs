@@ -4,7 +4,10 @@
 //! calls keep it, because releasing it costs as much as the append itself.
 
 use crate::{
-    arguments::{self, SLICE, Seqno, bytes_of, event, fence_of, patiently, seconds, text},
+    arguments::{
+        self, History, Incarnation, RetainBytes, SLICE, SegmentBytes, Seqno, Token, bytes_of, event, fence_of,
+        history_of, patiently, seconds, text,
+    },
     errors::{OrRaise, refuse},
     record::{Meta, Record},
     records::Records,
@@ -103,14 +106,14 @@ impl LocalNamespace {
         py: Python<'_>,
         path: PathBuf,
         durability: &str,
-        segment_bytes: Option<u64>,
-        retain_bytes: Option<u64>,
+        segment_bytes: Option<SegmentBytes>,
+        retain_bytes: Option<RetainBytes>,
         retain_age: Option<f64>,
     ) -> PyResult<()> {
         let mut options = CreateOptions::default();
         options.durability = arguments::durability(py, Some(durability))?.unwrap_or(options.durability);
-        options.segment_bytes = segment_bytes.unwrap_or(options.segment_bytes);
-        options.retain_bytes = retain_bytes.unwrap_or(options.retain_bytes);
+        options.segment_bytes = segment_bytes.map_or(options.segment_bytes, |bytes| bytes.0);
+        options.retain_bytes = retain_bytes.map_or(options.retain_bytes, |bytes| bytes.0);
         options.retain_age = retain_age.map(|age| seconds(py, "retain_age", age)).transpose()?;
         py.detach(|| Namespace::create(&path, &options).map(drop)).or_raise(py)
     }
@@ -146,7 +149,7 @@ impl LocalNamespace {
         function: Option<&str>,
         durability: Option<&str>,
         key: Option<&str>,
-        fence: Option<(PyBackedStr, u64)>,
+        fence: Option<(PyBackedStr, Token)>,
         cause: Option<&str>,
         patience: f64,
     ) -> PyResult<u64> {
@@ -176,7 +179,7 @@ impl LocalNamespace {
         progress: &Bound<'_, PyAny>,
         durability: Option<&str>,
         key: Option<&str>,
-        fence: Option<(PyBackedStr, u64)>,
+        fence: Option<(PyBackedStr, Token)>,
         patience: f64,
     ) -> PyResult<()> {
         let options = AppendOptions {
@@ -243,7 +246,7 @@ impl LocalNamespace {
     }
 
     /// Records from `start` on: up to `stop`, or as they come until none came for `timeout` seconds.
-    #[pyo3(signature = (log, start, stop=None, timeout=None, incarnation=0))]
+    #[pyo3(signature = (log, start, stop=None, timeout=None, incarnation=Incarnation(0)))]
     fn records(
         &self,
         py: Python<'_>,
@@ -251,21 +254,21 @@ impl LocalNamespace {
         start: Seqno,
         stop: Option<u64>,
         timeout: Option<f64>,
-        incarnation: u32,
+        incarnation: Incarnation,
     ) -> PyResult<Records> {
         let timeout = timeout.map(|timeout| seconds(py, "timeout", timeout)).transpose()?;
-        Records::open(py, self.handle(py)?, (&log, incarnation), start.0, stop, timeout)
+        Records::open(py, self.handle(py)?, (&log, incarnation.0), start.0, stop, timeout)
     }
 
     #[pyo3(signature = (log, history))]
-    fn make_log(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
+    fn make_log(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {
         let name: LogName = log.parse().or_raise(py)?;
-        self.detached(py, |namespace| namespace.create_log(&name, history.unwrap_or(HISTORY_ALL)).map(drop))
+        self.detached(py, |namespace| namespace.create_log(&name, history_of(history)).map(drop))
     }
 
-    fn set_history(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
+    fn set_history(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {
         let name: LogName = log.parse().or_raise(py)?;
-        self.detached(py, |namespace| namespace.set_history(&name, history.unwrap_or(HISTORY_ALL)).map(drop))
+        self.detached(py, |namespace| namespace.set_history(&name, history_of(history)).map(drop))
     }
 
     fn cancel_run(&self, py: Python<'_>, id: &str) -> PyResult<()> {

@@ -8,7 +8,7 @@
 //! The tokio thread never needs the interpreter; otherwise a busy program would delay all answers.
 
 use crate::{
-    arguments::{self, Seqno, bytes_of, event, seconds, text},
+    arguments::{self, Seqno, Token, bytes_of, event, seconds, text},
     errors::{OrRaise, exception, refuse},
     record::{Meta, Record},
     remote::wait_for,
@@ -139,14 +139,14 @@ impl Pipeline {
         durability: Option<&str>,
         key: Option<String>,
         cause: Option<&str>,
-        fence: Option<(String, u64)>,
+        fence: Option<(String, Token)>,
     ) -> PyResult<Request> {
         let (log, data) = (text(log)?.to_owned(), bytes_of(data)?.as_bytes().to_vec());
         let durability = arguments::durability(py, durability)?;
         let (client, cause) = (self.client.clone(), event(py, cause)?);
         self.spawn(py, future, async move {
             let (function, key) = (function.as_deref(), key.as_deref());
-            let fence = fence.as_ref().map(|(name, token)| Fence { name, token: *token });
+            let fence = fence.as_ref().map(|(name, token)| Fence { name, token: token.0 });
             let options = AppendOptions { durability, function, key, fence, cause };
             let append = async || client.client().await?.append(&log, &data, options).await;
             Answer::Number(append().await.map(|receipt| receipt.seqno))

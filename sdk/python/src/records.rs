@@ -1,7 +1,7 @@
 //! Iterates over the records of a log: the existing ones, or future ones as well.
 
 use crate::{
-    arguments::{SLICE, text},
+    arguments::{Most, SLICE, text},
     errors::{OrRaise, refuse},
     record::{Meta, Record},
 };
@@ -152,10 +152,10 @@ impl Records {
     }
 
     /// Waits for one record, and returns it with up to `most - 1` available records that follow it; returns none at the end.
-    fn batch(&self, py: Python<'_>, most: usize) -> PyResult<Vec<Record>> {
+    fn batch(&self, py: Python<'_>, most: Most) -> PyResult<Vec<Record>> {
         let source = self.source()?;
         let mut records = Vec::new();
-        while records.len() < most {
+        while records.len() < most.0 {
             match self.advance(py, &source, records.is_empty())? {
                 Some(record) => records.push(record),
                 None => break,

@@ -2,7 +2,10 @@
 //! it.
 
 use crate::{
-    arguments::{self, SLICE, Seqno, bytes_of, event, fence_of, patiently, seconds, text},
+    arguments::{
+        self, History, Incarnation, SLICE, Seqno, Token, bytes_of, event, fence_of, history_of, patiently, seconds,
+        text,
+    },
     errors::{OrRaise, refuse},
     local::closed,
     record::{Meta, Record},
@@ -13,7 +16,7 @@ use millrace_client::{
     AppendOptions, Options, Place, Wait,
     blocking::{Answer, Asked, Client},
 };
-use millrace_wire::{Code, Durability, Error, EventId, HISTORY_ALL, LogName, NamespaceId, Result};
+use millrace_wire::{Code, Durability, Error, EventId, LogName, NamespaceId, Result};
 use pyo3::{
     prelude::*,
     pybacked::PyBackedStr,
@@ -206,7 +209,7 @@ impl RemoteNamespace {
         function: Option<&str>,
         durability: Option<&str>,
         key: Option<&str>,
-        fence: Option<(PyBackedStr, u64)>,
+        fence: Option<(PyBackedStr, Token)>,
         cause: Option<&str>,
         patience: f64,
     ) -> PyResult<u64> {
@@ -229,7 +232,7 @@ impl RemoteNamespace {
         progress: &Bound<'_, PyAny>,
         durability: Option<&str>,
         key: Option<&str>,
-        fence: Option<(PyBackedStr, u64)>,
+        fence: Option<(PyBackedStr, Token)>,
         patience: f64,
     ) -> PyResult<()> {
         let patience = seconds(py, "patience", patience)?;
@@ -276,7 +279,7 @@ impl RemoteNamespace {
         self.ask(py, |client| Self::bounds_of(client, log))
     }
 
-    #[pyo3(signature = (log, start, stop=None, timeout=None, incarnation=0))]
+    #[pyo3(signature = (log, start, stop=None, timeout=None, incarnation=Incarnation(0)))]
     fn records(
         &self,
         py: Python<'_>,
@@ -284,14 +287,14 @@ impl RemoteNamespace {
         start: Seqno,
         stop: Option<u64>,
         timeout: Option<f64>,
-        incarnation: u32,
+        incarnation: Incarnation,
     ) -> PyResult<RemoteRecords> {
         let timeout = timeout.map(|timeout| seconds(py, "timeout", timeout)).transpose()?;
         RemoteRecords::open(
             py,
             (self.client(py)?, &self.place, &self.raised),
             options(&self.raised, self.ca.clone(), self.reconnect_ms),
-            (&log, incarnation),
+            (&log, incarnation.0),
             start.0,
             stop,
             timeout,
@@ -325,7 +328,7 @@ impl RemoteNamespace {
         incarnation: u64,
         flags: u32,
         wait_ms: u32,
-        fence: Option<(PyBackedStr, u64)>,
+        fence: Option<(PyBackedStr, Token)>,
     ) -> PyResult<(u8, u64, Bound<'py, PyBytes>, String)> {
         let (kind, key, method) = (&*target.0, &*target.1, &*target.2);
         let asked = Asked {
@@ -371,12 +374,12 @@ impl RemoteNamespace {
         self.ask(py, |client| client.revoke(pool, task))
     }
 
-    fn make_log(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
-        self.ask(py, |client| client.create_log(log, history.unwrap_or(HISTORY_ALL)))
+    fn make_log(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {
+        self.ask(py, |client| client.create_log(log, history_of(history)))
     }
 
-    fn set_history(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
-        self.ask(py, |client| client.set_history(log, history.unwrap_or(HISTORY_ALL)))
+    fn set_history(&self, py: Python<'_>, log: &str, history: Option<History>) -> PyResult<()> {
+        self.ask(py, |client| client.set_history(log, history_of(history)))
     }
 
     fn cancel_run(&self, py: Python<'_>, id: &str) -> PyResult<()> {

@@ -1,7 +1,7 @@
 //! Iterates over the records of a log on a host: existing ones in pages, future ones with a tail.
 
 use crate::{
-    arguments::text,
+    arguments::{Most, text},
     record::{Meta, Record},
     remote::{answer, slice},
 };
@@ -164,10 +164,10 @@ impl RemoteRecords {
     }
 
     /// Waits for one record, and returns it with up to `most - 1` available records that follow it; returns none at the end.
-    fn batch(&self, py: Python<'_>, most: usize) -> PyResult<Vec<Record>> {
+    fn batch(&self, py: Python<'_>, most: Most) -> PyResult<Vec<Record>> {
         let mut source = self.source()?;
         self.fill(py, &mut source)?;
-        let count = source.held.len().min(most);
+        let count = source.held.len().min(most.0);
         Ok(source.held.drain(..count).map(|record| self.taken(py, &record)).collect())
     }
 

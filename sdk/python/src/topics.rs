@@ -1,7 +1,7 @@
 //! Topics of the cluster that a namespace belongs to, through a host of it.
 
 use crate::{
-    arguments::{SLICE, Seqno, bytes_of, patiently, seconds, text},
+    arguments::{History, SLICE, Seqno, bytes_of, history_of, patiently, seconds, text},
     errors::OrRaise,
     local::closed,
     record::{Meta, Record},
@@ -9,7 +9,7 @@ use crate::{
 };
 use millrace_client::{Place, Placement, blocking::Client};
 use millrace_node::cluster::MAIN_NAME;
-use millrace_wire::{Code, HISTORY_ALL, Result};
+use millrace_wire::{Code, Result};
 use pyo3::{
     prelude::*,
     types::{PyAny, PyString},
@@ -97,13 +97,13 @@ impl Topics {
         &self,
         py: Python<'_>,
         topic: &str,
-        history: Option<u64>,
+        history: Option<History>,
         durability: &str,
         group: Option<&str>,
         engine: Option<&str>,
         place: PlaceArguments,
     ) -> PyResult<String> {
-        let history = history.unwrap_or(HISTORY_ALL);
+        let history = history_of(history);
         let placement = placement(&place, group).or_raise(py)?;
         self.ask(py, |client| {
             let group = match placement {

@@ -103,11 +103,14 @@ fn function(stat: &FunctionStat) -> Value {
 fn filter(options: &Options) -> Result<RunFilter> {
     let mut filter = RunFilter::default();
     for (key, text) in options {
-        let odd = || Code::ValueInvalid.error(format!("{key} cannot be '{}'", text.escape_debug()));
+        let odd = |rule: &str| {
+            let detail = format!("{key} is '{}'; it must be {rule}", text.escape_debug());
+            Code::ValueInvalid.error(detail)
+        };
         match key.as_str() {
             "function" => filter.function = Some(text.parse()?),
             "log" => filter.log = Some(text.parse()?),
-            "limit" => filter.limit = text.parse().map_err(|_| odd())?,
+            "limit" => filter.limit = text.parse().map_err(|_| odd("a number from 0 on"))?,
             "state" => {
                 use millrace_node::RunState::{Cancelled, Dead, Done, Pending, Started};
                 let named = [
@@ -117,7 +120,13 @@ fn filter(options: &Options) -> Result<RunFilter> {
                     ("dead", Dead),
                     ("cancelled", Cancelled),
                 ];
-                filter.state = Some(named.iter().find(|(name, _)| name == text).ok_or_else(odd)?.1);
+                filter.state = Some(
+                    named
+                        .iter()
+                        .find(|(name, _)| name == text)
+                        .ok_or_else(|| odd("pending, started, done, dead or cancelled"))?
+                        .1,
+                );
             }
             _ => return Err(Code::ValueInvalid.error(format!("runs cannot be chosen by '{}'", key.escape_debug()))),
         }

@@ -51,6 +51,21 @@ def test_what_is_appended_is_bytes_text_or_json(ns: millrace.Namespace, data: ob
     assert ns.get("raw", ns.append("raw", data)).data == stored
 
 
+@pytest.mark.parametrize(
+    ("setting", "rule"),
+    [
+        ("segment_bytes", "a power of two from 1 MiB to 1 GiB"),
+        ("retain_bytes", "0 to 4032 segments"),
+    ],
+)
+def test_sizes_out_of_range_are_refused_with_the_rule(tmp_path: Path, setting: str, rule: str) -> None:
+    for number in (-1, 1 << 64):
+        with pytest.raises(millrace.Invalid) as refused:
+            millrace.create(tmp_path / "new", **{setting: number})  # type: ignore[arg-type]
+        assert str(refused.value) == f"MR1006: {setting} is {number}; it must be {rule}"
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("data", [object(), {1, 2}, float("nan"), {"a": b"bytes"}, "\ud800"])
 def test_what_cannot_be_written_is_refused_and_nothing_is_appended(ns: millrace.Namespace, data: object) -> None:
     with pytest.raises(millrace.Invalid, match="MR6102") as refused:

@@ -40,6 +40,45 @@ def test_records_are_the_same_on_both_ways(ns: millrace.Namespace, remote: millr
     assert list(remote.range("raw", 2)) == list(ns.range("raw", 2))
 
 
+HISTORY = "history is {}; it must be 1 to 268435456, or None for all records"
+TOKEN = "the token of the fence is {}; it must be 1 to 18446744073709551615"
+SEQNO = "{} is not a sequence number"
+
+
+@pytest.mark.parametrize(
+    ("ask", "code", "rule", "numbers"),
+    [
+        (lambda ns, n: ns.create_log("new", n), "MR2107", HISTORY, (-1, 0, 1 << 62, 1 << 64)),
+        (lambda ns, n: ns.set_history("raw", n), "MR2107", HISTORY, (-1, 0, 1 << 70)),
+        (lambda ns, n: ns.create_topic("new", n), "MR2107", HISTORY, (-1, 0, 1 << 64)),
+        (lambda ns, n: ns.append("raw", b"", fence=("lock", n)), "MR7128", TOKEN, (-1, 0, 1 << 64)),
+        (lambda ns, n: ns.append_many([("raw", b"")], fence=("lock", n)), "MR7128", TOKEN, (-1, 0, 1 << 64)),
+        (lambda ns, n: ns.get("raw", n), "MR1003", SEQNO, (-1, 0, 1 << 64)),
+        (lambda ns, n: ns.range("raw", n), "MR1003", SEQNO, (-1, 0, 1 << 64)),
+        (lambda ns, n: ns.amend("raw", {n: b""}), "MR1003", SEQNO, (-1, 0, 1 << 64, 1.5, float("inf"), float("nan"))),
+        (lambda ns, n: ns.repair({"raw": {n: b""}}), "MR1003", "'{}' is not a sequence number", ("ten",)),
+        (lambda ns, n: ns.tail("raw", 1, incarnation=n), "MR1006", "incarnation is {}; it must be 0 to 4294967295", (-1, 1 << 32)),
+        (lambda ns, n: ns.tail("raw", 1).batch(n), "MR1006", "most is {}; it must be 0 to 18446744073709551615", (-1, 1 << 64)),
+        (lambda ns, n: millrace.connect(ns.address, lease=n), "MR1006", "lease is {}; it must be 0 to 4294967 seconds", (-1, 1 << 32)),
+        (lambda ns, n: millrace.Executor(ns.address, lost_after=n), "MR1006", "lost_after is {}; it must be 0 to 4294967 seconds", (-1, 1 << 32)),
+    ],
+)
+def test_numbers_out_of_range_are_refused_with_the_rule(
+    ns: millrace.Namespace,
+    remote: millrace.Namespace,
+    ask: Callable[[millrace.Namespace, object], object],
+    code: str,
+    rule: str,
+    numbers: tuple[object, ...],
+) -> None:
+    for namespace in (ns, remote):
+        for number in numbers:
+            with pytest.raises(millrace.Invalid) as refused:
+                ask(namespace, number)
+            assert str(refused.value) == f"{code}: {rule.format(number)}"
+    assert ns.latest("raw") == 0 and [log.name for log in ns.logs()] == ["raw"]
+
+
 def test_batches_are_larger_than_a_page(remote: millrace.Namespace) -> None:
     remote.create_log("many", history=100_000)
     assert remote.append_many(("many", i) for i in range(5000)) == list(range(1, 5001))

@@ -76,6 +76,27 @@ fn numbers_are_taken_as_people_write_them() {
 }
 
 #[test]
+fn a_wrong_value_is_refused_with_the_rule() {
+    let place = Place::new();
+    place.run(["log", "create", "a"]).ok();
+    for (line, expected) in [
+        ("log create b --history -1", "the value of --history must not be negative"),
+        ("run wait --idle --timeout -1s", "the value of --timeout must not be negative"),
+        ("cap issue --read a --expires 0s", "would expire at once"),
+        ("repair show x", "'x' is not the number of a repair"),
+        ("trace a@x", "'x' in 'a@x' is not a sequence number"),
+        ("function backfill nobody", "no function 'nobody'"),
+        ("function deploy f --runtime python --code .", "give --handler MODULE:FUNCTION"),
+    ] {
+        let said = place.run(line.split(' '));
+        assert!(said.code != 0 && said.stderr.contains(expected), "{line}: {said:#?}");
+        assert!(!said.stderr.contains("as a value, use"), "{line}: {said:#?}");
+    }
+    let said = place.run(["log", "ls", "--limit", "3"]);
+    assert!(said.code == 2 && !said.stderr.contains("tip:"), "{said:#?}");
+}
+
+#[test]
 fn help_of_a_command_is_shown_by_name() {
     let place = Place::empty();
     let helped = place.run(["help", "log", "append"]).ok();
@@ -137,6 +158,29 @@ fn without_a_host_a_result_is_not_waited_for_in_silence() {
     let said = place.run(["function", "invoke", "shout", "--data", "x", "--wait", "--timeout", "10ms"]);
     assert!(said.code == 1 && said.stderr.starts_with("millrace: no host is running"), "{said:#?}");
     assert!(said.stderr.contains("error[MR2106]"), "{said:#?}");
+}
+
+#[test]
+fn a_result_that_is_not_there_yet_is_waited_for_with_the_reason() {
+    let place = Place::new();
+    place.write("slow.sh", "#!/bin/sh\nsleep 100\n");
+    place.write("lost.sh", "#!/bin/sh\nexit 1\n");
+    place.run("function deploy slow --runtime oneshot --code slow.sh -- ./slow.sh".split(' ')).ok();
+    place.run("function deploy lost --runtime process --code lost.sh -- ./lost.sh".split(' ')).ok();
+    let _host = place.serve();
+    place.run(["function", "invoke", "slow", "--data", "first"]).ok();
+    for (function, reason) in [("slow", "runs are executed in order, and run "), ("lost", "cannot be started")] {
+        let said =
+            place.run(["function", "invoke", function, "--data", "x", "--wait", "--timeout", "5s"]).fails("MR2106", 1);
+        let (told, error) = said.stderr.split_once("error[").expect("an error");
+        assert!(told.starts_with("millrace: run ") && told.contains(reason), "{said:#?}");
+        let error = error.lines().next().expect("a line");
+        assert!(error.contains(" has not ended after 5.0 s: ") && error.contains(reason), "{said:#?}");
+        assert!(error.contains("`millrace why "), "{said:#?}");
+    }
+    // A program reads standard error, too.
+    let said = place.run(["--json", "function", "invoke", "slow", "--data", "x", "--wait", "--timeout", "3s"]);
+    assert!(said.code == 1 && said.stderr.lines().all(|line| line.starts_with("{\"error\":")), "{said:#?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod clocks;
 mod edge;
 mod groups;
 mod leaving;
+mod majority;
 mod objects;
 mod removed;
 mod starts;

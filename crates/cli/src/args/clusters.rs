@@ -124,9 +124,9 @@ Examples:
     #[command(after_help = "\
 If the host is the leader, another voter becomes the leader first. If it is a voter, another host becomes a voter instead, if there is \
 one; the only voter of a group cannot be removed. The command waits until the host no longer belongs to any group. If this takes more than \
-10 seconds, the command fails: leave the host running until `millrace cluster groups` lists it in no group, and repeat the command if the \
-host is still in the group main. The host stays removed even if it is started again; its data stays on its disk. To replace it, let a new \
-namespace join the cluster.
+10 seconds, the command fails and names the group that it waits for. If the error says that the host has left the group main, leave the \
+host running until `millrace cluster groups` lists it in no group; otherwise run the command again. The host stays removed even if it is \
+started again; its data stays on its disk. To replace it, let a new namespace join the cluster.
 
 Examples:
   millrace cluster rm b")]

@@ -6,6 +6,12 @@ use clap_complete::ArgValueCompleter;
 use millrace_node::application::units;
 use std::{path::PathBuf, time::Duration};
 
+/// The number of a repair.
+fn repair(text: &str) -> Result<u64, String> {
+    let wrong = |_| format!("'{}' is not the number of a repair; `millrace repair ls` lists them", text.escape_debug());
+    text.parse().map_err(wrong)
+}
+
 #[derive(Debug, Args)]
 pub struct TraceArgs {
     /// A record as LOG@SEQNO, the newest record of a LOG, or the id of a record, a run or any other event
@@ -225,12 +231,14 @@ pub struct RepairRunArgs {
 #[derive(Debug, Args)]
 pub struct RepairArgs {
     /// The repair's number
+    #[arg(value_parser = repair)]
     pub repair: u64,
 }
 
 #[derive(Debug, Args)]
 pub struct RepairShowArgs {
     /// The repair's number
+    #[arg(value_parser = repair)]
     pub repair: u64,
     /// Show the repair again whenever it changes, until the host has nothing left to do for it
     #[arg(short, long)]
@@ -240,6 +248,7 @@ pub struct RepairShowArgs {
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
     /// The repair's number
+    #[arg(value_parser = repair)]
     pub repair: u64,
     /// The reason for the rollback, for people who read it later
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -249,6 +258,7 @@ pub struct RollbackArgs {
 #[derive(Debug, Args)]
 pub struct RepairDiffArgs {
     /// The repair's number
+    #[arg(value_parser = repair)]
     pub repair: u64,
     /// Only the records of this log
     pub log: Option<String>,

@@ -254,7 +254,7 @@ Examples:
   millrace namespace restore /backup/monday restored"
     )]
     Namespace(NamespaceCommand),
-    /// Explain why a function, log or run is waiting
+    /// Explain why a function, log, run, relay or outbox is waiting
     #[command(after_help = "\
 `millrace relay ls` and `millrace outbox ls` print the names of relays and peers. Without TARGET, the command lists everything that waits.
 

@@ -341,7 +341,7 @@ fn log_to_invoke(namespace: &Namespace, function: &Name, log: Option<&str>) -> R
 /// The one log that a function is bound to.
 fn log_to_fill(namespace: &Namespace, function: &Name) -> Result<String> {
     let stat = namespace.functions()?.into_iter().find(|stat| stat.name == *function);
-    let stat = stat.ok_or_else(|| Code::FunctionNotFound.error(format!("function '{function}'")))?;
+    let stat = stat.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{function}'")))?;
     match stat.definition?.spec.on.as_slice() {
         [log] => Ok(log.to_string()),
         [] => Err(Code::UsageInvalid.error(format!("function '{function}' is bound to no log; name one with --log"))),

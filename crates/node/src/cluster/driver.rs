@@ -4,7 +4,7 @@
 mod beats;
 mod moved;
 
-use super::{MAIN, PATIENCE, Post, Reply, Shared, groups::Group, locked, shown};
+use super::{MAIN, MAIN_NAME, PATIENCE, Post, Reply, Shared, groups::Group, locked, shown};
 use beats::Said;
 use millrace_group::{
     Action, Beat, Completed, Durability, Envelope, Member, Place, Released, Replica, Role, Turn, Unflushed,
@@ -54,16 +54,16 @@ impl Goal {
     }
 
     /// Why the change can never complete.
-    fn check(&self, replica: &Replica) -> Result<()> {
+    fn check(&self, replica: &Replica, group: &str) -> Result<()> {
         let (voters, _) = replica.replicas();
-        let (host, can) = match self {
-            Goal::Added(_) => return Ok(()),
-            // The host has left the first group, and other groups have not followed yet.
-            Goal::Removed(host) if !self.has(replica, *host) => return Ok(()),
-            Goal::Removed(host) => (host, voters.iter().any(|voter| voter != host)),
-            Goal::Led(host) => (host, voters.contains(host)),
-        };
-        if can { Ok(()) } else { Err(Code::HostNotInCluster.error(format!("host {}", shown(*host)))) }
+        match self {
+            Goal::Removed(host) if voters == [*host] => Err(only_voter(*host, MAIN_NAME)),
+            Goal::Led(host) if !voters.contains(host) => {
+                let detail = format!("host {} is not a voter of group '{group}', so it cannot lead it", shown(*host));
+                Err(Code::HostNotInCluster.error(detail))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Why a host cannot leave yet: a group would be lost with it.
@@ -71,12 +71,7 @@ impl Goal {
         let Goal::Removed(host) = self else { return Ok(()) };
         for (name, spec) in main.topics().directory().groups().filter(|(_, spec)| spec.hosts.contains(host)) {
             if spec.hosts.len() == 1 {
-                let host = shown(*host);
-                let detail = format!(
-                    "host {host} is the only voter of group '{name}', which would be lost with it; \
-                     `millrace cluster voters 3 --group {name}` adds voters"
-                );
-                return Err(Code::HostNotInCluster.error(detail));
+                return Err(only_voter(*host, name));
             }
             let unknown = || Code::GroupUnavailable.error(format!("this host knows no leader of group '{name}'"));
             let group = shared.group(spec.id).ok_or_else(unknown)?;
@@ -111,16 +106,16 @@ impl Goal {
         others.find(|group| self.has(&locked(&group.replica), host))
     }
 
-    /// The error if it does not complete in time.
-    fn late(&self, shared: &Shared, main: &Replica) -> Error {
-        let Goal::Removed(host) = self else { return unavailable() };
+    /// The error if it does not complete in time; `undecided` unless more is known.
+    fn late(&self, shared: &Shared, main: &Replica, undecided: Error) -> Error {
+        let Goal::Removed(host) = self else { return undecided };
         match self.holder(shared, *host).filter(|_| !self.has(main, *host)) {
             Some(group) => Code::GroupBusy.error(format!(
                 "host {} has left group 'main', but not yet group '{}': keep it running until `millrace cluster groups` no longer shows it",
                 shown(*host),
                 group.name
             )),
-            None => self.check_groups(shared, main).err().unwrap_or_else(unavailable),
+            None => self.check_groups(shared, main).err().unwrap_or(undecided),
         }
     }
 
@@ -247,8 +242,12 @@ pub(super) fn here(own: &Member) -> Vec<u8> {
     Said::Here { address: own.address.clone(), name: own.name.clone(), itself: true }.bytes(own.id)
 }
 
-fn unavailable() -> Error {
-    Code::GroupUnavailable.error(format!("no decision within {} s", PATIENCE.as_secs()))
+fn only_voter(host: u64, group: &str) -> Error {
+    Code::HostNotInCluster.error(format!(
+        "host {} is the only voter of group '{group}', which would be lost with it; \
+         `millrace cluster voters 3 --group {group}` adds voters",
+        shown(host)
+    ))
 }
 
 fn stopping() -> Error {
@@ -272,7 +271,7 @@ impl Running {
     fn pursue(&mut self, shared: &Shared, goal: Goal, reply: Reply<()>) {
         let begun = {
             let mut replica = locked(&self.group.replica);
-            let checked = goal.check(&replica).and_then(|()| goal.check_groups(shared, &replica));
+            let checked = goal.check(&replica, &self.group.name).and_then(|()| goal.check_groups(shared, &replica));
             let may_pass = |error: &Error| matches!(error.code(), Code::GroupBusy | Code::GroupUnavailable);
             match checked {
                 _ if goal.is_met(shared, &replica) => Some(Ok(())),
@@ -300,20 +299,22 @@ impl Running {
         for serial in late {
             locked(&self.group.replica).forget(serial);
             if let Some(waiting) = self.submitted.remove(&serial) {
-                (waiting.reply)(Err(unavailable()));
+                (waiting.reply)(Err(shared.undecided(&self.group)));
             }
         }
         for (batch, waiting) in self.reads.extract_if(|_, waiting| waiting.iter().all(|waiting| waiting.until <= now)) {
             locked(&self.group.replica).forget_read(batch);
-            waiting.into_iter().for_each(|waiting| (waiting.reply)(Err(unavailable())));
+            waiting.into_iter().for_each(|waiting| (waiting.reply)(Err(shared.undecided(&self.group))));
         }
         for (goal, waiting) in std::mem::take(&mut self.goals) {
+            // Not while the replica is locked.
+            let undecided = (waiting.until <= now).then(|| shared.undecided(&self.group));
             let mut replica = locked(&self.group.replica);
             // It may have waited for other groups.
             let outcome = if goal.is_met(shared, &replica) {
                 Some(Ok(()))
             } else {
-                (waiting.until <= now).then(|| Err(goal.late(shared, &replica)))
+                undecided.map(|undecided| Err(goal.late(shared, &replica, undecided)))
             };
             if outcome.is_none() && goal.check_groups(shared, &replica).is_ok() {
                 goal.pursue(shared, &mut replica);

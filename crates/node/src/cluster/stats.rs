@@ -1,14 +1,14 @@
 //! Reports about the cluster, its groups and its topics.
 
 use super::{
-    BEHIND_MAX, Cluster, SILENCES, Shared,
+    BEHIND_MAX, Cluster, PATIENCE, SILENCES, Shared,
     feed::buffer::{BufferStat, FEED},
     groups::Group,
     locked, shown,
 };
 use crate::why::counted;
 use millrace_group::{Directory, Engine, Labels, MAIN_NAME, Member, Replica, Role, Topic, check_topic};
-use millrace_wire::Result;
+use millrace_wire::{Code, Error, Result};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -494,6 +494,31 @@ impl Shared {
                 self.silence.as_millis()
             )
         })
+    }
+
+    /// The error of a request that a group has not decided in time, and what this host knows of the reason.
+    pub(super) fn undecided(&self, group: &Group) -> Error {
+        let members = self.known_members();
+        let replica = locked(&group.replica);
+        let (leader, (voters, _)) = (replica.leader(), replica.replicas());
+        let mut reasons = Vec::new();
+        if leader == 0 {
+            let needed = voters.len() / 2 + 1;
+            reasons.push(format!("{needed} of {} voters are needed to elect a leader", voters.len()));
+        }
+        for host in voters.into_iter().filter(|host| *host != self.facts.host) {
+            let is_led_here = leader == self.facts.host;
+            if self.post.trouble(host).or_else(|| self.silence(host, is_led_here)).is_none() {
+                continue;
+            }
+            reasons.push(match members.iter().find(|member| member.id == host) {
+                Some(member) => format!("host {} at {} does not answer", member.name, member.address),
+                None => format!("host {} does not answer", shown(host)),
+            });
+        }
+        let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
+        let (name, limit) = (&group.name, PATIENCE.as_secs());
+        Code::GroupUnavailable.error(format!("group '{name}' made no decision within {limit} s{reasons}"))
     }
 
     /// A host that is connected to this one, which leads, and that does not answer.

@@ -69,7 +69,7 @@ class _Space:
     def __init__(self, wire: Union[_wire.Wire, _wire.Tunnel], application: Optional[str], lease: float) -> None:
         self._wire = wire
         self._session = os.urandom(16)
-        self._lease_ms = max(100, int(lease * 1000))
+        self._lease_ms = _spaces.milliseconds("lease", lease, 100)
         self.application = f"client-{os.urandom(8).hex()}" if application is None else application
         self._last = 0
         self._open: set[int] = set()

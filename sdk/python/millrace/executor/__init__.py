@@ -103,6 +103,7 @@ class Connection:
         lease: float,
         ca: Optional[_open.PathOrAddress] = None,
     ) -> None:
+        _spaces.milliseconds("lease", lease, 0)
         self._host: Optional[_private.PrivateHost] = None
         self._executors: weakref.WeakSet[Executor] = weakref.WeakSet()
         #: The pool of the executor that was created last, and the classes that pools have, by their bodies.
@@ -430,6 +431,7 @@ class Executor(concurrent.futures.Executor):
             raise _native.error("MR7130", f"backend={backend!r}: it is 'cluster' or 'lambda'")
         if other:
             raise _native.error("MR7130", f"backend='cluster' has no setting {next(iter(other))!r}")
+        _spaces.milliseconds("lost_after", lost_after, 1)
         self._dumps = _cloudpickle().dumps
         _values.pickle_with(self._dumps)
         self._own = not isinstance(place, Connection)

@@ -19,6 +19,7 @@ from millrace._records import _native
 from millrace._worker import Error
 from millrace.executor import _BATCH_BYTES, _BATCH_MAX, _PAUSE_S, Executor, _check, _labels, _task, _TaskFuture
 from millrace.executor._labels import Labels
+from millrace.objects import _spaces
 
 _log = logging.getLogger("millrace")
 #: How often hosts are asked for their waiting tasks while this program submits some.
@@ -40,7 +41,7 @@ class Host:
 
     def __init__(self, address: str, ca: Optional[str], pool: str, lost_after: float) -> None:
         self.address, self.pool = address, pool
-        reconnect_ms = max(1, int(lost_after * 1000))
+        reconnect_ms = _spaces.milliseconds("lost_after", lost_after, 1)
         self.remote = RemoteNamespace(address, ca, [], reconnect_ms)
         # A connection of its own: it waits for results as they are pushed.
         self.results = RemoteNamespace(address, ca, [], reconnect_ms)

@@ -27,6 +27,8 @@ COPIES_SHIFT = 8
 #: How long the host lets a call wait before the client asks again, so that each side notices when the other is gone.
 _SLICE_S = 20.0
 _LEASE_MS = 10_000
+#: 32 bits of milliseconds.
+_TIME_MAX_S = 4_294_967
 
 _EXCEPTIONS = {
     "queue.Empty": queue.Empty,
@@ -55,6 +57,13 @@ def _raised(kind: str, text: str) -> BaseException:
         return _exceptions.known(_CODES.get(kind, "MR7117"), text)
     found: Any = _EXCEPTIONS.get(kind) or getattr(builtins, kind, RuntimeError)
     return found(text) if text else found()  # type: ignore[no-any-return]
+
+
+def milliseconds(what: str, seconds: float, least: int) -> int:
+    """A time as the wire has it: at least `least`."""
+    if not 0 <= seconds <= _TIME_MAX_S:
+        raise _exceptions.known("MR1006", f"{what} is {seconds}; it must be 0 to {_TIME_MAX_S} seconds")
+    return max(least, int(seconds * 1000))
 
 
 class Space(abc.ABC):
@@ -148,7 +157,7 @@ class ClientSpace(Space):
         self._remote = remote
         # One that another attempt of a task may take up again acknowledges nothing: it asks for the same answers from the first on.
         self._session, self._resumed = session or os.urandom(16), session is not None
-        self._lease_ms = max(100, int(lease * 1000))
+        self._lease_ms = milliseconds("lease", lease, 100)
         # Its own objects end with it, unless it says whose they are.
         self.application = f"client-{os.urandom(8).hex()}" if application is None else application
         self._lock = threading.Lock()

@@ -315,14 +315,26 @@ def _pairs(values: Any) -> list[tuple[int, Any]]:
     return list(values.items())
 
 
-def _correction(seqno: Any, value: Any) -> dict[str, Any]:
+def _seqno(given: Any) -> int:
+    """A sequence number of a mapping or of a data frame, whose numbers may be of other types."""
+    try:
+        seqno = int(given)
+    except (ValueError, TypeError, OverflowError):
+        seqno = 0
+    if not 1 <= seqno < 2**64 or (isinstance(given, float) and given != seqno):
+        raise _native.error("MR1003", f"{given!r} is not a sequence number")
+    return seqno
+
+
+def _correction(given: Any, value: Any) -> dict[str, Any]:
+    seqno = _seqno(given)
     if value is None:
-        return {"seqno": int(seqno), "void": True}
+        return {"seqno": seqno, "void": True}
     data = encode(value)
     try:
-        return {"seqno": int(seqno), "data": data.decode()}
+        return {"seqno": seqno, "data": data.decode()}
     except UnicodeDecodeError:
-        return {"seqno": int(seqno), "base64": base64.b64encode(data).decode()}
+        return {"seqno": seqno, "base64": base64.b64encode(data).decode()}
 
 
 def _event(namespace: Namespace, since: Optional[str]) -> Optional[str]:

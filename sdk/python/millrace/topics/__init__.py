@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: The largest index that a record can have.
+_INDEX_MAX = 2**64 - 1
 #: Most records of one request.
 _PAGE_MAX = 1024
 #: How long the host has a request wait at a time: a tail that is closed from another thread ends after that.
@@ -231,7 +233,7 @@ class Topics:
     ) -> TopicRecords:
         """The records from `start` on, and then each new one."""
         first = self.latest(log) + 1 if start is None else start
-        if first < 1:
+        if not 1 <= first <= _INDEX_MAX:
             raise _native.error("MR1003", f"{first} is not the index of a record")
         return TopicRecords(self.calls, log, first, None, timeout)
 

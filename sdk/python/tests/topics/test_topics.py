@@ -111,6 +111,13 @@ def sites(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[li
             site.stop()
 
 
+def test_an_index_out_of_range_is_refused() -> None:
+    topics: Any = importlib.import_module("millrace.topics").Topics("mr://nowhere/a", None)
+    for index in (-1, 0, 1 << 64):
+        with pytest.raises(millrace.Invalid, match=f"MR1003: {index} is not the index of a record"):
+            topics.tail("env/raw", index)
+
+
 def test_a_topic_is_a_sequence_of_values_through_every_host(sites: list[Site]) -> None:
     a, b, c = (millrace.open(site.address) for site in sites)
     with a, b, c:

@@ -24,6 +24,9 @@ pub fn of(args: &RuleArgs) -> Result<Rules> {
         };
         grants.push(grant(rights.split(',').map(str::parse).collect::<Result<Rights>>()?, on)?);
     }
+    if args.expires.is_some_and(|time| time.as_secs() == 0) {
+        return Err(invalid("the capability would expire at once; --expires is at least 1s".into()));
+    }
     let bits = args.way.iter().fold(0, |bits, way| bits | *way as u8);
     let record_max_bytes = args.record_max.map(|bytes| {
         u32::try_from(bytes).map_err(|_| invalid(format!("--record-max is {bytes} bytes; the limit is 4 GiB")))

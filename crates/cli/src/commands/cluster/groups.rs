@@ -1,6 +1,6 @@
 //! `millrace cluster groups` and `millrace cluster group …`
 
-use super::{Names, host, id_of};
+use super::{Names, host, id_of, patience::patiently};
 use crate::{
     args::{CreateGroupArgs, Global, GroupArg},
     out::{Out, Table},
@@ -37,7 +37,7 @@ pub fn create(args: &CreateGroupArgs, global: &Global, out: &mut Out) -> Outcome
         _ => Some(args.voters.iter().map(|named| id_of(&remote, named)).collect::<Result<Vec<u64>>>()?),
     };
     if let Some(hosts) = hosts {
-        remote.client().create_group(&args.group, hosts, args.count)?;
+        patiently(remote.client(), out, |client| client.create_group(&args.group, hosts, args.count))?;
     }
     let (change, line) = if existed {
         ("unchanged", format!("group {} already exists", args.group))
@@ -99,7 +99,7 @@ fn chosen(remote: &Remote, count: u64, fits: impl Fn(&Value) -> bool, what: &str
 }
 
 pub fn remove(args: &GroupArg, global: &Global, out: &mut Out) -> Outcome {
-    host(global)?.client().remove_group(&args.group)?;
+    patiently(host(global)?.client(), out, |client| client.remove_group(&args.group))?;
     if out.json() {
         Ok(out.object(&json!({ "group": args.group, "change": "removed" }))?)
     } else {

@@ -2,6 +2,7 @@
 
 mod groups;
 mod part;
+mod patience;
 mod plan;
 pub mod topic;
 
@@ -15,6 +16,7 @@ use crate::{
     show,
 };
 use millrace_node::{Code, Namespace, Result, cluster::Facts, secrets::ClusterSecret};
+use patience::patiently;
 use serde_json::{Value, json};
 use std::{collections::HashMap, fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
 
@@ -28,13 +30,13 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
             let remote = host(global)?;
             let named = &args.host.host;
             let id = id_of(&remote, named)?;
-            remote.client().lead_group(args.of.group.as_deref(), id)?;
+            patiently(remote.client(), out, |client| client.lead_group(args.of.group.as_deref(), id))?;
             changed(named, "leads", format!("host {named} is the leader{}", of_group(args.of.group.as_deref())), out)
         }
         ClusterCommand::Prefer(args) => {
             let site = args.site.as_deref().unwrap_or("");
             let group = args.of.group.as_deref();
-            host(global)?.client().prefer_site(group, site)?;
+            patiently(host(global)?.client(), out, |client| client.prefer_site(group, site))?;
             let line = if site.is_empty() {
                 format!("any host can be the leader{}", of_group(group))
             } else {
@@ -44,7 +46,7 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
         }
         ClusterCommand::Voters(args) => {
             let group = args.of.group.as_deref();
-            host(global)?.client().set_voters(group, args.voters)?;
+            patiently(host(global)?.client(), out, |client| client.set_voters(group, args.voters))?;
             let line =
                 format!("{} hosts will vote{}, as soon as this many have caught up", args.voters, of_group(group));
             if out.json() { Ok(out.object(&json!({ "voters": args.voters }))?) } else { Ok(out.line(line)?) }
@@ -56,7 +58,7 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
         ClusterCommand::Rm(args) => {
             let remote = host(global)?;
             let id = id_of(&remote, &args.host)?;
-            remote.client().remove_host(id)?;
+            patiently(remote.client(), out, |client| client.remove_host(id))?;
             changed(&args.host, "removed", format!("removed host {}", args.host), out)
         }
     }

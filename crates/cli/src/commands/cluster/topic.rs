@@ -1,6 +1,6 @@
 //! `millrace topic …`
 
-use super::{Names, host};
+use super::{Names, host, patience::patiently};
 use crate::{
     args::{
         CreateTopicArgs, Global, MirrorTopicArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs,
@@ -34,18 +34,18 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         TopicCommand::Create(args) => create(client, args, out),
         TopicCommand::Rm(args) if args.waiting => {
-            client.discard_waiting(&args.topic)?;
+            patiently(client, out, |client| client.discard_waiting(&args.topic))?;
             let line = format!("discarded the records that waited on this host for topic {}", args.topic);
             said(out, json!({ "topic": args.topic, "change": "discarded" }), line)
         }
         TopicCommand::Rm(args) => {
-            client.remove_topic(&args.topic)?;
+            patiently(client, out, |client| client.remove_topic(&args.topic))?;
             said(out, json!({ "topic": args.topic, "change": "removed" }), format!("removed topic {}", args.topic))
         }
         TopicCommand::Publish(args) => publish(client, args, out),
         TopicCommand::Get(args) => {
             let index = args.index.as_deref().map(index).transpose()?.unwrap_or(0);
-            let record = client.get_topic(&args.topic, index)?;
+            let record = patiently(client, out, |client| client.get_topic(&args.topic, index))?;
             if out.json() {
                 out.object(&object(&args.topic, &record))?;
             } else if args.raw {
@@ -58,12 +58,12 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
         }
         TopicCommand::Range(args) => range(&remote, args, out),
         TopicCommand::Latest(args) => {
-            let latest = client.latest_topic(&args.topic, 0, 0)?;
+            let latest = patiently(client, out, |client| client.latest_topic(&args.topic, 0, 0))?;
             said(out, json!({ "topic": args.topic, "latest": latest }), latest.to_string())
         }
         TopicCommand::Tail(args) => tail(&remote, args, out),
         TopicCommand::Subscribe(args) => {
-            client.subscribe_topic(&args.topic, &args.function)?;
+            patiently(client, out, |client| client.subscribe_topic(&args.topic, &args.function))?;
             let line = format!(
                 "from now on, function {} runs on this host for every record of topic {}",
                 args.function, args.topic
@@ -71,18 +71,18 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
             said(out, json!({ "topic": args.topic, "function": args.function, "change": "subscribed" }), line)
         }
         TopicCommand::Unsubscribe(args) => {
-            client.unsubscribe_topic(&args.topic, &args.function)?;
+            patiently(client, out, |client| client.unsubscribe_topic(&args.topic, &args.function))?;
             let line = format!("function {} no longer runs on this host for topic {}", args.function, args.topic);
             said(out, json!({ "topic": args.topic, "function": args.function, "change": "unsubscribed" }), line)
         }
         TopicCommand::Feed(args) => {
-            client.feed_topic(&args.topic, &args.log)?;
+            patiently(client, out, |client| client.feed_topic(&args.topic, &args.log))?;
             let line =
                 format!("from now on, records appended to log {} are published to topic {}", args.log, args.topic);
             said(out, json!({ "topic": args.topic, "log": args.log, "change": "fed" }), line)
         }
         TopicCommand::Unfeed(args) => {
-            client.unfeed_topic(&args.topic, &args.log)?;
+            patiently(client, out, |client| client.unfeed_topic(&args.topic, &args.log))?;
             let line = format!("log {} no longer feeds topic {}", args.log, args.topic);
             said(out, json!({ "topic": args.topic, "log": args.log, "change": "unfed" }), line)
         }
@@ -95,13 +95,23 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
 fn create(client: &Client, args: &CreateTopicArgs, out: &mut Out) -> Outcome {
     let topics: Vec<&str> = args.topics.iter().map(|topic| &**topic).collect();
     let groups = match args.place.placement() {
-        Some(placement) => client.place_topics(&topics, placement)?.into_iter().map(Some).collect(),
+        Some(placement) => {
+            let groups = patiently(client, out, |client| client.place_topics(&topics, placement))?;
+            groups.into_iter().map(Some).collect()
+        }
         None => vec![args.place.group.clone(); topics.len()],
     };
     for (topic, group) in topics.into_iter().zip(groups) {
         let (durability, engine) = (Some(args.durability.name()), args.engine.name());
-        let existed = client.latest_topic(topic, 0, 0).is_ok();
-        client.create_topic_in(topic, args.history, durability, group.as_deref(), engine)?;
+        let existed = patiently(client, out, |client| {
+            let existed = match client.latest_topic(topic, 0, 0) {
+                // The cluster would not decide on the creation either, and the user would wait for the same timeout once more.
+                Err(error) if error.code() == Code::GroupUnavailable => return Err(error),
+                latest => latest.is_ok(),
+            };
+            client.create_topic_in(topic, args.history, durability, group.as_deref(), engine)?;
+            Ok(existed)
+        })?;
         let place = group.as_deref().map(|group| format!(" in group {group}")).unwrap_or_default();
         let (change, line) = if existed {
             ("unchanged", format!("topic {topic} already exists{place}"))
@@ -123,10 +133,10 @@ fn mirror(client: &Client, args: &MirrorTopicArgs, out: &mut Out) -> Outcome {
         return Err(Code::ValueInvalid.error(detail).into());
     }
     let (change, line) = if *stop {
-        client.unmirror_topic(topic, to)?;
+        patiently(client, out, |client| client.unmirror_topic(topic, to))?;
         ("ended", format!("log {to} no longer mirrors topic {topic}"))
     } else {
-        client.mirror_topic(topic, to, *history)?;
+        patiently(client, out, |client| client.mirror_topic(topic, to, *history))?;
         ("begun", format!("log {to} mirrors topic {topic}"))
     };
     said(out, json!({ "topic": topic, "log": to, "change": change }), line)
@@ -186,8 +196,9 @@ fn publish(client: &Client, args: &PublishArgs, out: &mut Out) -> Outcome {
             return Err(Code::RecordTooLong.error(detail).into());
         }
     }
-    let index =
-        client.publish(&args.topic, &data, args.key.as_deref(), args.durability.map(PublishDurability::name))?;
+    let durability = args.durability.map(PublishDurability::name);
+    let publish = |client: &Client| client.publish(&args.topic, &data, args.key.as_deref(), durability);
+    let index = patiently(client, out, publish)?;
     said(out, json!({ "topic": args.topic, "index": index }), index.to_string())
 }
 

@@ -7,8 +7,8 @@ use crate::{
     report::{self, Failure, Outcome},
     show,
 };
-use millrace_node::{Code, Error, Name, RunFilter};
-use serde_json::json;
+use millrace_node::{Code, Error, EventId, Name, RunFilter, application::units::show_duration};
+use serde_json::{Value, json};
 use std::{
     io::Read,
     time::{Duration, Instant},
@@ -16,6 +16,8 @@ use std::{
 
 /// The runs of the record are searched among this number of the log's newest runs.
 const NEWEST_MAX: usize = 1000;
+/// How long a run may take before the command prints what it waits for, and how often it looks whether that has changed.
+const EXPLAIN_EVERY: Duration = Duration::from_secs(2);
 
 pub fn run(place: &Place, args: &InvokeArgs, out: &mut Out) -> Outcome {
     let name: Name = args.name.parse()?;
@@ -66,23 +68,58 @@ pub fn result(
         return Ok(());
     }
     // At an address a host is running; only callers with the right get its state.
-    if let Place::Local(_) = place
-        && place.host()?.is_none()
-    {
+    let has_host = !matches!(place, Place::Local(_)) || place.host()?.is_some();
+    if !has_host {
         crate::feed::stderr("millrace: no host is running; waiting for one (`millrace serve`)\n");
     }
     let mut failed = false;
     for run in runs {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let run = place.wait_run(run.id.parse()?, left)?;
-        if run.ended.is_none() {
-            let detail = format!("run {} has not ended; `millrace why {}` explains what it waits for", run.id, run.id);
-            return Err(Code::WaitTimeout.error(detail).into());
-        }
+        let run = ended(place, run.id.parse()?, (deadline, timeout), has_host, out)?;
         failed |= run.error.is_some();
         tell(place, &run, out)?;
     }
     if failed { Err(Failure::Said(1)) } else { Ok(()) }
+}
+
+/// Waits for the end of a run, and meanwhile prints what the run waits for whenever that changes.
+fn ended(
+    place: &Place,
+    id: EventId,
+    (deadline, timeout): (Instant, Duration),
+    has_host: bool,
+    out: &Out,
+) -> Outcome<RunDoc> {
+    let mut printed: Vec<String> = if has_host { Vec::new() } else { vec!["no_host".into()] };
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let run = place.wait_run(id, left.min(EXPLAIN_EVERY))?;
+        if run.ended.is_some() {
+            return Ok(run);
+        }
+        // Not every caller that may wait for a run may ask for the reasons.
+        let mut reasons = place.why(&run.id).map(|why| why.reasons).unwrap_or_default();
+        // The run was started by its record all the same.
+        reasons.retain(|reason| reason["reason"] != "never_bound");
+        let texts: Vec<&str> = reasons.iter().filter_map(|reason| reason["text"].as_str()).collect();
+        let texts = texts.join("; ");
+        if left <= EXPLAIN_EVERY {
+            let waits = if texts.is_empty() { String::new() } else { format!(": {texts}") };
+            let (time, id) = (show_duration(timeout), run.id);
+            let detail =
+                format!("run {id} has not ended after {time}{waits}; `millrace why {id}` shows what it waits for");
+            return Err(Code::WaitTimeout.error(detail).into());
+        }
+        // The texts contain times, which change all the time.
+        let kind = |reason: &Value| reason["reason"].as_str().unwrap_or_default().to_owned();
+        let kinds: Vec<String> = reasons.iter().map(kind).collect();
+        let runs = |reason: &Value| reason["reason"] == "running" && reason["run"] == *run.id;
+        let waits = !kinds.is_empty() && !reasons.iter().any(runs);
+        if waits && kinds != printed && !out.json() {
+            let function = run.function.as_deref().unwrap_or("-");
+            crate::feed::stderr(&format!("millrace: run {} of function {function} waits: {texts}\n", run.id));
+        }
+        printed = kinds;
+    }
 }
 
 fn tell(place: &Place, run: &RunDoc, out: &mut Out) -> Outcome {

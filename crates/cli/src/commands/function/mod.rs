@@ -14,7 +14,9 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Change, Code, FunctionSpec, Level, LogName, LogScope, Name, Namespace, Result, Rights, functions};
+use millrace_node::{
+    Change, Code, FunctionSpec, Level, LogName, LogScope, Name, Namespace, Result, Rights, Runtime, functions,
+};
 use serde_json::json;
 
 pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -38,6 +40,10 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
     spec.command = args.command.clone();
     if let Some(handler) = &args.handler {
         spec.handler = handler.clone();
+    } else if spec.runtime == Runtime::Python {
+        let detail =
+            format!("function '{}': a python function needs a handler: give --handler MODULE:FUNCTION", args.name);
+        return Err(Code::FunctionInvalid.error(detail));
     }
     if let Some(python) = &args.python {
         spec.python = python.clone();

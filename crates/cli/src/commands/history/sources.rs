@@ -310,7 +310,7 @@ fn load_all(targets: &[Target], version: Version) -> Result<Vec<(Source, Table)>
 fn split_target(target: &str) -> Result<(&str, Option<u64>)> {
     let Some((log, seqno)) = target.rsplit_once('@') else { return Ok((target, None)) };
     match seqno.parse() {
-        Ok(0) | Err(_) => Err(Code::SeqnoInvalid.error(format!("'{seqno}' in '{target}'"))),
+        Ok(0) | Err(_) => Err(Code::SeqnoInvalid.error(format!("'{seqno}' in '{target}' is not a sequence number"))),
         Ok(seqno) => Ok((log, Some(seqno))),
     }
 }
