@@ -28,28 +28,38 @@ pub(crate) fn is_lost(error: &Error) -> bool {
     ended || [ConnectFailed, ConnectTimeout, ConnectionsExhausted].contains(&code)
 }
 
+/// How long a connection has to last so that its loss is a new one.
+const LASTED: Duration = Duration::from_secs(1);
+
 /// The pause before the next attempt: longer each time, and randomized. The time for attempts begins with the first error, however long the
-/// request waited before.
+/// request waited before, and again if a connection was lost that had lasted.
 pub(crate) struct Backoff {
     pause: Duration,
     patience: Duration,
     until: Option<Instant>,
+    began: Instant,
 }
 
 impl Backoff {
     pub fn new(options: &Options) -> Self {
-        Self { pause: PAUSE_FIRST, patience: Duration::from_millis(options.reconnect_ms.into()), until: None }
+        let patience = Duration::from_millis(options.reconnect_ms.into());
+        Self { pause: PAUSE_FIRST, patience, until: None, began: Instant::now() }
     }
 
     /// The next pause, or the error if it has been tried for long enough.
     pub fn next(&mut self, error: Error) -> Result<Duration> {
         let now = Instant::now();
+        let lasted = error.code() == Code::ConnectionLost && now > self.began + LASTED;
+        if lasted {
+            (self.pause, self.until) = (PAUSE_FIRST, None);
+        }
         if now + self.pause > *self.until.get_or_insert(now + self.patience) {
             return Err(error);
         }
         let half = self.pause / 2;
         let jitter = half.mul_f64(random() as f64 / u64::MAX as f64);
         self.pause = (self.pause * 2).min(PAUSE_MOST);
+        self.began = now + half + jitter;
         Ok(half + jitter)
     }
 }
@@ -242,5 +252,28 @@ mod tests {
         assert_eq!(longest, PAUSE_MOST);
         let mut impatient = Backoff::new(&Options { reconnect_ms: 0, ..Options::default() });
         assert_eq!(impatient.next(lost()).unwrap_err().code(), Code::ConnectionLost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread::sleep;
+
+    #[test]
+    fn patience_begins_with_the_first_error_and_again_when_a_connection_had_lasted() {
+        let patience = LASTED + LASTED / 2;
+        let options = Options { reconnect_ms: patience.as_millis() as u32, ..Options::default() };
+        let mut backoff = Backoff::new(&options);
+        // The request waits for longer than that.
+        sleep(patience + LASTED / 10);
+        let refused = || Code::ConnectFailed.error("nobody listens");
+        backoff.next(refused()).unwrap();
+        sleep(patience);
+        assert_eq!(backoff.next(refused()).unwrap_err().code(), Code::ConnectFailed, "for so long nobody answers");
+        backoff.next(Code::ConnectionLost.error("it lasted")).unwrap();
+        assert!(backoff.next(Code::ConnectionLost.error("at once")).is_ok());
+        sleep(patience);
+        assert!(backoff.next(refused()).is_err(), "a host that cannot be reached does not begin it anew");
     }
 }

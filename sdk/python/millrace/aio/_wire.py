@@ -22,6 +22,8 @@ _VERSION = 2
 _FRAME_BYTES_MAX = 16_842_752
 #: How long a host that cannot be reached is tried again, and how often.
 _PATIENCE_S, _PAUSE_S = 15.0, 0.1
+#: How long a connection has to last so that its loss is a new one.
+_LASTED_S = 1.0
 #: How many requests may wait on one connection until another one is opened: over a Unix socket, and through the native module. A host reads no
 #: further from a connection with 4096 of them, and the native module sends 1024.
 _SHARE, _TUNNEL_SHARE = 2048, 512
@@ -66,14 +68,15 @@ class _Line(abc.ABC):
     async def insist(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """The same for a request that takes effect once, however often it is sent: it is sent again after a lost connection."""
         loop = asyncio.get_running_loop()
-        #: From the first error on, however long the request waited before.
+        #: From the first error on, however long the request waited before, and again if a connection was lost that had lasted.
         deadline: Optional[float] = None
         while True:
-            at = self._at
+            at, begun = self._at, loop.time()
             try:
                 return await self.ask(kind, message)
             except Lost:
-                deadline = deadline or loop.time() + _PATIENCE_S
+                if deadline is None or loop.time() - begun > _LASTED_S:
+                    deadline = loop.time() + _PATIENCE_S
                 if self._closed or loop.time() > deadline:
                     raise _native.error("MR6123", f"'{self._place}'") from None
                 self._turn(at)

@@ -22,6 +22,8 @@ public final class Client implements AutoCloseable {
     private static final Set<String> LOST = Set.of("MR6008", "MR6009", "MR6053", "MR6121", "MR6122", "MR6123", "MR6127");
     private static final long PAUSE_FIRST_MS = 20;
     private static final long PAUSE_MOST_MS = 2000;
+    /** How long a connection has to last so that its loss is a new one. */
+    private static final long LASTED_MS = 1000;
 
     /** Errors of a host without a majority: another host may have one. */
     private static final String NO_MAJORITY = "MR7208";
@@ -239,18 +241,20 @@ public final class Client implements AutoCloseable {
     }
 
     private <T> T persist(Supplier<T> work, boolean anywhere) {
-        // From the first error on, however long the request waited before.
+        // From the first error on, however long the request waited before, and again if a connection was lost that had lasted.
         long until = 0;
         boolean failed = false;
         long pause = PAUSE_FIRST_MS;
         while (true) {
             int asked = at;
+            long begun = System.nanoTime();
             try {
                 return work.get();
             } catch (MillraceException error) {
                 boolean again = isLost(error) || anywhere && error.is(NO_MAJORITY);
-                if (!failed) {
+                if (!failed || error.is("MR6123") && System.nanoTime() - begun > TimeUnit.MILLISECONDS.toNanos(LASTED_MS)) {
                     failed = true;
+                    pause = PAUSE_FIRST_MS;
                     until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(options.reconnectMs());
                 }
                 if (closed || !again || System.nanoTime() - until >= 0) {
