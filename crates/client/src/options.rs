@@ -17,7 +17,7 @@ pub struct Options {
     pub requests_max: u32,
     /// How many bytes of unanswered requests there may be; a request that alone has more goes alone.
     pub in_flight_bytes_max: usize,
-    /// For how long [`crate::Resilient`] and resumed tails try to get a connection again.
+    /// For how long [`crate::Resilient`] and resumed tails try to get a connection again, from its loss on.
     pub reconnect_ms: u32,
     /// The name and version under which the client introduces itself.
     pub name: Arc<str>,

@@ -230,10 +230,10 @@ impl ResilientTail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, thread::sleep};
 
-    fn lost() -> Error {
-        Code::ConnectionLost.error("cut")
+    fn refused() -> Error {
+        Code::ConnectFailed.error("nobody listens")
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         let mut crowd: Vec<Backoff> = (0..200).map(|_| Backoff::new(&options)).collect();
         let mut longest = PAUSE_FIRST;
         for _ in 0..10 {
-            let pauses: BTreeSet<Duration> = crowd.iter_mut().map(|one| one.next(lost()).unwrap()).collect();
+            let pauses: BTreeSet<Duration> = crowd.iter_mut().map(|one| one.next(refused()).unwrap()).collect();
             let (first, last) = (*pauses.first().unwrap(), *pauses.last().unwrap());
             assert!(first >= longest / 2 && last <= longest, "{first:?} to {last:?}, of {longest:?}");
             // Spread over the whole of the second half, and hardly any two at the same time.
@@ -251,14 +251,8 @@ mod tests {
         }
         assert_eq!(longest, PAUSE_MOST);
         let mut impatient = Backoff::new(&Options { reconnect_ms: 0, ..Options::default() });
-        assert_eq!(impatient.next(lost()).unwrap_err().code(), Code::ConnectionLost);
+        assert_eq!(impatient.next(refused()).unwrap_err().code(), Code::ConnectFailed);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread::sleep;
 
     #[test]
     fn patience_begins_with_the_first_error_and_again_when_a_connection_had_lasted() {
@@ -267,7 +261,6 @@ mod tests {
         let mut backoff = Backoff::new(&options);
         // The request waits for longer than that.
         sleep(patience + LASTED / 10);
-        let refused = || Code::ConnectFailed.error("nobody listens");
         backoff.next(refused()).unwrap();
         sleep(patience);
         assert_eq!(backoff.next(refused()).unwrap_err().code(), Code::ConnectFailed, "for so long nobody answers");
