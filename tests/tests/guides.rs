@@ -114,6 +114,22 @@ fn serverless() {
 }
 
 #[test]
+fn the_first_block_of_a_guide_builds_what_the_others_need() {
+    let guides = fs::read_dir(root().join("docs/guide")).unwrap().map(|file| file.unwrap().file_name());
+    let guides: Vec<String> = guides.map(|name| name.into_string().unwrap()).collect();
+    assert!(guides.len() > 10, "{guides:?}");
+    for guide in guides {
+        let text = fs::read_to_string(root().join("docs/guide").join(&guide)).unwrap();
+        let first = text.split("```sh\n").nth(1).unwrap().split("\n```").next().unwrap();
+        let needs = |command: &str| typed(&guide).lines().any(|line| line.starts_with(&format!("{command} ")));
+        for (command, builds) in [("millrace", "cargo build --release -p millrace-cli\n"), ("python", "pip install")] {
+            assert!(!needs(command) || first.contains(builds), "{guide}: nothing in its first block makes {command}");
+        }
+        assert!(!typed(&guide).contains("$MILLRACE_C") || first.contains("MILLRACE_C="), "{guide}");
+    }
+}
+
+#[test]
 fn tests_of_functions() {
     let printed = type_in("testing.md");
     says(&printed, &["totals 1  {\"order\":1,\"sum\":2}"]);
