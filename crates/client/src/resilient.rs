@@ -28,8 +28,9 @@ pub(crate) fn is_lost(error: &Error) -> bool {
     ended || [ConnectFailed, ConnectTimeout, ConnectionsExhausted].contains(&code)
 }
 
-/// How long a connection has to last so that its loss is a new one.
+/// How long a connection has to last so that its loss is a new one, and how often that counts for one request.
 const LASTED: Duration = Duration::from_secs(1);
+const LOSSES_MAX: u32 = 10;
 
 /// The pause before the next attempt: longer each time, and randomized. The time for attempts begins with the first error, however long the
 /// request waited before, and again if a connection was lost that had lasted.
@@ -38,20 +39,22 @@ pub(crate) struct Backoff {
     patience: Duration,
     until: Option<Instant>,
     began: Instant,
+    losses: u32,
 }
 
 impl Backoff {
     pub fn new(options: &Options) -> Self {
         let patience = Duration::from_millis(options.reconnect_ms.into());
-        Self { pause: PAUSE_FIRST, patience, until: None, began: Instant::now() }
+        Self { pause: PAUSE_FIRST, patience, until: None, began: Instant::now(), losses: 0 }
     }
 
     /// The next pause, or the error if it has been tried for long enough.
     pub fn next(&mut self, error: Error) -> Result<Duration> {
         let now = Instant::now();
         let lasted = error.code() == Code::ConnectionLost && now > self.began + LASTED;
-        if lasted {
+        if lasted && self.losses < LOSSES_MAX {
             (self.pause, self.until) = (PAUSE_FIRST, None);
+            self.losses += 1;
         }
         if now + self.pause > *self.until.get_or_insert(now + self.patience) {
             return Err(error);
@@ -94,25 +97,44 @@ pub struct Resilient {
 struct Inner {
     place: Place,
     options: Options,
-    client: Mutex<Option<Client>>,
+    client: Mutex<Last>,
     keys: Keys,
+}
+
+/// The last connection, or when the last attempt to connect failed, and why.
+#[derive(Default)]
+struct Last {
+    client: Option<Client>,
+    failed: Option<(Instant, Error)>,
 }
 
 impl Resilient {
     /// Does not connect before it has to.
     pub fn new(place: Place, options: Options) -> Self {
-        Self { inner: Arc::new(Inner { place, options, client: Mutex::new(None), keys: Keys::new() }) }
+        Self { inner: Arc::new(Inner { place, options, client: Mutex::default(), keys: Keys::new() }) }
     }
 
     /// A connection that was alive just now, or a new one.
     pub async fn client(&self) -> Result<Client> {
-        let mut client = self.inner.client.lock().await;
-        if let Some(client) = client.as_ref().filter(|client| !client.is_closed()) {
+        let asked = Instant::now();
+        let mut last = self.inner.client.lock().await;
+        if let Some(client) = last.client.as_ref().filter(|client| !client.is_closed()) {
             return Ok(client.clone());
         }
-        let made = Client::connect(&self.inner.place, &self.inner.options).await?;
-        *client = Some(made.clone());
-        Ok(made)
+        // Requests that waited for one attempt do not try again one after the other.
+        if let Some((_, error)) = last.failed.as_ref().filter(|(at, _)| *at >= asked) {
+            return Err(error.clone());
+        }
+        match Client::connect(&self.inner.place, &self.inner.options).await {
+            Ok(made) => {
+                *last = Last { client: Some(made.clone()), failed: None };
+                Ok(made)
+            }
+            Err(error) => {
+                last.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 
     /// Does something that may be done twice, until it was done over a connection that held.

@@ -92,8 +92,12 @@ pub(crate) struct Client {
     /// How many users keep it open: waiting connections and runs in progress.
     pub pinned: usize,
     pub calls: BTreeMap<u64, Asked>,
-    /// How many of these have answers that were handed out.
+    /// How many of these have answers that were handed out, and the size of these answers.
     pub handed: usize,
+    pub handed_bytes: usize,
+    /// How many of these had no answer that was handed out, at most, since calls were last forgotten. All of them may be asked for again
+    /// together, because their connection was lost with their answers. In a group it is 0: a snapshot does not contain it.
+    pub most_open: usize,
     /// Whether each answer counts as handed out when it exists: all copies of a group have to forget the same answers, and only the host that
     /// a client asks knows which ones it has handed out.
     pub replicated: bool,
@@ -117,6 +121,8 @@ impl Client {
             pinned: 0,
             calls,
             handed: 0,
+            handed_bytes: 0,
+            most_open: 0,
             replicated: false,
             acked: 0,
             bytes: 0,
@@ -129,12 +135,15 @@ impl Client {
     pub fn answer(&mut self, number: u64, reply: Reply, now_ms: u64, kept: &mut Kept) -> bool {
         let Some(asked) = self.calls.get_mut(&number) else { return false };
         kept.forget(asked);
-        self.bytes -= asked.bytes();
+        let before = asked.bytes();
         if let Ok(value) = &reply {
             kept.keep(value);
         }
         asked.reply = Some((reply, now_ms));
-        self.bytes += asked.bytes();
+        self.bytes = self.bytes + asked.bytes() - before;
+        if asked.handed {
+            self.handed_bytes = self.handed_bytes + asked.bytes() - before;
+        }
         if self.replicated {
             self.hand(number);
         }
@@ -146,6 +155,7 @@ impl Client {
         if let Some(asked) = self.calls.get_mut(&number).filter(|asked| asked.reply.is_some() && !asked.handed) {
             asked.handed = true;
             self.handed += 1;
+            self.handed_bytes += asked.bytes();
         }
     }
 
@@ -157,34 +167,51 @@ impl Client {
     /// Makes room for another call: a session in which one call waits for hours, or a task, acknowledges nothing and calls on. A repeat of a
     /// forgotten call is refused, so the answers of the newest calls are those that a client may still ask for.
     pub fn make_room(&mut self, kept: &mut Kept) {
-        if self.bytes > ANSWERS_MAX_BYTES {
+        if self.handed_bytes > ANSWERS_MAX_BYTES {
             self.forget_answers(ANSWERS_MAX_BYTES / 2, kept);
         }
-        if self.handed >= CALLS_MAX {
+        if !self.replicated {
+            self.most_open = self.most_open.max(self.open());
+        }
+        if self.handed >= CALLS_MAX + self.most_open {
             let handed = self.calls.iter().rev().filter(|(_, asked)| asked.handed);
             let newest = handed.map(|(number, _)| *number).nth(CALLS_MAX / 2 - 1);
             newest.into_iter().for_each(|first| self.drop_below(first, |asked| asked.handed, kept));
+            self.most_open = if self.replicated { 0 } else { self.open() };
         }
     }
 
-    /// Whether calls wait, or have answers that nobody has asked for, beyond the limit.
-    pub fn is_full(&self) -> bool {
-        self.calls.len() - self.handed >= OPEN_MAX
+    /// How many calls wait, or have answers that nobody has asked for.
+    fn open(&self) -> usize {
+        self.calls.len() - self.handed
     }
 
-    /// Forgets the answers of all calls except the newest ones with so many bytes, and at least one. The calls stay known: those of several
+    /// Whether these are too many for another one.
+    pub fn is_full(&self) -> bool {
+        self.open() >= OPEN_MAX
+    }
+
+    /// The host has started again: any of the calls may be asked for again.
+    pub fn restored(&mut self) {
+        if !self.replicated {
+            self.most_open = self.calls.len();
+        }
+    }
+
+    /// Forgets the answers that were handed out of all calls except the newest ones with so many bytes, and at least one. The calls stay known: those of several
     /// threads do not come in the order of their numbers.
     pub fn forget_answers(&mut self, most: usize, kept: &mut Kept) {
         let mut newest = 0;
         for (number, asked) in self.calls.iter_mut().rev() {
-            let bytes = asked.bytes();
+            let bytes = if asked.handed { asked.bytes() } else { 0 };
             let is_first = newest == 0;
             newest += bytes;
-            if is_first || newest <= most || bytes < FORGOTTEN_MIN_BYTES || !asked.handed {
+            if is_first || newest <= most || bytes < FORGOTTEN_MIN_BYTES {
                 continue;
             }
             kept.forget(asked);
             self.bytes -= bytes;
+            self.handed_bytes -= bytes;
             if let Some((reply, _)) = &mut asked.reply {
                 *reply =
                     Err(Raised::new("millrace.AnswerForgotten", format!("the answer of call {number} is not kept")));
@@ -208,7 +235,10 @@ impl Client {
                     continue;
                 }
                 self.bytes -= asked.bytes();
-                self.handed -= usize::from(asked.handed);
+                if asked.handed {
+                    self.handed -= 1;
+                    self.handed_bytes -= asked.bytes();
+                }
                 kept.forget(asked);
                 self.calls.remove(&number);
             }

@@ -445,13 +445,13 @@ impl Space {
             if self.kept.bytes <= answers && self.kept.separate <= separate {
                 return;
             }
-            let Some(most) = self.sessions.values_mut().max_by_key(|client| client.bytes) else { return };
-            let before = most.bytes;
+            let Some(most) = self.sessions.values_mut().max_by_key(|client| client.handed_bytes) else { return };
+            let before = most.handed_bytes;
             if before < answers.min(separate) / FORGETTING_PART {
                 return;
             }
             most.forget_answers(before / 2, &mut self.kept);
-            if most.bytes == before {
+            if most.handed_bytes == before {
                 return;
             }
         }

@@ -145,6 +145,14 @@ impl Puller {
             })?;
             self.relay.course.namespace = Some(namespace);
         }
+        if latest == 0 && self.relay.start == OLDEST {
+            // The log is empty: it begins with what is appended from now on, and nothing of that may be missing.
+            self.links.change(|state, _| {
+                state.relay_mut(id)?.start = 1;
+                Ok(())
+            })?;
+            self.relay.start = 1;
+        }
         // The last record is fetched once more: if it has changed, the two sides have diverged.
         self.floor = self.relay.course.begin.unwrap_or(self.relay.start).max(1);
         self.next = self.number.max(self.floor);

@@ -523,6 +523,7 @@ impl Space {
     /// All records were applied: waiting calls of user classes may begin.
     pub fn restored(&mut self) {
         self.records.parts.clear();
+        self.sessions.values_mut().for_each(Client::restored);
         let waits = |entity: &Entity| entity.kind == Type::Shared && !entity.state.waiters().is_empty();
         self.work.extend(self.entities.iter().filter(|(_, entity)| waits(entity)).map(|(key, _)| key.clone()));
     }

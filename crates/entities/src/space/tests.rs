@@ -636,6 +636,46 @@ fn an_answer_that_nobody_has_asked_for_since_it_came_is_not_forgotten() {
 }
 
 #[test]
+fn calls_that_were_answered_together_can_be_asked_for_again_together() {
+    let mut world = World::new(&[1, 2]);
+    let event = (Type::Event, "it");
+    let waiting: Vec<u64> = (0..CALLS_MAX + CALLS_MAX / 2).map(|_| world.waits(1, event, "wait", &[])).collect();
+    world.value(2, event, "set", &[]);
+    // Their connection is lost with the answers.
+    waiting.iter().for_each(|number| world.space.hand(&[1; 16], *number));
+    for _ in 0..CALLS_MAX / 2 {
+        world.value(1, HITS, "add_and_get", &[]);
+    }
+    for number in &waiting {
+        let called = world.with(1, *number, event, "wait", &[], Flags::default());
+        assert!(matches!(called, Ok(Called::Now(_, Ok(_)))), "{number}: {called:?}");
+    }
+    for _ in 0..2 * CALLS_MAX {
+        world.value(1, HITS, "add_and_get", &[]);
+    }
+    assert!(world.space.sessions[&[1; 16]].calls.len() <= CALLS_MAX + 1, "they are forgotten in the end");
+}
+
+#[test]
+fn answers_that_nobody_asks_for_do_not_keep_others_from_forgetting_theirs() {
+    let mut world = World::new(&[1, 2, 3]);
+    let (item, bytes) = (value::bytes(&[7; 1000]), 1000);
+    world.space.limits.answers = 30 * bytes;
+    // Session 1 is gone with 20 answers that nobody has asked for.
+    let left: Vec<u64> = (0..20).map(|_| world.waits(1, (Type::Queue, "left"), "get", &[])).collect();
+    for _ in &left {
+        world.value(3, (Type::Queue, "left"), "put", std::slice::from_ref(&item));
+    }
+    for _ in 0..100 {
+        world.value(3, (Type::Queue, "it"), "put", std::slice::from_ref(&item));
+        world.value(2, (Type::Queue, "it"), "get", &[]);
+    }
+    assert!(world.space.kept.bytes <= 33 * bytes, "{}", world.space.kept.bytes);
+    let called = world.with(1, left[0], (Type::Queue, "left"), "get", &[], Flags::default());
+    assert!(matches!(called, Ok(Called::Now(_, Ok(_)))), "{called:?}");
+}
+
+#[test]
 fn a_session_has_so_many_waiting_calls_at_most() {
     let mut world = World::new(&[1, 2]);
     let (event, other) = ((Type::Event, "it"), (Type::Event, "other"));

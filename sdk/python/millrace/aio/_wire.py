@@ -22,8 +22,8 @@ _VERSION = 2
 _FRAME_BYTES_MAX = 16_842_752
 #: How long a host that cannot be reached is tried again, and how often.
 _PATIENCE_S, _PAUSE_S = 15.0, 0.1
-#: How long a connection has to last so that its loss is a new one.
-_LASTED_S = 1.0
+#: How long a connection has to last so that its loss is a new one, and how often that counts for one request.
+_LASTED_S, _LOSSES_MAX = 1.0, 10
 #: How many requests may wait on one connection until another one is opened: over a Unix socket, and through the native module. A host reads no
 #: further from a connection with 4096 of them, and the native module sends 1024.
 _SHARE, _TUNNEL_SHARE = 2048, 512
@@ -70,18 +70,21 @@ class _Line(abc.ABC):
         loop = asyncio.get_running_loop()
         #: From the first error on, however long the request waited before, and again if a connection was lost that had lasted.
         deadline: Optional[float] = None
+        losses = 0
         while True:
             at, begun = self._at, loop.time()
             try:
                 return await self.ask(kind, message)
-            except Lost:
-                if deadline is None or loop.time() - begun > _LASTED_S:
+            except (Lost, Error) as error:
+                lasted = loop.time() - begun > _LASTED_S and getattr(error, "code", "MR6123") == "MR6123" and losses < _LOSSES_MAX
+                losses += lasted
+                if deadline is None or lasted:
                     deadline = loop.time() + _PATIENCE_S
-                if self._closed or loop.time() > deadline:
-                    raise _native.error("MR6123", f"'{self._place}'") from None
-                self._turn(at)
-            except Error as error:
-                deadline = deadline or loop.time() + _PATIENCE_S
+                if not isinstance(error, Error):
+                    if self._closed or loop.time() > deadline:
+                        raise _native.error("MR6123", f"'{self._place}'") from None
+                    self._turn(at)
+                    continue
                 again = error.code in self._lost and not self._closed and loop.time() < deadline
                 if error.code == _NO_MAJORITY and len(self._places) > 1 and loop.time() < deadline:
                     # Another host may hear of the majority.
@@ -166,9 +169,10 @@ class Tunnel(_Line):
         """Closes the connections; requests that wait raise."""
         self._closed = True
         loop = asyncio.get_running_loop()
-        for pipelines in self._pipelines:
-            for pipeline in pipelines:
-                loop.remove_reader(pipeline.fileno())
+        # Requests that end now still have what is theirs.
+        pipelines, self._pipelines = self._pipelines, [{} for _ in self._places]
+        for pipeline in [pipeline for of_host in pipelines for pipeline in of_host]:
+            loop.remove_reader(pipeline.fileno())
         for future in self._waiting:
             if not future.done():
                 future.set_exception(_native.error("MR6106", f"the connection to '{self._place}' is closed"))

@@ -22,8 +22,9 @@ public final class Client implements AutoCloseable {
     private static final Set<String> LOST = Set.of("MR6008", "MR6009", "MR6053", "MR6121", "MR6122", "MR6123", "MR6127");
     private static final long PAUSE_FIRST_MS = 20;
     private static final long PAUSE_MOST_MS = 2000;
-    /** How long a connection has to last so that its loss is a new one. */
+    /** How long a connection has to last so that its loss is a new one, and how often that counts for one request. */
     private static final long LASTED_MS = 1000;
+    private static final int LOSSES_MAX = 10;
 
     /** Errors of a host without a majority: another host may have one. */
     private static final String NO_MAJORITY = "MR7208";
@@ -244,6 +245,7 @@ public final class Client implements AutoCloseable {
         // From the first error on, however long the request waited before, and again if a connection was lost that had lasted.
         long until = 0;
         boolean failed = false;
+        int losses = 0;
         long pause = PAUSE_FIRST_MS;
         while (true) {
             int asked = at;
@@ -252,7 +254,8 @@ public final class Client implements AutoCloseable {
                 return work.get();
             } catch (MillraceException error) {
                 boolean again = isLost(error) || anywhere && error.is(NO_MAJORITY);
-                if (!failed || error.is("MR6123") && System.nanoTime() - begun > TimeUnit.MILLISECONDS.toNanos(LASTED_MS)) {
+                boolean lasted = error.is("MR6123") && System.nanoTime() - begun > TimeUnit.MILLISECONDS.toNanos(LASTED_MS);
+                if (!failed || lasted && losses++ < LOSSES_MAX) {
                     failed = true;
                     pause = PAUSE_FIRST_MS;
                     until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(options.reconnectMs());
