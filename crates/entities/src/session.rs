@@ -198,8 +198,8 @@ impl Client {
         }
     }
 
-    /// Forgets the answers that were handed out of all calls except the newest ones with so many bytes, and at least one. The calls stay known: those of several
-    /// threads do not come in the order of their numbers.
+    /// Forgets answers that were handed out, except those of the newest calls with so many bytes, and at least one. The calls stay known:
+    /// those of several threads do not come in the order of their numbers.
     pub fn forget_answers(&mut self, most: usize, kept: &mut Kept) {
         let mut newest = 0;
         for (number, asked) in self.calls.iter_mut().rev() {
