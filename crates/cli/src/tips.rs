@@ -89,7 +89,7 @@ pub fn of(error: &clap::Error, words: &[String]) -> Option<String> {
     }
 }
 
-/// A negative number as the value of an option, of which only the sign and the first digit are known to the parser.
+/// A negative number as the value of an option. The parser reports only the sign and the first digit.
 fn negative(typed: &str, words: &[String]) -> Option<String> {
     let is_negative =
         |word: &str| word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));

@@ -289,6 +289,6 @@ mod tests {
         backoff.next(Code::ConnectionLost.error("it lasted")).unwrap();
         assert!(backoff.next(Code::ConnectionLost.error("at once")).is_ok());
         sleep(patience);
-        assert!(backoff.next(refused()).is_err(), "a host that cannot be reached does not begin it anew");
+        assert!(backoff.next(refused()).is_err(), "a host that cannot be reached gets no more time");
     }
 }

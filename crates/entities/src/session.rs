@@ -150,6 +150,12 @@ impl Client {
         true
     }
 
+    /// Stores an answer of a record. It counts as handed out: a session that acknowledges nothing may have any number of records.
+    pub fn restore_answer(&mut self, number: u64, reply: Reply, now_ms: u64, kept: &mut Kept) {
+        self.answer(number, reply, now_ms, kept);
+        self.hand(number);
+    }
+
     /// The answer of this call, if it has one, is handed to a request.
     pub fn hand(&mut self, number: u64) {
         if let Some(asked) = self.calls.get_mut(&number).filter(|asked| asked.reply.is_some() && !asked.handed) {

@@ -439,8 +439,7 @@ impl Space {
                     let reply = call.read(read_reply)?;
                     client.calls.entry(number).or_insert(Asked::new(what, incarnation));
                     if let Some(reply) = reply {
-                        client.answer(number, reply, moment.now_ms, &mut self.kept);
-                        client.hand(number);
+                        client.restore_answer(number, reply, moment.now_ms, &mut self.kept);
                     }
                 }
                 Ok(())
@@ -499,8 +498,7 @@ impl Space {
         client.make_room(&mut self.kept);
         client.calls.insert(number, Asked::new(what, incarnation));
         if let Some(reply) = reply {
-            client.answer(number, reply, moment.now_ms, &mut self.kept);
-            client.hand(number);
+            client.restore_answer(number, reply, moment.now_ms, &mut self.kept);
         }
         if touches {
             client.touched.insert(key.into());
@@ -513,8 +511,7 @@ impl Space {
             let mut one = Reader(value::elements(one)?.into_iter());
             let (session, number, reply) = (one.read(session_of)?, one.uint()?, one.read(read_reply)?);
             if let (Some(client), Some(reply)) = (self.sessions.get_mut(&session), reply) {
-                client.answer(number, reply, moment.now_ms, &mut self.kept);
-                client.hand(number);
+                client.restore_answer(number, reply, moment.now_ms, &mut self.kept);
             }
         }
         Ok(())

@@ -240,7 +240,7 @@ pub struct AuditArgs {
 }
 
 #[derive(Debug, Args)]
-// The capability of an invitation lasts until it is revoked; who tries the option nevertheless is told so.
+// The capability of an invitation lasts until it is revoked, so the hidden option is refused with an error that says so.
 #[command(mut_arg("expires", |arg| arg.hide(true)), mut_arg("after", |arg| arg.help("How long from now until the invitation can be used")))]
 pub struct InviteArgs {
     /// The name of the other machine

@@ -103,25 +103,26 @@ public final class Client implements AutoCloseable {
         if (now.hasRoom()) {
             return now;
         }
-        for (Connection other : further) {
-            if (other.isUsable() && other.hasRoom()) {
-                return other;
-            }
-        }
-        synchronized (this) {
-            further.removeIf(other -> !other.isUsable());
-            for (Connection other : further) {
-                if (other.hasRoom()) {
-                    return other;
-                }
-            }
-            if (closed) {
-                throw new IllegalStateException("the connection to " + place() + " is closed");
-            }
-            Connection other = Connection.open(place(), options);
-            further.add(other);
+        Connection other = furtherWithRoom();
+        if (other != null) {
             return other;
         }
+        synchronized (this) {
+            other = furtherWithRoom();
+            if (other == null) {
+                if (closed) {
+                    throw new IllegalStateException("the connection to " + place() + " is closed");
+                }
+                further.removeIf(ended -> !ended.isUsable());
+                other = Connection.open(place(), options);
+                further.add(other);
+            }
+            return other;
+        }
+    }
+
+    private Connection furtherWithRoom() {
+        return further.stream().filter(other -> other.isUsable() && other.hasRoom()).findFirst().orElse(null);
     }
 
     private Connection connected() {
