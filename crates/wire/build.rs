@@ -2,7 +2,20 @@
 
 use std::{collections::BTreeMap, env, fmt::Write, fs, path::Path};
 
-const KEYS: [&str; 9] = ["name", "kind", "http", "exit", "retry_ms", "cause", "remedy", "remedy_http", "remedy_python"];
+const KEYS: [&str; 12] = [
+    "name",
+    "kind",
+    "http",
+    "exit",
+    "retry_ms",
+    "transient",
+    "reveals",
+    "lost",
+    "cause",
+    "remedy",
+    "remedy_http",
+    "remedy_python",
+];
 
 /// Each kind as the catalogue writes it, its variant, and the status of an HTTP answer of this kind.
 const KINDS: [(&str, &str, i64); 12] = [
@@ -52,13 +65,25 @@ fn main() {
             .unwrap_or_else(|| panic!("spec/errors.toml: [{id}] is of the unknown kind '{kind}'"));
         let (http, exit) = (number("http").unwrap_or(*status), number("exit").unwrap_or(1));
         let retry = number("retry_ms");
+        let flag = |key: &str, default: bool| {
+            let flag = |value: &toml::Value| value.as_bool().expect("spec/errors.toml: true or false");
+            entry.get(key).map_or(default, flag)
+        };
+        let (reveals, lost) = (flag("reveals", !id.starts_with("MR1")), flag("lost", false));
+        let transient = match entry.get("transient").map(toml::Value::as_str) {
+            None => "None",
+            Some(Some("disk")) => "Some(Transient::Disk)",
+            Some(Some("room")) => "Some(Transient::Room)",
+            Some(_) => panic!("spec/errors.toml: [{id}] is transient because of neither the disk nor room"),
+        };
         let remedy_of = |key: &str| entry.get(key).and_then(toml::Value::as_str).unwrap_or(remedy);
         let (remedy_http, remedy_python) = (remedy_of("remedy_http"), remedy_of("remedy_python"));
         writeln!(variants, "    /// {id}: {cause}\n    {name},").unwrap();
         writeln!(
             rows,
             "    Row {{ code: Code::{name}, id: {id:?}, cause: {cause:?}, remedy: {remedy:?}, remedy_http: {remedy_http:?}, \
-             remedy_python: {remedy_python:?}, kind: ErrorKind::{variant}, http: {http}, exit: {exit}, retry_ms: {retry:?} }},"
+             remedy_python: {remedy_python:?}, kind: ErrorKind::{variant}, http: {http}, exit: {exit}, retry_ms: {retry:?}, \
+             transient: {transient}, reveals: {reveals}, lost: {lost} }},"
         )
         .unwrap();
     }

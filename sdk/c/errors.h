@@ -339,5 +339,6 @@
 #define MRC_NATS_BUSY (-7246)
 #define MRC_NATS_OPTIONS (-7247)
 #define MRC_NATS_UNCONFIRMED (-7248)
+#define MRC_GROUP_DIVERGED (-7249)
 
 #endif

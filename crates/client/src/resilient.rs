@@ -22,10 +22,7 @@ const PAUSE_MOST: Duration = Duration::from_secs(2);
 
 /// Whether after this error another connection may help.
 pub(crate) fn is_lost(error: &Error) -> bool {
-    use Code::*;
-    let code = error.code();
-    let ended = [ConnectionLost, PeerSilent, ConnectionIdle, HostStopping].contains(&code);
-    ended || [ConnectFailed, ConnectTimeout, ConnectionsExhausted].contains(&code)
+    error.code().is_lost()
 }
 
 /// How long a connection has to last so that its loss is a new one, and how often that counts for one request.

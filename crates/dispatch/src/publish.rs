@@ -443,11 +443,7 @@ impl Settling<'_, '_> {
         let why = (error.clone(), dead);
         let delay_ms = self.state.engine.postpone(self.batch.function, id, fence, why, self.shared.now());
         self.waiting.push((waiting, fence));
-        let lacks_room = matches!(
-            error.code(),
-            Code::RoomExhausted | Code::OutboxFull | Code::PublishBufferFull | Code::RepairWaits
-        );
-        if !lacks_room && !is_transient(error) {
+        if !is_transient(error) {
             let retry_in = delay_ms.map(Duration::from_millis);
             self.notices.push(Notice { ended, error: Some(error.clone()), retry_in });
         }

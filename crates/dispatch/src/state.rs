@@ -28,8 +28,7 @@ const BATCH_TIME: Duration = Duration::from_millis(1);
 
 /// Whether an error of the journal may be temporary.
 pub(super) fn is_transient(error: &Error) -> bool {
-    use Code::{AppendUncertain, Busy, DiskFull, Io, JournalFull, ReadOnly};
-    matches!(error.code(), DiskFull | ReadOnly | Io | AppendUncertain | JournalFull | Busy)
+    error.code().transient().is_some()
 }
 
 pub(super) struct State {

@@ -1,8 +1,12 @@
 //! The commands of a group, and their encoding.
 //!
 //! ```text
-//!  length of the head (2, little-endian)  head (MessagePack)  data, to the end
+//!  length of the head (2, little-endian)  head (MessagePack)  extension (MessagePack, within the head's length)  data, to the end
 //! ```
+//!
+//! The extension is a map of numbers to byte strings, or nothing. A replica that does not know a key ignores it if it is 128 or more, and
+//! otherwise treats the command like an unknown one. Versions before the extension ignore all of it. The published record's [`Stamp`] is
+//! there: it changes nothing in the topics.
 //!
 //! The data of a published record is last and unchanged, so that it can be read in place in the group's log.
 //!
@@ -10,15 +14,79 @@
 //! it may ignore LABELS, on which nothing else depends. A replica that ignored any other action would have different topics than the rest
 //! of its group.
 
-use millrace_wire::{Code, LogName, Name, Result};
+use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Cursor};
 
 /// The longest name of a topic: on hosts where its functions run, a log has the name, too.
 pub const TOPIC_NAME_MAX_BYTES: usize = 200;
 
 /// A command with this bit in the length of its head may be ignored by a replica that does not know it.
 const IGNORABLE: u16 = 1 << 15;
+
+/// Keys of the extension. 130 is for a trace context (25 bytes), which this version does not write.
+const TIME: u8 = 128;
+const CAUSE: u8 = 129;
+/// Keys from here on may be ignored.
+const MAY_IGNORE: u8 = 128;
+/// Marks of MessagePack: a map with few items, a number of one byte, and a short byte string.
+const FIXMAP: u8 = 0x80;
+const UINT8: u8 = 0xCC;
+const BIN8: u8 = 0xC4;
+
+/// What the publisher of a record says of it: the same on every host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// When it was published; zero if the publisher's version does not say.
+    pub time: Hlc,
+    /// The record or the run of its publisher that it comes from.
+    pub cause: EventId,
+}
+
+impl Stamp {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let time = (self.time != Hlc::ZERO).then(|| self.time.get().to_le_bytes());
+        let cause = (!self.cause.is_none()).then(|| self.cause.get().to_le_bytes());
+        let items = [(TIME, time.as_ref().map(|it| &it[..])), (CAUSE, cause.as_ref().map(|it| &it[..]))];
+        let items = items.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let count = items.clone().count() as u8; // at most two
+        if count == 0 {
+            return;
+        }
+        bytes.push(FIXMAP | count);
+        for (key, value) in items {
+            bytes.extend_from_slice(&[UINT8, key, BIN8, value.len() as u8]); // at most 16
+            bytes.extend_from_slice(value);
+        }
+    }
+
+    fn decode(extension: &[u8]) -> Result<Self> {
+        let mut stamp = Self::default();
+        let Some((map, mut rest)) = extension.split_first() else { return Ok(stamp) };
+        let invalid = || damaged("its extension is invalid");
+        let count = map.checked_sub(FIXMAP).filter(|count| *count < 16).ok_or_else(invalid)?;
+        for _ in 0..count {
+            let key = match rest {
+                [UINT8, key, ..] => *key,
+                [key @ 0..FIXMAP, ..] => *key,
+                _ => return Err(invalid()),
+            };
+            let at = if rest[0] == UINT8 { 2 } else { 1 };
+            let [BIN8, length, behind @ ..] = &rest[at..] else { return Err(invalid()) };
+            let value = behind.get(..usize::from(*length)).ok_or_else(invalid)?;
+            rest = &behind[value.len()..];
+            match key {
+                TIME => stamp.time = Hlc::from_bits(u64::from_le_bytes(value.try_into().map_err(|_| invalid())?)),
+                CAUSE => {
+                    stamp.cause = EventId::from_bits(u128::from_le_bytes(value.try_into().map_err(|_| invalid())?))
+                }
+                key if key >= MAY_IGNORE => {}
+                key => return Err(damaged(&format!("key {key} of its extension is unknown"))),
+            }
+        }
+        Ok(stamp)
+    }
+}
 
 /// The submitter of a command. If a command arrives twice, both copies have the same origin, and it is applied once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -342,9 +410,15 @@ struct Head {
 impl<'b> Command<'b> {
     /// Encodes it.
     pub fn encode(&self) -> Result<Vec<u8>> {
+        self.encode_with(&Stamp::default())
+    }
+
+    /// Encodes it with what its publisher says of the record.
+    pub fn encode_with(&self, stamp: &Stamp) -> Result<Vec<u8>> {
         let head = Head { origin: self.origin, action: self.action.clone() };
-        let head = rmp_serde::to_vec(&head)
+        let mut head = rmp_serde::to_vec(&head)
             .map_err(|error| Code::HostInternal.error(format!("a command cannot be encoded: {error}")))?;
+        stamp.encode(&mut head);
         let length = u16::try_from(head.len()).ok().filter(|length| length & IGNORABLE == 0);
         let length = length
             .ok_or_else(|| Code::ValueInvalid.error(format!("the head of a command has {} bytes", head.len())))?;
@@ -358,9 +432,16 @@ impl<'b> Command<'b> {
 
     /// Decodes a command.
     pub fn decode(bytes: &'b [u8]) -> Result<Self> {
+        Self::decode_with(bytes).map(|(command, _)| command)
+    }
+
+    /// Decodes a command, and what its publisher says of the record.
+    pub fn decode_with(bytes: &'b [u8]) -> Result<(Self, Stamp)> {
         let (head, data) = split(bytes).ok_or_else(|| damaged("it is truncated"))?;
-        let Head { origin, action } = rmp_serde::from_slice(head).map_err(|error| damaged(&error.to_string()))?;
-        Ok(Self { origin, action, data })
+        let mut reader = Cursor::new(head);
+        let Head { origin, action } = rmp_serde::from_read(&mut reader).map_err(|error| damaged(&error.to_string()))?;
+        let extension = usize::try_from(reader.position()).ok().and_then(|at| head.get(at..)).unwrap_or_default();
+        Ok((Self { origin, action, data }, Stamp::decode(extension)?))
     }
 
     /// Decodes a command; `None` if this version does not know it and may ignore it. An unknown command that may not be ignored is refused.
@@ -489,6 +570,51 @@ mod tests {
         let mut bytes = command.encode().unwrap();
         bytes[1] |= 1 << 7;
         assert_eq!(Command::known(&bytes).unwrap(), Some(command));
+    }
+
+    #[test]
+    fn what_a_publisher_says_of_a_record_is_read_as_it_was_written_and_ignored_by_earlier_versions() {
+        let action = Action::Publish { topic: "t".into(), key: None };
+        let command = Command { origin: Origin::default(), action, data: b"21.5" };
+        let (time, cause) = (Hlc::from_wall_us(1_700_000_000_000_000), EventId::from_bits(u128::MAX / 3));
+        for stamp in [
+            Stamp::default(),
+            Stamp { time, ..Stamp::default() },
+            Stamp { cause, ..Stamp::default() },
+            Stamp { time, cause },
+        ] {
+            let bytes = command.encode_with(&stamp).unwrap();
+            assert_eq!(Command::decode_with(&bytes).unwrap(), (command.clone(), stamp));
+            assert_eq!(Command::known(&bytes).unwrap(), Some(command.clone()));
+            assert_eq!(Command::data_of(&bytes).unwrap(), b"21.5");
+            // As a version reads it that knows no extension.
+            let (head, _) = split(&bytes).unwrap();
+            let Head { origin, action } = rmp_serde::from_slice(head).unwrap();
+            assert_eq!((origin, action), (command.origin, command.action.clone()));
+        }
+        assert_eq!(command.encode_with(&Stamp::default()).unwrap(), command.encode().unwrap(), "as before");
+    }
+
+    #[test]
+    fn a_key_of_the_extension_that_is_unknown_is_refused_unless_it_may_be_ignored() {
+        let head = rmp_serde::to_vec(&(Origin::default(), Action::Machine)).unwrap();
+        let with = |extension: &[u8]| {
+            let length = u16::try_from(head.len() + extension.len()).unwrap().to_le_bytes();
+            [&length[..], &head, extension, b"data"].concat()
+        };
+        let time = Hlc::from_wall_us(7);
+        let mut known = Vec::new();
+        Stamp { time, ..Stamp::default() }.encode(&mut known);
+        known[0] += 1;
+        // A trace context of a later version.
+        let later = [&known[..], &[UINT8, 130, BIN8, 3, 1, 2, 3]].concat();
+        assert_eq!(Command::decode_with(&with(&later)).unwrap().1, Stamp { time, ..Stamp::default() });
+        let critical = [&known[..], &[5, BIN8, 1, 0]].concat();
+        assert_eq!(Command::known(&with(&critical)).unwrap_err().code(), Code::MessageUnknown);
+        for cut in 1..later.len() {
+            assert!(Command::decode_with(&with(&later[..cut])).is_err(), "cut at {cut}");
+        }
+        assert!(Command::decode_with(&with(&[0xC0])).is_err());
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod snapshot;
 mod topics;
 
 pub use command::{
-    Action, Command, Durability, Engine, LABELS_MAX, Labels, Member, Origin, TOPIC_NAME_MAX_BYTES, check_labels,
+    Action, Command, Durability, Engine, LABELS_MAX, Labels, Member, Origin, Stamp, TOPIC_NAME_MAX_BYTES, check_labels,
     check_topic,
 };
 pub use directory::{Directory, GroupSpec, MAIN, MAIN_NAME, OBJECTS_NAME};
@@ -35,6 +35,7 @@ pub use index::{Form, Payloads, Place, Proposal, State};
 pub use machine::{Machine, Without};
 pub use replica::{
     Batch, Beat, Completed, Envelope, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn, Unflushed,
+    Written,
 };
 pub use snapshot::{Mark, Write};
 pub use topics::{Feed, Subscription, Topic, Topics};

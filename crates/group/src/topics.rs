@@ -134,7 +134,9 @@ pub struct Topics {
     /// Removed hosts, whose messages are ignored.
     #[serde(default)]
     left: BTreeSet<u64>,
-    seen: HashMap<u64, Seen>,
+    /// In order, so that a snapshot as of an entry has the same bytes wherever it is made: a host may get its parts from several starts of
+    /// the leader.
+    seen: BTreeMap<u64, Seen>,
     preferred: String,
     /// The number of voters; 0 if it was not set.
     #[serde(default)]
@@ -276,6 +278,11 @@ impl Topics {
             seen.outcomes = seen.outcomes.split_off(&settled);
         }
         Some(outcome)
+    }
+
+    /// The newest start of a host of which a command was applied; 0 if there was none.
+    pub fn boot(&self, host: u64) -> u64 {
+        self.seen.get(&host).map_or(0, |seen| seen.boot)
     }
 
     /// The outcome of a command that was applied, as long as its submitter may ask for it.

@@ -14,7 +14,7 @@ use millrace_namespace::{
     outbox::{log_of, message, state::State},
 };
 use millrace_runtime::{Invocation, Outcome, Replay};
-use millrace_wire::{Code, Error, EventId, Hlc, Name, Result};
+use millrace_wire::{Code, Error, EventId, Hlc, Name, Result, Transient};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -723,8 +723,8 @@ pub fn drive(
         }
     });
     let Err(error) = done else { return Ok(true) };
-    let is_of_disk = matches!(error.code(), Code::DiskFull | Code::JournalFull | Code::ReadOnly | Code::Busy);
-    if is_of_disk || matches!(error.code(), Code::HostStopping | Code::RepairPhase | Code::RepairPeer) {
+    let is_of_disk = error.code().transient() == Some(Transient::Disk);
+    if is_of_disk || matches!(error.code(), Code::Busy | Code::HostStopping | Code::RepairPhase | Code::RepairPeer) {
         return Err(error);
     }
     let (code, detail) = (error.code().id().to_owned(), error.detail().to_owned());

@@ -1,13 +1,14 @@
 //! A simulated disk: written data, and the part of it that survives a power failure.
 
 use crate::{Chance, Defect};
-use millrace_group::{Command, Payloads, Place, Recovered, State, Turn, Write};
+use millrace_group::{Command, Payloads, Place, Recovered, State, Turn, Write, Written as Progress};
 use millrace_wire::{Code, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// So small that the entries of one message often are several batches.
 const BATCH_MAX_BYTES: usize = 200;
 
+#[derive(Clone)]
 enum Written {
     Write(Write),
     State(State),
@@ -45,17 +46,29 @@ impl Disk {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Writes what a turn wants kept; where each of its writes is.
-    pub fn write(&self, turn: &Turn, defect: Option<Defect>) -> Vec<Place> {
+    /// Writes what a turn wants kept and is not written yet. `refuses` decides for each batch whether the disk takes it.
+    pub fn write(
+        &self,
+        turn: &Turn,
+        defect: Option<Defect>,
+        progress: &mut Progress,
+        mut refuses: impl FnMut() -> bool,
+    ) -> Result<()> {
         let told = |state: State| match defect {
             Some(Defect::ForgetsVotes) => None,
             Some(Defect::ForgetsCommits) => Some(State { commit: 0, ..state }),
             _ => Some(state),
         };
         let more = u64::from(defect == Some(Defect::TrimsTooMuch));
+        if defect == Some(Defect::WritesAgain) {
+            *progress = Progress::default();
+        }
         self.with(|content| {
-            let mut places = Vec::new();
-            for batch in turn.batches(BATCH_MAX_BYTES) {
+            progress.go_on(turn, BATCH_MAX_BYTES, |batch| {
+                if refuses() {
+                    return Err(Code::DiskFull.error("no room"));
+                }
+                let mut places = Vec::new();
                 for write in batch.writes {
                     places.push(Place(content.written.len() as u64));
                     content.written.push(Written::Write(write.clone()));
@@ -63,9 +76,17 @@ impl Disk {
                 content.written.extend(batch.state.and_then(told).map(Written::State));
                 content.written.extend(batch.trim.map(|place| Written::Trim((place.0 + more) as usize)));
                 content.ends.push(content.written.len());
-            }
-            content.start = content.started();
-            places
+                content.start = content.started();
+                Ok(places)
+            })
+        })
+    }
+
+    /// A copy of what it has now, which a tool made that knows nothing of hosts.
+    pub fn copied(&self) -> Self {
+        self.with(|content| {
+            let (written, start, durable) = (content.written.clone(), content.start, content.written.len());
+            Self(Arc::new(Mutex::new(Content { written, ends: Vec::new(), durable, start })))
         })
     }
 

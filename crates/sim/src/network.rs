@@ -3,6 +3,9 @@
 use crate::Chance;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The longest that a late message takes.
+const LATE_MAX_MS: u64 = 1_500;
+
 /// Who sends to whom.
 type Way = (u64, u64);
 
@@ -17,12 +20,19 @@ pub struct Network {
     pub faults_permille: u64,
     /// The longest way.
     pub delay_max_ms: u64,
+    /// Messages in a thousand that take very long.
+    pub late_permille: u64,
 }
 
 impl Network {
     /// One with these faults.
     pub fn new(faults_permille: u64, delay_max_ms: u64) -> Self {
         Self { faults_permille, delay_max_ms, ..Self::default() }
+    }
+
+    /// The same, on which this many messages in a thousand take very long.
+    pub fn with_late(self, late_permille: u64) -> Self {
+        Self { late_permille, ..self }
     }
 
     /// Takes a message.
@@ -33,7 +43,9 @@ impl Network {
         let copies = if chance.permille(self.faults_permille) { 2 } else { 1 };
         for _ in 0..copies {
             self.sent += 1;
-            let arrives_ms = now_ms + 1 + chance.below(self.delay_max_ms);
+            let is_late = self.late_permille > 0 && chance.permille(self.late_permille);
+            let late_ms = if is_late { chance.below(LATE_MAX_MS) } else { 0 };
+            let arrives_ms = now_ms + 1 + chance.below(self.delay_max_ms) + late_ms;
             self.underway.insert((arrives_ms, self.sent), (way, message.clone()));
         }
     }
@@ -52,6 +64,6 @@ impl Network {
     /// Every way is open and quick again.
     pub fn heal(&mut self) {
         self.cut.clear();
-        (self.faults_permille, self.delay_max_ms) = (0, 5);
+        (self.faults_permille, self.delay_max_ms, self.late_permille) = (0, 5, 0);
     }
 }

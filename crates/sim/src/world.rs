@@ -3,12 +3,12 @@
 use crate::{
     Chance,
     disk::Disk,
-    invariants::{Acknowledged, Agreement, Election, Matching},
+    invariants::{Acknowledged, Agreement, Election, Matching, Reads},
     network::Network,
 };
 use millrace_group::{
-    Action, Beat, Completed, Durability, Engine, Limits, Member, Options, Placement, Proposal, Replica, Role,
-    Unflushed, Without, Write,
+    Action, Beat, Completed, Durability, Engine, Limits, Member, Options, Placement, Proposal, Replica, Role, Turn,
+    Unflushed, Without, Write, Written,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -33,6 +33,8 @@ pub enum Defect {
     ForgetsCommits,
     /// More of the log is trimmed than may go.
     TrimsTooMuch,
+    /// A turn that the disk took in part is written again as a whole.
+    WritesAgain,
 }
 
 /// The settings of a simulation.
@@ -52,6 +54,13 @@ pub struct Setting {
     pub moves: bool,
     /// The topic is removed and made again.
     pub removes: bool,
+    /// Programs read, and publish records again with their keys, while the lead is transferred, messages come very late and hosts are
+    /// back at once after a crash.
+    pub reads: bool,
+    /// Disks refuse writes for a while, also between two batches of one turn.
+    pub refuses: bool,
+    /// A host is put back to an older copy of its disk: nothing acknowledged may be lost unless a host stops and says so.
+    pub rolls_back: bool,
     /// How many records the topic keeps.
     pub history: u64,
     /// A mistake.
@@ -68,6 +77,9 @@ impl Default for Setting {
             rests: false,
             moves: false,
             removes: false,
+            reads: false,
+            refuses: false,
+            rolls_back: false,
             history: 1 << 20,
             defect: None,
         }
@@ -93,6 +105,16 @@ pub struct Report {
     pub rests: u64,
     /// How many topics had the name, as far as a host has shown their records.
     pub topics: usize,
+    /// How many reads were answered.
+    pub reads: usize,
+    /// How many writes the disks refused.
+    pub refused: u64,
+    /// Whether a host was put back to an older copy.
+    pub rolled_back: bool,
+    /// How many hosts stopped.
+    pub stopped: usize,
+    /// Whether acknowledged records were lost.
+    pub lost: bool,
 }
 
 struct Host {
@@ -120,6 +142,12 @@ struct Host {
     is_resting: bool,
     /// Which of the placements it has heard of.
     placement: usize,
+    /// The turn that its disk has refused, and how far it is written.
+    refused: Option<(Turn, Written)>,
+    /// Reads that wait here, and the newest record that each has to show at least.
+    reads: BTreeMap<u64, u64>,
+    /// Why it has stopped for good.
+    stopped: Option<String>,
 }
 
 struct World {
@@ -139,6 +167,15 @@ struct World {
     acknowledged: Acknowledged,
     /// The newest topic that a host has shown.
     born: u64,
+    reads: Reads,
+    /// Records that were published with a key, which is the record itself.
+    keyed: Vec<Vec<u8>>,
+    refused: u64,
+    /// A copy of the disk of a host.
+    copy: Option<(usize, Disk)>,
+    rolled_back: bool,
+    /// What was lost because a host was put back to the copy.
+    lost: Option<String>,
 }
 
 /// Simulates a cluster.
@@ -155,7 +192,7 @@ pub fn run(seed: u64, setting: Setting) -> Result<Report, String> {
 impl World {
     fn new(seed: u64, setting: Setting) -> Self {
         let mut chance = Chance::new(seed);
-        let network = Network::new(chance.below(100), 1 + chance.below(60));
+        let network = Network::new(chance.below(100), 1 + chance.below(60)).with_late(late_permille(setting));
         let host = |id| Host {
             id,
             replica: None,
@@ -174,6 +211,9 @@ impl World {
             ticks: 0,
             is_resting: false,
             placement: 0,
+            refused: None,
+            reads: BTreeMap::new(),
+            stopped: None,
         };
         let hosts = (1..=setting.hosts).map(host).collect();
         Self {
@@ -192,6 +232,12 @@ impl World {
             agreement: Agreement::with_gaps(setting.removes || setting.history != Self::default_history()),
             acknowledged: Acknowledged::default(),
             born: 0,
+            reads: Reads::default(),
+            keyed: Vec::new(),
+            refused: 0,
+            copy: None,
+            rolled_back: false,
+            lost: None,
         }
     }
 
@@ -201,6 +247,8 @@ impl World {
             self.place_anew();
             self.remove();
             self.publish();
+            self.read();
+            self.roll_back();
             self.pass()?;
         }
         self.network.heal();
@@ -212,7 +260,11 @@ impl World {
         let before = self.acknowledged.count();
         while self.now_ms < FAULTS_MS + HEALED_MS {
             self.publish();
+            self.read();
             self.pass()?;
+        }
+        if self.rolled_back {
+            return self.end_of_rollback();
         }
         if self.acknowledged.count() < before + 10 {
             return Err(format!("after healing, {} records were acknowledged", self.acknowledged.count() - before));
@@ -231,12 +283,32 @@ impl World {
             if !host.published.is_empty() {
                 return Err(format!("host {} has {} records that are not settled", host.id, host.published.len()));
             }
+            if !host.reads.is_empty() {
+                return Err(format!("host {} has {} reads that are not answered", host.id, host.reads.len()));
+            }
         }
         if self.setting.moves {
             self.check_placed(newest)?;
         }
         self.acknowledged.check(&self.agreement)?;
-        Ok(Report {
+        Ok(self.report())
+    }
+
+    /// After a host was put back to an older copy, the others may lose what it had acknowledged, but then a host says so.
+    fn end_of_rollback(&mut self) -> Result<Report, String> {
+        if let Err(what) = self.acknowledged.check(&self.agreement) {
+            self.lost.get_or_insert(what);
+        }
+        match &self.lost {
+            Some(what) if self.hosts.iter().all(|host| host.stopped.is_none()) => {
+                Err(format!("no host says that it was put back, or finds records missing: {what}"))
+            }
+            _ => Ok(self.report()),
+        }
+    }
+
+    fn report(&self) -> Report {
+        Report {
             digest: self.digest,
             acknowledged: self.acknowledged.count(),
             terms: self.election.terms(),
@@ -245,7 +317,12 @@ impl World {
             rests: self.rests,
             trimmed: self.hosts.iter().map(|host| host.disk.trimmed()).sum(),
             topics: self.agreement.topics(),
-        })
+            reads: self.reads.answered(),
+            refused: self.refused,
+            rolled_back: self.rolled_back,
+            stopped: self.hosts.iter().filter(|host| host.stopped.is_some()).count(),
+            lost: self.lost.is_some(),
+        }
     }
 
     fn note(&mut self, what: u64) {
@@ -254,7 +331,7 @@ impl World {
 
     /// Something goes wrong, from time to time.
     fn disturb(&mut self) {
-        if self.chance.permille(3) {
+        if self.chance.permille(if self.setting.reads { 6 } else { 3 }) {
             let at = self.chance.below(self.hosts.len() as u64) as usize;
             self.crash(at);
         }
@@ -270,6 +347,45 @@ impl World {
             let (faults, delay) = (self.chance.below(100), 1 + self.chance.below(60));
             self.network.heal();
             (self.network.faults_permille, self.network.delay_max_ms) = (faults, delay);
+            self.network.late_permille = late_permille(self.setting);
+        }
+        if self.setting.reads && self.chance.permille(3) {
+            let hosts = self.hosts.len() as u64;
+            let (at, to) = (self.chance.below(hosts) as usize, 1 + self.chance.below(hosts));
+            if let Some(replica) = &mut self.hosts[at].replica {
+                replica.transfer(to);
+            }
+        }
+    }
+
+    /// A program reads, through any host.
+    fn read(&mut self) {
+        if !self.setting.reads || !self.chance.permille(60) {
+            return;
+        }
+        let (at, least) = (self.chance.below(self.hosts.len() as u64) as usize, self.reads.begins());
+        let host = &mut self.hosts[at];
+        if let Some(replica) = &mut host.replica {
+            host.reads.insert(replica.read(), least);
+        }
+    }
+
+    /// Somebody copies the disk of a host, and puts the host back to the copy later.
+    fn roll_back(&mut self) {
+        if !self.setting.rolls_back || self.rolled_back {
+            return;
+        }
+        match self.copy.take() {
+            None if self.chance.permille(2) => {
+                let at = self.chance.below(self.hosts.len() as u64) as usize;
+                self.copy = Some((at, self.hosts[at].disk.copied()));
+            }
+            Some((at, disk)) if self.chance.permille(1) => {
+                self.crash(at);
+                self.hosts[at].disk = disk;
+                self.rolled_back = true;
+            }
+            copy => self.copy = copy,
         }
     }
 
@@ -328,7 +444,9 @@ impl World {
 
     fn crash(&mut self, at: usize) {
         let away_max_ms = if self.setting.trims { 4000 } else { 1500 };
-        let back_ms = self.now_ms + 50 + self.chance.below(away_max_ms);
+        let is_quick = self.setting.reads && self.chance.permille(700);
+        let back_ms =
+            self.now_ms + if is_quick { 1 + self.chance.below(15) } else { 50 + self.chance.below(away_max_ms) };
         let host = &mut self.hosts[at];
         if host.replica.take().is_none() {
             return;
@@ -337,8 +455,10 @@ impl World {
         host.held.clear();
         host.unknown.clear();
         (host.flush, host.flushing, host.back_ms, host.shown) = (None, 0, back_ms, (0, 0));
-        // Who published through it never hears; what was published may be there or not.
+        host.refused = None;
+        // Who published or read through it never hears; what was published may be there or not.
         host.published.clear();
+        host.reads.clear();
         self.crashes += 1;
         self.note(at as u64 ^ 0xDEAD);
     }
@@ -366,7 +486,7 @@ impl World {
         }
         let at = self.chance.below(self.hosts.len() as u64) as usize;
         self.written += 1;
-        let record = format!("record {}", self.written).into_bytes();
+        let mut record = format!("record {}", self.written).into_bytes();
         let host = &mut self.hosts[at];
         let Some(replica) = &mut host.replica else { return };
         if self.setting.grows && replica.role() == Role::Leader {
@@ -389,7 +509,16 @@ impl World {
             };
             let _ = replica.submit(create, &[], durability);
         } else {
-            let action = Action::Publish { topic: TOPIC.into(), key: None };
+            let mut key = None;
+            if self.setting.reads && self.chance.permille(300) {
+                let known = self.chance.below(2 * self.keyed.len() as u64 + 1) as usize;
+                match self.keyed.get(known) {
+                    Some(again) => record = again.clone(),
+                    None => self.keyed.push(record.clone()),
+                }
+                key = String::from_utf8(record.clone()).ok();
+            }
+            let action = Action::Publish { topic: TOPIC.into(), key };
             if let Ok(serial) = replica.submit(action, &record, Durability::Quorum) {
                 host.published.insert(serial, record);
             }
@@ -401,7 +530,8 @@ impl World {
         self.now_ms += 1;
         let mut busy = BTreeSet::new();
         for at in 0..self.hosts.len() {
-            if self.hosts[at].replica.is_none() && self.hosts[at].back_ms <= self.now_ms {
+            let host = &self.hosts[at];
+            if host.replica.is_none() && host.back_ms <= self.now_ms && host.stopped.is_none() {
                 self.start(at)?;
             }
             let now_ms = self.now_ms;
@@ -419,7 +549,8 @@ impl World {
                 self.flushed(at)?;
                 busy.insert(at);
             }
-            if self.hosts[at].published.len() > self.hosts[at].flushing {
+            let host = &self.hosts[at];
+            if host.published.len() > host.flushing || host.refused.is_some() || !host.reads.is_empty() {
                 busy.insert(at);
             }
             if beats {
@@ -465,7 +596,10 @@ impl World {
             Some(&WAKE) => replica.wake(),
             _ => {
                 replica.step(message);
-                assert_eq!(replica.stopped(), None, "no replica here forgets what it acknowledged");
+                let Some(stopped) = replica.stopped().cloned() else { return };
+                assert!(self.rolled_back, "no replica here forgets what it acknowledged: {stopped}");
+                self.crash(at);
+                self.hosts[at].stopped = Some(stopped.to_string());
             }
         }
     }
@@ -481,7 +615,8 @@ impl World {
         let Some((_, upto)) = host.flush.take() else { return Ok(()) };
         host.disk.flushed(upto);
         while let Some((_, entry)) = host.unknown.pop_front_if(|(end, _)| *end <= upto) {
-            self.matching.wrote(&entry)?;
+            let matches = self.matching.wrote(&entry);
+            note_loss(self.rolled_back, &mut self.lost, matches)?;
         }
         let done: Vec<Unflushed> = host.held.drain(..host.flushing).collect();
         host.flushing = 0;
@@ -500,41 +635,77 @@ impl World {
             let host = &mut self.hosts[at];
             let Some(replica) = &mut host.replica else { return Ok(()) };
             if replica.role() == Role::Leader {
-                self.election.leads(replica.term(), host.id)?;
+                let led = self.election.leads(replica.term(), host.id);
+                note_loss(self.rolled_back, &mut self.lost, led)?;
             }
-            let before = replica.received();
-            let Some(mut turn) = replica.take() else { break };
-            host.received += replica.received() - before;
+            let (turn, mut written, now) = match host.refused.take() {
+                Some((turn, written)) => (turn, written, Vec::new()),
+                None => {
+                    let before = replica.received();
+                    let Some(mut turn) = replica.take() else { break };
+                    host.received += replica.received() - before;
+                    let mut now = std::mem::take(&mut turn.before_disk);
+                    if defect == Some(Defect::AnswersBeforeDisk) {
+                        now.append(&mut turn.after_disk);
+                    }
+                    self.settle(at, &mut turn)?;
+                    (turn, Written::default(), now)
+                }
+            };
+            let is_known = !now.is_empty();
+            self.send(at as u64 + 1, now);
+            let (host, chance, refused) = (&mut self.hosts[at], &mut self.chance, &mut self.refused);
+            let is_hard = self.setting.refuses && self.now_ms < FAULTS_MS;
+            let refuses = || {
+                let refuses = is_hard && chance.permille(100);
+                *refused += u64::from(refuses);
+                refuses
+            };
             let entries = turn.writes.iter().filter_map(|write| match write {
                 Write::Entry(entry) => Some(entry.clone()),
                 _ => None,
             });
             let entries: Vec<Proposal> = entries.collect();
-            for Completed { serial, outcome } in std::mem::take(&mut turn.completed) {
-                if let (Some(record), Ok(index)) = (host.published.remove(&serial), outcome) {
-                    self.acknowledged.reported(record, index);
-                }
+            if host.disk.write(&turn, defect, &mut written, refuses).is_err() {
+                host.refused = Some((turn, written));
+                break;
             }
-            let mut now = std::mem::take(&mut turn.before_disk);
-            if defect == Some(Defect::AnswersBeforeDisk) {
-                now.append(&mut turn.after_disk);
-            }
-            let places = host.disk.write(&turn, defect);
-            let held = replica.wrote(turn, places);
+            let Some(replica) = &mut host.replica else { return Ok(()) };
+            let held = replica.wrote(turn, written.places());
             host.held.push(held);
             let end = host.disk.length();
             host.unknown.extend(entries.into_iter().map(|entry| (end, entry)));
-            if !now.is_empty() {
-                host.unknown.drain(..).try_for_each(|(_, entry)| self.matching.wrote(&entry))?;
+            if is_known {
+                let known = host.unknown.drain(..).try_for_each(|(_, entry)| self.matching.wrote(&entry));
+                note_loss(self.rolled_back, &mut self.lost, known)?;
             }
-            let id = host.id;
-            self.send(id, now);
             self.show(at)?;
         }
         let wait_ms = self.chance.below(25);
         let host = &mut self.hosts[at];
         if host.flush.is_none() && !host.held.is_empty() {
             (host.flush, host.flushing) = (Some((self.now_ms + wait_ms, host.disk.length())), host.held.len());
+        }
+        Ok(())
+    }
+
+    /// Publishers and readers hear what a turn has for them.
+    fn settle(&mut self, at: usize, turn: &mut Turn) -> Result<(), String> {
+        let host = &mut self.hosts[at];
+        for Completed { serial, outcome } in std::mem::take(&mut turn.completed) {
+            if let (Some(record), Ok(index)) = (host.published.remove(&serial), outcome) {
+                self.reads.acknowledged(index);
+                let reported = self.acknowledged.reported(record, index);
+                note_loss(self.rolled_back, &mut self.lost, reported)?;
+            }
+        }
+        let topics = host.replica.as_ref().map(Replica::topics);
+        let newest = topics.and_then(|topics| topics.topic(TOPIC).ok()).map_or(0, |topic| topic.latest);
+        for batch in std::mem::take(&mut turn.answered) {
+            if let Some(least) = host.reads.remove(&batch) {
+                let shown = self.reads.shows(host.id, least, newest);
+                note_loss(self.rolled_back, &mut self.lost, shown)?;
+            }
         }
         Ok(())
     }
@@ -565,7 +736,8 @@ impl World {
             }
             let place = place.ok_or_else(|| format!("host {} does not know entry {entry}", host.id))?;
             let record = host.disk.record(place).map_err(|error| error.to_string())?;
-            self.agreement.shows(host.id, (topic.born, index), &record)?;
+            let agrees = self.agreement.shows(host.id, (topic.born, index), &record);
+            note_loss(self.rolled_back, &mut self.lost, agrees)?;
             shown = index;
         }
         host.shown = (topic.born, shown);
@@ -575,6 +747,22 @@ impl World {
 
     fn default_history() -> u64 {
         Setting::default().history
+    }
+}
+
+/// How many messages in a thousand take very long.
+fn late_permille(setting: Setting) -> u64 {
+    if setting.reads { 30 } else { 0 }
+}
+
+/// After a host was put back to an older copy, records may be lost; in the end it is checked that a host has said so.
+fn note_loss(rolled_back: bool, lost: &mut Option<String>, checked: Result<(), String>) -> Result<(), String> {
+    match checked {
+        Err(what) if rolled_back => {
+            lost.get_or_insert(what);
+            Ok(())
+        }
+        checked => checked,
     }
 }
 

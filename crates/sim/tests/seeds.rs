@@ -118,6 +118,52 @@ fn a_group_moves_while_its_log_is_trimmed_and_its_topic_is_removed() {
 }
 
 #[test]
+fn reads_and_keyed_records_are_linearizable_while_messages_come_late_and_hosts_restart_at_once() {
+    let (mut reads, mut acknowledged) = (0, 0);
+    for (hosts, trims, grows) in [(3, false, false), (3, true, false), (5, false, true)] {
+        for seed in seeds() {
+            let setting = Setting { hosts, trims, grows, reads: true, ..Setting::default() };
+            let report = run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
+            reads += report.reads;
+            acknowledged += report.acknowledged;
+        }
+    }
+    println!("{reads} reads answered, {acknowledged} records acknowledged");
+    assert!(reads > 0 && acknowledged > 0);
+}
+
+#[test]
+fn a_disk_that_refuses_between_two_batches_costs_nothing() {
+    let (mut refused, mut received) = (0, 0);
+    for (hosts, trims, grows) in [(1, true, false), (3, true, false), (3, false, true)] {
+        for seed in seeds() {
+            let setting = Setting { hosts, trims, grows, refuses: true, reads: true, ..Setting::default() };
+            let report = run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
+            refused += report.refused;
+            received += report.received;
+        }
+    }
+    println!("{refused} writes refused, {received} snapshots received");
+    assert!(refused > 0 && received > 0);
+}
+
+#[test]
+fn what_is_lost_because_a_host_was_put_back_to_a_copy_is_not_lost_in_silence() {
+    let (mut rolled_back, mut stopped, mut lost) = (0, 0, 0);
+    for (hosts, trims) in [(3, false), (3, true), (5, false)] {
+        for seed in seeds() {
+            let setting = Setting { hosts, trims, rolls_back: true, ..Setting::default() };
+            let report = run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
+            rolled_back += usize::from(report.rolled_back);
+            stopped += report.stopped;
+            lost += usize::from(report.lost);
+        }
+    }
+    println!("{rolled_back} times a host was put back, {stopped} hosts stopped, {lost} times records were lost");
+    assert!(rolled_back > 0 && stopped > 0);
+}
+
+#[test]
 fn a_seed_plays_the_same_again() {
     for seed in 0..5 {
         for trims in [false, true] {
@@ -134,8 +180,10 @@ fn mistakes_that_are_made_on_purpose_are_found() {
         (Defect::ForgetsVotes, false, false),
         (Defect::ForgetsCommits, true, false),
         (Defect::TrimsTooMuch, false, true),
+        (Defect::WritesAgain, false, true),
     ] {
-        let setting = Setting { grows, trims, defect: Some(defect), ..Setting::default() };
+        let refuses = defect == Defect::WritesAgain;
+        let setting = Setting { grows, trims, refuses, defect: Some(defect), ..Setting::default() };
         // Some show as a violated invariant, others as the library's own refusal to go on.
         let found = (0..300)
             .any(|seed| std::panic::catch_unwind(|| run(seed, setting)).map_or(true, |outcome| outcome.is_err()));

@@ -18,6 +18,18 @@ struct Row {
     http: u16,
     exit: u8,
     retry_ms: Option<u32>,
+    transient: Option<Transient>,
+    reveals: bool,
+    lost: bool,
+}
+
+/// Why the same operation may succeed later although nobody changes the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transient {
+    /// The disk, or the journal on it, refused to write.
+    Disk,
+    /// Something is full that empties by itself.
+    Room,
 }
 
 /// The class of an error code, to handle several codes alike; in Python each is a class of exceptions.
@@ -102,6 +114,22 @@ impl Code {
         self.row().exit
     }
 
+    /// Why the same operation, tried again, may succeed.
+    pub fn transient(self) -> Option<Transient> {
+        self.row().transient
+    }
+
+    /// Whether the error tells something about the state of a namespace. If it does not, it concerns the request alone, a moment that is
+    /// over when the error arrives, or a journal that makes nothing durable any longer.
+    pub fn reveals(self) -> bool {
+        self.row().reveals
+    }
+
+    /// Whether after this error another connection may help.
+    pub fn is_lost(self) -> bool {
+        self.row().lost
+    }
+
     /// The default time after which to retry, if waiting alone may help.
     fn retry_after_ms(self) -> Option<u32> {
         self.row().retry_ms
@@ -180,6 +208,51 @@ mod tests {
             }
             assert!((400..600).contains(&code.http_status()), "{id} is answered with {}", code.http_status());
             assert!([1, 2, 74, 75].contains(&code.exit_code()), "{id} ends a command with {}", code.exit_code());
+        }
+    }
+
+    /// A code that is added to the catalogue without a thought about these keys is in none of the lists.
+    #[test]
+    fn the_lists_of_codes_are_those_that_were_meant() {
+        use Code::*;
+        let codes = || catalogue().map(|(code, ..)| code);
+        let disk = [ReadOnly, DiskFull, Io, JournalFull, AppendUncertain, JournalBlocked];
+        let room = [Busy, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits];
+        let of_request = [
+            BatchTooLarge,
+            HistoryInvalid,
+            AddressInvalid,
+            NotAdmitted,
+            LogInternal,
+            KeyInvalid,
+            HttpPathUnknown,
+            HttpParameterInvalid,
+        ];
+        let of_moment = [Busy, OutboxFull, PublishBufferFull, RoomExhausted, ClockAhead, WaitTimeout, JournalBlocked];
+        let of_disk =
+            [DiskFull, JournalFull, ReadOnly, Io, AppendUncertain, FlushFailed, JournalPoisoned, ForkedHandle];
+        let lost = [
+            ConnectionLost,
+            PeerSilent,
+            ConnectionIdle,
+            HostStopping,
+            ConnectFailed,
+            ConnectTimeout,
+            ConnectionsExhausted,
+        ];
+        for code in codes() {
+            let transient = match code {
+                code if disk.contains(&code) => Some(Transient::Disk),
+                code if room.contains(&code) => Some(Transient::Room),
+                _ => None,
+            };
+            assert_eq!(code.transient(), transient, "{code:?}");
+            let tells_nothing = of_request.contains(&code)
+                || of_moment.contains(&code)
+                || of_disk.contains(&code)
+                || code.id().starts_with("MR1");
+            assert_eq!(code.reveals(), !tells_nothing, "{code:?}");
+            assert_eq!(code.is_lost(), lost.contains(&code), "{code:?}");
         }
     }
 

@@ -20,7 +20,7 @@ pub mod token;
 pub use address::{Address, DEFAULT_PORT, Peer, SCHEME};
 pub use defence::Defence;
 pub use durability::Durability;
-pub use error::{Code, Error, ErrorKind, RETRY_AFTER_MS, Result, catalogue};
+pub use error::{Code, Error, ErrorKind, RETRY_AFTER_MS, Result, Transient, catalogue};
 pub use event::{EventId, NamespaceId};
 pub use hex::Hex;
 pub use history::{HISTORY_ALL, HISTORY_DEFAULT, HISTORY_MAX};

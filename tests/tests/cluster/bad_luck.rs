@@ -208,6 +208,11 @@ fn a_leader_whose_disk_is_full_is_replaced_and_goes_on_when_there_is_room() {
         sites[0].cluster()["leader"].as_str().is_some_and(|leads| leads != name)
     });
     sites[1].publish("without room there", &mut reported);
+    // Programs that ask this host hear at once why it does not answer.
+    eventually("it says why", || why(&small).contains("cannot write the log of group 'main'"));
+    let refused = small.place.run(["topic", "publish", "env/raw", "there"]);
+    assert_ne!(refused.code, 0);
+    assert!(refused.stderr.contains("cannot write the log of group 'main'"), "{}", refused.stderr);
     disk.fill(false);
     eventually("it has caught up", || {
         let ended = small.topic(&["latest", "env/raw"]);

@@ -43,3 +43,22 @@ fn a_host_that_was_removed_leaves_no_subscription_and_no_feed_and_refuses_reques
         goes.place.run(["topic", "publish", "soil", "x", "--durability", durability]).fails("MR7216", 1);
     }
 }
+
+#[test]
+fn every_host_reports_a_voter_that_is_down() {
+    let mut sites = three();
+    let leads = leader(&sites);
+    let (down, follows) = ((leads + 1) % 3, (leads + 2) % 3);
+    let address = format!("127.0.0.1:{}", sites[down].port);
+    sites[down].die();
+    for site in [&sites[leads], &sites[follows]] {
+        eventually("it says that the host is down", || {
+            let why = site.place.run(["cluster", "why"]).ok().text().to_owned();
+            why.lines().any(|line| line.contains("cannot reach host") && line.contains(&address))
+        });
+    }
+    sites[down].live(None);
+    for site in &sites {
+        eventually("it says no more", || site.place.run(["cluster", "why"]).ok().text().contains("no problems found"));
+    }
+}

@@ -59,3 +59,16 @@ fn the_only_voter_of_a_cluster_is_not_removed_and_the_error_names_the_group() {
     assert!(stderr.contains(&format!("host {own} is the only voter of group 'main'")), "{stderr}");
     assert!(stderr.contains("`millrace cluster voters 3 --group main` adds voters"), "{stderr}");
 }
+
+#[test]
+fn a_group_that_decides_nothing_is_given_no_other_voters() {
+    let mut sites = three();
+    let leads = leader(&sites);
+    let gone = (leads + 1) % 3;
+    let voter = sites[gone].id();
+    sites[leads].place.run(["cluster", "group", "create", "farm", "--voters", &voter]).ok();
+    sites[leads].topic(&["create", "soil", "--group", "farm"]).ok();
+    sites[gone].die();
+    let stderr = undecided(&sites[leads].place, &["cluster", "voters", "3", "--group", "farm"]);
+    assert!(stderr.contains("group 'farm' made no decision within 10 s"), "{stderr}");
+}

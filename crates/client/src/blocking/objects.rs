@@ -9,7 +9,7 @@ use crate::{
     resilient::{Backoff, is_lost},
 };
 use millrace_wire::{
-    Code, EventId, Result,
+    Code, Error, EventId, Result, Transient,
     protocol::{
         Bytes, Call, Failure, Frame, Invoke, Invoked, Message, Opened, Raised, Returned, Revoke, Revoked, Session,
     },
@@ -44,6 +44,11 @@ fn answer(frame: &Frame<'_>) -> Result<Answer> {
     }
 }
 
+/// Whether another host may answer: this one knows no majority of the group, or its disk refuses writes.
+fn elsewhere(error: &Error) -> bool {
+    error.code() == Code::GroupUnavailable || error.code().transient() == Some(Transient::Disk)
+}
+
 impl Client {
     /// Repeats a request until there is an answer. The request takes effect once, however often it is sent and, with `anywhere`, to
     /// whichever host.
@@ -59,7 +64,7 @@ impl Client {
             let at = self.inner.at.load(Ordering::Relaxed);
             match self.ask(message, (bytes, wait_ms, EventId::NONE), Again::May, &take) {
                 // Another host may be reachable or have a majority.
-                Err(error) if is_lost(&error) || (others && error.code() == Code::GroupUnavailable) => {
+                Err(error) if is_lost(&error) || (others && elsewhere(&error)) => {
                     if others {
                         self.turn_to_next(at);
                     }

@@ -131,7 +131,8 @@ impl Connection {
         }
         let (cluster, key) = access.topics_to_publish(topic, data.len(), key)?;
         let durability = durability(named)?;
-        let published = replied(|reply| cluster.publish(topic, data, key.as_deref(), durability, reply));
+        let cause = frame.heading.cause;
+        let published = replied(|reply| cluster.publish_from(cause, topic, (data, key.as_deref()), durability, reply));
         self.waits.add(frame.heading.request, async { published.await.map(Answer::Seqno) })
     }
 

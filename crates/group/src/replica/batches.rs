@@ -1,6 +1,7 @@
 //! How the writes of a turn are divided: each batch is on disk as a whole or not at all.
 
 use super::{Place, Proposal, State, Turn, Write};
+use millrace_wire::Result;
 
 /// A part of the writes of a turn.
 pub struct Batch<'t> {
@@ -42,10 +43,41 @@ impl Turn {
     }
 }
 
+/// How far a turn is written: whole batches. A disk that refuses one may take it later, and then only that one and those behind it are
+/// written. A part of a snapshot that stood in the log twice would make the snapshot unreadable.
+#[derive(Debug, Default)]
+pub struct Written {
+    batches: usize,
+    places: Vec<Place>,
+}
+
+impl Written {
+    /// Writes the batches of the turn that are not written yet. `write` returns the position of each item of a batch, all or nothing. After
+    /// an error, a later call goes on with the batch that was refused.
+    pub fn go_on(
+        &mut self,
+        turn: &Turn,
+        batch_max_bytes: usize,
+        mut write: impl FnMut(&Batch<'_>) -> Result<Vec<Place>>,
+    ) -> Result<()> {
+        for batch in &turn.batches(batch_max_bytes)[self.batches..] {
+            self.places.extend(write(batch)?);
+            self.batches += 1;
+        }
+        Ok(())
+    }
+
+    /// The positions of the items, once all are written.
+    pub fn places(self) -> Vec<Place> {
+        self.places
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Form;
+    use millrace_wire::Code;
 
     fn entry(index: u64, bytes: usize) -> Write {
         Write::Entry(Proposal { term: 2, index, form: Form::Command, data: vec![0; bytes] })
@@ -65,5 +97,28 @@ mod tests {
         assert!(turn.batches(120).iter().all(|batch| batch.state.is_none()));
         let turn = Turn { state: Some(state), ..Turn::default() };
         assert_eq!(turn.batches(120).iter().map(of).collect::<Vec<_>>(), [(0, Some(12), None)]);
+    }
+
+    #[test]
+    fn a_turn_goes_on_behind_the_last_batch_that_was_written() {
+        let writes: Vec<Write> = (1..=5).map(|index| entry(index, 100)).collect();
+        let turn = Turn { writes, state: Some(State { term: 2, vote: 0, commit: 5 }), ..Turn::default() };
+        for refused in 0..5 {
+            let (mut log, mut written, mut calls) = (Vec::new(), Written::default(), 0);
+            let mut write = |batch: &Batch<'_>| {
+                calls += 1;
+                if calls == refused + 1 {
+                    return Err(Code::DiskFull.error("no room"));
+                }
+                let first = log.len() as u64;
+                log.extend(batch.writes.iter().cloned());
+                Ok((first..log.len() as u64).map(Place).collect())
+            };
+            assert_eq!(written.go_on(&turn, 100, &mut write).unwrap_err().code(), Code::DiskFull);
+            written.go_on(&turn, 100, &mut write).unwrap();
+            written.go_on(&turn, 100, &mut write).unwrap();
+            assert_eq!(log, turn.writes, "refused {refused}");
+            assert_eq!(written.places(), (0..5).map(Place).collect::<Vec<_>>());
+        }
     }
 }

@@ -8,6 +8,9 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 impl Replica {
     /// Handles a message of another replica; returns that replica. A message that cannot be decoded is ignored, like a lost one.
     pub fn step(&mut self, bytes: &[u8]) -> Option<u64> {
+        if self.is_writing {
+            return None;
+        }
         let said = Said::parse(bytes);
         if !self.is_about_the_past(&said) {
             self.wake();
@@ -56,8 +59,10 @@ impl Replica {
         }
         let is_replica = self.node.raft.prs().get(message.from).is_some();
         match message.get_msg_type() {
-            MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot())
-                .is_some_and(|mark| mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)),
+            MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot()).is_some_and(|mark| {
+                mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)
+                    && self.agrees(message, &[(mark.index, mark.term)])
+            }),
             // A host that was removed may still know the leader.
             MessageType::MsgPropose => is_replica && !message.entries.is_empty() && self.knows(&message.entries),
             MessageType::MsgReadIndex => is_replica && message.entries.len() == 1,
@@ -76,10 +81,42 @@ impl Replica {
             MessageType::MsgAppend => {
                 let follows =
                     |(at, entry): (u64, &Entry)| message.index.checked_add(at) == Some(entry.index) && entry.term > 0;
-                (message.index == 0 || message.log_term > 0) && (1..).zip(&*message.entries).all(follows)
+                let is_sound =
+                    (message.index == 0 || message.log_term > 0) && (1..).zip(&*message.entries).all(follows);
+                let before = std::iter::once((message.index, message.log_term));
+                let entries = before.chain(message.entries.iter().map(|entry| (entry.index, entry.term)));
+                is_sound && self.agrees(message, &entries.collect::<Vec<_>>())
             }
             _ => true,
         }
+    }
+
+    /// Whether a leader's entries, given by index and term, are those that are committed here. Each leader has all committed entries, so one
+    /// that has another entry in the place of a committed one was elected by hosts that have lost acknowledged entries: this replica has
+    /// them, and stops instead of following.
+    fn agrees(&mut self, message: &Message, entries: &[(u64, u64)]) -> bool {
+        let raft = &self.node.raft;
+        // A leader of the past may know less, and no leader has entries of later terms.
+        if message.term < raft.term || entries.iter().any(|(_, term)| *term > message.term) {
+            return true;
+        }
+        let log = &raft.raft_log;
+        let base = log.first_index() - 1;
+        let differs = |(at, term): &&(u64, u64)| match *at {
+            at if at == 0 || at > log.committed => false,
+            // The terms of trimmed entries are not known, but none is above that of the last of them.
+            at if at < base => log.term(base).is_ok_and(|of_last| *term > of_last),
+            at => log.term(at).is_ok_and(|known| known != *term),
+        };
+        let Some((at, term)) = entries.iter().find(differs).copied() else { return true };
+        let (leader, committed) = (message.from, log.committed);
+        let detail = format!(
+            "the leader, host {leader:016x}, has another entry {at} (term {term}) than this host, which knows that entries up to \
+             {committed} were committed: hosts that elected this leader have lost acknowledged entries, for instance because the directory \
+             of one was replaced by an older copy"
+        );
+        self.stopped.get_or_insert_with(|| Code::GroupDiverged.error(detail));
+        false
     }
 
     /// Whether this version knows the commands that another host submits: no host of this version could apply others.

@@ -11,13 +11,14 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 
-pub use batches::Batch;
+pub use batches::{Batch, Written};
 pub use placement::Placement;
 pub use rest::Beat;
 pub use snapshots::Limits;
 
 use crate::{
-    Action, Command, Durability, Form, Machine, Mark, Member, Origin, Payloads, Place, Proposal, State, Topics, Write,
+    Action, Command, Durability, Form, Machine, Mark, Member, Origin, Payloads, Place, Proposal, Stamp, State, Topics,
+    Write,
     index::{Index, Slot, entry_of},
     snapshot::{Said, Stored, decode},
 };
@@ -51,6 +52,8 @@ const UNCOMMITTED_MAX_BYTES: u64 = 64 << 20;
 const APPLIED_MAX_BYTES: u64 = 4 << 20;
 /// Messages with entries that a follower has not answered.
 const INFLIGHT_MAX: usize = 256;
+/// Entries that are not applied yet and that are searched for commands of a host.
+const STARTS_MAX: u64 = 1024;
 /// A mark on an entry that is acknowledged once the leader has it on disk.
 const EARLY: [u8; 1] = [1];
 
@@ -205,12 +208,19 @@ pub struct Turn {
     pub applied: bool,
     /// The commands that are acknowledged once the writes of this turn are on disk here.
     early: Vec<Origin>,
+    /// Nothing waits for the state: it only tells how far entries are committed.
+    is_lazy: bool,
 }
 
 impl Turn {
+    /// Whether there is something to write.
+    pub fn has_writes(&self) -> bool {
+        !self.writes.is_empty() || self.state.is_some() || self.trim.is_some()
+    }
+
     /// Whether messages, or the group's progress, wait for a flush.
     pub fn needs_flush(&self) -> bool {
-        !self.writes.is_empty() || self.state.is_some()
+        !self.writes.is_empty() || (self.state.is_some() && !self.is_lazy)
     }
 
     fn number(&self) -> Option<u64> {
@@ -276,6 +286,10 @@ pub struct Replica {
     stopped: Option<Error>,
     /// Why a command was refused that another replica asked this one to propose.
     refused: Option<Error>,
+    /// A turn was taken, and its writes are not reported yet: the Raft library accepts nothing meanwhile.
+    is_writing: bool,
+    /// A tick has passed: how far entries are committed is written, if it is not.
+    commit_due: bool,
 }
 
 impl Replica {
@@ -331,6 +345,8 @@ impl Replica {
             too_long_bytes: 0,
             stopped: None,
             refused: None,
+            is_writing: false,
+            commit_due: false,
         };
         replica.set_timeout();
         Ok(replica)
@@ -378,6 +394,22 @@ impl Replica {
         self.node.raft.prs().get(replica).filter(|_| leads).map(|progress| progress.matched)
     }
 
+    /// The newest start of a host of which a command is in the log here, committed or not; 0 if there is none.
+    pub fn newest_start(&self, host: u64) -> u64 {
+        let (index, last) = (self.node.store(), self.node.store().last());
+        let first = (self.applied + 1).max((last + 1).saturating_sub(STARTS_MAX));
+        let entries = (first..=last).filter_map(|at| index.read(at)?.ok());
+        let boots = entries.filter_map(|entry| Command::decode(&entry.data).ok().map(|command| command.origin));
+        let of_host = boots.filter(|origin| origin.host == host).map(|origin| origin.boot);
+        of_host.max().unwrap_or(0).max(self.topics.boot(host))
+    }
+
+    /// Whether the snapshot of another replica is being put in the place of the log: the topics are those of the snapshot already, and their
+    /// records are not here yet.
+    pub fn is_catching_up(&self) -> bool {
+        self.is_installing()
+    }
+
     /// The position of an applied entry.
     pub fn place(&self, entry: u64) -> Option<Place> {
         self.node.store().place(entry)
@@ -385,6 +417,7 @@ impl Replica {
 
     /// A unit of time in which the replica does not rest.
     fn tick_awake(&mut self) {
+        self.commit_due = true;
         self.node.tick();
         self.forget_leader();
         self.set_timeout();
@@ -414,19 +447,28 @@ impl Replica {
 
     /// Says that messages to a replica were lost.
     pub fn unreachable(&mut self, replica: u64) {
+        if self.is_writing {
+            return;
+        }
         self.node.report_unreachable(replica);
     }
 
     /// Submits a command, wherever the leader is. It is proposed again until it has an outcome or [`Replica::forget`] is called. With the
     /// durability `leader`, [`Turn::stored`] or [`Released::stored`] reports when the leader has the command on disk.
     pub fn submit(&mut self, action: Action, data: &[u8], durability: Durability) -> Result<u64> {
+        self.submit_with(action, data, durability, &Stamp::default())
+    }
+
+    /// The same, with what the publisher of a record says of it.
+    pub fn submit_with(&mut self, action: Action, data: &[u8], durability: Durability, stamp: &Stamp) -> Result<u64> {
+        self.check_free()?;
         if self.pending.len() >= PENDING_MAX || self.pending_bytes + data.len() > PENDING_MAX_BYTES {
             return Err(Code::GroupBusy.error(format!("{} commands wait for the group", self.pending.len())));
         }
         let serial = self.serial + 1;
         let settled = self.pending.keys().next().copied().unwrap_or(serial);
         let Options { id: host, boot, .. } = self.options;
-        let bytes = Command { origin: Origin { host, boot, serial, settled }, action, data }.encode()?;
+        let bytes = Command { origin: Origin { host, boot, serial, settled }, action, data }.encode_with(stamp)?;
         if bytes.len() > self.options.limits.entry_max_bytes {
             let (bytes, most) = (bytes.len(), self.options.limits.entry_max_bytes);
             return Err(Code::RecordTooLong
@@ -474,12 +516,30 @@ impl Replica {
 
     /// Transfers leadership to another replica; only a leader can do this.
     pub fn transfer(&mut self, replica: u64) {
+        if self.is_writing {
+            return;
+        }
         self.wake();
         self.node.transfer_leader(replica);
     }
 
-    /// The next actions; `None` if there are none.
+    /// The next actions; `None` if there are none. Until they are written ([`Replica::wrote`]), the replica is like a host that is down: it
+    /// has no clock, and loses the messages of others.
     pub fn take(&mut self) -> Option<Turn> {
+        let turn = self.next_turn();
+        self.is_writing = turn.is_some();
+        turn
+    }
+
+    /// Refuses what would change the log while a turn is being written.
+    fn check_free(&self) -> Result<()> {
+        match self.is_writing {
+            true => Err(Code::GroupBusy.error("this host has not written the group's log yet")),
+            false => Ok(()),
+        }
+    }
+
+    fn next_turn(&mut self) -> Option<Turn> {
         if self.leader != self.node.raft.leader_id {
             self.leader = self.node.raft.leader_id;
             if self.leader != 0 {
@@ -496,7 +556,9 @@ impl Replica {
         }
         let mut turn = Turn { stored: std::mem::take(&mut self.stored), ..Turn::default() };
         if !self.node.has_ready() {
-            return (self.has_snapshot_work() || !turn.stored.is_empty()).then(|| {
+            let is_due = std::mem::take(&mut self.commit_due) && self.has_unwritten_commit();
+            return (is_due || self.has_snapshot_work() || !turn.stored.is_empty()).then(|| {
+                (turn.state, turn.is_lazy) = (is_due.then(|| self.state()), is_due);
                 self.snapshot_turn(&mut turn);
                 turn
             });
@@ -529,7 +591,9 @@ impl Replica {
         when.extend(messages);
         turn.after_disk.extend(ready.take_persisted_messages().into_iter().map(envelope));
         for state in ready.take_read_states() {
+            // An answer to a question of an earlier start may know less than what was acknowledged since.
             if let Some(batch) = state.request_ctx.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes))
+                && state.request_ctx == self.question(batch)
                 && self.asked.remove(&batch).is_some()
             {
                 self.waiting.push((batch, state.index));
@@ -553,6 +617,7 @@ impl Replica {
 
     /// Reports the positions of the writes of a turn. Returns the rest of the turn, for [`Replica::flushed`].
     pub fn wrote(&mut self, mut turn: Turn, places: Vec<Place>) -> Unflushed {
+        self.is_writing = false;
         let number = turn.number();
         let mut kept = Vec::with_capacity(turn.writes.len());
         for (place, write) in places.into_iter().zip(turn.writes.drain(..)) {
@@ -673,6 +738,12 @@ impl Replica {
         State { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed }
     }
 
+    /// Whether entries were committed since the state was written last. The next entries are written with a newer state; without any, it is
+    /// written by itself, so that this replica notices after a start if a leader has others in their place.
+    fn has_unwritten_commit(&self) -> bool {
+        self.state().commit > self.node.store().state().commit
+    }
+
     fn propose(&mut self, serial: u64) {
         if let Some(pending) = self.pending.get_mut(&serial) {
             pending.ticks = 0;
@@ -682,12 +753,18 @@ impl Replica {
         }
     }
 
+    /// The context of the question of a batch of reads: each start of a host counts its batches anew.
+    fn question(&self, batch: u64) -> Vec<u8> {
+        [batch.to_le_bytes(), self.options.id.to_le_bytes(), self.options.boot.to_le_bytes()].concat()
+    }
+
     fn ask(&mut self, batch: u64) {
-        let context = [batch.to_le_bytes(), self.options.id.to_le_bytes(), self.options.boot.to_le_bytes()].concat();
-        self.node.read_index(context);
+        let question = self.question(batch);
+        self.node.read_index(question);
     }
 
     fn change(&mut self, replica: u64, how: ConfChangeType, context: Vec<u8>) -> Result<()> {
+        self.check_free()?;
         self.wake();
         let mut single = ConfChangeSingle { node_id: replica, ..ConfChangeSingle::default() };
         single.set_change_type(how);

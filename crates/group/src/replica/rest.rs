@@ -37,6 +37,9 @@ pub(super) struct Rest {
 impl Replica {
     /// Lets one unit of time pass.
     pub fn tick(&mut self) {
+        if self.is_writing {
+            return;
+        }
         self.age = self.age.wrapping_add(1);
         if self.rest.is_resting {
             if self.role() != Role::Leader {
@@ -75,6 +78,9 @@ impl Replica {
 
     /// Hears that the group rests under this leader. False if that does not fit the state here, which the leader has to know.
     pub fn hears(&mut self, leader: u64, beat: Beat) -> bool {
+        if self.is_writing {
+            return true;
+        }
         let raft = &self.node.raft;
         let fits = raft.state == StateRole::Follower
             && (raft.leader_id, raft.term, raft.raft_log.committed) == (leader, beat.term, beat.commit)
@@ -89,7 +95,7 @@ impl Replica {
 
     /// Ends the rest.
     pub fn wake(&mut self) {
-        if !self.rest.is_resting {
+        if !self.rest.is_resting || self.is_writing {
             return;
         }
         let Rest { silent_ticks, .. } = std::mem::take(&mut self.rest);

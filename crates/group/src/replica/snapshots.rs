@@ -110,6 +110,11 @@ impl Replica {
         (self.node.store().base() + 1, self.node.store().bytes())
     }
 
+    /// Whether the snapshot of another replica is not written yet although its topics are in use.
+    pub(super) fn is_installing(&self) -> bool {
+        self.snapshots.ending.as_ref().is_some_and(|intake| matches!(intake.source, Source::There(_)))
+    }
+
     /// Whether a snapshot is being made, fetched or offered.
     pub(super) fn is_at_snapshot(&self) -> bool {
         let snapshots = &self.snapshots;

@@ -357,3 +357,129 @@ fn the_preferred_site_leads_whenever_the_leader_before_it_was_elected() {
         assert_eq!(replicas[0].leader(), next, "seed {seed}, {before}");
     }
 }
+
+/// A replica that follows, with two committed entries of term 1.
+fn follower() -> Replica {
+    let founders = vec![1, 2, 3];
+    let options =
+        Options { id: 1, boot: 7, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
+    replica.step(&append(0, 0, &[(1, 1), (2, 1)], 2));
+    turns(&mut replica);
+    assert_eq!((replica.progress(), replica.stopped()), ((2, 2, 2), None));
+    replica
+}
+
+#[test]
+fn a_replica_stops_if_a_later_leader_has_another_entry_in_the_place_of_a_committed_one() {
+    let later = |index, log_term, entries: &[(u64, u64)]| {
+        let bytes = append(index, log_term, entries, 1);
+        let Some(Said::Raft(mut message)) = Said::parse(&bytes) else { unreachable!("it is one of Raft") };
+        message.term = 5;
+        said(&Said::Raft(message))
+    };
+    for conflict in [later(1, 1, &[(2, 5)]), later(2, 5, &[(3, 5)]), later(0, 0, &[(1, 2), (2, 5)]), later(1, 2, &[])] {
+        let mut replica = follower();
+        replica.step(&conflict);
+        turns(&mut replica);
+        let stopped = replica.stopped().expect("it stops");
+        assert_eq!(stopped.code(), Code::GroupDiverged, "{stopped:?}");
+        assert_eq!(replica.progress(), (2, 2, 2), "its entries stay");
+    }
+    // The same entries, and others behind those that are committed.
+    let mut replica = follower();
+    replica.step(&append(2, 1, &[(3, 1)], 2));
+    turns(&mut replica);
+    replica.step(&later(1, 1, &[(2, 1), (3, 5)]));
+    turns(&mut replica);
+    assert_eq!((replica.progress(), replica.stopped()), ((2, 2, 3), None));
+}
+
+#[test]
+fn an_answer_that_was_meant_for_an_earlier_start_answers_no_read() {
+    let mut replica = follower();
+    let batch = replica.read();
+    turns(&mut replica);
+    let answer = |boot: u64| {
+        message(MessageType::MsgReadIndexResp, |message| {
+            let context = [batch.to_le_bytes(), 1u64.to_le_bytes(), boot.to_le_bytes()].concat();
+            message.index = 2;
+            message.entries = vec![entry_of(0, 0, Form::Command, context)].into();
+        })
+    };
+    let answered = |replica: &mut Replica| {
+        let mut answered = Vec::new();
+        while let Some(turn) = replica.take() {
+            answered.extend(&turn.answered);
+            let held = replica.wrote(turn, Vec::new());
+            replica.flushed(held);
+        }
+        answered
+    };
+    replica.step(&answer(6));
+    assert_eq!(answered(&mut replica), [0; 0]);
+    replica.step(&answer(7));
+    assert_eq!(answered(&mut replica), [batch]);
+}
+
+#[test]
+fn while_a_turn_is_not_written_a_replica_changes_nothing_and_says_that_it_is_catching_up() {
+    let founders = vec![1, 2];
+    let limits = Limits::default();
+    let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing)), Box::new(Without)).unwrap();
+    let topics = crate::snapshot::encode(&Topics::default(), &Without).unwrap();
+    replica.step(&offer(9, 1, &[1, 2]));
+    turns(&mut replica);
+    replica.step(&said(&Said::Chunk(chunk(9, &topics))));
+    let mut refused = None;
+    while let Some(turn) = replica.take() {
+        if turn.writes.iter().any(|write| matches!(write, Write::End(_))) {
+            refused = Some(turn);
+            break;
+        }
+        let held = replica.wrote(turn, vec![Place(9); 64]);
+        replica.flushed(held);
+    }
+    // The disk does not take the end of the snapshot.
+    assert!(replica.is_catching_up());
+    let create = Action::Create { topic: "t".into(), history: 9, durability: Durability::Quorum };
+    for _ in 0..3 * ELECTION_TICKS {
+        replica.tick();
+        assert_eq!(replica.step(&append(9, 1, &[(10, 1)], 10)), None);
+        let refused = replica.submit(create.clone(), &[], Durability::Quorum).unwrap_err();
+        assert_eq!(refused.code(), Code::GroupBusy);
+        replica.unreachable(2);
+        replica.transfer(2);
+        assert!(replica.take().is_none());
+    }
+    let held = replica.wrote(refused.expect("it comes"), vec![Place(9); 64]);
+    replica.flushed(held);
+    assert!(!replica.is_catching_up());
+    turns(&mut replica);
+    replica.step(&append(9, 1, &[(10, 1)], 10));
+    turns(&mut replica);
+    assert_eq!(replica.progress(), (10, 10, 10));
+}
+
+#[test]
+fn how_far_entries_are_committed_is_written_also_if_no_more_come() {
+    let mut replica = follower();
+    replica.step(&append(2, 1, &[(3, 1)], 2));
+    turns(&mut replica);
+    replica.step(&message(MessageType::MsgHeartbeat, |message| message.commit = 3));
+    let states = |replica: &mut Replica| {
+        let mut states = Vec::new();
+        while let Some(turn) = replica.take() {
+            states.extend(turn.state.map(|state| (state.commit, turn.needs_flush())));
+            let held = replica.wrote(turn, Vec::new());
+            replica.flushed(held);
+        }
+        states
+    };
+    assert_eq!(states(&mut replica), []);
+    replica.tick();
+    assert_eq!(states(&mut replica), [(3, false)]);
+    replica.tick();
+    assert_eq!(states(&mut replica), []);
+}

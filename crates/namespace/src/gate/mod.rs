@@ -25,31 +25,6 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Whether an error reveals no durable state: it concerns the request alone, a moment that is over when the error arrives, or a journal
-/// that makes nothing durable any longer.
-fn tells_no_state(code: Code) -> bool {
-    use Code::*;
-    let of_request = matches!(
-        code,
-        BatchTooLarge
-            | HistoryInvalid
-            | AddressInvalid
-            | NotAdmitted
-            | LogInternal
-            | KeyInvalid
-            | HttpPathUnknown
-            | HttpParameterInvalid
-    );
-    let of_moment = matches!(
-        code,
-        Busy | OutboxFull | PublishBufferFull | RoomExhausted | ClockAhead | WaitTimeout | JournalBlocked
-    );
-    // A disk that refuses would make nothing durable either.
-    let of_disk = matches!(code, DiskFull | JournalFull | ReadOnly | Io | AppendUncertain);
-    let of_end = matches!(code, FlushFailed | JournalPoisoned | ForkedHandle);
-    of_request || of_moment || of_disk || of_end || code.id().starts_with("MR1")
-}
-
 /// Holds what waits for durability.
 pub struct Gate {
     journal: Journal,
@@ -98,7 +73,7 @@ impl Gate {
 
     /// Holds a refusal: if it reveals the namespace's state, it waits until that state is safe.
     pub fn refuse<T>(self: &Arc<Self>, error: Error, durability: Option<Durability>) -> Gated<T> {
-        let upto = if tells_no_state(error.code()) { Position::default() } else { self.journal.tail() };
+        let upto = if error.code().reveals() { self.journal.tail() } else { Position::default() };
         let Gated { upto, watermark, .. } = self.hold(Site::Refusal, (), upto, durability);
         Gated { outcome: Some(Err(error)), upto, watermark }
     }

@@ -6,7 +6,7 @@
 use super::{Access, Served};
 use crate::{
     Gated,
-    cluster::{Cluster, DELIVERED, NewPublish},
+    cluster::{Cluster, DELIVERED, Facts, NewPublish},
 };
 use millrace_access::{Resource, Right};
 use millrace_wire::{Code, Hlc, Name, Result};
@@ -115,7 +115,11 @@ impl Access {
     /// The cluster that the namespace belongs to.
     pub fn of_cluster(&self) -> Result<&Arc<Cluster>> {
         self.served.cluster().ok_or_else(|| {
-            Code::NotInCluster.error(format!("namespace '{}' does not belong to a cluster", self.served.name()))
+            let other =
+                || Code::NotInCluster.error(format!("namespace '{}' does not belong to a cluster", self.served.name()));
+            // A copy of a host's namespace cannot become a host by `cluster init`, which other advice would name.
+            let copied = Facts::load(self.namespace()).err().filter(|error| error.code() == Code::ClusterCopied);
+            copied.unwrap_or_else(other)
         })
     }
 }

@@ -5,13 +5,13 @@ use super::{
     deliver,
     driver::{Goal, Input},
     groups::Group,
-    is_gone, locked, mirror,
+    is_absent, locked, mirror,
     store::AROUND_MAX_BYTES,
 };
 use crate::Record;
-use millrace_group::{Action, Durability, Engine, check_topic};
+use millrace_group::{Action, Durability, Engine, Stamp, check_topic};
 use millrace_namespace::{keys::KEY_MAX_BYTES, names::check_public};
-use millrace_wire::{Code, EventId, Result};
+use millrace_wire::{Code, EventId, Hlc, Result};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -103,7 +103,7 @@ impl Shared {
     }
 
     pub fn submit(&self, group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64>) {
-        self.ask(Input::Submit { group, action, data, durability, reply });
+        self.ask(Input::Submit { group, action, data, stamp: Stamp::default(), durability, reply });
     }
 }
 
@@ -113,14 +113,26 @@ impl Cluster {
         self.shared.submit(MAIN, action, Vec::new(), Durability::Quorum, reply);
     }
 
-    /// Publishes a record: the reply has its index, once a majority of the group's disks have it. If the topic remembers the record's key,
-    /// the reply has the index of the earlier record. With the durability of the leader alone, the reply comes once the leader has it on
-    /// disk, and is 0.
+    /// Publishes a record that comes from nothing that is known: see [`Cluster::publish_from`].
     pub fn publish(
         &self,
         topic: &str,
         data: &[u8],
         key: Option<&str>,
+        durability: Option<Durability>,
+        reply: Reply<u64>,
+    ) {
+        self.publish_from(EventId::NONE, topic, (data, key), durability, reply);
+    }
+
+    /// Publishes a record that comes from the cause: the reply has its index, once a majority of the group's disks have it. If the topic
+    /// remembers the record's key, the reply has the index of the earlier record. With the durability of the leader alone, the reply comes
+    /// once the leader has it on disk, and is 0.
+    pub fn publish_from(
+        &self,
+        cause: EventId,
+        topic: &str,
+        (data, key): (&[u8], Option<&str>),
         durability: Option<Durability>,
         reply: Reply<u64>,
     ) {
@@ -136,6 +148,8 @@ impl Cluster {
             return reply(Err(error));
         }
         let (shared, data) = (self.shared.clone(), data.to_vec());
+        // The clock of this host is the publisher's: all hosts show this time.
+        let stamp = Stamp { time: shared.namespace.journal().clock(), cause };
         let (name, topic_name, key) = (topic.to_owned(), topic.to_owned(), key.map(str::to_owned));
         let submit = move |found: Result<Arc<Group>>| match found {
             Ok(group) => {
@@ -146,7 +160,8 @@ impl Cluster {
                     }
                     Ok((of_topic, Engine::Builtin)) => {
                         let durability = durability.unwrap_or(of_topic);
-                        shared.submit(id, Action::Publish { topic: name, key }, data, durability, reply);
+                        let action = Action::Publish { topic: name, key };
+                        shared.ask(Input::Submit { group: id, action, data, stamp, durability, reply });
                     }
                     Err(error) => reply(Err(error)),
                 };
@@ -254,11 +269,19 @@ impl Cluster {
 
     /// Sets the number of voters of a group: 1, 3 or 5.
     pub fn set_voters(&self, group: &str, count: u64, reply: Reply<()>) {
-        let action = match group {
-            MAIN_NAME => Action::Voters { count },
-            name => Action::Resize { name: name.to_owned(), size: count },
-        };
-        self.of_directory(action, done(reply));
+        if group == MAIN_NAME {
+            return self.of_directory(Action::Voters { count }, done(reply));
+        }
+        let resize = Action::Resize { name: group.to_owned(), size: count };
+        self.shared.of_group(group, reply, move |shared, group, reply| {
+            // A group that decides nothing gets no other voters, although the directory would name them.
+            let (directory, id) = (shared.clone(), group.id);
+            let decides = move |decides: Result<()>| match decides {
+                Ok(()) => directory.submit(MAIN, resize, Vec::new(), Durability::Quorum, done(reply)),
+                Err(error) => reply(Err(error)),
+            };
+            shared.ask(Input::Read { group: id, reply: Box::new(decides) });
+        });
     }
 
     /// Removes a host from the cluster. The reply comes once the groups in which it voted work without it.
@@ -307,11 +330,13 @@ impl Cluster {
                 let found = replica.topics().topic(topic)?;
                 let index = if index == 0 { found.latest.max(1) } else { index };
                 let entry = found.entry(topic, index)?;
-                (index, replica.place(entry).ok_or_else(|| is_gone(topic, index))?)
+                (index, replica.place(entry).ok_or_else(|| is_absent(&replica, topic, index))?)
             };
             match group.store.record(place) {
-                Ok((meta, payload)) => {
-                    return Ok(Record { seqno: index, id: meta.id, hlc: meta.hlc, cause: EventId::NONE, payload });
+                Ok((meta, Stamp { time, cause }, payload)) => {
+                    // Of a record of an earlier version, only the entry on this host has a time.
+                    let hlc = if time == Hlc::ZERO { meta.hlc } else { time };
+                    return Ok(Record { seqno: index, id: meta.id, hlc, cause, payload });
                 }
                 // The log was trimmed just now, and the record has another position.
                 Err(error) if error.code() == Code::BelowHistory && before != Some(place) => before = Some(place),

@@ -1,10 +1,11 @@
 //! Runs functions for the records of topics that they are subscribed to on this host.
 //!
 //! A record goes into the log `_topic/FUNCTION/TOPIC` of this host's namespace, in one batch with the run that it triggers and with the
-//! cursor of the subscription. So each record triggers one run, even after crashes.
+//! cursor of the subscription. So each record triggers one run, even after crashes. Its cause is the record or the run that it comes from, as
+//! its publisher says.
 
 use super::{Follower, Shared, groups::Group, locked, mirror};
-use millrace_group::{Engine, Place, Subscription};
+use millrace_group::{Engine, Place, Stamp, Subscription};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
     named,
@@ -186,9 +187,9 @@ fn deliver(shared: &Arc<Shared>, work: &Work, followers: &mut Followers) -> Resu
             None => tx.create_log(&log, HISTORY)?,
         };
         let mut cursor = cursor;
-        for data in &records {
-            let stage =
-                Stage { cause: EventId::NONE, ordinal: 0, room: Room::Outside, named: Some(bound), ending: None };
+        for (cause, data) in &records {
+            // Another host says what the record comes from, so that is a claim.
+            let stage = Stage { cause: *cause, ordinal: 0, room: Room::Outside, named: Some(bound), ending: None };
             match publish.append(tx, &log, data, stage) {
                 // The function has room for the records before this one, or for none.
                 Err(error) if error.code() == Code::Busy && cursor.delivered > before => break,
@@ -206,18 +207,18 @@ fn deliver(shared: &Arc<Shared>, work: &Work, followers: &mut Followers) -> Resu
 }
 
 /// The next records of a topic that the group keeps.
-fn of_group(work: &Work, cursor: &mut Cursor) -> Result<Vec<Vec<u8>>> {
+fn of_group(work: &Work, cursor: &mut Cursor) -> Result<Vec<(EventId, Vec<u8>)>> {
     let (mut records, mut bytes) = (Vec::new(), 0);
     if cursor.delivered >= work.latest {
         return Ok(records);
     }
     for place in places(work, cursor)? {
-        let (_, data) = work.group.store.record(place)?;
+        let (_, Stamp { cause, .. }, data) = work.group.store.record(place)?;
         bytes += data.len();
         if bytes > BYTES_MAX && !records.is_empty() {
             break;
         }
-        records.push(data);
+        records.push((cause, data));
     }
     Ok(records)
 }
@@ -228,7 +229,7 @@ fn of_streams(
     work: &Work,
     cursor: &mut Cursor,
     followers: &mut Followers,
-) -> Result<Vec<Vec<u8>>> {
+) -> Result<Vec<(EventId, Vec<u8>)>> {
     let (streams, key) = (shared.streams()?, (work.topic.clone(), work.function.clone()));
     let next = cursor.delivered + 1;
     let (_, follower) = followers.entry(key).or_insert_with(|| {
@@ -247,7 +248,7 @@ fn of_streams(
     }
     // After a gap, a new batch begins.
     let dense = found.into_iter().zip(cursor.delivered + 1..).take_while(|(record, next)| record.seqno == *next);
-    Ok(dense.map(|(record, _)| record.payload).collect())
+    Ok(dense.map(|(record, _)| (record.cause, record.payload)).collect())
 }
 
 impl Cursor {
@@ -274,7 +275,7 @@ fn places(work: &Work, cursor: &mut Cursor) -> Result<Vec<Place>> {
     let next = cursor.delivered + 1..(cursor.delivered + 1 + RECORDS_MAX).min(topic.latest + 1);
     let place = |index| {
         let entry = topic.entry(&work.topic, index)?;
-        replica.place(entry).ok_or_else(|| super::is_gone(&work.topic, index))
+        replica.place(entry).ok_or_else(|| super::is_absent(&replica, &work.topic, index))
     };
     next.map(place).collect()
 }

@@ -2,16 +2,21 @@
 //! all groups with one flush, and sends messages.
 
 mod beats;
+mod goal;
 mod moved;
+mod starts;
 
-use super::{MAIN, MAIN_NAME, PATIENCE, Post, Reply, Shared, groups::Group, locked, shown};
+use super::{MAIN, PATIENCE, PROBE, Post, Reply, Shared, facts::Starts, groups::Group, locked};
 use beats::Said;
+pub(super) use goal::Goal;
+use goal::keeps;
 use millrace_group::{
-    Action, Beat, Completed, Durability, Envelope, Member, Place, Released, Replica, Role, Turn, Unflushed,
+    Action, Beat, Completed, Durability, Envelope, Member, Released, Role, Stamp, Turn, Unflushed, Written,
 };
 use millrace_journal::Position;
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{Code, Error, Result, Transient};
 use moved::{Heard, Moved};
+use starts::Asked;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
@@ -26,7 +31,7 @@ use std::{
 /// The maximum number of inputs that are collected before a step, and of their bytes.
 const GATHER_MAX: usize = 256;
 const GATHER_MAX_BYTES: usize = 4 << 20;
-/// The pause after a write to a full disk.
+/// The pause after a write that the disk refused.
 const ROOM_PAUSE: Duration = Duration::from_millis(200);
 /// Ticks between two attempts of a request that a group may have dropped.
 const AGAIN_TICKS: u32 = 10;
@@ -36,131 +41,11 @@ const SWEEP_MAX: usize = 64;
 const BEAT_TICKS: u32 = 2;
 pub(super) const HOST: u32 = 0;
 
-/// The groups that this host should keep.
-pub(super) enum Goal {
-    Added(Member),
-    Removed(u64),
-    Led(u64),
-}
-
-impl Goal {
-    /// Whether the change is complete.
-    fn is_met(&self, shared: &Shared, replica: &Replica) -> bool {
-        match self {
-            Goal::Added(member) => self.has(replica, member.id),
-            Goal::Removed(host) => !self.has(replica, *host) && self.holder(shared, *host).is_none(),
-            Goal::Led(host) => replica.leader() == *host,
-        }
-    }
-
-    /// Why the change can never complete.
-    fn check(&self, replica: &Replica, group: &str) -> Result<()> {
-        let (voters, _) = replica.replicas();
-        match self {
-            Goal::Removed(host) if voters == [*host] => Err(only_voter(*host, MAIN_NAME)),
-            Goal::Led(host) if !voters.contains(host) => {
-                let detail = format!("host {} is not a voter of group '{group}', so it cannot lead it", shown(*host));
-                Err(Code::HostNotInCluster.error(detail))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Why a host cannot leave yet: a group would be lost with it.
-    fn check_groups(&self, shared: &Shared, main: &Replica) -> Result<()> {
-        let Goal::Removed(host) = self else { return Ok(()) };
-        for (name, spec) in main.topics().directory().groups().filter(|(_, spec)| spec.hosts.contains(host)) {
-            if spec.hosts.len() == 1 {
-                return Err(only_voter(*host, name));
-            }
-            let unknown = || Code::GroupUnavailable.error(format!("this host knows no leader of group '{name}'"));
-            let group = shared.group(spec.id).ok_or_else(unknown)?;
-            let group = locked(&group.replica);
-            if group.leader() == 0 {
-                return Err(unknown());
-            }
-            // Until the group has its new voters, it may need those that will be removed.
-            let (voters, _) = group.replicas();
-            if voters.len() != spec.hosts.len() || voters.iter().any(|voter| !spec.hosts.contains(voter)) {
-                return Err(Code::GroupBusy.error(format!("the voters of group '{name}' are changing; try again")));
-            }
-            let others: Vec<u64> = voters.into_iter().filter(|voter| voter != host).collect();
-            let answers = |other: &&u64| **other == shared.facts.host || shared.post.trouble(**other).is_none();
-            let (all, answering) = (others.len(), others.iter().filter(answers).count());
-            if 2 * answering <= all {
-                let host = shown(*host);
-                let detail =
-                    format!("group '{name}' needs host {host}: {answering} of its {all} other voters can be reached");
-                return Err(Code::GroupBusy.error(detail));
-            }
-        }
-        Ok(())
-    }
-
-    /// A group that still has the host, as far as is known here: it may need its vote.
-    fn holder(&self, shared: &Shared, host: u64) -> Option<Arc<Group>> {
-        let own = shared.facts.host;
-        // A replica that is no longer kept here is not notified.
-        let hears = |group: &Arc<Group>| group.is_placed.load(Ordering::Relaxed) || host == own;
-        let mut others = shared.kept().into_iter().filter(|group| group.id != MAIN && hears(group));
-        others.find(|group| self.has(&locked(&group.replica), host))
-    }
-
-    /// The error if it does not complete in time; `undecided` unless more is known.
-    fn late(&self, shared: &Shared, main: &Replica, undecided: Error) -> Error {
-        let Goal::Removed(host) = self else { return undecided };
-        match self.holder(shared, *host).filter(|_| !self.has(main, *host)) {
-            Some(group) => Code::GroupBusy.error(format!(
-                "host {} has left group 'main', but not yet group '{}': keep it running until `millrace cluster groups` no longer shows it",
-                shown(*host),
-                group.name
-            )),
-            None => self.check_groups(shared, main).err().unwrap_or(undecided),
-        }
-    }
-
-    fn has(&self, replica: &Replica, host: u64) -> bool {
-        keeps(replica, host)
-    }
-
-    /// Takes the next step of the change. Refused and lost requests are repeated.
-    fn pursue(&self, shared: &Shared, replica: &mut Replica) {
-        match self {
-            Goal::Added(member) => drop(replica.add(member)),
-            // The removed leader may not know of its removal, and would continue to lead.
-            Goal::Removed(host) if !self.has(replica, *host) => {
-                for group in shared.kept().into_iter().filter(|group| group.id != MAIN) {
-                    let mut replica = locked(&group.replica);
-                    let (voters, _) = replica.replicas();
-                    let own = shared.facts.host;
-                    let next = voters
-                        .iter()
-                        .find(|voter| **voter == own)
-                        .or_else(|| voters.iter().find(|voter| *voter != host));
-                    if let Some(next) = next.filter(|next| *next != host && replica.leader() == *host) {
-                        replica.transfer(*next);
-                    }
-                }
-            }
-            // A leader that is to be removed first transfers leadership to another voter, if possible one that has caught up.
-            Goal::Removed(host) if replica.leader() == *host => {
-                let (voters, _) = replica.replicas();
-                let others = voters.into_iter().filter(|voter| voter != host);
-                if let Some(next) = others.max_by_key(|voter| replica.matched(*voter)) {
-                    replica.transfer(next);
-                }
-            }
-            Goal::Removed(host) => drop(replica.remove(*host)),
-            Goal::Led(host) => replica.transfer(*host),
-        }
-    }
-}
-
 /// Requests and notifications for the driver.
 pub(super) enum Input {
     Messages { group: u32, messages: Vec<Vec<u8>> },
     Unreachable(u64),
-    Submit { group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64> },
+    Submit { group: u32, action: Action, data: Vec<u8>, stamp: Stamp, durability: Durability, reply: Reply<u64> },
     Read { group: u32, reply: Reply<()> },
     Pursue { group: u32, goal: Goal, reply: Reply<()> },
     Stop,
@@ -216,6 +101,15 @@ struct Running {
     /// The number of hosts that had left the cluster, and the revision of the topics, at the last check that found no subscription or feed
     /// of a host that had left.
     swept: (usize, u64),
+    /// The turn that the disk has refused.
+    refused: Option<Refused>,
+}
+
+/// A turn that the disk has refused, how far it is written, and when it is tried again.
+struct Refused {
+    turn: Turn,
+    written: Written,
+    next: Instant,
 }
 
 pub(super) struct Driver {
@@ -229,25 +123,15 @@ pub(super) struct Driver {
     ticks: u32,
     /// The hosts that are at another address than the group knows.
     moved: Moved,
-}
-
-/// Whether a host is a replica of a group.
-fn keeps(replica: &Replica, host: u64) -> bool {
-    let (voters, learners) = replica.replicas();
-    voters.contains(&host) || learners.contains(&host)
+    /// Whether the others know of starts that this directory does not know of.
+    asked: Asked,
+    /// When hosts that send nothing to this one are asked again whether they are there.
+    probe: Instant,
 }
 
 /// A message with the address of this host.
 pub(super) fn here(own: &Member) -> Vec<u8> {
     Said::Here { address: own.address.clone(), name: own.name.clone(), itself: true }.bytes(own.id)
-}
-
-fn only_voter(host: u64, group: &str) -> Error {
-    Code::HostNotInCluster.error(format!(
-        "host {} is the only voter of group '{group}', which would be lost with it; \
-         `millrace cluster voters 3 --group {group}` adds voters",
-        shown(host)
-    ))
 }
 
 fn stopping() -> Error {
@@ -257,18 +141,32 @@ fn stopping() -> Error {
 impl Running {
     fn new(group: Arc<Group>) -> Self {
         let (submitted, reads, goals) = (HashMap::new(), HashMap::new(), Vec::new());
-        Self { group, submitted, reads, goals, announced: None, leader: 0, swept: (0, 0) }
+        Self { group, submitted, reads, goals, announced: None, leader: 0, swept: (0, 0), refused: None }
     }
 
-    fn submit(&mut self, action: Action, data: &[u8], durability: Durability, reply: Reply<u64>) {
-        let submitted = locked(&self.group.replica).submit(action, data, durability);
+    fn submit(&mut self, action: Action, (data, stamp): (&[u8], &Stamp), durability: Durability, reply: Reply<u64>) {
+        if let Some(error) = self.group.refusal() {
+            return reply(Err(error));
+        }
+        let submitted = locked(&self.group.replica).submit_with(action, data, durability, stamp);
         match submitted {
             Ok(serial) => drop(self.submitted.insert(serial, Waiting::new(reply))),
             Err(error) => reply(Err(error)),
         }
     }
 
+    fn read(&mut self, reply: Reply<()>) {
+        if let Some(error) = self.group.refusal() {
+            return reply(Err(error));
+        }
+        let batch = locked(&self.group.replica).read();
+        self.reads.entry(batch).or_default().push(Waiting::new(reply));
+    }
+
     fn pursue(&mut self, shared: &Shared, goal: Goal, reply: Reply<()>) {
+        if let Some(error) = self.group.refusal() {
+            return reply(Err(error));
+        }
         let begun = {
             let mut replica = locked(&self.group.replica);
             let checked = goal.check(&replica, &self.group.name).and_then(|()| goal.check_groups(shared, &replica));
@@ -325,9 +223,12 @@ impl Running {
                 None => self.goals.push((goal, waiting)),
             }
         }
+        if self.refused.is_some() {
+            return;
+        }
         let leads = locked(&self.group.replica).role() == Role::Leader;
         for command in self.group.objects.upkeep(leads) {
-            self.submit(Action::Machine, &command, Durability::Quorum, Box::new(drop));
+            self.submit(Action::Machine, (&command, &Stamp::default()), Durability::Quorum, Box::new(drop));
         }
         if leads {
             self.sweep(shared);
@@ -377,7 +278,7 @@ impl Running {
             ends
         };
         // Refused or lost commands are submitted again.
-        ends.into_iter().for_each(|end| self.submit(end, &[], Durability::Quorum, Box::new(drop)));
+        ends.into_iter().for_each(|end| self.submit(end, (&[], &Stamp::default()), Durability::Quorum, Box::new(drop)));
     }
 
     fn settle(&mut self, shared: &Shared, turn: &Turn) {
@@ -418,14 +319,32 @@ impl Running {
 impl Driver {
     pub fn new(shared: Arc<Shared>, post: Arc<dyn Post>, tick: Duration, received: Receiver<Input>) -> Self {
         let groups = [(MAIN, Running::new(shared.main.clone()))].into();
-        let moved = Moved::new(shared.silence);
-        Self { shared, post, tick, received, groups, dirty: [MAIN].into(), ticks: 0, moved }
+        let (moved, asked) = (Moved::new(shared.silence), Asked::new(shared.starts.clone()));
+        Self {
+            shared,
+            post,
+            tick,
+            received,
+            groups,
+            dirty: [MAIN].into(),
+            ticks: 0,
+            moved,
+            asked,
+            probe: Instant::now(),
+        }
     }
 
     /// Runs until the host stops, or the journal accepts no more writes.
     pub fn run(mut self) {
         let mut next_tick = Instant::now() + self.tick;
+        // Before others are answered, what is known to be committed is applied.
+        let mut decided = self.decide();
         while !self.shared.is_stopping() {
+            if let Err(error) = decided {
+                tracing_note(&error);
+                *locked(&self.shared.halted) = Some(error);
+                break;
+            }
             match self.received.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
                 Ok(first) => self.gather(first),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -436,11 +355,7 @@ impl Driver {
                 next_tick = Instant::now() + self.tick;
                 self.tick();
             }
-            if let Err(error) = self.decide() {
-                tracing_note(&error);
-                *locked(&self.shared.halted) = Some(error);
-                break;
-            }
+            decided = self.decide();
         }
         let error = locked(&self.shared.halted).clone();
         let ended = || error.clone().unwrap_or_else(stopping);
@@ -487,21 +402,19 @@ impl Driver {
                     let mut replica = locked(&running.group.replica);
                     let from = messages.iter().fold(None, |from, message| replica.step(message).or(from));
                     drop(replica);
+                    from.into_iter().for_each(|from| self.asked.hear(from));
                     shared.heard(from);
                 }
             }
             Input::Unreachable(host) => {
                 self.groups.values().for_each(|running| locked(&running.group.replica).unreachable(host));
             }
-            Input::Submit { group, action, data, durability, reply } => match self.running(group) {
-                Some(running) => running.submit(action, &data, durability, reply),
+            Input::Submit { group, action, data, stamp, durability, reply } => match self.running(group) {
+                Some(running) => running.submit(action, (&data, &stamp), durability, reply),
                 None => reply(Err(absent())),
             },
             Input::Read { group, reply } => match self.running(group) {
-                Some(running) => {
-                    let batch = locked(&running.group.replica).read();
-                    running.reads.entry(batch).or_default().push(Waiting::new(reply));
-                }
+                Some(running) => running.read(reply),
                 None => reply(Err(absent())),
             },
             Input::Pursue { group, goal, reply } => match self.running(group) {
@@ -518,6 +431,13 @@ impl Driver {
         // A host that announces its address may not receive messages of this one.
         let beats = said.as_ref().filter(|(_, said)| matches!(said, Said::Beats(_) | Said::Wake(_)));
         self.shared.heard(beats.map(|(host, _)| *host));
+        match &said {
+            Some((host, Said::Beats(_) | Said::Wake(_))) => self.asked.hear(*host),
+            Some((host, Said::Here { itself: true, .. } | Said::Known { .. })) => {
+                locked(&self.shared.answered).entry(*host).and_modify(|answered| *answered = Instant::now());
+            }
+            _ => {}
+        }
         match said {
             Some((host, Said::Beats(beats))) => {
                 let others = |(group, beat): (u32, Beat)| {
@@ -538,8 +458,40 @@ impl Driver {
             }
             Some((host, Said::Here { address, name, itself })) => self.moves(host, (address, name), itself),
             Some((host, Said::Where)) => self.post.send(host, HOST, here(&self.shared.member)),
+            Some((host, Said::Start { boot })) => {
+                let newest = locked(&self.shared.main.replica).newest_start(host);
+                self.post.send(host, HOST, Said::Known { boot, newest }.bytes(self.shared.facts.host));
+            }
+            Some((host, Said::Known { boot, newest })) => match self.asked.answered(host, boot, newest) {
+                Ok(held) => held.into_iter().for_each(|(group, message)| self.post.send(host, group, message)),
+                Err(missing) => self.miss(host, missing),
+            },
             None => {}
         }
+    }
+
+    /// Another host knows of a start of this host that this directory does not know of: it leaves its groups, also after the next start.
+    fn miss(&mut self, by: u64, missing: u64) {
+        let (facts, starts) = (&self.shared.facts, &self.shared.starts);
+        let host = format_args!("{by:016x}");
+        tracing::error!(target: "topics", host, missing, "another host knows of a start of this host that this directory lacks");
+        if let Err(error) = facts.note_missing(&self.shared.namespace, starts, missing) {
+            tracing::warn!(target: "topics", code = error.code().id(), "this could not be recorded: {}", error.detail());
+        }
+        self.asked = Asked::new(Starts { missing, ..starts.clone() });
+    }
+
+    /// Asks the others for the starts that they know of; returns whether the replicas have to wait for the answers.
+    fn ask(&mut self) -> bool {
+        let own = self.shared.facts.host;
+        let others = self.shared.others();
+        let (unmet, released) = self.asked.tick(others.iter().copied());
+        let start = Said::Start { boot: self.asked.boot() }.bytes(own);
+        unmet.into_iter().for_each(|host| self.post.send(host, HOST, start.clone()));
+        for (host, held) in released {
+            held.into_iter().for_each(|(group, message)| self.post.send(host, group, message));
+        }
+        self.asked.waits(others.into_iter())
     }
 
     /// Another host announces its address, or a third host passes the announcement on.
@@ -561,6 +513,20 @@ impl Driver {
         let there = Said::Here { address, name, itself: false }.bytes(host);
         for member in self.shared.known_members().iter().filter(|member| ![own, host].contains(&member.id)) {
             self.post.send(member.id, HOST, there.clone());
+        }
+    }
+
+    /// Asks hosts that send nothing to this one whether they are there. Only a leader hears of all hosts, but each one reports problems.
+    fn probe(&mut self) {
+        let now = Instant::now();
+        if now < self.probe {
+            return;
+        }
+        self.probe = now + PROBE;
+        let (shared, ask) = (&self.shared, Said::Where.bytes(self.shared.facts.host));
+        for host in shared.others().into_iter().filter(|host| shared.is_silent(*host, PROBE)) {
+            locked(&shared.answered).entry(host).or_insert(now);
+            self.post.send(host, HOST, ask.clone());
         }
     }
 
@@ -591,11 +557,14 @@ impl Driver {
         self.ticks = self.ticks.wrapping_add(1);
         let (looks_again, own) = (self.ticks.is_multiple_of(AGAIN_TICKS), self.shared.facts.host);
         let mut beats: BTreeMap<u64, Vec<(u32, Beat)>> = BTreeMap::new();
+        let waits = self.ask();
         for (id, running) in &mut self.groups {
             let mut replica = locked(&running.group.replica);
             let rested = replica.is_resting();
-            replica.tick();
-            if !(rested && replica.is_resting()) {
+            if !waits {
+                replica.tick();
+            }
+            if !(rested && replica.is_resting()) || running.refused.is_some() {
                 self.dirty.insert(*id);
             }
             if self.ticks.is_multiple_of(BEAT_TICKS)
@@ -615,6 +584,7 @@ impl Driver {
         if looks_again {
             self.arrange();
             self.announce();
+            self.probe();
         }
         for (host, beats) in beats {
             self.post.send(host, HOST, Said::Beats(beats).bytes(own));
@@ -623,13 +593,14 @@ impl Driver {
 
     /// Writes the results of the collected inputs, sends messages, and replies. One flush serves all groups.
     fn decide(&mut self) -> Result<()> {
+        self.asked.missing().map_or(Ok(()), Err)?;
         while !self.dirty.is_empty() {
             let (mut held, mut end) = (Vec::new(), None);
             for id in std::mem::take(&mut self.dirty) {
                 end = end.max(self.decide_group(id, &mut held)?);
             }
             if let Some(end) = end {
-                self.shared.namespace.journal().sync(end)?;
+                self.flush(end)?;
             }
             for (id, held) in held {
                 self.release(id, held);
@@ -638,7 +609,20 @@ impl Driver {
         Ok(())
     }
 
-    /// Writes what a group has to write; returns the position up to which the journal has to be flushed for it.
+    /// Flushes what was written. A flush that fails closes the journal; but it may have to wait for another process first.
+    fn flush(&self, end: Position) -> Result<()> {
+        loop {
+            match self.shared.namespace.journal().sync(end) {
+                Err(error) if error.code().transient() == Some(Transient::Disk) && !self.shared.is_stopping() => {
+                    thread::sleep(ROOM_PAUSE);
+                }
+                flushed => return flushed,
+            }
+        }
+    }
+
+    /// Writes what a group has to write; returns the position up to which the journal has to be flushed for it. A disk that refuses holds up
+    /// this group, not the thread: the group's other hosts elect another leader, and requests for it are refused until the disk accepts.
     fn decide_group(&mut self, id: u32, held: &mut Vec<(u32, Unflushed)>) -> Result<Option<Position>> {
         let Some(group) = self.groups.get(&id).map(|running| running.group.clone()) else { return Ok(None) };
         let (mut end, mut changed) = (None, false);
@@ -646,20 +630,19 @@ impl Driver {
         if let Some(error) = locked(&group.replica).stopped() {
             return Err(error.clone());
         }
-        while let Some(turn) = next(&group) {
-            changed |= turn.applied;
-            if let Some(running) = self.groups.get_mut(&id) {
-                running.settle(&self.shared, &turn);
+        while let Some((turn, mut written)) = self.next(&group, &mut changed) {
+            if turn.has_writes() {
+                match group.store.write(&turn, &mut written) {
+                    Ok(to) => end = end.max(Some(to).filter(|_| turn.needs_flush())),
+                    Err(error) if error.code().transient() == Some(Transient::Disk) => {
+                        self.hold(&group, turn, written, error);
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-            self.send(id, &turn.before_disk);
-            let (places, written) = if turn.needs_flush() || turn.trim.is_some() {
-                let (places, end) = self.write(&group, &turn)?;
-                (places, Some(end).filter(|_| turn.needs_flush()))
-            } else {
-                (Vec::new(), None)
-            };
-            end = end.max(written);
-            held.push((id, locked(&group.replica).wrote(turn, places)));
+            group.refuse(None);
+            held.push((id, locked(&group.replica).wrote(turn, written.places())));
         }
         // Reads here could give other results than reads on the other hosts.
         if let Some(error) = locked(&group.replica).stopped() {
@@ -673,6 +656,30 @@ impl Driver {
             }
         }
         Ok(end)
+    }
+
+    /// The next turn of a group: the one that the disk has refused, once it is time, or a new one.
+    fn next(&mut self, group: &Group, changed: &mut bool) -> Option<(Turn, Written)> {
+        let running = self.groups.get_mut(&group.id)?;
+        if let Some(Refused { next, .. }) = &running.refused {
+            if Instant::now() < *next {
+                return None;
+            }
+            return running.refused.take().map(|Refused { turn, written, .. }| (turn, written));
+        }
+        let turn = locked(&group.replica).take()?;
+        *changed |= turn.applied;
+        running.settle(&self.shared, &turn);
+        self.send(group.id, &turn.before_disk);
+        Some((turn, Written::default()))
+    }
+
+    /// Keeps a turn until the disk accepts it.
+    fn hold(&mut self, group: &Group, turn: Turn, written: Written, error: Error) {
+        group.refuse(Some(error));
+        if let Some(running) = self.groups.get_mut(&group.id) {
+            running.refused = Some(Refused { turn, written, next: Instant::now() + ROOM_PAUSE });
+        }
     }
 
     /// Starts and stops replicas after the directory may have changed.
@@ -696,30 +703,13 @@ impl Driver {
         self.send(id, &messages);
     }
 
-    fn send(&self, group: u32, messages: &[Envelope]) {
+    fn send(&mut self, group: u32, messages: &[Envelope]) {
         for envelope in messages {
-            self.post.send(envelope.to, group, envelope.bytes.clone());
-        }
-    }
-
-    /// Waits for space on a full disk; meanwhile the group has another leader.
-    fn write(&self, group: &Group, turn: &Turn) -> Result<(Vec<Place>, Position)> {
-        loop {
-            match group.store.write(turn) {
-                Err(error)
-                    if matches!(error.code(), Code::DiskFull | Code::JournalFull) && !self.shared.is_stopping() =>
-                {
-                    thread::sleep(ROOM_PAUSE);
-                }
-                written => return written,
+            if let Some(message) = self.asked.pass(envelope.to, group, &envelope.bytes) {
+                self.post.send(envelope.to, group, message);
             }
         }
     }
-}
-
-/// The next step for a group.
-fn next(group: &Group) -> Option<Turn> {
-    locked(&group.replica).take()
 }
 
 /// If the journal accepts no more writes, the host learns this from the journal itself, and ends.

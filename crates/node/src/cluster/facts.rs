@@ -8,10 +8,11 @@ use millrace_group::Member;
 use millrace_namespace::names;
 use millrace_wire::{Code, LogName, Result};
 use serde::{Deserialize, Serialize};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The log's name. Each start of the host adds a record, and the record's number counts the starts.
+/// The log's name. Each start of the host adds a record.
 const LOG: &str = "_cluster";
-/// Only the newest one is used; the others document earlier starts.
+/// The newest one has the facts; the others tell which starts this directory knows of.
 const HISTORY: u64 = 16;
 
 /// A host's membership in a cluster, recorded when it joined.
@@ -27,6 +28,33 @@ pub struct Facts {
     pub founders: Vec<u64>,
     /// The hosts that were there when this one joined.
     pub members: Vec<KnownMember>,
+}
+
+/// The number of a start, and what the directory knows of earlier ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Starts {
+    /// This start. It is greater than any before, and no other start of this host has it, not even one of an older copy of the directory.
+    pub boot: u64,
+    /// The earlier ones that are known, the oldest first.
+    pub earlier: Vec<u64>,
+    /// A start of this host that others knew of and that this directory did not: it was replaced by an older copy. 0 if there is none.
+    pub missing: u64,
+}
+
+/// A record of the log.
+#[derive(Serialize, Deserialize)]
+struct Start {
+    #[serde(flatten)]
+    facts: Facts,
+    /// The number of the start; in records of earlier versions, the number of the record is that of the start.
+    #[serde(default)]
+    boot: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    missing: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A host, as another host described it.
@@ -99,16 +127,101 @@ impl Facts {
         Ok(Some(facts))
     }
 
-    /// Records it once more; returns the number of this start of the host once that is durable.
-    pub fn note(&self, namespace: &Namespace) -> Result<u64> {
-        let payload = serde_json::to_vec(self).map_err(|error| Code::HostInternal.error(error.to_string()))?;
+    /// Records it once more, as a start of the host, which is durable then.
+    pub fn note(&self, namespace: &Namespace) -> Result<Starts> {
+        let (earlier, missing) = recorded(namespace)?;
+        let [a, b, ..] = random_id()?;
+        let boot = boot_of(earlier.last().copied().unwrap_or(0), now_ms(), u16::from_le_bytes([a, b]));
+        let starts = Starts { boot, earlier, missing };
+        self.record(namespace, &starts)?;
+        Ok(starts)
+    }
+
+    /// Records which start this directory does not know of: it will not take part any more.
+    pub fn note_missing(&self, namespace: &Namespace, starts: &Starts, missing: u64) -> Result<()> {
+        self.record(namespace, &Starts { missing, ..starts.clone() })
+    }
+
+    fn record(&self, namespace: &Namespace, Starts { boot, missing, .. }: &Starts) -> Result<()> {
+        let start = Start { facts: self.clone(), boot: *boot, missing: *missing };
+        let payload = serde_json::to_vec(&start).map_err(|error| Code::HostInternal.error(error.to_string()))?;
         let committed = namespace.journal().commit(|tx| names::note(tx, &log(), HISTORY, &payload))?;
-        namespace.journal().sync(committed.end)?;
-        namespace.log(&log()).map(|log| log.latest())
+        namespace.journal().sync(committed.end)
     }
 
     /// A random seed for this host's election timeouts.
     pub fn seed() -> Result<u64> {
         random_id().map(u64::from_le_bytes)
+    }
+}
+
+/// The starts that were recorded, the oldest first, and the one that is known to be missing.
+fn recorded(namespace: &Namespace) -> Result<(Vec<u64>, u64)> {
+    let journal = namespace.journal();
+    let catalog = journal.catalog()?;
+    let (mut starts, mut missing) = (Vec::new(), 0);
+    let Some(found) = catalog.log(&log()) else { return Ok((starts, missing)) };
+    let mut payload = Vec::new();
+    for seqno in found.earliest().max(1)..=found.latest() {
+        payload.clear();
+        journal.get(found, seqno, &mut payload)?;
+        let damaged = |error| Code::GroupLogDamaged.error(format!("record {seqno} of log '{LOG}': {error}"));
+        let start: Start = serde_json::from_slice(&payload).map_err(damaged)?;
+        starts.push(if start.boot == 0 { seqno } else { start.boot });
+        missing = start.missing;
+    }
+    Ok((starts, missing))
+}
+
+/// The number of a start after another one: milliseconds, if the clock goes on, and chance, so that a copy of a directory starts with other
+/// numbers than the original.
+fn boot_of(last: u64, now_ms: u64, chance: u16) -> u64 {
+    (now_ms << 16).max(last + 1).saturating_add(chance.into())
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64) // until the year 584 million
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_journal::CreateOptions;
+
+    #[test]
+    fn starts_have_growing_numbers_whatever_the_clock_does_and_know_of_each_other() {
+        assert!(boot_of(7, 0, 0) > 7);
+        assert!(boot_of(1 << 60, 5, 9) > 1 << 60);
+        assert_ne!(boot_of(7, 0, 1), boot_of(7, 0, 2));
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = Namespace::create(&dir.path().join("ns"), &CreateOptions::default()).unwrap();
+        let facts = Facts::begin(&namespace, "lab", None).unwrap();
+        let first = facts.note(&namespace).unwrap();
+        let second = facts.note(&namespace).unwrap();
+        assert!(second.boot > first.boot);
+        assert_eq!(second.earlier.last(), Some(&first.boot));
+        assert_eq!(second.missing, 0);
+        facts.note_missing(&namespace, &second, 99).unwrap();
+        // Whatever else is recorded, it stays.
+        for _ in 0..2 * HISTORY {
+            assert_eq!(facts.note(&namespace).unwrap().missing, 99);
+        }
+        assert_eq!(Facts::load(&namespace).unwrap(), Some(facts));
+    }
+
+    #[test]
+    fn the_starts_of_an_earlier_version_are_numbered_by_their_records() {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = Namespace::create(&dir.path().join("ns"), &CreateOptions::default()).unwrap();
+        let host = namespace.journal().namespace().get();
+        let (cluster, site) = ("0".repeat(16), "lab".to_owned());
+        let facts = Facts { cluster, host, site, founders: vec![host], members: Vec::new() };
+        let payload = serde_json::to_vec(&facts).unwrap();
+        for _ in 0..3 {
+            namespace.journal().commit(|tx| names::note(tx, &log(), HISTORY, &payload)).unwrap();
+        }
+        let starts = facts.note(&namespace).unwrap();
+        assert_eq!(starts.earlier, [1, 2, 3]);
+        assert!(starts.boot > 3);
     }
 }

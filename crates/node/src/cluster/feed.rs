@@ -3,8 +3,11 @@
 //! The topic knows the last record of each of its feeds, so each record is published once and in order, even after crashes. While the group
 //! cannot be reached, records wait in the log, up to its history. The records that wait here to be published
 //! ([`buffer`]) are a feed of their topic, too.
+//!
+//! One thread serves all feeds, and waits for no group: what it has submitted is under way ([`flights`]) while it serves the others.
 
 pub(super) mod buffer;
+mod flights;
 mod sources;
 
 use super::{
@@ -18,7 +21,8 @@ use super::{
     },
 };
 use crate::Record;
-use millrace_group::{Action, Durability, Engine};
+use flights::{Flights, Landed};
+use millrace_group::{Action, Durability, Engine, Stamp};
 use millrace_journal::Log;
 use millrace_namespace::{
     names::check_public,
@@ -27,7 +31,7 @@ use millrace_namespace::{
 use millrace_wire::{Code, RETRY_AFTER_MS, Result};
 use sources::Sources;
 use std::{
-    sync::{Arc, atomic::Ordering, mpsc},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -73,15 +77,15 @@ impl Cluster {
 pub(super) fn run(shared: &Arc<Shared>) {
     let journal = shared.namespace.journal();
     let (mut known, mut buffers) = ((0, Vec::new()), buffer::Known::default());
-    let mut sources = Sources::default();
+    let (mut sources, mut flights) = (Sources::default(), Flights::default());
     while !shared.is_stopping() {
         let seen = journal.tail();
         look(shared, &mut known);
-        let (mut more, mut refused) = (false, buffer::attach(shared, &known.1, &mut buffers));
+        let (mut more, mut refused) = (false, buffer::attach(shared, &known.1, &mut buffers, &mut flights));
         for (group, topic, log) in &known.1 {
             let key = (topic.clone(), log.clone());
             let fed = work(shared, group, topic, log)
-                .map(|work| is_led(group).and_then(|()| feed(shared, &work, &mut sources)));
+                .map(|work| is_led(group).and_then(|()| feed(shared, &work, &mut sources, &mut flights)));
             match fed.unwrap_or(Ok(false)) {
                 Ok(some) => {
                     more |= some;
@@ -96,7 +100,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
         }
         if !more && !shared.is_stopping() {
             // An answer that arrives before this thread waits does not wake it.
-            journal.wait(seen, if refused || is_busy(shared) { AGAIN } else { REST });
+            let is_busy = is_busy(shared) || flights.any();
+            journal.wait(seen, if refused || is_busy { AGAIN } else { REST });
         }
     }
 }
@@ -145,8 +150,19 @@ fn work(shared: &Shared, group: &Group, topic: &str, log: &str) -> Option<Work> 
     Some(Work { group: group.id, topic, log, since: feed.since, born: found.born, last: feed.last, engine })
 }
 
-/// Publishes the next records; returns whether there were any.
-fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources) -> Result<bool> {
+/// Publishes the next records; returns whether some were published since the last time. As long as the group has not answered for all that
+/// are under way, no more are sent.
+fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources, flights: &mut Flights) -> Result<bool> {
+    let key = (work.topic.clone(), work.log.clone());
+    match flights.landed(&key) {
+        Landed::Flying => return Ok(false),
+        // A record that was overtaken is published the next time.
+        Landed::All(outcomes) => {
+            let outcomes = outcomes.into_iter().filter(|outcome| !is_overtaken(outcome));
+            return outcomes.collect::<Result<Vec<u64>>>().map(|outcomes| !outcomes.is_empty());
+        }
+        Landed::Nothing => {}
+    }
     let is_buffer = work.log == buffer::FEED;
     let name = if is_buffer {
         topics::log_of(&work.topic)?.to_string()
@@ -168,25 +184,18 @@ fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources) -> Result<bool
         shared.namespace.journal().commit(|tx| tx.trim(&log, work.last + 1))?;
     }
     if !work.engine.is_builtin() {
-        return feed_outside(shared, work, &log);
+        return feed_outside(shared, work, &log, flights);
     }
     let mut behind = work.last;
-    let (sender, receiver) = mpsc::channel();
-    for FedRecord { seqno, key, data } in load(shared, work, &log, work.last)? {
-        let action = work.fed(shared.facts.host, behind, seqno, key);
+    for (FedRecord { seqno, key: of_record, data }, stamp) in load(shared, work, &log, work.last)? {
+        let action = work.fed(shared.facts.host, behind, seqno, of_record);
         behind = seqno;
-        let sender = sender.clone();
-        // The receiver may be gone.
-        let reply = Box::new(move |outcome: Result<u64>| drop(sender.send(outcome)));
-        let (group, durability) = (work.group, Durability::Quorum);
-        if shared.queue(Input::Submit { group, action, data, durability, reply }).is_err() {
+        let (group, durability, reply) = (work.group, Durability::Quorum, flights.reply(shared, &key));
+        if shared.queue(Input::Submit { group, action, data, stamp, durability, reply }).is_err() {
             break;
         }
     }
-    drop(sender);
-    // A record that was overtaken is published the next time.
-    let outcomes: Result<Vec<u64>> = receiver.iter().filter(|outcome| !is_overtaken(outcome)).collect();
-    outcomes.map(|outcomes| !outcomes.is_empty())
+    Ok(false)
 }
 
 /// Counts records that left the log before they could be published.
@@ -202,7 +211,7 @@ fn pass_over(shared: &Shared, work: &Work, behind: u64, from: u64) {
 }
 
 /// The records of a log after a given one.
-fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<FedRecord>> {
+fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<(FedRecord, Stamp)>> {
     let (from, is_buffer) = (log.earliest().max(behind + 1), work.log == buffer::FEED);
     // Records that wait to be published leave the log only when they are discarded.
     if from > behind + 1 && !is_buffer {
@@ -217,26 +226,26 @@ fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<FedR
     let records = shared.namespace.range_of_gated(log, from, RECORDS_MAX, BYTES_MAX, durability)?.wait()?;
     let read = |record: &Record| {
         let (key, data) = if is_buffer { topics::decode(&record.payload)? } else { (None, &*record.payload) };
-        Ok(FedRecord { seqno: record.seqno, key: key.map(str::to_owned), data: data.to_vec() })
+        let fed = FedRecord { seqno: record.seqno, key: key.map(str::to_owned), data: data.to_vec() };
+        Ok((fed, Stamp { time: record.hlc, cause: record.id }))
     };
     records.iter().map(read).collect()
 }
 
 /// Publishes the next records to a topic with another engine, and reports the position of the feed to the group.
-fn feed_outside(shared: &Arc<Shared>, work: &Work, log: &Log) -> Result<bool> {
+fn feed_outside(shared: &Arc<Shared>, work: &Work, log: &Log, flights: &mut Flights) -> Result<bool> {
     let feeding = Feeding::of(shared, &work.topic, &work.log, work.since)?;
     let Turn::Behind(last) = feeding.turn(work.last)? else { return Ok(false) };
     let records = load(shared, work, log, last)?;
     if !records.is_empty() {
-        feeding.publish(records);
+        feeding.publish(records.into_iter().map(|(record, _)| record).collect());
     }
-    if last == work.last {
-        return Ok(false);
+    if last > work.last {
+        let action = work.fed(shared.facts.host, work.last, last, None);
+        let reply = flights.reply(shared, &(work.topic.clone(), work.log.clone()));
+        shared.submit(work.group, action, Vec::new(), Durability::Quorum, reply);
     }
-    let action = work.fed(shared.facts.host, work.last, last, None);
-    let (group, data, durability) = (work.group, Vec::new(), Durability::Quorum);
-    let told = buffer::answered(|reply| shared.ask(Input::Submit { group, action, data, durability, reply }));
-    if is_overtaken(&told) { Ok(true) } else { told.map(|_| true) }
+    Ok(false)
 }
 
 impl Work {

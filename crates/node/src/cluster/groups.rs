@@ -32,6 +32,8 @@ pub(super) struct Group {
     pub revision: AtomicU64,
     /// Whether this host keeps it, according to the directory.
     pub is_placed: AtomicBool,
+    /// Why its log cannot be written at the moment.
+    refused: Mutex<Option<Error>>,
 }
 
 /// A group that could not be opened.
@@ -63,7 +65,27 @@ impl Group {
             objects,
             revision: AtomicU64::new(0),
             is_placed: AtomicBool::new(true),
+            refused: Mutex::default(),
         })
+    }
+
+    /// Notes why the disk refuses to write the group's log, or that it does not.
+    pub fn refuse(&self, error: Option<Error>) {
+        let before = std::mem::replace(&mut *locked(&self.refused), error.clone());
+        let group = &*self.name;
+        match (before, error) {
+            (None, Some(error)) => {
+                tracing::warn!(target: "topics", group, code = error.code().id(), "this host cannot write the group's log, and tries again: {}", error.detail());
+            }
+            (Some(_), None) => tracing::info!(target: "topics", group, "this host writes the group's log again"),
+            _ => {}
+        }
+    }
+
+    /// The error of all requests while the disk refuses to write the group's log.
+    pub fn refusal(&self) -> Option<Error> {
+        let error = locked(&self.refused).clone()?;
+        Some(error.within(format!("this host cannot write the log of group '{}'; other hosts may answer", self.name)))
     }
 }
 
@@ -74,6 +96,13 @@ impl Shared {
         let agreed = replica.topics();
         let reported = self.facts.members.iter().filter(|member| agreed.member(member.id).is_none());
         agreed.members().cloned().chain(reported.cloned().map(Member::from)).collect()
+    }
+
+    /// The other hosts, without those that were removed.
+    pub fn others(&self) -> Vec<u64> {
+        let left = locked(&self.main.replica).topics().left().clone();
+        let ids = self.known_members().into_iter().map(|member| member.id);
+        ids.filter(|id| *id != self.member.id && !left.contains(id)).collect()
     }
 
     /// One of them.
@@ -87,7 +116,9 @@ impl Shared {
         if known.member(own.id) != Some(own) {
             return Some(Action::Member(own.clone()));
         }
-        let is_said = known.labels(own.id).map_or(labels.is_empty(), |known| known == labels);
+        // Also at each start: hosts that know of a later start than a directory refuse that directory.
+        let is_said = known.labels(own.id).map_or(labels.is_empty(), |known| known == labels)
+            && known.boot(own.id) >= self.starts.boot;
         (!is_said).then(|| Action::Labels { host: own.id, labels: labels.clone() })
     }
 
@@ -173,7 +204,7 @@ impl Shared {
             }));
         });
         let action = Action::Follow { group: id, host: self.facts.host };
-        self.ask(Input::Submit { group: MAIN, action, data: Vec::new(), durability: Durability::Quorum, reply });
+        self.submit(MAIN, action, Vec::new(), Durability::Quorum, reply);
     }
 
     /// Keeps the groups that the directory assigns to this host, and informs replicas which hosts should keep theirs. Called on the driver's thread only.
@@ -231,8 +262,14 @@ impl Shared {
         }
         let opened = Facts::seed().and_then(|seed| {
             let (id, founders) = (self.facts.host, spec.founders.clone());
-            let options =
-                Options { id, boot: self.boot, founders, seed, voters_max: spec.founders.len(), limits: self.limits };
+            let options = Options {
+                id,
+                boot: self.starts.boot,
+                founders,
+                seed,
+                voters_max: spec.founders.len(),
+                limits: self.limits,
+            };
             Group::open(&self.namespace, spec.id, name, options, self.ring.clone())
         });
         match opened {

@@ -28,7 +28,7 @@ mod store;
 mod tests;
 
 pub(crate) use deliver::DELIVERED;
-pub use facts::{Facts, KnownMember};
+pub use facts::{Facts, KnownMember, Starts};
 pub use feed::buffer::BufferStat;
 pub use lifecycle::TopicOptions;
 pub use millrace_group::{Durability, Engine, Labels, MAIN, MAIN_NAME, Member, Role, check_labels, plan};
@@ -42,7 +42,7 @@ pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, To
 use crate::Namespace;
 use driver::{Driver, Input};
 use groups::{Group, Unkept};
-use millrace_group::{Limits, Options};
+use millrace_group::{Limits, Options, Replica};
 use millrace_wire::{Code, Error, Result};
 use serde::Serialize;
 use std::{
@@ -61,6 +61,9 @@ use store::PROPOSE_HEAD_BYTES;
 const BEHIND_MAX: u64 = 10_000;
 /// If a host has not answered for this many election timeouts, reports of the leader name it.
 const SILENCES: u32 = 4;
+/// How often hosts that send nothing to a host are asked whether they are there, and how many answers may be missing.
+const PROBE: Duration = Duration::from_secs(3);
+const PROBES: u32 = 4;
 /// The number of voters, unless the group has agreed on another one; the other hosts follow.
 const VOTERS_MAX: usize = 3;
 /// The maximum number of requests and messages that wait for the driver. Further messages are dropped, as on a network.
@@ -128,8 +131,8 @@ struct Shared {
     facts: Facts,
     member: Member,
     labels: Labels,
-    /// For the replicas here: the number of the host's start, and how much of a log stays.
-    boot: u64,
+    /// The number of the host's start, and how much of a log stays.
+    starts: Starts,
     limits: Limits,
     main: Arc<Group>,
     /// The groups with a replica on this host.
@@ -146,6 +149,8 @@ struct Shared {
     halted: Mutex<Option<Error>>,
     /// When a message of each other host last arrived, and after which silence a leader is reported as doubtful.
     heard: Mutex<HashMap<u64, Instant>>,
+    /// When another host last answered the question that is asked of those that send nothing to this one, or was asked for the first time.
+    answered: Mutex<HashMap<u64, Instant>>,
     silence: Duration,
     waiters: Mutex<Vec<Waiter>>,
     /// How often the topics have changed.
@@ -186,8 +191,14 @@ pub fn shown(host: u64) -> String {
     format!("{host:016x}")
 }
 
-/// The error for a record that left its topic while this host fetched a snapshot, or just now.
-fn is_gone(topic: &str, index: u64) -> Error {
+/// The error for a record of a topic that is not on this disk: it comes with a snapshot that is not written yet, or it left the topic while
+/// this host fetched a snapshot, or just now.
+fn is_absent(replica: &Replica, topic: &str, index: u64) -> Error {
+    if replica.is_catching_up() {
+        return Code::GroupUnavailable.error(format!(
+            "this host is catching up with the group, and does not have record {index} of topic '{topic}' yet; other hosts have it"
+        ));
+    }
     Code::BelowHistory.error(format!("topic '{topic}' no longer has record {index}"))
 }
 
@@ -212,7 +223,8 @@ impl Cluster {
     /// Starts this host's part in the cluster of the namespace; `None` if it belongs to none.
     pub fn start(namespace: &Namespace, options: &ClusterOptions, post: Arc<dyn Post>) -> Result<Option<Cluster>> {
         let Some(facts) = Facts::load(namespace)? else { return Ok(None) };
-        let boot = facts.note(namespace)?;
+        let starts = facts.note(namespace)?;
+        let boot = starts.boot;
         let entry_max_bytes = namespace.journal().record_max_bytes().saturating_sub(PROPOSE_HEAD_BYTES);
         let limits = Limits { entry_max_bytes, ..Limits::default() };
         let founders = facts.founders.clone();
@@ -232,7 +244,7 @@ impl Cluster {
             facts,
             member,
             labels: labels.clone(),
-            boot,
+            starts,
             limits,
             groups: RwLock::new([(MAIN, main.clone())].into()),
             main,
@@ -243,6 +255,7 @@ impl Cluster {
             stopping: AtomicBool::new(false),
             halted: Mutex::default(),
             heard: Mutex::default(),
+            answered: Mutex::default(),
             silence: *election,
             waiters: Mutex::default(),
             changed: Default::default(),
@@ -391,6 +404,12 @@ impl Shared {
         if let Some(host) = host {
             locked(&self.heard).insert(host, Instant::now());
         }
+    }
+
+    /// Whether a host that sends nothing to this one has not answered for this long.
+    fn is_mute(&self, host: u64, long: Duration) -> bool {
+        let is_late = locked(&self.answered).get(&host).is_some_and(|answered| answered.elapsed() > long);
+        is_late && self.is_silent(host, long)
     }
 
     /// Whether no message of another host arrived for this long.

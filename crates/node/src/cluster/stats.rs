@@ -1,7 +1,7 @@
 //! Reports about the cluster, its groups and its topics.
 
 use super::{
-    BEHIND_MAX, Cluster, PATIENCE, SILENCES, Shared,
+    BEHIND_MAX, Cluster, PATIENCE, PROBE, PROBES, SILENCES, Shared,
     feed::buffer::{BufferStat, FEED},
     groups::Group,
     locked, shown,
@@ -346,6 +346,11 @@ impl Cluster {
         let mut why = self.why(leader != 0, replica.voters_wanted(), &hosts);
         why.extend(self.shared.doubt(MAIN_NAME, &replica));
         why.extend(self.why_halted(&replica));
+        why.extend(self.shared.kept().iter().filter_map(|group| group.refusal()).map(|error| {
+            format!(
+                "{error}; until its disk accepts writes, this host neither votes in the group nor receives its records"
+            )
+        }));
         why_buffers(&buffers, &mut why);
         self.why_groups(&mut why);
         let removing = replica.topics().directory().removing();
@@ -501,7 +506,7 @@ impl Shared {
         let members = self.known_members();
         let replica = locked(&group.replica);
         let (leader, (voters, _)) = (replica.leader(), replica.replicas());
-        let mut reasons = Vec::new();
+        let mut reasons: Vec<String> = group.refusal().iter().map(ToString::to_string).collect();
         if leader == 0 {
             let needed = voters.len() / 2 + 1;
             reasons.push(format!("{needed} of {} voters are needed to elect a leader", voters.len()));
@@ -521,8 +526,14 @@ impl Shared {
         Code::GroupUnavailable.error(format!("group '{name}' made no decision within {limit} s{reasons}"))
     }
 
-    /// A host that is connected to this one, which leads, and that does not answer.
+    /// A host that is connected to this one and does not answer. A leader hears of each host all the time; the others ask now and
+    /// then.
     fn silence(&self, host: u64, is_led_here: bool) -> Option<String> {
+        if !is_led_here {
+            let long = PROBES * PROBE.max(self.silence);
+            let is_mute = host != self.facts.host && self.is_mute(host, long);
+            return is_mute.then(|| format!("it has not answered for {} s", long.as_secs()));
+        }
         let long = SILENCES * self.silence;
         let is_silent = is_led_here && host != self.facts.host && self.is_silent(host, long);
         is_silent.then(|| format!("it is connected, but has not answered for {} ms", long.as_millis()))

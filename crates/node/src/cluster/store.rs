@@ -13,7 +13,7 @@
 //! published record are read in place. Everything before a snapshot, and before the first entry that is kept after it, is trimmed.
 
 use crate::Namespace;
-use millrace_group::{Command, Form, Mark, Payloads, Place, Proposal, Recovered, State, Turn, Write};
+use millrace_group::{Command, Form, Mark, Payloads, Place, Proposal, Recovered, Stamp, State, Turn, Write, Written};
 use millrace_journal::{Log, Position, RecordMeta};
 use millrace_namespace::names;
 use millrace_wire::{Code, EventId, HISTORY_ALL, Result};
@@ -84,14 +84,15 @@ impl Store {
         Ok(recovered)
     }
 
-    /// Writes the items of a turn. Returns the position of each, and the position up to which to flush.
-    pub fn write(&self, turn: &Turn) -> Result<(Vec<Place>, Position)> {
-        let (mut places, mut end) = (Vec::with_capacity(turn.writes.len()), Position::default());
-        for batch in turn.batches(BATCH_MAX_BYTES) {
+    /// Writes the items of a turn that are not written yet; returns the position up to which to flush. After an error, the next call goes
+    /// on behind the last batch that was committed.
+    pub fn write(&self, turn: &Turn, written: &mut Written) -> Result<Position> {
+        let mut end = Position::default();
+        written.go_on(turn, BATCH_MAX_BYTES, |batch| {
             let committed = self.namespace.journal().commit(|tx| {
                 let mut stand = Vec::with_capacity(batch.writes.len());
                 for write in batch.writes {
-                    stand.push(Place(tx.append(&self.log, &written(write), EventId::NONE, 0)?.seqno));
+                    stand.push(Place(tx.append(&self.log, &written_as(write), EventId::NONE, 0)?.seqno));
                 }
                 if let Some(state) = batch.state {
                     tx.append(&self.log, &stated(state), EventId::NONE, 0)?;
@@ -101,20 +102,20 @@ impl Store {
                 }
                 Ok(stand)
             })?;
-            places.extend(committed.value);
             end = committed.end;
-        }
-        Ok((places, end))
+            Ok(committed.value)
+        })?;
+        Ok(end)
     }
 
-    /// A published record, and what the journal says of the entry that holds it.
-    pub fn record(&self, place: Place) -> Result<(RecordMeta, Vec<u8>)> {
+    /// A published record, what its publisher says of it, and what the journal says of the entry that holds it.
+    pub fn record(&self, place: Place) -> Result<(RecordMeta, Stamp, Vec<u8>)> {
         let mut bytes = Vec::new();
         let meta = self.namespace.journal().get(&self.log, place.0, &mut bytes)?;
-        let data = Command::data_of(bytes.get(PROPOSE_HEAD_BYTES..).unwrap_or_default())?;
-        let start = bytes.len() - data.len();
+        let (command, stamp) = Command::decode_with(bytes.get(PROPOSE_HEAD_BYTES..).unwrap_or_default())?;
+        let start = bytes.len() - command.data.len();
         bytes.drain(..start);
-        Ok((meta, bytes))
+        Ok((meta, stamp, bytes))
     }
 }
 
@@ -138,7 +139,7 @@ fn form(byte: u8) -> Option<Form> {
     }
 }
 
-fn written(write: &Write) -> Vec<u8> {
+fn written_as(write: &Write) -> Vec<u8> {
     match write {
         Write::Entry(entry) => proposed(PROPOSE, entry),
         Write::Kept(entry) => proposed(KEPT, entry),

@@ -3,6 +3,7 @@ use crate::functions;
 use millrace_group::Action;
 use millrace_journal::CreateOptions;
 use millrace_namespace::{FunctionSpec, Runtime};
+use millrace_wire::EventId;
 use std::{os::unix::fs::PermissionsExt, sync::mpsc::channel};
 
 struct Nowhere;
@@ -418,4 +419,44 @@ fn a_group_has_a_hundred_thousand_topics_and_no_more() {
         assert_eq!(cluster.get(topic, 0).unwrap().payload, topic.as_bytes());
     }
     assert_eq!(cluster.topics("of/99998", 10).len(), 1);
+}
+
+#[test]
+fn a_record_keeps_the_time_of_its_publisher_and_what_it_comes_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = alone(dir.path());
+    let namespace = cluster.shared.namespace.clone();
+    let code = dir.path().join("run.sh");
+    std::fs::write(&code, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&code, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut spec = FunctionSpec::new("keep".parse().unwrap(), Runtime::Oneshot);
+    spec.command = vec!["./run.sh".into()];
+    functions::deploy(&namespace, &spec, &code).unwrap();
+    namespace.create_log(&"raw".parse().unwrap(), 100).unwrap();
+    called(|reply| cluster.create("t", &kept(10), reply)).unwrap();
+    called(|reply| cluster.subscribe("t", "keep", reply)).unwrap();
+    called(|reply| cluster.feed("t", "raw", reply)).unwrap();
+    append(&cluster, "raw", 0..1);
+    eventually("the record is published", || cluster.latest("t") == Ok(1));
+    let fed = namespace.get("raw", 1).unwrap();
+    let cause = fed.id;
+    called(|reply| cluster.publish_from(cause, "t", (b"said", None), None, reply)).unwrap();
+    called(|reply| cluster.publish("t", b"from nothing", None, None, reply)).unwrap();
+    let shown = |cluster: &Cluster, index| {
+        let record = cluster.get("t", index).unwrap();
+        (record.hlc, record.cause)
+    };
+    assert_eq!(shown(&cluster, 1), (fed.hlc, fed.id));
+    let before: Vec<_> = (1..=3).map(|index| shown(&cluster, index)).collect();
+    assert_eq!(before.iter().map(|(_, cause)| *cause).collect::<Vec<_>>(), [cause, cause, EventId::NONE]);
+    assert!(before[1].0 > before[0].0 && before[2].0 > before[1].0);
+    // The copies that the function runs for say what they come from.
+    let [log, _] = deliver::logs("t", "keep").unwrap();
+    eventually("all are delivered", || namespace.latest(&log) == Ok(3));
+    let causes: Vec<_> = (1..=3).map(|index| namespace.get(&log, index).unwrap().cause).collect();
+    assert_eq!(causes, [cause, cause, EventId::NONE]);
+    drop(cluster);
+    let cluster = restarted(&namespace);
+    called(|reply| cluster.fresh("t", reply)).unwrap();
+    assert_eq!((1..=3).map(|index| shown(&cluster, index)).collect::<Vec<_>>(), before);
 }

@@ -209,11 +209,6 @@ fn commit(namespace: &Namespace, records: &[Vec<u8>], trim: Option<u64>) -> Resu
     Ok(committed.end)
 }
 
-/// Whether nothing was written, and may be the next time.
-fn may_pass(error: &Error) -> bool {
-    matches!(error.code(), Code::DiskFull | Code::ReadOnly | Code::JournalFull | Code::Busy)
-}
-
 /// Writes until the objects are no longer in use.
 pub(super) fn write(objects: &Weak<Inner>) {
     while let Some(inner) = objects.upgrade() {
@@ -232,8 +227,8 @@ pub(super) fn write(objects: &Weak<Inner>) {
         let end = loop {
             match commit(&inner.namespace, &batch, trim) {
                 Ok(end) => break Ok(end),
-                // A full disk may have room again: answers wait meanwhile.
-                Err(error) if may_pass(&error) && !inner.state().closed => thread::sleep(PAUSE),
+                // Nothing was written. A full disk may have room again, and one that refused may take it: answers wait meanwhile.
+                Err(error) if error.code().transient().is_some() && !inner.state().closed => thread::sleep(PAUSE),
                 Err(error) => break Err(error),
             }
         };

@@ -10,9 +10,18 @@ pub struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// A publisher got the index of its record.
-    pub fn reported(&mut self, record: Vec<u8>, index: u64) {
-        self.reported.insert(record, index);
+    /// A publisher got the index of its record. One that publishes the record again, with its key, gets the same.
+    pub fn reported(&mut self, record: Vec<u8>, index: u64) -> Result<(), String> {
+        match self.reported.get(&record) {
+            Some(before) if *before != index => {
+                let record = String::from_utf8_lossy(&record);
+                Err(format!("'{record}' was acknowledged as {before} and as {index}"))
+            }
+            _ => {
+                self.reported.insert(record, index);
+                Ok(())
+            }
+        }
     }
 
     /// How many were acknowledged.

@@ -1,4 +1,4 @@
-//! Messages between two hosts that are not about one group: which groups rest, and where the sender is.
+//! Messages between two hosts that are not about one group: which groups rest, where the sender is, and which of its starts are known.
 //!
 //! ```text
 //!  BEATS  1  host (8, little-endian)  of each group that rests under it and that the other keeps: group (4)  term (8)  last entry (8)
@@ -6,9 +6,11 @@
 //!  HERE   3  host (8)                 length of the address (2)  address  name
 //!  WHERE  4  host (8)
 //!  THERE  5  like HERE, of another host
+//!  START  6  host (8)                 the number of its start (8)
+//!  KNOWN  7  host (8)                 the number of a start of the other host (8)  the newest of its starts that this host knows (8)
 //! ```
 //!
-//! WHERE is answered with HERE. A host that does not know a message ignores it.
+//! WHERE is answered with HERE, and START with KNOWN. A host that does not know a message ignores it.
 
 use millrace_group::Beat;
 
@@ -17,6 +19,8 @@ const WAKE: u8 = 2;
 const HERE: u8 = 3;
 const WHERE: u8 = 4;
 const THERE: u8 = 5;
+const START: u8 = 6;
+const KNOWN: u8 = 7;
 const BEAT_BYTES: usize = 20;
 
 /// A message of one host.
@@ -30,6 +34,10 @@ pub(super) enum Said {
     Here { address: String, name: String, itself: bool },
     /// The other host is to say where it is.
     Where,
+    /// The host was started with this number.
+    Start { boot: u64 },
+    /// The answer: the newest start of the other host that the sender knows of; 0 for none.
+    Known { boot: u64, newest: u64 },
 }
 
 impl Said {
@@ -40,6 +48,8 @@ impl Said {
             Said::Here { itself: true, .. } => HERE,
             Said::Here { .. } => THERE,
             Said::Where => WHERE,
+            Said::Start { .. } => START,
+            Said::Known { .. } => KNOWN,
         };
         let mut bytes = vec![kind];
         bytes.extend_from_slice(&host.to_le_bytes());
@@ -60,6 +70,11 @@ impl Said {
                 bytes.extend_from_slice(name.as_bytes());
             }
             Said::Where => {}
+            Said::Start { boot } => bytes.extend_from_slice(&boot.to_le_bytes()),
+            Said::Known { boot, newest } => {
+                bytes.extend_from_slice(&boot.to_le_bytes());
+                bytes.extend_from_slice(&newest.to_le_bytes());
+            }
         }
         bytes
     }
@@ -83,6 +98,8 @@ impl Said {
                 Said::Here { address: text(address)?, name: text(name)?, itself: *kind == HERE }
             }
             WHERE => Said::Where,
+            START => Said::Start { boot: word(rest, 0)? },
+            KNOWN => Said::Known { boot: word(rest, 0)?, newest: word(rest, 8)? },
             _ => return None,
         };
         Some((u64::from_le_bytes(*host), said))
@@ -104,7 +121,8 @@ mod tests {
             }
         }
         let here = |itself| Said::Here { address: "[::1]:7070".into(), name: "site".into(), itself };
-        for said in [here(true), here(false), Said::Where] {
+        let starts = [Said::Start { boot: 9 }, Said::Known { boot: 9, newest: u64::MAX }];
+        for said in [here(true), here(false), Said::Where].into_iter().chain(starts) {
             assert_eq!(Said::parse(&said.bytes(5)), Some((5, said)));
         }
         // An address that is longer than what came, and bytes that are no text.

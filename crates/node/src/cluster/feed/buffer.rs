@@ -7,10 +7,10 @@
 //!
 //! The feed is made once the group can be reached. From then on the topic knows the last record of it that it has, as of any feed.
 
-use super::AGAIN;
+use super::flights::{Flights, Landed};
 use crate::{
     Gated, Namespace,
-    cluster::{Cluster, PATIENCE, Shared, calls::check_key, driver::Input, groups::Group, is_led, locked},
+    cluster::{Cluster, Shared, calls::check_key, groups::Group, is_led, locked},
 };
 use millrace_group::{Action, Durability, check_topic};
 use millrace_journal::Log;
@@ -23,10 +23,7 @@ use millrace_namespace::{
 };
 use millrace_wire::{Code, Hlc, Result};
 use serde::Serialize;
-use std::{
-    collections::HashSet,
-    sync::{Arc, mpsc},
-};
+use std::{collections::HashSet, sync::Arc};
 
 /// The name of the feed in the group. No log has this name, because there is one log for each topic.
 pub(in crate::cluster) const FEED: &str = "_publish";
@@ -62,7 +59,12 @@ fn waits(log: &Log) -> bool {
 }
 
 /// Makes the feeds of topics for which records wait and that know nothing of this host's; whether one could not be made.
-pub(super) fn attach(shared: &Arc<Shared>, feeds: &[(Arc<Group>, String, String)], known: &mut Known) -> bool {
+pub(super) fn attach(
+    shared: &Arc<Shared>,
+    feeds: &[(Arc<Group>, String, String)],
+    known: &mut Known,
+    flights: &mut Flights,
+) -> bool {
     if let Ok(catalog) = shared.namespace.journal().catalog()
         && catalog.version() != known.version
         && let Ok(logs) = topics::all(&shared.namespace)
@@ -77,7 +79,7 @@ pub(super) fn attach(shared: &Arc<Shared>, feeds: &[(Arc<Group>, String, String)
             break;
         }
         let key = (topic.clone(), FEED.to_owned());
-        match begin(shared, topic) {
+        match begin(shared, topic, flights) {
             Ok(()) => drop(locked(&shared.feeding).remove(&key)),
             Err(error) => {
                 refused = true;
@@ -89,25 +91,24 @@ pub(super) fn attach(shared: &Arc<Shared>, feeds: &[(Arc<Group>, String, String)
     refused
 }
 
-/// Creates the feed in the group of a topic.
-fn begin(shared: &Arc<Shared>, topic: &str) -> Result<()> {
-    // Others are not to wait for a group that decides nothing.
+/// Creates the feed in the group of a topic. It is submitted once, and again after a refusal.
+fn begin(shared: &Arc<Shared>, topic: &str, flights: &mut Flights) -> Result<()> {
+    let key = (topic.to_owned(), FEED.to_owned());
+    match flights.landed(&key) {
+        Landed::Flying => return Ok(()),
+        Landed::All(outcomes) => outcomes.into_iter().collect::<Result<Vec<u64>>>().map(drop)?,
+        Landed::Nothing => {}
+    }
     is_led(&shared.group_of(topic).unwrap_or_else(|_| shared.main.clone()))?;
-    let group: Arc<Group> = answered(|reply| shared.find(topic, reply))?;
-    is_led(&group)?;
-    let (topic, log, host) = (topic.to_owned(), FEED.to_owned(), shared.facts.host);
-    let action = Action::Feed { topic, host, log, after: 0 };
-    let (group, data, durability) = (group.id, Vec::new(), Durability::Quorum);
-    answered(|reply| shared.ask(Input::Submit { group, action, data, durability, reply })).map(|_| ())
-}
-
-/// The reply of a call of the group.
-pub(super) fn answered<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(Result<T>) + Send>)) -> Result<T> {
-    let (sender, receiver) = mpsc::channel();
-    // Nobody may listen any more.
-    call(Box::new(move |outcome| drop(sender.send(outcome))));
-    let late = |_| Code::GroupUnavailable.error(format!("no decision within {} s", PATIENCE.as_secs()));
-    receiver.recv_timeout(PATIENCE + AGAIN).unwrap_or_else(|error| Err(late(error)))
+    let (reply, submitting, host) = (flights.reply(shared, &key), shared.clone(), shared.facts.host);
+    let (topic, log) = key;
+    let action = Action::Feed { topic: topic.clone(), host, log, after: 0 };
+    let found = move |found: Result<Arc<Group>>| match found.and_then(|group| is_led(&group).map(|()| group.id)) {
+        Ok(group) => submitting.submit(group, action, Vec::new(), Durability::Quorum, reply),
+        Err(error) => reply(Err(error)),
+    };
+    shared.find(&topic, Box::new(found));
+    Ok(())
 }
 
 impl Cluster {
