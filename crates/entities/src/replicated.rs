@@ -132,6 +132,9 @@ impl Replicated {
                     }
                 }
             }
+            Command::Leave(sessions) => {
+                sessions.iter().for_each(|session| self.space.leave_permits(session, self.moment()));
+            }
             Command::End(sessions) => {
                 for (session, last) in sessions {
                     if self.sessions.get(&session).is_some_and(|heard| last == 0 || heard.last == last) {

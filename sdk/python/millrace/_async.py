@@ -21,6 +21,7 @@ from millrace._namespace import HISTORY_DEFAULT, LocalNamespace, Namespace, Reco
 from millrace._open import PathOrAddress, open
 from millrace._records import StoredRecord, _native
 from millrace._views import Deployed, FunctionStat, LogStat, Run, Why
+from millrace.objects import _spaces
 
 if TYPE_CHECKING:
     from millrace._worker import Handler
@@ -46,6 +47,7 @@ class AsyncRecords(AsyncIterator[StoredRecord]):
         self._records: Optional[Records] = None
         self._batch: deque[StoredRecord] = deque()
         self._closed = False
+        self._forks = _spaces.forks()
         #: The number of the next record; 0 before the first request.
         self.next = 0
         #: The log's incarnation; 0 before the first record.
@@ -68,6 +70,7 @@ class AsyncRecords(AsyncIterator[StoredRecord]):
         """Reads a batch in a thread."""
         if self._closed:
             return
+        _spaces.refuse_inherited(self._forks, "the iteration")
         run = asyncio.get_running_loop().run_in_executor
         try:
             if self._records is None:
@@ -85,7 +88,7 @@ class AsyncRecords(AsyncIterator[StoredRecord]):
         self._batch.clear()
         if self._records is not None:
             self._records.close()  # So the thread does not wait any longer.
-        if self._own is not None:
+        if self._own is not None and self._forks == _spaces.forks():
             self._own.shutdown(wait=False)
 
     async def aclose(self) -> None:
@@ -105,16 +108,22 @@ class AsyncNamespace:
         self._prompt = isinstance(namespace, LocalNamespace) and namespace.durability == "memory"
         self._pipeline: Optional[_native.Pipeline] = None
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._forks = _spaces.forks()
         if isinstance(namespace, RemoteNamespace):
             self._pipeline = _native.Pipeline(namespace.address, namespace.ca)
             asyncio.get_running_loop().add_reader(self._pipeline.fileno(), self._pipeline.drain)
 
+    def _check_process(self) -> None:
+        _spaces.refuse_inherited(self._forks, f"the namespace '{self.sync.address}', which was opened for asyncio,")
+
     async def _call(self, f: Callable[..., R], *arguments: Any, **named: Any) -> R:
+        self._check_process()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, functools.partial(f, *arguments, **named))
 
     async def _send(self, send: Callable[..., _native.Request], *arguments: Any) -> Any:
         """Sends a request through the pipeline, beside all others, and waits for its answer."""
+        self._check_process()
         if self.sync.closed:
             raise _native.error("MR6106", f"the namespace '{self.address}' is closed")
         future = asyncio.get_running_loop().create_future()
@@ -204,6 +213,7 @@ class AsyncNamespace:
 
     def range(self, log: str, start: Optional[int] = None, stop: Optional[int] = None) -> AsyncRecords:
         """The records from `start` up to, but not including, `stop`. See `Namespace.range`."""
+        self._check_process()
         return AsyncRecords(functools.partial(self.sync.range, log, start, stop), self._threads, None)
 
     def tail(
@@ -314,6 +324,9 @@ class AsyncNamespace:
 
     async def close(self) -> None:
         """Closes it; closing twice has no effect."""
+        if self._forks != _spaces.forks():
+            self.sync.close()
+            return
         if self._pipeline is not None and not self.sync.closed:
             asyncio.get_running_loop().remove_reader(self._pipeline.fileno())
             for future in self._waiting:

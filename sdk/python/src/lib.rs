@@ -10,6 +10,7 @@
 
 mod arguments;
 mod errors;
+mod forks;
 mod local;
 mod pipeline;
 mod record;
@@ -35,6 +36,7 @@ fn namespace_of(path: PathBuf) -> Option<PathBuf> {
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    forks::install(module)?;
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<local::LocalNamespace>()?;
     module.add_class::<remote::RemoteNamespace>()?;

@@ -9,6 +9,7 @@ use crate::{
         history_of, patiently, seconds, text,
     },
     errors::{OrRaise, refuse},
+    forks::Birth,
     record::{Meta, Record},
     records::Records,
     views,
@@ -31,6 +32,7 @@ use std::{
 #[pyclass(frozen, subclass, module = "millrace._native")]
 pub struct LocalNamespace {
     open: RwLock<Option<Namespace>>,
+    birth: Birth,
     disk: bool,
     #[pyo3(get)]
     address: String,
@@ -40,13 +42,14 @@ impl LocalNamespace {
     fn over(namespace: Namespace) -> Self {
         let disk = namespace.journal().durability() == Durability::Disk;
         let address = std::path::absolute(namespace.dir()).unwrap_or_else(|_| namespace.dir().into());
-        Self { address: address.display().to_string(), open: RwLock::new(Some(namespace)), disk }
+        Self { address: address.display().to_string(), open: RwLock::new(Some(namespace)), birth: Birth::now(), disk }
     }
 
     /// Calls `f` with the namespace. For what does not wait: nobody can close it meanwhile.
     #[inline]
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Namespace) -> millrace_wire::Result<T>) -> PyResult<T> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        self.birth.check(py, "the open namespace")?;
         match &*open {
             Some(namespace) => f(namespace).or_raise(py),
             None => Err(closed(py, &self.address)),

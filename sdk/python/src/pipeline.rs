@@ -10,6 +10,7 @@
 use crate::{
     arguments::{self, Seqno, Token, bytes_of, event, seconds, text},
     errors::{OrRaise, exception, refuse},
+    forks::Birth,
     record::{Meta, Record},
     remote::wait_for,
 };
@@ -28,7 +29,7 @@ use std::{
     future::Future,
     os::fd::{AsRawFd, OwnedFd},
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 use tokio::{runtime::Runtime, task::AbortHandle};
 
@@ -37,6 +38,7 @@ use tokio::{runtime::Runtime, task::AbortHandle};
 pub struct Pipeline {
     client: Resilient,
     finished: Arc<Finished>,
+    birth: Birth,
 }
 
 /// What has been answered and was not handed to its future yet.
@@ -72,25 +74,33 @@ impl Finished {
 #[pyclass(frozen, module = "millrace._native")]
 pub struct Request {
     task: AbortHandle,
+    birth: Birth,
 }
 
 #[pymethods]
 impl Request {
     /// Nobody wants the answer any more; what was asked may happen nevertheless.
     fn cancel(&self) {
-        self.task.abort();
+        // A forked child has no thread that could hear of it.
+        if !self.birth.is_inherited() {
+            self.task.abort();
+        }
     }
 }
 
-/// The threads that serve all connections of asyncio programs: one.
+/// The threads that serve all connections of asyncio programs: one. A forked child starts its own; that of its parent is left as it is,
+/// because its end would wait for a thread that the child does not have.
 fn runtime() -> Result<&'static Runtime> {
-    static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
-    let build = || {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(1).thread_name("millrace-wire").enable_all().build()
-    };
-    let built = RUNTIME.get_or_init(build).as_ref();
-    built.map_err(|error| Code::Io.error(format!("cannot start a thread: {error}")))
+    static RUNTIME: Mutex<Option<(&'static Runtime, Birth)>> = Mutex::new(None);
+    // Only threads that have the interpreter take the lock.
+    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((runtime, _)) = runtime.filter(|(_, birth)| !birth.is_inherited()) {
+        return Ok(runtime);
+    }
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let built = builder.worker_threads(1).thread_name("millrace-wire").enable_all().build();
+    let built = built.map_err(|error| Code::Io.error(format!("cannot start a thread: {error}")))?;
+    Ok(runtime.insert((Box::leak(Box::new(built)), Birth::now())).0)
 }
 
 impl Pipeline {
@@ -100,12 +110,13 @@ impl Pipeline {
         future: Py<PyAny>,
         ask: impl Future<Output = Answer> + Send + 'static,
     ) -> PyResult<Request> {
+        self.birth.check(py, "the connection")?;
         let finished = self.finished.clone();
         let task = runtime().or_raise(py)?.spawn(async move {
             let answer = ask.await;
             finished.push(future, answer);
         });
-        Ok(Request { task: task.abort_handle() })
+        Ok(Request { task: task.abort_handle(), birth: self.birth })
     }
 }
 
@@ -119,7 +130,8 @@ impl Pipeline {
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| refuse(py, Code::Io, format!("cannot make an eventfd: {errno}")))?;
         let finished = Arc::new(Finished { ready, answers: Mutex::default() });
-        Ok(Self { client: Resilient::new(place, Options { name, ca, ..Options::default() }), finished })
+        let client = Resilient::new(place, Options { name, ca, ..Options::default() });
+        Ok(Self { client, finished, birth: Birth::now() })
     }
 
     fn fileno(&self) -> i32 {
@@ -198,6 +210,8 @@ impl Pipeline {
 
     /// Gives every answer that has come to its future, unless that was cancelled.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        // The descriptor is its parent's, too, which would miss what a child reads.
+        self.birth.check(py, "the connection")?;
         for (future, answer) in self.finished.take() {
             let future = future.bind(py);
             if future.call_method0("done")?.is_truthy()? {

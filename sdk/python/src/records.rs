@@ -3,6 +3,7 @@
 use crate::{
     arguments::{Most, SLICE, text},
     errors::{OrRaise, refuse},
+    forks::Birth,
     record::{Meta, Record},
 };
 use millrace_journal::Log;
@@ -28,6 +29,7 @@ pub struct Records {
     /// The number of the next record.
     next: AtomicU64,
     closed: AtomicBool,
+    birth: Birth,
 }
 
 struct Source {
@@ -99,11 +101,13 @@ impl Records {
             incarnation,
             next: AtomicU64::new(start),
             closed: AtomicBool::new(false),
+            birth: Birth::now(),
         })
     }
 
     /// The records belong to one thread at a time. Waiting for the other one here could wait forever: it needs the interpreter to go on.
-    fn source(&self) -> PyResult<MutexGuard<'_, Source>> {
+    fn source(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Source>> {
+        self.birth.check(py, "the iteration")?;
         self.source.try_lock().map_err(|_| PyValueError::new_err("another thread reads these records already"))
     }
 
@@ -153,7 +157,7 @@ impl Records {
 
     /// Waits for one record, and returns it with up to `most - 1` available records that follow it; returns none at the end.
     fn batch(&self, py: Python<'_>, most: Most) -> PyResult<Vec<Record>> {
-        let source = self.source()?;
+        let source = self.source(py)?;
         let mut records = Vec::new();
         while records.len() < most.0 {
             match self.advance(py, &source, records.is_empty())? {
@@ -169,6 +173,6 @@ impl Records {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Record>> {
-        self.advance(py, &*self.source()?, true)
+        self.advance(py, &*self.source(py)?, true)
     }
 }

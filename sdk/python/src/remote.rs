@@ -7,7 +7,7 @@ use crate::{
         text,
     },
     errors::{OrRaise, refuse},
-    local::closed,
+    forks::Connections,
     record::{Meta, Record},
     remote_records::RemoteRecords,
     views::Options as Question,
@@ -26,7 +26,7 @@ use std::{
     collections::HashMap,
     fmt::Write,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -43,7 +43,7 @@ pub type Raised = Arc<Mutex<Option<PyErr>>>;
 /// A connection to a host, and what is known of the namespace there.
 #[pyclass(frozen, subclass, module = "millrace._native")]
 pub struct RemoteNamespace {
-    open: RwLock<Option<Client>>,
+    open: Connections,
     place: Place,
     ca: Option<PathBuf>,
     /// How long a lost connection is replaced.
@@ -57,13 +57,15 @@ pub struct RemoteNamespace {
 pub fn options(raised: &Raised, ca: Option<PathBuf>, reconnect_ms: Option<u32>) -> Options {
     let raised = raised.clone();
     let interrupted = move || {
-        Python::attach(|py| match py.check_signals() {
+        let check = |py: Python<'_>| match py.check_signals() {
             Ok(()) => false,
             Err(error) => {
                 *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 true
             }
-        })
+        };
+        // A daemon thread may wait still when the interpreter has ended.
+        Python::try_attach(check).unwrap_or(true)
     };
     let default = Options::default();
     Options {
@@ -88,8 +90,7 @@ pub fn answer<T>(py: Python<'_>, raised: &Raised, answer: Result<T>) -> PyResult
 
 impl RemoteNamespace {
     fn client(&self, py: Python<'_>) -> PyResult<Client> {
-        let client = self.open.read().unwrap_or_else(PoisonError::into_inner).clone();
-        client.ok_or_else(|| closed(py, &self.place.to_string()))
+        self.open.client(py, &self.place)
     }
 
     /// Asks the host while other Python threads run.
@@ -166,17 +167,16 @@ impl RemoteNamespace {
         let host = client.host();
         let disk = host.durability == Durability::Disk;
         let id = NamespaceId::new(host.namespace).map_or_else(String::new, |id| id.to_string());
-        Ok(Self { place, ca, reconnect_ms, raised, disk, id, open: RwLock::new(Some(client)) })
+        Ok(Self { place, ca, reconnect_ms, raised, disk, id, open: Connections::new(client) })
     }
 
     fn close(&self, py: Python<'_>) {
-        let taken = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(taken));
+        self.open.close(py);
     }
 
     #[getter]
     fn closed(&self) -> bool {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.open.is_closed()
     }
 
     #[getter]

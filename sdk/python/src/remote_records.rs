@@ -2,6 +2,7 @@
 
 use crate::{
     arguments::{Most, text},
+    forks::Birth,
     record::{Meta, Record},
     remote::{answer, slice},
 };
@@ -33,6 +34,7 @@ pub struct RemoteRecords {
     next: AtomicU64,
     incarnation: AtomicU32,
     closed: AtomicBool,
+    birth: Birth,
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
@@ -104,12 +106,14 @@ impl RemoteRecords {
             next: AtomicU64::new(start),
             incarnation: AtomicU32::new(incarnation),
             closed: AtomicBool::new(false),
+            birth: Birth::now(),
             raised: raised.clone(),
         })
     }
 
     /// The records belong to one thread at a time. Waiting for the other one here could wait forever: it needs the interpreter to go on.
-    fn source(&self) -> PyResult<MutexGuard<'_, Source>> {
+    fn source(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Source>> {
+        self.birth.check(py, "the iteration")?;
         self.source.try_lock().map_err(|_| PyValueError::new_err("another thread reads these records already"))
     }
 
@@ -165,7 +169,7 @@ impl RemoteRecords {
 
     /// Waits for one record, and returns it with up to `most - 1` available records that follow it; returns none at the end.
     fn batch(&self, py: Python<'_>, most: Most) -> PyResult<Vec<Record>> {
-        let mut source = self.source()?;
+        let mut source = self.source(py)?;
         self.fill(py, &mut source)?;
         let count = source.held.len().min(most.0);
         Ok(source.held.drain(..count).map(|record| self.taken(py, &record)).collect())
@@ -176,7 +180,7 @@ impl RemoteRecords {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Record>> {
-        let mut source = self.source()?;
+        let mut source = self.source(py)?;
         self.fill(py, &mut source)?;
         Ok(source.held.pop_front().map(|record| self.taken(py, &record)))
     }

@@ -3,7 +3,7 @@
 use crate::{
     arguments::{History, SLICE, Seqno, bytes_of, history_of, patiently, seconds, text},
     errors::OrRaise,
-    local::closed,
+    forks::Connections,
     record::{Meta, Record},
     remote::{Raised, answer, options, wait_for},
 };
@@ -14,15 +14,12 @@ use pyo3::{
     prelude::*,
     types::{PyAny, PyString},
 };
-use std::{
-    path::PathBuf,
-    sync::{PoisonError, RwLock},
-};
+use std::path::PathBuf;
 
 /// Connections to a host, for requests about topics.
 #[pyclass(frozen, module = "millrace._native")]
 pub struct Topics {
-    open: RwLock<Option<Client>>,
+    open: Connections,
     place: Place,
     raised: Raised,
 }
@@ -30,8 +27,7 @@ pub struct Topics {
 impl Topics {
     /// Asks the host while other Python threads run.
     fn ask<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&Client) -> Result<T> + Send) -> PyResult<T> {
-        let client = self.open.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let client = client.ok_or_else(|| closed(py, &self.place.to_string()))?;
+        let client = self.open.client(py, &self.place)?;
         let answered = py.detach(|| ask(&client));
         answer(py, &self.raised, answered)
     }
@@ -82,12 +78,11 @@ impl Topics {
         let options = options(&raised, ca, None);
         let connected = py.detach(|| Client::connect(&place, &options));
         let client = answer(py, &raised, connected)?;
-        Ok(Self { open: RwLock::new(Some(client)), place, raised })
+        Ok(Self { open: Connections::new(client), place, raised })
     }
 
     fn close(&self, py: Python<'_>) {
-        let taken = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(taken));
+        self.open.close(py);
     }
 
     /// Creates a topic, and returns the name of its group.

@@ -28,6 +28,7 @@ pub use objects::{Answer, Asked};
 pub use pipeline::Pipeline;
 pub use socket::{Dialled, Socket};
 use std::{
+    cell::Cell,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -106,6 +107,15 @@ impl Client {
         &self.inner.host
     }
 
+    /// The same host through connections of its own, the first of which is made by the first request: for a forked child, in which those of
+    /// its parent, and the lock over them, must not be used.
+    pub fn separate(&self) -> Client {
+        let Inner { places, at, options, host, .. } = &*self.inner;
+        let (at, idle) = (AtomicUsize::new(at.load(Ordering::Relaxed)), Mutex::default());
+        let inner = Inner { places: places.clone(), at, options: options.clone(), host: host.clone(), idle };
+        Client { inner: Arc::new(inner), cause: self.cause }
+    }
+
     /// The same connections for requests that this event caused.
     pub fn caused_by(&self, cause: EventId) -> Client {
         Client { inner: self.inner.clone(), cause }
@@ -142,6 +152,18 @@ impl Client {
         again: Again,
         take: impl Fn(&Frame<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.ask_noting(message, (payload_bytes, wait_ms, cause), again, take, &Cell::new(false))
+    }
+
+    /// The same. `lost` is set if a connection was lost over which the host may have got the request.
+    fn ask_noting<M: Message, T>(
+        &self,
+        message: &M,
+        (payload_bytes, wait_ms, cause): (usize, u32, EventId),
+        again: Again,
+        take: impl Fn(&Frame<'_>) -> Result<T>,
+        lost: &Cell<bool>,
+    ) -> Result<T> {
         loop {
             let (mut socket, used) = self.take()?;
             socket.listen_from_now();
@@ -162,8 +184,12 @@ impl Client {
                     self.give_back(socket);
                     return answer;
                 }
-                (Err(error), None) if used && again == Again::May && is_lost(&error) => {}
-                (Err(error), _) => return Err(error),
+                (Err(error), answer) => {
+                    lost.set(lost.get() || is_lost(&error));
+                    if answer.is_some() || !used || again == Again::MayNot || !is_lost(&error) {
+                        return Err(error);
+                    }
+                }
                 (Ok(()), None) => return Err(closed()),
             }
         }

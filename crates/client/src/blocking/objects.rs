@@ -14,7 +14,7 @@ use millrace_wire::{
         Bytes, Call, Failure, Frame, Invoke, Invoked, Message, Opened, Raised, Returned, Revoke, Revoked, Session,
     },
 };
-use std::{sync::atomic::Ordering, thread};
+use std::{cell::Cell, sync::atomic::Ordering, thread};
 
 /// A call of a shared object.
 pub type Asked<'a> = Call<'a>;
@@ -58,11 +58,22 @@ impl Client {
         (bytes, wait_ms, anywhere): (usize, u32, bool),
         take: impl Fn(&Frame<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.persist_noting(message, (bytes, wait_ms, anywhere), take, &Cell::new(false))
+    }
+
+    /// The same. `lost` is set if a connection was lost over which a host may have got the request.
+    fn persist_noting<M: Message, T>(
+        &self,
+        message: &M,
+        (bytes, wait_ms, anywhere): (usize, u32, bool),
+        take: impl Fn(&Frame<'_>) -> Result<T>,
+        lost: &Cell<bool>,
+    ) -> Result<T> {
         let mut backoff = Backoff::new(&self.inner.options);
         let others = anywhere && self.inner.places.len() > 1;
         loop {
             let at = self.inner.at.load(Ordering::Relaxed);
-            match self.ask(message, (bytes, wait_ms, EventId::NONE), Again::May, &take) {
+            match self.ask_noting(message, (bytes, wait_ms, EventId::NONE), Again::May, &take, lost) {
                 // Another host may be reachable or have a majority.
                 Err(error) if is_lost(&error) || (others && elsewhere(&error)) => {
                     if others {
@@ -90,9 +101,16 @@ impl Client {
         })
     }
 
-    /// Calls a shared object.
+    /// Calls a shared object. If the session has ended, the call was not carried out, unless that is unknown because a connection was lost
+    /// before the answer came ([`Code::OutcomeUnknown`]).
     pub fn call(&self, call: &Asked<'_>) -> Result<Answer> {
-        self.persist(call, (call.arguments.len() + call.new.len(), call.wait_ms, true), answer)
+        let lost = Cell::new(false);
+        let bytes = call.arguments.len() + call.new.len();
+        match self.persist_noting(call, (bytes, call.wait_ms, true), answer, &lost) {
+            Err(error) if error.code() == Code::SessionExpired && lost.get() => Err(Code::OutcomeUnknown
+                .error("the connection was lost before the answer, and the session ended before it was replaced")),
+            answered => answered,
+        }
     }
 
     /// Submits tasks to a pool, all or none; returns the number of the first. With `key`, repeating the request is safe.

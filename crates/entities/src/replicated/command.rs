@@ -13,6 +13,7 @@ const CALL: i64 = 1;
 const RENEW: i64 = 2;
 const END: i64 = 3;
 const STEP: i64 = 4;
+const LEAVE: i64 = 5;
 
 // The flags of a call.
 const MUST_EXIST: u64 = 1;
@@ -55,6 +56,8 @@ pub enum Command<'a> {
     },
     /// Sessions from which their hosts received requests, and their leases.
     Renew(Vec<(Session, u64)>),
+    /// Sessions whose owners have ended well.
+    Leave(Vec<Session>),
     /// Sessions that end if the command with this number is their last one; with 0, they end in any case.
     End(Vec<(Session, u64)>),
 }
@@ -163,6 +166,10 @@ impl<'a> Command<'a> {
             ]),
             Command::Renew(sessions) => list(&[value::int(RENEW), pairs(sessions)]),
             Command::End(sessions) => list(&[value::int(END), pairs(sessions)]),
+            Command::Leave(sessions) => {
+                let sessions: Vec<Vec<u8>> = sessions.iter().map(|session| value::bytes(session)).collect();
+                list(&[value::int(LEAVE), list(&sessions)])
+            }
         }
     }
 
@@ -202,6 +209,10 @@ impl<'a> Command<'a> {
             },
             RENEW => Command::Renew(read_pairs(reader.next()?)?),
             END => Command::End(read_pairs(reader.next()?)?),
+            LEAVE => {
+                let sessions = value::elements(reader.next()?)?.into_iter();
+                Command::Leave(sessions.map(|session| session_of(session).ok_or_else(damaged)).collect::<Result<_>>()?)
+            }
             _ => return Err(damaged()),
         })
     }

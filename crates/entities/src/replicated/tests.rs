@@ -129,6 +129,18 @@ fn a_session_ends_only_if_nothing_was_heard_of_it_since() {
 }
 
 #[test]
+fn permits_of_a_session_that_left_do_not_return_with_its_end() {
+    let mut replica = Replicated::default();
+    replica.apply(&command(call(SESSIONS[0], 1, Type::Semaphore, "acquire", &[0x90], None)));
+    replica.apply(&Command::Leave(vec![SESSIONS[0]]).encode());
+    let mut replica = Replicated::decode(&replica.encode()).unwrap();
+    replica.apply(&Command::End(vec![(SESSIONS[0], 0)]).encode());
+    let value = command(call(SESSIONS[1], 1, Type::Semaphore, "value", &[0x90], None));
+    let called = replica.apply(&value).called.unwrap().2.unwrap();
+    assert!(matches!(called, Called::Now(_, Ok(value)) if *value == *value::int(0)));
+}
+
+#[test]
 fn tokens_only_grow_whatever_clocks_say() {
     let mut replica = Replicated::default();
     let args = [0x90];

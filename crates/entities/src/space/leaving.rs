@@ -70,6 +70,22 @@ impl Space {
         }
     }
 
+    /// The owner of a session has ended well, so its permits of semaphores stay acquired. Only those of an owner that is lost come back.
+    pub fn leave_permits(&mut self, session: &Session, moment: Moment) {
+        let keys = self.sessions.get(session).map(|client| client.touched.clone()).unwrap_or_default();
+        for key in keys {
+            let Some(entity) = self.entities.get_mut(&key) else { continue };
+            let others = self.bytes - entity.state.bytes();
+            let mut turn = Turn::new(&mut entity.state, moment, *session, 0);
+            turn.keeps = entity.persistent;
+            entity.kind.session_left(&mut turn, session);
+            let changes = mem::take(&mut turn.done);
+            self.bytes = others + entity.state.bytes();
+            // Its record is no longer than that of the step that acquired them.
+            let _ = self.record_step((&key, false), &changes, None, &[]);
+        }
+    }
+
     /// The calls that end waiting calls of a session in this way, for a space whose calls are ordered by a group. A condition's calls wait on.
     pub(crate) fn giving_up(&self, session: &Session) -> Vec<Call<'_>> {
         let Some(client) = self.sessions.get(session) else { return Vec::new() };

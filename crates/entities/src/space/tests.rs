@@ -256,6 +256,21 @@ fn permits_of_a_client_that_is_gone_come_back() {
 }
 
 #[test]
+fn permits_of_a_client_that_ended_well_stay_acquired() {
+    let mut world = World::new(&[1, 2]);
+    let permits = (Type::Semaphore, "permits");
+    world.value(1, permits, "acquire", &[]);
+    let moment = world.moment();
+    world.space.leave_permits(&[1; 16], moment);
+    world.space.end(&[1; 16], moment);
+    assert_eq!(world.value(2, permits, "value", &[]), value::int(0));
+    let waiting = world.waits(2, permits, "acquire", &[]);
+    // Any client can release them, as before.
+    world.value(2, permits, "release", &[]);
+    assert_eq!(world.reply(2, waiting), Some(Ok(value::boolean(true))));
+}
+
+#[test]
 fn entities_end_with_the_last_session_of_their_application_and_are_never_a_fresh_zero() {
     let mut world = World::new(&[3]);
     let moment = world.moment();

@@ -185,6 +185,13 @@ impl Type {
         }
     }
 
+    /// The owner of a session has ended well.
+    pub(crate) fn session_left(self, turn: &mut Turn<'_>, session: &Session) {
+        if self == Type::Semaphore {
+            sync::leave(turn, session);
+        }
+    }
+
     /// Releases everything in this entity that belongs to a session which has ended. Its waiters have left before.
     pub(crate) fn session_ended(self, turn: &mut Turn<'_>, session: &Session, waited: bool) {
         match self {

@@ -217,6 +217,11 @@ pub(super) fn give_free(turn: &mut Turn<'_>) {
     give(turn, free);
 }
 
+/// The permits of a session whose owner ended well stay acquired, and belong to nobody: a semaphore may count items that were consumed.
+pub(super) fn leave(turn: &mut Turn<'_>, session: &Session) {
+    turn.drop_key(&value::bytes(session));
+}
+
 /// Releases everything that belongs to a session which has ended.
 pub(super) fn freed(kind: Type, turn: &mut Turn<'_>, session: &Session) {
     if kind == Type::Semaphore {

@@ -277,6 +277,8 @@ impl Inner {
 pub(crate) struct Preparer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// The process whose thread it is.
+    process: u32,
 }
 
 impl Preparer {
@@ -315,7 +317,7 @@ impl Preparer {
             .map_err(|error| Code::Io.error(format!("starting a thread: {error}")))?;
         // Only set here, once per journal.
         let _ = inner.preparer.set(thread.thread().clone());
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop, thread: Some(thread), process: std::process::id() })
     }
 }
 
@@ -323,6 +325,11 @@ impl Drop for Preparer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
+            if self.process != std::process::id() {
+                // A forked child does not have the thread, and would wait for it forever.
+                std::mem::forget(thread);
+                return;
+            }
             thread.thread().unpark();
             millrace_threads::join(thread);
         }

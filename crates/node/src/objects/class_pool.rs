@@ -366,7 +366,11 @@ fn step(inner: &Arc<Inner>, pool: &str, place: &Place, worker: &mut MethodWorker
     let running = state.class_pools.steps.remove(&session);
     running.into_iter().flat_map(|step| step.fences).for_each(|fence| job.fence(fence));
     state.class_pools.occupied.remove(place);
+    let is_well = matches!(finished, Finished::Ran(..));
     state.space.finish(&job, finished, moment);
+    if is_well {
+        state.space.leave_permits(&session, moment);
+    }
     // Locks that the method acquired and did not release are released.
     state.space.end(&session, moment);
     inner.hand_out(state);
@@ -405,6 +409,10 @@ fn step_of_group(inner: &Arc<Inner>, pool: &str, place: &Place, worker: &mut Met
     let (closed, moment) = (state.closed, inner.moment(&mut state));
     state.class_pools.steps.remove(&session);
     state.class_pools.occupied.remove(place);
+    if matches!(finished, Finished::Ran(..)) {
+        state.space.leave_permits(&session, moment);
+        cluster.leave_permits(session);
+    }
     state.space.end(&session, moment);
     inner.hand_out(state);
     // The worker of a host that stops was ended; the next one that leads runs the method.

@@ -277,6 +277,7 @@ impl Objects {
         let mut state = self.inner.state();
         let moment = self.inner.moment(&mut state);
         if lease_ms == 0 {
+            state.space.leave_permits(&session, moment);
             state.space.end(&session, moment);
             let mut wakers = self.inner.answers(&mut state);
             self.inner.post_steps(&mut state);

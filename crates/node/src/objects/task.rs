@@ -371,12 +371,14 @@ impl Callee for Objects {
         if let Some(cluster) = self.cluster() {
             if well {
                 cluster.give_up_all(&session);
+                cluster.leave_permits(session);
             }
             cluster.release_session(&session, lease_ms);
         }
         if well {
             // An item that a thread left behind would get is not lost.
             state.space.give_up_all(&session, moment);
+            state.space.leave_permits(&session, moment);
         }
         state.space.lease(&session, lease_ms, moment);
         let end_ms = state.space.unpin(&session, moment);

@@ -32,6 +32,7 @@ from typing import Any, Optional, Union
 from millrace import executor as _executor
 from millrace import objects as _objects
 from millrace._open import PathOrAddress
+from millrace._records import _native
 from millrace._worker import Error
 from millrace._worker import encode as _encode
 from millrace.aio import _wire
@@ -41,6 +42,7 @@ from millrace.aio._awaited import unhurried as _unhurried
 from millrace.aio._threads import CloudThread, parallel_for
 from millrace.executor._hosts import SpreadExecutor, _PlacedFuture
 from millrace.executor._labels import Labelled
+from millrace.executor._results import TaskFuture
 from millrace.objects import _classes, _spaces, _values
 
 _Spread = Union[SpreadExecutor, Labelled]
@@ -68,6 +70,7 @@ class _Space:
 
     def __init__(self, wire: Union[_wire.Wire, _wire.Tunnel], application: Optional[str], lease: float) -> None:
         self._wire = wire
+        #: It is replaced if its lease ends, and so is what follows.
         self._session = os.urandom(16)
         self._lease_ms = _spaces.milliseconds("lease", lease, 100)
         self.application = f"client-{os.urandom(8).hex()}" if application is None else application
@@ -77,25 +80,34 @@ class _Space:
         #: Whether the hosts of the cluster are known to have the session.
         self._is_shared = False
         self._sharing = asyncio.Lock()
+        self._replacing = asyncio.Lock()
+        self._held = _spaces.Held()
+        self._is_closed = False
 
     async def share(self, touch: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Registers the session with the hosts of the cluster by a call that is safe to repeat: until then, it is lost with its host."""
         async with self._sharing:
             while not self._is_shared:
-                try:
-                    await touch()
-                    self._is_shared = True
-                except Error as error:
-                    if error.code != "MR7110":
-                        raise
-                    await self._lease(self._lease_ms, False)
+                session = self._session
+                await touch()
+                self._is_shared = self._session == session
 
     async def start(self) -> None:
         await self._lease(self._lease_ms, False)
         self._renewing = asyncio.create_task(self._renew())
 
-    async def _lease(self, lease_ms: int, resume: bool) -> None:
-        message: dict[str, Any] = {"session": self._session, "lease_ms": lease_ms}
+    async def _replace(self, over: bytes) -> None:
+        """Opens another session in the place of one that has ended."""
+        async with self._replacing:
+            if self._session != over or self._is_closed:
+                return
+            session = os.urandom(16)
+            await self._lease(self._lease_ms, False, session)
+            self._session, self._last, self._open, self._is_shared = session, 0, set(), False
+            self._held.lose()
+
+    async def _lease(self, lease_ms: int, resume: bool, session: Optional[bytes] = None) -> None:
+        message: dict[str, Any] = {"session": session or self._session, "lease_ms": lease_ms}
         if self.application:
             message["application"] = self.application
         if resume:
@@ -106,37 +118,75 @@ class _Space:
         refused = False
         while True:
             await asyncio.sleep(self._lease_ms / 3000)
+            session = self._session
             try:
-                await self._lease(self._lease_ms, True)
+                await self._lease(self._lease_ms, True, session)
                 refused = False
             except Error as error:
-                # If its locks are lost, calls raise an error. A host that takes the place of another one may hear of the session only now.
                 if error.code == "MR7110" and (refused or not self._is_shared):
-                    return
-                refused = True
+                    with contextlib.suppress(Error):
+                        await self._replace(session)
+                # A host that takes the place of another one may hear of the session only now.
+                refused = error.code == "MR7110" and not refused
 
-    async def close(self) -> None:
+    async def close(self, well: bool = True) -> None:
+        self._is_closed = True
         if self._renewing is not None:
             self._renewing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._renewing
         with contextlib.suppress(Exception):
-            await self._lease(0, True)
+            # Without a word from it, the host takes it for dead.
+            await self._lease(0 if well else 1, True)
 
     async def answer(
         self, arguments: tuple[Any, ...], timeout: Optional[float]
     ) -> tuple[int, Any, Optional[BaseException]]:
         """The incarnation and value of a call, or its exception. If the caller is cancelled, an item or lock is given back."""
-        (kind, key, method), encoded, new, incarnation, flags, fence = arguments
+        target, encoded = arguments[0], arguments[1]
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            session, begun = self._session, [False]
+            self._held.check(target, encoded)
+            try:
+                found = await self._answer_in(session, arguments, deadline, begun)
+            except Error as error:
+                if not await self._is_over(session, error, target):
+                    raise
+                await self._replace(session)
+                if begun[0] and (target[0], target[2]) not in _spaces._REPEATABLE:
+                    told = f"the lease of this program ended while {target[2]} of {target[0]} '{target[1]}' waited"
+                    raise _native.error(_spaces._OUTCOME_UNKNOWN, told) from error
+                continue
+            if found[2] is None:
+                self._held.note(target, encoded, found[1])
+            return found
+
+    async def _is_over(self, session: bytes, error: Error, target: tuple[str, str, str]) -> bool:
+        """Whether a call failed because its session has ended, and another one may be opened for it."""
+        code = error.code
+        if code == _spaces._OUTCOME_UNKNOWN and (target[0], target[2]) in _spaces._REPEATABLE:
+            # The connection was lost meanwhile. If the session is there, so is what the call got.
+            try:
+                await self._lease(self._lease_ms, True, session)
+            except Error as why:
+                code = why.code
+        return code == _spaces._SESSION_OVER and not self._is_closed
+
+    async def _answer_in(
+        self, session: bytes, arguments: tuple[Any, ...], deadline: Optional[float], begun: list[bool]
+    ) -> tuple[int, Any, Optional[BaseException]]:
+        """Makes a call in a session. `begun[0]` is set once the host has said that the call waits."""
+        (kind, key, method), encoded, new, incarnation, flags, fence = arguments
+        loop, now_open = asyncio.get_running_loop(), self._open
         self._last += 1
         number = self._last
-        self._open.add(number)
+        now_open.add(number)
         message = {
-            "session": self._session,
+            "session": session,
             "call": number,
-            "acked": min(self._open),
+            "acked": min(now_open),
             "kind": kind,
             "key": key,
             "method": method,
@@ -155,11 +205,12 @@ class _Space:
                 found = await self._once(message, left)
                 if found is not None:
                     return found
+                begun[0] = True
         except asyncio.CancelledError:
             await _unhurried(self._take_back(message))
             raise
         finally:
-            self._open.discard(number)
+            now_open.discard(number)
 
     async def _once(self, message: dict[str, Any], left: float) -> Optional[tuple[int, Any, Optional[BaseException]]]:
         """The outcome of one request; None if the call still waits."""
@@ -200,6 +251,7 @@ class Connection:
         self._place, self._app, self._lease, self._ca = place, app, lease, ca
         self._sync: Optional[_executor.Connection] = None
         self._callbacks: set[asyncio.Task[None]] = set()
+        self._forks = _spaces.forks()
 
     async def _start(self) -> Connection:
         # Starting a private host takes a thread, once.
@@ -278,11 +330,14 @@ class Connection:
         return make
 
     async def close(self) -> None:
-        """Releases this program's locks, then deletes its objects."""
-        if self._sync is not None:
+        """Releases this program's locks, then deletes its objects. Permits of semaphores that it has acquired stay so."""
+        await self._close(True)
+
+    async def _close(self, well: bool) -> None:
+        if self._sync is not None and self._forks == _spaces.forks():
             for task in self._callbacks:
                 task.cancel()
-            await self._space.close()
+            await self._space.close(well)
             await self._wire.close()
             sync, self._sync = self._sync, None
             await asyncio.to_thread(sync.close)
@@ -290,8 +345,8 @@ class Connection:
     async def __aenter__(self) -> Connection:
         return await self._start()
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: Optional[type[BaseException]], *_: object) -> None:
+        await self._close(kind is None)
 
 
 def connect(
@@ -318,7 +373,7 @@ class Executor:
         self._pending: dict[bytes, asyncio.Future[Any]] = {}
         self._revoking: set[asyncio.Task[None]] = set()
         #: The futures of calls, and what is done once the host has them.
-        self._calls: weakref.WeakKeyDictionary[asyncio.Task[Any], tuple[_executor._TaskFuture, asyncio.Future[Any]]] = weakref.WeakKeyDictionary()
+        self._calls: weakref.WeakKeyDictionary[asyncio.Task[Any], tuple[TaskFuture, asyncio.Future[Any]]] = weakref.WeakKeyDictionary()
         #: What is to be placed on several hosts, and whether a thread does so now.
         self._ready: list[_PlacedFuture] = []
         self._placing: Optional[asyncio.Task[None]] = None
@@ -336,12 +391,15 @@ class Executor:
         """Submits `fn(*args, **kwargs)`; returns a task to await. Cancelling the task cancels the call, if it has not begun."""
         if self._sync is None:
             raise RuntimeError("cannot schedule new futures after shutdown")
+        _spaces.refuse_inherited(self._connection._forks, "the executor")
         return asyncio.get_running_loop().create_task(self._run(self._sync, fn, args, kwargs))
 
     async def map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> AsyncIterator[Any]:
         """Yields the results of `fn`, in order. Closing the iterator cancels calls that have not begun."""
-        tasks = [self.submit(fn, *args) for args in zip(*iterables)]
+        tasks: list[asyncio.Task[Any]] = []
         try:
+            for args in zip(*iterables):
+                tasks.append(self.submit(fn, *args))
             for task in tasks:
                 yield await task
         finally:
@@ -395,7 +453,7 @@ class Executor:
             raise
         return future.result()
 
-    def _note(self, future: _executor._TaskFuture, sent: asyncio.Future[Any]) -> None:
+    def _note(self, future: TaskFuture, sent: asyncio.Future[Any]) -> None:
         task = asyncio.current_task()
         if task is not None:
             self._calls[task] = future, sent
@@ -437,7 +495,7 @@ class Executor:
         _, answer = await self._connection._wire.insist(_wire.INVOKE, message)
         return int(answer["first"])
 
-    async def _revoke(self, sync: _executor.Executor, invoking: asyncio.Future[int], future: _executor._TaskFuture) -> None:
+    async def _revoke(self, sync: _executor.Executor, invoking: asyncio.Future[int], future: TaskFuture) -> None:
         with contextlib.suppress(Error):
             number = await invoking
             await self._connection._wire.insist(_wire.REVOKE, {"pool": sync._pool, "task": number})
@@ -465,6 +523,8 @@ class Executor:
         """Accepts no more tasks. With `wait`, returns when all tasks have ended. With `cancel_futures`, tasks that have not begun are cancelled.
         """
         sync, self._sync = self._sync, None
+        if self._connection._forks != _spaces.forks():
+            return
         if self._placing is not None:
             await asyncio.wait([self._placing])
         if self._revoking:
@@ -498,6 +558,7 @@ class _Labelled(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
         if self._sync is None or self._of._sync is None:
             raise RuntimeError("cannot schedule new futures after shutdown")
+        _spaces.refuse_inherited(self._connection._forks, "the executor")
         return asyncio.get_running_loop().create_task(self._of._run(self._sync, fn, args, kwargs))
 
     async def _stop(self, task: asyncio.Task[Any]) -> bool:

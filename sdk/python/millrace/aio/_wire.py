@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 from millrace._records import _native
 from millrace._worker import Error
-from millrace.objects import _values
+from millrace.objects import _spaces, _values
 
 HELLO, WELCOME, FAILURE, PING, PONG, CHALLENGE = 1, 2, 3, 4, 5, 6
 APPEND = 16
@@ -42,10 +42,16 @@ class _Line(abc.ABC):
 
     #: The errors after which a request is sent again: the host cannot be reached, or was lost.
     _lost: tuple[str, ...] = ("MR6121", "MR6123")
+    #: Those of them after which the host may have the request.
+    _maybe_sent: tuple[str, ...] = ()
 
     def __init__(self, places: Sequence[str]) -> None:
         self._places, self._at = tuple(places), 0
         self._closed = False
+        self._forks = _spaces.forks()
+
+    def _check_process(self) -> None:
+        _spaces.refuse_inherited(self._forks, f"the connection to '{self._place}'")
 
     @property
     def _place(self) -> str:
@@ -70,7 +76,7 @@ class _Line(abc.ABC):
         loop = asyncio.get_running_loop()
         #: From the first error on, however long the request waited before, and again if a connection was lost that had lasted.
         deadline: Optional[float] = None
-        losses = 0
+        losses, maybe_sent = 0, False
         while True:
             at, begun = self._at, loop.time()
             try:
@@ -81,10 +87,15 @@ class _Line(abc.ABC):
                 if deadline is None or lasted:
                     deadline = loop.time() + _PATIENCE_S
                 if not isinstance(error, Error):
+                    maybe_sent = True
                     if self._closed or loop.time() > deadline:
                         raise _native.error("MR6123", f"'{self._place}'") from None
                     self._turn(at)
                     continue
+                if error.code == "MR7110" and kind == CALL and maybe_sent:
+                    detail = "the connection was lost before the answer, and the session ended before it was replaced"
+                    raise _native.error("MR7111", detail) from error
+                maybe_sent = maybe_sent or error.code in self._maybe_sent
                 again = error.code in self._lost and not self._closed and loop.time() < deadline
                 if error.code == _NO_MAJORITY and len(self._places) > 1 and loop.time() < deadline:
                     # Another host may hear of the majority.
@@ -115,6 +126,7 @@ class Tunnel(_Line):
 
     # As `is_lost` of the client has it.
     _lost = ("MR6121", "MR6122", "MR6123", "MR6127", "MR6008", "MR6009", "MR6053")
+    _maybe_sent = ("MR6123", "MR6008", "MR6053")
 
     def __init__(self, addresses: Sequence[str], ca: Optional[str]) -> None:
         super().__init__(addresses)
@@ -142,6 +154,7 @@ class Tunnel(_Line):
 
     async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Sends a request and waits for its answer."""
+        self._check_process()
         if self._closed:
             raise _native.error("MR6106", f"the connection to '{self._place}' is closed")
         at, future = self._at, asyncio.get_running_loop().create_future()
@@ -288,6 +301,7 @@ class Wire(_Line):
 
     async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Sends a request and waits for its answer."""
+        self._check_process()
         writer = self._free() or await self.connect()
         number = next(self._numbers)
         answers: asyncio.Queue[Any] = asyncio.Queue()

@@ -31,9 +31,10 @@ from millrace._namespace import RemoteNamespace
 from millrace._records import _native
 from millrace._worker import Error
 from millrace.executor import _large, _pools, _private, _task, _threads
+from millrace.executor._results import RUN_CANCELLED, TASK_BYTES_MAX, TASK_CANCELLED, TaskFuture, WorkerLost, fail_inherited, outcome
 from millrace.executor._task import idempotency_key
 from millrace.executor._threads import CloudThread, parallel_for
-from millrace.objects import _classes, _raised, _spaces, _values
+from millrace.objects import _classes, _spaces, _values
 from millrace.objects._raised import RemoteTraceback, TaskError
 
 R = TypeVar("R")
@@ -44,6 +45,7 @@ __all__ = [
     "Executor",
     "RemoteTraceback",
     "TaskError",
+    "WorkerLost",
     "connect",
     "idempotency_key",
     "parallel_for",
@@ -55,11 +57,10 @@ _BATCH_MAX = 1024
 _BATCH_BYTES = 4 << 20
 #: How often a submission is tried again while too many tasks are pending.
 _PAUSE_S = 0.05
-#: The longest task, with all that it is given: one record. The pickles of longer ones are in blobs, and have this many bytes at most.
-_TASK_BYTES_MAX = (16 << 20) - 4096
+#: The longest pickle that is in blobs.
 _LARGE_BYTES_MAX = 1 << 30
-#: A run was cancelled, had ended, and a task was cancelled before it began.
-_RUN_CANCELLED, _RUN_OVER, _TASK_CANCELLED = "MR3140", "MR3141", "MR7116"
+#: How often those who wait for the end of all tasks look at futures that were cancelled.
+_LOOK_S = 0.1
 
 #: The memory of a method of a class in WebAssembly.
 _MODULE_MEMORY_BYTES = 64 << 20
@@ -254,13 +255,16 @@ class Connection:
         return self.space.application
 
     def close(self) -> None:
-        """Closes executors, releases this program's locks, then deletes its objects."""
+        """Closes executors, releases this program's locks, then deletes its objects. Permits of semaphores that it has acquired stay so."""
+        self._close(True)
+
+    def _close(self, well: bool) -> None:
         for executor in list(self._executors):
             executor.shutdown(wait=True)
         if _spaces._default is self.space:
             _spaces.use(self._before)
         self.space.connection = None
-        self.space.close()
+        self.space.close(well)
         self.remote.close()
         if self._host is not None:
             self._host.close()
@@ -271,8 +275,9 @@ class Connection:
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: Optional[type[BaseException]], *_: object) -> None:
+        # A program that an exception ends is like one that is killed.
+        self._close(kind is None)
 
     def __repr__(self) -> str:
         return f"<millrace.Connection {self.address!r}>"
@@ -304,67 +309,11 @@ def connect(
     return Connection(place, app, lease, ca)
 
 
-class _TaskFuture(Future):  # type: ignore[type-arg]
-    """A future that asks the host whether the task may still be cancelled."""
-
-    _executor: Executor
-    _id = b""
-    _number = 0
-    #: Where its arguments are, if they are long.
-    _parts: Optional[_large.Parts] = None
-    #: Whether the program has asked for its end, and whether those who wait have been told that it is cancelled.
-    _stops = _told = False
-
-    def _free(self, _: object = None) -> None:
-        parts, self._parts = self._parts, None
-        if parts is not None:
-            parts.delete(self._executor._connection.space)
-
-    def cancel(self) -> bool:
-        if self.done():
-            return self.cancelled()
-        if not self._executor._cancel_of(self):
-            return self.cancelled()
-        return self._cancelled()
-
-    def _cancelled(self) -> bool:
-        cancelled = super().cancel()
-        if cancelled:
-            # The caller and the thread of the results may both come here.
-            with self._condition:
-                first, self._told = not self._told, True
-            if first:
-                self.set_running_or_notify_cancel()
-        return cancelled
-
-    def running(self) -> bool:
-        """Whether a worker runs the task. This asks the host."""
-        return not self.done() and self._executor._run_of(self) is not None
-
-    def stop(self) -> bool:
-        """Cancels the task, even if it is running: its worker is ended, and the future is cancelled. Returns False if the task had already ended."""
-        self._stops = True
-        if self.cancel():
-            return True
-        try:
-            run = None if self.done() else self._executor._run_of(self)
-            if run is None:
-                return self.cancelled()
-            remote, id = run
-            remote.cancel_run(id)
-        except Error as error:
-            # It ends with a result just now, or its host is lost.
-            if error.code != _RUN_OVER and not self._executor._is_lost_with(self, error):
-                raise
-            return self.cancelled()
-        return True
-
-
 def _check(tasks: list[bytes], bodies: bool) -> None:
     """Refuses data that does not fit a record."""
     longest = max(map(len, tasks))
-    if longest > _TASK_BYTES_MAX:
-        detail = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
+    if longest > TASK_BYTES_MAX:
+        detail = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {TASK_BYTES_MAX}"
         raise _native.error("MR7115", detail)
 
 
@@ -387,12 +336,12 @@ class Executor(concurrent.futures.Executor):
     """
 
     #: The longest pickle of a function or of arguments, and the code of one that is longer.
-    _limit, _limit_code = _TASK_BYTES_MAX, "MR7115"
+    _limit, _limit_code = TASK_BYTES_MAX, "MR7115"
     #: Whether tasks reach the shared objects of `_connection`.
     _shares = True
     #: Whether they may be on several hosts.
     _is_spread = False
-    _future = _TaskFuture
+    _future = TaskFuture
 
     def __init__(
         self,
@@ -448,11 +397,15 @@ class Executor(concurrent.futures.Executor):
             self._bodies: dict[bytes, int] = {}
             #: Where long functions are.
             self._large: list[_large.Parts] = []
-            self._futures: dict[bytes, _TaskFuture] = {}
+            self._futures: dict[bytes, TaskFuture] = {}
             self._lock = threading.Lock()
             self._idle = threading.Condition(self._lock)
-            self._shut = False
+            #: Whether it accepts no more tasks, whether it no longer waits for results, and who sees to the latter.
+            self._shut = self._detached = False
+            self._ending = threading.Lock()
             self._broken: Optional[BaseException] = None
+            #: Whether it was made by the process that this one was forked from, and nothing was submitted here since.
+            self._inherited = False
             addresses = self._connection.addresses if hosts is None else [_address(one) for one in hosts]
             if addresses != [self._connection.address] or label is not None:
                 from millrace.executor._hosts import SpreadExecutor
@@ -462,8 +415,10 @@ class Executor(concurrent.futures.Executor):
                 kind = type(self)
                 made = self
                 made.__class__ = SpreadExecutor if kind is Executor else type(kind.__name__, (SpreadExecutor, kind), {})
+            self._from = addresses, lost_after
             self._attach(addresses, lost_after)
             self._connection._executors.add(self)
+            _living.add(self)
         except BaseException:
             if self._own:
                 self._connection.close()
@@ -484,6 +439,24 @@ class Executor(concurrent.futures.Executor):
         self._listener = threading.Thread(target=self._listen, name="millrace-results", daemon=True)
         self._listener.start()
 
+    def _in_forked_child(self) -> None:
+        """Threads that held the locks, and those that wait for results, do not exist here."""
+        left, self._futures, self._large = list(self._futures.values()), {}, []
+        self._lock, self._ending = threading.Lock(), threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._inherited = True
+        fail_inherited(left)
+
+    def _make_own(self) -> None:
+        """In a forked child: tasks of this process have ids, connections and threads of their own."""
+        with self._ending:
+            if not self._inherited or self._shut:
+                return
+            self._client, self._ids = os.urandom(16), itertools.count(1)
+            self._bodies, self._broken = {}, None
+            self._attach(*self._from)
+            self._inherited = False
+
     def _detach(self) -> None:
         self._tail.close()
         self._results.close()
@@ -497,7 +470,7 @@ class Executor(concurrent.futures.Executor):
                 if data[1:17] == self._client:
                     self._complete(data[1 : 1 + _task.ID_BYTES], data[0], data[1 + _task.ID_BYTES :])
         except BaseException as error:
-            if not self._shut:
+            if not self._detached:
                 self._break(error)
 
     def _break(self, why: BaseException) -> None:
@@ -519,11 +492,11 @@ class Executor(concurrent.futures.Executor):
         if future is None or future.done():
             return
         try:
-            result = _outcome(kind, payload, self._connection.space if self._keeps_large else None)
+            result = outcome(kind, payload, self._connection.space if self._keeps_large else None)
         except BaseException as error:
             code = getattr(error, "code", "")
             # The result of a task that is revoked may come before the answer to that.
-            if code == _TASK_CANCELLED or code == _RUN_CANCELLED and future._stops:
+            if code == TASK_CANCELLED or code == RUN_CANCELLED and future._stops:
                 future._cancelled()
             else:
                 future.set_exception(error)
@@ -535,7 +508,7 @@ class Executor(concurrent.futures.Executor):
         digest, body = self._body(fn, _LARGE_BYTES_MAX if self._keeps_large else self._limit)
         number = self._bodies.get(digest)
         if number is None:
-            if len(body) > _TASK_BYTES_MAX:
+            if len(body) > TASK_BYTES_MAX:
                 parts = _large.send(f"{self._client.hex()}-{digest.hex()}", [body[2:]], self._connection.space)
                 self._large.append(parts)
                 body = body[:2] + pickle.dumps(parts)
@@ -572,9 +545,12 @@ class Executor(concurrent.futures.Executor):
         pickled = self._pickle(named, (fn, self._client, initializer, initargs), limit)
         return hashlib.sha256(pickled).digest(), _task.body(sys.version_info[:2], pickled)
 
-    def _task(self, body: int, args: Any, kwargs: Any, large: Optional[bool] = None) -> tuple[bytes, bytes, _TaskFuture]:
-        """The id of a new task, the serialized task, and the future of its result. If `large` is false, long arguments are refused."""
-        future = self._expect()
+    def _task(
+        self, body: int, args: Any, kwargs: Any, large: Optional[bool] = None, kept: Optional[list[Any]] = None
+    ) -> tuple[bytes, bytes, TaskFuture]:
+        """The id of a new task, the serialized task, and the future of its result, which is added to `kept`. If `large` is false, long arguments
+        are refused."""
+        future = self._expect(kept)
         may_be_large = self._keeps_large if large is None else large
         writer = _large.Writer(future._id.hex(), self._connection.space) if may_be_large else None
         try:
@@ -589,18 +565,20 @@ class Executor(concurrent.futures.Executor):
             future.add_done_callback(future._free)
         return future._id, _task.task(future._id, body, self._connection.application, arguments), future
 
-    def _drop(self, future: _TaskFuture) -> None:
+    def _drop(self, future: TaskFuture) -> None:
         """Stops waiting for results."""
         with self._lock:
             self._futures.pop(future._id, None)
             self._idle.notify_all()
         future._free()
 
-    def _expect(self) -> _TaskFuture:
-        """A future of the result of a new task, by its id."""
+    def _expect(self, kept: Optional[list[Any]] = None) -> TaskFuture:
+        """A future of the result of a new task, by its id. It is added to `kept` first."""
         id = self._client + next(self._ids).to_bytes(8, "little")
         future = self._future()
         future._executor, future._id = self, id
+        if kept is not None:
+            kept.append(future)
         with self._lock:
             if self._broken is not None:
                 raise BrokenExecutor("no more results arrive") from self._broken
@@ -616,7 +594,7 @@ class Executor(concurrent.futures.Executor):
         """The host of a task, and the task's number there."""
         return (self._connection.remote, future._number) if future._number else None
 
-    def _run_of(self, future: _TaskFuture) -> Optional[tuple[Any, str]]:
+    def _run_of(self, future: TaskFuture) -> Optional[tuple[Any, str]]:
         """The run of a task in progress, and its host."""
         place = self._place_of(future)
         if place is None:
@@ -632,30 +610,27 @@ class Executor(concurrent.futures.Executor):
                 return None
             options["before"] = listed["next"]
 
-    def _is_lost_with(self, future: _TaskFuture, error: Error) -> bool:
+    def _is_lost_with(self, future: TaskFuture, error: Error) -> bool:
         """Whether the error means that the task's host is lost, and the executor goes on without it."""
         return False
 
-    def _cancel_of(self, future: _TaskFuture) -> bool:
+    def _cancel_of(self, future: TaskFuture) -> bool:
         return future._number != 0 and self._connection.remote.revoke(self._pool, future._number)
 
     def _begin(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> Sequence[Future[Any]]:
         """Submits calls, many to a request."""
-        futures: list[_TaskFuture] = []
+        if self._inherited:
+            self._make_own()
+        futures: list[TaskFuture] = []
         batch: list[bytes] = []
-        waiting: list[_TaskFuture] = []
+        waiting: list[TaskFuture] = []
         size = 0
 
         def send() -> None:
             nonlocal size
             if not batch:
                 return
-            try:
-                first = self._invoke(batch)
-            except BaseException:
-                for future in waiting:
-                    self._drop(future)
-                raise
+            first = self._invoke(batch)
             for number, future in enumerate(waiting, first):
                 future._number = number
             batch.clear()
@@ -664,17 +639,22 @@ class Executor(concurrent.futures.Executor):
 
         body: Optional[int] = None
         of: object = None
-        for fn, args, kwargs in calls:
-            if body is None or of is not fn:
-                body, of = self._prepare(fn), fn
-            _, task, future = self._task(body, args, kwargs)
-            futures.append(future)
-            batch.append(task)
-            waiting.append(future)
-            size += len(task)
-            if len(batch) >= _BATCH_MAX or size >= _BATCH_BYTES:
-                send()
-        send()
+        try:
+            for fn, args, kwargs in calls:
+                if body is None or of is not fn:
+                    body, of = self._prepare(fn), fn
+                _, task, future = self._task(body, args, kwargs, kept=waiting)
+                futures.append(future)
+                batch.append(task)
+                size += len(task)
+                if len(batch) >= _BATCH_MAX or size >= _BATCH_BYTES:
+                    send()
+            send()
+        except BaseException:
+            # Nobody waits for results of tasks that were not sent.
+            for future in waiting:
+                self._drop(future)
+            raise
         return futures
 
     def on(self, label: Union[str, Iterable[str]]) -> Executor:
@@ -722,31 +702,31 @@ class Executor(concurrent.futures.Executor):
         return results()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accepts no more tasks. With `wait`, returns when all tasks have ended."""
+        """Accepts no more tasks. With `wait`, returns when all tasks have ended. With `cancel_futures`, tasks that have not begun are cancelled."""
         with self._lock:
-            if self._shut:
-                return
+            first, self._shut = not self._shut, True
             left = list(self._futures.values())
         if cancel_futures:
             for future in left:
                 future.cancel()
-        with self._lock:
-            while wait and self._broken is None and any(not future.done() for future in self._futures.values()):
-                self._idle.wait(0.1 if cancel_futures else None)
-            self._shut = True
         if wait:
-            self._end()
-        else:
-            threading.Thread(target=self._end_later, name="millrace-shutdown", daemon=True).start()
+            self._end_once()
+        elif first:
+            threading.Thread(target=self._end_once, name="millrace-shutdown", daemon=True).start()
 
-    def _end_later(self) -> None:
-        with self._lock:
-            while self._broken is None and any(not future.done() for future in self._futures.values()):
-                self._idle.wait(1.0)
-        self._end()
+    def _end_once(self) -> None:
+        """Waits for all tasks, and then ends what waits for results."""
+        with self._ending:
+            with self._lock:
+                while self._broken is None and any(not future.done() for future in self._futures.values()):
+                    self._idle.wait(_LOOK_S)
+            if not self._detached:
+                self._detached = True
+                self._end()
 
     def _end(self) -> None:
-        self._detach()
+        if not self._inherited:
+            self._detach()
         for parts in self._large:
             parts.delete(self._connection.space)
         self._connection._executors.discard(self)
@@ -762,27 +742,13 @@ class Executor(concurrent.futures.Executor):
 
 #: The class, where a method of the same name hides it.
 _Executor = Executor
+#: Those that a forked child makes its own.
+_living: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
-def _outcome(kind: int, payload: bytes, space: Optional[_spaces.Space] = None) -> Any:
-    """The return value of a task; raises its exception."""
-    if kind == _task.RETURNED:
-        try:
-            found = pickle.loads(payload)
-            if isinstance(found, _large.Parts):
-                if space is None:
-                    detail = f"a result of more than {_TASK_BYTES_MAX} bytes, which tasks that run on several hosts cannot return"
-                    raise _native.error("MR7115", detail)
-                parts, found = found, found.load(space)
-                parts.delete(space)
-            return found
-        except Error:
-            raise
-        except BaseException as error:
-            raise TaskError(type(error).__name__, f"its result cannot be opened here: {error}") from error
-    if kind == _task.FAILED:
-        raise _native.error(payload[:6].decode(), payload[6:].decode(errors="replace"))
-    raised = _raised.completed(_raised.unpack(payload))
-    if isinstance(raised, _task.InitializerFailed):
-        raise BrokenExecutor(str(raised)) from raised.__cause__
-    raise raised
+def _in_forked_child() -> None:
+    for executor in list(_living):
+        executor._in_forked_child()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)

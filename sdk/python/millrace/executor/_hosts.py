@@ -17,8 +17,9 @@ from typing import Any, Optional
 from millrace._namespace import RemoteNamespace
 from millrace._records import _native
 from millrace._worker import Error
-from millrace.executor import _BATCH_BYTES, _BATCH_MAX, _PAUSE_S, Executor, _check, _labels, _task, _TaskFuture
+from millrace.executor import _BATCH_BYTES, _BATCH_MAX, _PAUSE_S, Executor, _check, _labels, _task
 from millrace.executor._labels import Labels
+from millrace.executor._results import TaskFuture
 from millrace.objects import _spaces
 
 _log = logging.getLogger("millrace")
@@ -106,7 +107,7 @@ def _broken(why: BaseException) -> BrokenExecutor:
     return broken
 
 
-class _PlacedFuture(_TaskFuture):
+class _PlacedFuture(TaskFuture):
     """A future of a task that can be sent to another host."""
 
     _digest = _body = _arguments = b""
@@ -228,7 +229,7 @@ class SpreadExecutor(Executor):
                     host.waiting = max(0, host.waiting - 1)
                     self._complete(data[1 : 1 + _task.ID_BYTES], data[0], data[1 + _task.ID_BYTES :])
         except BaseException as error:
-            if not self._shut:
+            if not self._detached:
                 self._lose(host, error)
 
     def _look(self) -> None:
@@ -240,7 +241,7 @@ class SpreadExecutor(Executor):
                 try:
                     host.look(self._labelled)
                 except Exception as error:
-                    if not self._shut:
+                    if not self._detached:
                         self._lose(host, error)
             self._over.wait(_LOOK_S)
 
@@ -400,6 +401,8 @@ class SpreadExecutor(Executor):
     def _begin(
         self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]], needs: Optional[Labels] = None
     ) -> Sequence[Future[Any]]:
+        if self._inherited:
+            self._make_own()
         futures: list[_PlacedFuture] = []
         shipped: Optional[tuple[bytes, bytes]] = None
         of: object = None
@@ -408,7 +411,7 @@ class SpreadExecutor(Executor):
             for fn, args, kwargs in calls:
                 if shipped is None or of is not fn:
                     shipped, of = self._body(fn), fn
-                futures.append(self._ready(shipped, args, kwargs, needs))
+                self._ready(shipped, args, kwargs, needs, kept=futures)
                 if len(futures) - placed >= _BATCH_MAX:
                     self._place(futures[placed:])
                     placed = len(futures)
@@ -418,10 +421,12 @@ class SpreadExecutor(Executor):
             raise
         return futures
 
-    def _ready(self, shipped: tuple[bytes, bytes], args: Any, kwargs: Any, needs: Optional[Labels] = None) -> _PlacedFuture:
+    def _ready(
+        self, shipped: tuple[bytes, bytes], args: Any, kwargs: Any, needs: Optional[Labels] = None, kept: Optional[list[Any]] = None
+    ) -> _PlacedFuture:
         """The future of a task to be placed, with the data for sending it."""
         arguments = self._pickle("the arguments", (args, kwargs))
-        future: Any = self._expect()
+        future: Any = self._expect(kept)
         future._digest, future._body = shipped
         future._arguments = arguments
         future._needs = self._needs if needs is None else needs

@@ -13,13 +13,15 @@ import random
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Optional, Union
 
 from millrace import _open
 from millrace._records import _native
-from millrace.executor import Connection, Executor, _cloudpickle, _outcome, _pools, _task, connect
+from millrace.executor import Connection, Executor, _cloudpickle, _living, _pools, _task, connect
+from millrace.executor._results import fail_inherited, outcome
 from millrace.lambda_handler import FORM, PAYLOAD_BYTES_MAX
 from millrace.objects import _values
 
@@ -131,12 +133,20 @@ class LambdaExecutor(Executor):
                 self._request |= {"place": self._place.address, "application": self._place.application, "lease": self._place.lease}
             self._place._executors.add(self)
         self._threads = ThreadPoolExecutor(workers, "millrace-lambda")
-        self._shut = False
+        self._pending: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+        self._shut = self._inherited = False
         self._stopped = threading.Event()
+        _living.add(self)
+
+    def _in_forked_child(self) -> None:
+        # Neither its threads nor the connections of boto3 are this process's.
+        self._inherited = True
+        fail_inherited(list(self._pending))
 
     def _begin(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> Sequence[Future[Any]]:
         if self._shut:
             raise RuntimeError("cannot schedule new futures after shutdown")
+        self._check_process()
         requests = []
         of: object = None
         shipped: dict[str, str] = {}
@@ -152,7 +162,13 @@ class LambdaExecutor(Executor):
                 raise _native.error("MR7131", detail)
             requests.append((id, request))
         # Nothing has begun if one of them cannot be sent.
-        return [self._threads.submit(self._run, id, request) for id, request in requests]
+        futures = [self._threads.submit(self._run, id, request) for id, request in requests]
+        self._pending.update(futures)
+        return futures
+
+    def _check_process(self) -> None:
+        if self._inherited:
+            raise _native.error("MR2015", "an executor on AWS Lambda belongs to the process that this one was forked from; create another one")
 
     def _run(self, id: bytes, request: bytes) -> Any:
         """Runs a task until an attempt has a result or no attempt is left."""
@@ -186,7 +202,7 @@ class LambdaExecutor(Executor):
                     raise _native.error("MR7135", f"the executor was shut down before another attempt: {again}") from again.__cause__
                 pause = min(2 * pause, _PAUSE_MAX_S)
             else:
-                return _outcome(kind, result)
+                return outcome(kind, result)
 
     def _ask(self, request: bytes) -> bytes:
         """One invocation; the bytes of its answer."""
@@ -254,6 +270,8 @@ class LambdaExecutor(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accepts no more tasks. With `wait`, returns when all tasks have ended. Running invocations cannot be cancelled."""
         self._shut = True
+        if self._inherited:
+            return
         if cancel_futures:
             self._stopped.set()
         self._threads.shutdown(wait, cancel_futures=cancel_futures)

@@ -7,8 +7,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 import pickle
 import random
+import struct
 import sys
 
 from millrace import _worker
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 #: The prefix of the pool's name if a record is a method call and not a task.
 _STEPS = "_steps/"
 ID_BYTES = 24
+#: The part of an id that all tasks of a client have in common.
+_CLIENT_BYTES = 16
 RETURNED, RAISED, FAILED = 0, 1, 2
 #: Bodies that a worker keeps.
 _BODIES_MAX = 64
@@ -32,6 +38,13 @@ _RESULT_BYTES_MAX = (16 << 20) - 4096
 _bodies: dict[object, Callable[..., Any]] = {}
 #: The clients whose initializers have run in this worker.
 _initialized: set[bytes] = set()
+#: The states of random numbers of clients whose initializers have set them: their tasks go on from there.
+_drawn: dict[bytes, tuple[Any, Any]] = {}
+#: The surroundings of a new worker, and those of clients whose initializers have changed them.
+_plain: Any = None
+_prepared: dict[bytes, Any] = {}
+#: The task for which NumPy's random numbers were set.
+_numpy_set_for: Optional[bytes] = None
 #: The id of the task that this worker runs.
 _running: Optional[bytes] = None
 
@@ -69,12 +82,19 @@ def open_body(key: object, read: Callable[[], bytes]) -> Callable[..., Any]:
             detail = "the program runs Python {}.{}, and the workers {}.{}".format(*theirs, *ours)
             raise _worker.error_of("MR7137", detail)
         function, client, initializer, arguments = load(shipped[2:])
+        _set_numpy()
         if initializer is not None and client not in _initialized:
+            before = _drawing()
             try:
                 initializer(*arguments)
             except BaseException as error:
                 raise InitializerFailed(f"{type(error).__name__}: {error}") from error
             _initialized.add(client)
+            after = _drawing()
+            if after != before:
+                _drawn[client] = after
+            if _plain is not None and _surroundings() != _plain:
+                _prepared[client] = _surroundings()
         if len(_bodies) >= _BODIES_MAX:
             _bodies.pop(next(iter(_bodies)))
         found = _bodies[key] = function
@@ -110,21 +130,81 @@ def pickle_result(value: object) -> bytes:
         raise
 
 
-def begin(id: bytes) -> None:
-    """Prepares the worker for an attempt of a task. A later attempt draws the same random numbers, and so makes the same calls."""
-    global _running
-    _running = id
-    random.seed(id)
+def _numpy_random() -> Any:
+    """The random numbers of NumPy, if the worker has imported it."""
     numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(int.from_bytes(id[-4:], "little"))
+    return None if numpy is None else getattr(numpy, "random", None)
+
+
+def _drawing() -> tuple[Any, Any]:
+    """Which random numbers come next."""
+    theirs = _numpy_random()
+    state = None if theirs is None else theirs.get_state()
+    return random.getstate(), state if state is None else (state[0], state[1].tobytes(), *state[2:])
+
+
+def _surroundings() -> Any:
+    """What a task finds, and may change for the next one: the directory, arguments, variables and streams."""
+    directory = None
+    with contextlib.suppress(OSError):
+        directory = os.getcwd()
+    return directory, list(sys.argv), dict(os.environ), (sys.stdin, sys.stdout, sys.stderr)
+
+
+def _restore(client: bytes) -> None:
+    """Other programs use the same worker: what their tasks have changed is as it was."""
+    global _plain
+    found = _surroundings()
+    if _plain is None:
+        _plain = found
+    wanted = _prepared.get(client, _plain)
+    if found == wanted:
+        return
+    directory, arguments, variables, streams = wanted
+    if directory is not None and directory != found[0]:
+        with contextlib.suppress(OSError):
+            os.chdir(directory)
+    sys.argv[:] = arguments
+    if variables != found[2]:
+        os.environ.clear()
+        os.environ.update(variables)
+    sys.stdin, sys.stdout, sys.stderr = streams
+
+
+def begin(id: bytes) -> None:
+    """Prepares the worker for an attempt of a task. A later attempt draws the same random numbers, and so makes the same calls; unless the
+    initializer of its client has set which ones come."""
+    global _running, _numpy_set_for
+    _running, _numpy_set_for = id, None
+    ours, _ = _drawn.get(id[:_CLIENT_BYTES], (None, None))
+    if ours is None:
+        random.seed(id)
+    else:
+        random.setstate(ours)
+    _set_numpy()
     _values.pickle_with(_raised.dumps)
+
+
+def _set_numpy() -> None:
+    """The same for NumPy, as soon as the worker has imported it."""
+    global _numpy_set_for
+    numpy = _numpy_random()
+    if numpy is None or _running is None or _numpy_set_for == _running:
+        return
+    _numpy_set_for = _running
+    _, state = _drawn.get(_running[:_CLIENT_BYTES], (None, None))
+    if state is None:
+        numpy.seed(struct.unpack("<8I", hashlib.sha256(_running).digest()))
+    else:
+        numpy.set_state((state[0], struct.unpack(f"{len(state[1]) // 4}I", state[1]), *state[2:]))
 
 
 def end() -> None:
     """Ends the attempt."""
     global _running
-    _running = None
+    id, _running = _running, None
+    if id is not None and id[:_CLIENT_BYTES] in _drawn:
+        _drawn[id[:_CLIENT_BYTES]] = _drawing()
     _spaces.use(None)
 
 
@@ -143,11 +223,13 @@ def run(record: Any, context: Any) -> None:
     start = ID_BYTES + 9 + shipped[ID_BYTES + 8]
     application = shipped[ID_BYTES + 9 : start].decode()
     pool = record.log.partition("/")[2]
+    _restore(id[:_CLIENT_BYTES])
     begin(id)
     _spaces.use(_spaces.TaskSpace(context, application))
     try:
         function = _body(pool, number, context)
         args, kwargs = load(shipped[start:])
+        _set_numpy()
         pickled = pickle_result(function(*args, **kwargs))
         if len(pickled) > _RESULT_BYTES_MAX:
             # Another attempt makes the same calls, which count once.

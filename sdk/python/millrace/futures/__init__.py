@@ -57,21 +57,26 @@ Executor = _futures.Executor
 
 
 class ProcessPoolExecutor(_Executor):
-    """A `concurrent.futures.ProcessPoolExecutor` on the workers of a host."""
+    """A `concurrent.futures.ProcessPoolExecutor` on the workers of a host.
+
+    `mp_context` and `max_tasks_per_child` have no effect: the host starts workers, and replaces one that exceeds its memory. If a worker is
+    lost, only its task fails, with an exception that is a `BrokenProcessPool`, too; the executor continues.
+    """
 
     def __init__(
         self,
         max_workers: Optional[int] = None,
-        mp_context: None = None,
+        mp_context: Any = None,
         initializer: Optional[Callable[..., object]] = None,
         initargs: tuple[Any, ...] = (),
         *,
         max_tasks_per_child: Optional[int] = None,
     ) -> None:
-        if mp_context is not None:
-            raise NotImplementedError("mp_context: the host starts workers")
         if max_tasks_per_child is not None:
-            raise NotImplementedError("max_tasks_per_child: workers stay alive; the host replaces a worker that exceeds its memory")
+            if not isinstance(max_tasks_per_child, int):
+                raise TypeError("max_tasks_per_child must be an integer")
+            if max_tasks_per_child <= 0:
+                raise ValueError("max_tasks_per_child must be >= 1")
         _start(self, max_workers, initializer, initargs)
 
 

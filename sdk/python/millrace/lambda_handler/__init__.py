@@ -63,7 +63,7 @@ class _AttemptSpace(_spaces.ClientSpace):
         self._id = id
         super().__init__(remote, application, lease, session=hashlib.sha256(id).digest()[:16])
 
-    def close(self) -> None:
+    def close(self, well: bool = True) -> None:
         self._closed.set()
 
 

@@ -3,13 +3,12 @@
     import millrace.multiprocessing as multiprocessing
 
 As for `millrace.threading`, the host is that of the newest connection. To share data among processes, use these classes or
-`millrace.objects`. Shared memory and start methods exist only within one machine, and raise `NotImplementedError`.
+`millrace.objects`. Start methods have no effect: the host starts workers. Shared memory exists only within one machine, and raises
+`NotImplementedError`.
 """
 
 from __future__ import annotations
 
-import concurrent.futures as _futures
-import itertools as _itertools
 import multiprocessing as _multiprocessing
 import os as _os
 
@@ -17,12 +16,13 @@ from millrace import managers as _managers
 from millrace import objects as _objects
 from millrace import queue as _queue
 from millrace import threading as _threads
+from millrace.multiprocessing._pools import AsyncResult, Pool
 from millrace.threading import _runtime
 from millrace.threading import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, NoReturn, Optional
 
 __all__ = [
@@ -48,7 +48,9 @@ __all__ = [
     "cpu_count",
     "current_process",
     "freeze_support",
+    "get_all_start_methods",
     "get_context",
+    "get_start_method",
     "set_start_method",
 ]
 
@@ -58,6 +60,10 @@ cpu_count = _os.cpu_count
 
 class Process(_threads.Thread):
     """A `multiprocessing.Process` that runs as a task on a worker of the host."""
+
+    #: What `terminate` or `kill` has ended it with.
+    _signal = 15
+    _is_closed = False
 
     def __init__(
         self,
@@ -73,17 +79,20 @@ class Process(_threads.Thread):
 
     @property
     def exitcode(self) -> Optional[int]:
-        """None while the process runs; then 0, the code of `SystemExit`, or 1 if the process raised an exception."""
+        """None while the process runs; then 0, the code of `SystemExit`, 1 if the process raised an exception, or how its worker ended: a status,
+        or the negative number of a signal."""
+        self._check_closed()
         if self._future is None or not self._future.done():
             return None
         if self._future.cancelled():
-            return -15
+            return -self._signal
         error = self._future.exception()
         if error is None:
             return 0
         if isinstance(error, SystemExit):
-            return error.code if isinstance(error.code, int) else int(error.code is not None)
-        return 1
+            return int(error.code) & 0xFF if isinstance(error.code, int) else int(error.code is not None)
+        # It may have ended by a signal, or without raising anything.
+        return int(getattr(error, "exitcode", 1))
 
     @property
     def pid(self) -> Optional[int]:
@@ -92,199 +101,37 @@ class Process(_threads.Thread):
 
     def terminate(self) -> None:
         """Ends the process, even if it is running; `exitcode` is then -15."""
-        if self._future is not None:
+        self._end_with(15)
+
+    def kill(self) -> None:
+        """The same; `exitcode` is then -9."""
+        self._end_with(9)
+
+    def _end_with(self, signal: int) -> None:
+        self._check_closed()
+        if self._future is not None and not self._future.done():
+            self._signal = signal
             self.stop()
 
-    kill = terminate
+    def join(self, timeout: Optional[float] = None) -> None:
+        """Waits until the process has ended, at most `timeout` seconds."""
+        self._check_closed()
+        super().join(timeout)
+
+    def is_alive(self) -> bool:
+        """Whether the process was started and has not ended."""
+        self._check_closed()
+        return super().is_alive()
 
     def close(self) -> None:
-        """Does nothing: an ended process uses no resources of this program."""
-        if self.is_alive():
+        """From now on the process cannot be used."""
+        if not self._is_closed and self.is_alive():
             raise ValueError("Cannot close a process while it is still running. You should first call join() or terminate().")
+        self._is_closed = True
 
-
-class AsyncResult:
-    """A `multiprocessing.pool.AsyncResult`."""
-
-    def __init__(
-        self,
-        futures: list[_futures.Future[Any]],
-        join: Callable[[list[Any]], Any],
-        callback: Optional[Callable[[Any], object]] = None,
-        error_callback: Optional[Callable[[BaseException], object]] = None,
-    ) -> None:
-        self._futures, self._join = futures, join
-        self._callback, self._error_callback = callback, error_callback
-        self._left = _itertools.count(1)
-        for future in futures:
-            future.add_done_callback(self._ended)
-        if not futures and callback is not None:
-            callback(join([]))
-
-    def _ended(self, _: object) -> None:
-        # `next` on a count is one step for all threads.
-        if next(self._left) < len(self._futures):
-            return
-        try:
-            value = self.get(0)
-        except BaseException as error:
-            if self._error_callback is not None:
-                self._error_callback(error)
-        else:
-            if self._callback is not None:
-                self._callback(value)
-
-    def get(self, timeout: Optional[float] = None) -> Any:
-        """Waits for the result; raises the exception of the call, or `TimeoutError`."""
-        self.wait(timeout)
-        if not self.ready():
-            raise TimeoutError
-        return self._join([future.result() for future in self._futures])
-
-    def wait(self, timeout: Optional[float] = None) -> None:
-        """Waits until there is a result."""
-        _futures.wait(self._futures, timeout)
-
-    def ready(self) -> bool:
-        """Whether there is a result."""
-        return all(future.done() for future in self._futures)
-
-    def successful(self) -> bool:
-        """Whether the call raised no exception."""
-        if not self.ready():
-            raise ValueError(f"{self!r} not ready")
-        return all(not future.cancelled() and future.exception() is None for future in self._futures)
-
-
-def _flat(parts: list[list[Any]]) -> list[Any]:
-    return [value for part in parts for value in part]
-
-
-def _call(func: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
-    return [func(*args) for args in calls]
-
-
-class Pool:
-    """A `multiprocessing.Pool` on the workers of a host."""
-
-    def __init__(
-        self,
-        processes: Optional[int] = None,
-        initializer: Optional[Callable[..., object]] = None,
-        initargs: Iterable[Any] = (),
-        maxtasksperchild: Optional[int] = None,
-        **_on: Any,
-    ) -> None:
-        if maxtasksperchild is not None:
-            raise NotImplementedError("maxtasksperchild: workers stay alive; the host replaces a worker that exceeds its memory")
-        if processes is not None and processes < 1:
-            raise ValueError("Number of processes must be at least 1")
-        at = _on.pop("_connection", None)
-        if _on:
-            raise TypeError(f"Pool() got an unexpected keyword argument {next(iter(_on))!r}")
-        self._processes = processes or _os.cpu_count() or 1
-        at = at or _runtime.connection()
-        self._executor = at.Executor(workers=self._processes, initializer=initializer, initargs=tuple(initargs))
-        self._closed = False
-
-    def _parts(self, func: Callable[..., Any], calls: Iterable[tuple[Any, ...]], chunksize: Optional[int]) -> list[Any]:
-        if self._closed:
-            raise ValueError("Pool not running")
-        everything = list(calls)
-        if chunksize is None:
-            # As in the standard library: about four parts for each worker.
-            chunksize = max(1, -(-len(everything) // (self._processes * 4)))
-        if chunksize < 1:
-            raise ValueError(f"Chunksize must be 1+, not {chunksize:n}")
-        parts = [everything[at : at + chunksize] for at in range(0, len(everything), chunksize)]
-        return list(self._executor._begin((_call, (func, part), {}) for part in parts))
-
-    def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: Mapping[str, Any] = {}) -> Any:
-        """Calls a function on a worker; returns its result."""
-        return self.apply_async(func, args, kwds).get()
-
-    def apply_async(
-        self,
-        func: Callable[..., Any],
-        args: Iterable[Any] = (),
-        kwds: Mapping[str, Any] = {},
-        callback: Optional[Callable[[Any], object]] = None,
-        error_callback: Optional[Callable[[BaseException], object]] = None,
-    ) -> AsyncResult:
-        """Calls a function on a worker; returns a result to wait for."""
-        if self._closed:
-            raise ValueError("Pool not running")
-        future = self._executor.submit(func, *args, **kwds)
-        return AsyncResult([future], lambda results: results[0], callback, error_callback)
-
-    def map(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: Optional[int] = None) -> list[Any]:
-        """Yields the results of the function, in order."""
-        found: list[Any] = self.map_async(func, iterable, chunksize).get()
-        return found
-
-    def map_async(
-        self,
-        func: Callable[[Any], Any],
-        iterable: Iterable[Any],
-        chunksize: Optional[int] = None,
-        callback: Optional[Callable[[Any], object]] = None,
-        error_callback: Optional[Callable[[BaseException], object]] = None,
-    ) -> AsyncResult:
-        """As `map`; returns a result to wait for."""
-        return AsyncResult(self._parts(func, zip(iterable), chunksize), _flat, callback, error_callback)
-
-    def starmap(
-        self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: Optional[int] = None
-    ) -> list[Any]:
-        """As `map`; each element is a tuple with the arguments of a call."""
-        found: list[Any] = self.starmap_async(func, iterable, chunksize).get()
-        return found
-
-    def starmap_async(
-        self,
-        func: Callable[..., Any],
-        iterable: Iterable[Iterable[Any]],
-        chunksize: Optional[int] = None,
-        callback: Optional[Callable[[Any], object]] = None,
-        error_callback: Optional[Callable[[BaseException], object]] = None,
-    ) -> AsyncResult:
-        """As `starmap`; returns a result to wait for."""
-        return AsyncResult(self._parts(func, map(tuple, iterable), chunksize), _flat, callback, error_callback)
-
-    def imap(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
-        """As `map`, one result after the other."""
-        parts = self._parts(func, zip(iterable), chunksize)
-        return (value for part in parts for value in part.result())
-
-    def imap_unordered(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
-        """As `imap`, in the order in which results arrive."""
-        parts = self._parts(func, zip(iterable), chunksize)
-        return (value for part in _futures.as_completed(parts) for value in part.result())
-
-    def close(self) -> None:
-        """Accepts no more calls."""
-        self._closed = True
-
-    def terminate(self) -> None:
-        """Accepts no more calls, and cancels those that have not ended, including running ones."""
-        self._closed = True
-        with self._executor._lock:
-            left = list(self._executor._futures.values())
-        for future in left:
-            future.stop()
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def join(self) -> None:
-        """Waits until all calls have ended."""
-        if not self._closed:
-            raise ValueError("Pool is still running")
-        self._executor.shutdown(wait=True)
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, exc_type: object, exc_val: object, exc_tb: object) -> None:
-        self.terminate()
+    def _check_closed(self) -> None:
+        if self._is_closed:
+            raise ValueError("process object is closed")
 
 
 class Queue(_queue.Queue):
@@ -404,18 +251,41 @@ def freeze_support() -> None:
     """Does nothing: workers start from the host."""
 
 
+_START_METHODS = ("spawn", "fork", "forkserver")
+_start_method: list[str] = []
+
+
+def _check_method(method: str) -> None:
+    if method not in _START_METHODS:
+        raise ValueError(f"cannot find context for {method!r}")
+
+
 def get_context(method: Optional[str] = None) -> Any:
-    """This module: there are no start methods."""
-    if method is not None:
-        set_start_method(method)
+    """This module. The start method has no effect: the host starts workers, in which only what is sent to them exists, as with `spawn`."""
     import sys
 
+    if method is not None:
+        _check_method(method)
     return sys.modules[__name__]
 
 
-def set_start_method(method: Optional[str], force: bool = False) -> NoReturn:
-    """Refused: workers start from the host."""
-    raise NotImplementedError(f"the start method {method!r}: the host starts workers")
+def set_start_method(method: Optional[str], force: bool = False) -> None:
+    """Sets what `get_start_method` returns, and has no other effect."""
+    if _start_method and not force:
+        raise RuntimeError("context has already been set")
+    if method is not None:
+        _check_method(method)
+    _start_method[:] = [] if method is None else [method]
+
+
+def get_start_method(allow_none: bool = False) -> Optional[str]:
+    """The start method that was set, or `spawn`."""
+    return _start_method[0] if _start_method else None if allow_none else "spawn"
+
+
+def get_all_start_methods() -> list[str]:
+    """The start methods that can be set."""
+    return list(_START_METHODS)
 
 
 class Connection:

@@ -761,7 +761,7 @@ class Future(_futures.OfFuture, Object):
 
     def set_exception(self, exception: BaseException) -> None:
         """Sets an exception as the outcome."""
-        self._call("set_exception", pickle.dumps(exception))
+        self._call("set_exception", _values.pickled(exception))
 
     def cancel(self) -> bool:
         """Cancels the future; returns whether it is cancelled."""

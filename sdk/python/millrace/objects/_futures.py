@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import threading
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("millrace")
 #: Guards the callbacks of all futures.
 _lock = threading.Lock()
+
+
+def _in_forked_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class OfFuture:
@@ -40,10 +49,11 @@ class OfFuture:
             raise NotImplementedError("add_done_callback is not available in a task, which may end before the future has a result; wait with result()")
         with _lock:
             waiting: Optional[list[Callable[[Any], object]]] = self.__dict__.get("_callbacks")
-            if waiting is not None:
+            # A forked child does not have the thread of its parent.
+            if waiting is not None and self._callbacks_of == _spaces.forks():
                 waiting.append(fn)
                 return
-            self._callbacks = [fn]
+            self._callbacks, self._callbacks_of = [fn], _spaces.forks()
         if self.done():
             self._call_back()
         else:

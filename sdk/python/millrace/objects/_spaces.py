@@ -10,6 +10,7 @@ import os
 import queue
 import threading
 import time
+import weakref
 
 from millrace.objects import _raised as _exceptions
 from millrace.objects import _values
@@ -49,6 +50,22 @@ _CODES = {
     "millrace.FenceStale": "MR7127",
     "millrace.AnswerForgotten": "MR7111",
 }
+
+
+#: How many forks lie between the process that imported this and this one.
+_forks = 0
+
+
+def forks() -> int:
+    """A number that a forked child does not have in common with its parent."""
+    return _forks
+
+
+def refuse_inherited(birth: int, what: str) -> None:
+    """Raises an error in a forked child: its threads and event loops are not those of its parent, and what it sends would be taken for what the
+    parent sends."""
+    if birth != _forks:
+        raise _exceptions.known("MR2015", f"{what} belongs to the process that this one was forked from")
 
 
 def _raised(kind: str, text: str) -> BaseException:
@@ -148,81 +165,199 @@ def answered(answer: bytes) -> tuple[int, Any, Optional[BaseException]]:
     return incarnation, None, _raised(name.decode(), text.decode(errors="replace"))
 
 
+#: The types that a session has something of, until it releases it or ends.
+_HELD = ("Lock", "Condition", "Semaphore")
+#: Calls that may be made again in another session after their own has ended: what they were given is released with it, or they take nothing.
+_REPEATABLE = {
+    ("Lock", "acquire"), ("Condition", "acquire"), ("Semaphore", "acquire"), ("Event", "wait"), ("CountDownLatch", "wait"),
+    ("Future", "result"), ("Queue", "join"),
+}  # fmt: skip
+_SESSION_OVER, _OUTCOME_UNKNOWN = "MR7110", "MR7111"
+
+
+class Held:
+    """The locks and permits of a program's session. If the session ends, whoever releases one of them is told so."""
+
+    def __init__(self) -> None:
+        self._has: dict[tuple[str, str], int] = {}
+        self._lost: dict[tuple[str, str], int] = {}
+
+    def lose(self) -> None:
+        """The lease has ended, and the host has released everything."""
+        lost, self._has = self._has, {}
+        for what, count in lost.items():
+            self._lost[what] = self._lost.get(what, 0) + count
+
+    def check(self, target: tuple[str, str, str], arguments: bytes) -> None:
+        """Refuses a call by which the program would release, or use, what it no longer has."""
+        kind, key, method = target
+        lost = self._lost.get((kind, key)) if self._lost and kind in _HELD else None
+        if not lost or method not in ("release", "wait", "notify"):
+            return
+        if method == "release":
+            self._put(self._lost, (kind, key), lost - _permits(kind, arguments))
+        what = f"{lost} permits of Semaphore" if kind == "Semaphore" else kind
+        told = f"the lease of this program has ended, and its host released {what} '{key}', which others may have acquired since"
+        raise _exceptions.known(_SESSION_OVER, told)
+
+    def note(self, target: tuple[str, str, str], arguments: bytes, value: Any) -> None:
+        """A call has this result."""
+        kind, key, method = target
+        if kind not in _HELD or method not in ("acquire", "release"):
+            return
+        permits, has = _permits(kind, arguments), self._has.get((kind, key), 0)
+        if method == "release":
+            self._put(self._has, (kind, key), has - permits)
+        elif value is not False:
+            self._has[kind, key] = has + permits
+            if kind != "Semaphore":
+                self._lost.pop((kind, key), None)
+
+    @staticmethod
+    def _put(counts: dict[tuple[str, str], int], what: tuple[str, str], count: int) -> None:
+        if count > 0:
+            counts[what] = count
+        else:
+            counts.pop(what, None)
+
+
+def _permits(kind: str, arguments: bytes) -> int:
+    given = _values.decode(arguments) if kind == "Semaphore" else ()
+    return int(given[0]) if given else 1
+
+
+class _Session:
+    """The calls of one process, numbered, until the lease ends."""
+
+    def __init__(self, id: bytes) -> None:
+        self.id = id
+        self.lock = threading.Lock()
+        self.last = 0
+        self.open: set[int] = set()
+        #: Where the session is known to be kept, in the host's journal or by its cluster.
+        self.proven: set[bool] = set()
+
+
 class ClientSpace(Space):
-    """The objects of a host, over a connection; this program keeps its locks and permits while it runs, and for one lease longer."""
+    """The objects of a host, over a connection; this program keeps its locks and permits while it runs, and for one lease longer.
+
+    If the lease ends while the program is suspended, or in a forked child, the next call opens another session, which has no locks.
+    """
 
     def __init__(
         self, remote: Any, application: Optional[str], lease: float = _LEASE_MS / 1e3, session: Optional[bytes] = None
     ) -> None:
         self._remote = remote
         # One that another attempt of a task may take up again acknowledges nothing: it asks for the same answers from the first on.
-        self._session, self._resumed = session or os.urandom(16), session is not None
+        self._resumed = session is not None
         self._lease_ms = milliseconds("lease", lease, 100)
         # Its own objects end with it, unless it says whose they are.
         self.application = f"client-{os.urandom(8).hex()}" if application is None else application
+        #: Whose turn it is to open a session.
         self._lock = threading.Lock()
-        self._last = 0
-        self._open: set[int] = set()
         self._closed = threading.Event()
-        #: Where the session is known to be kept, in the host's journal or by its cluster, and who finds out now.
-        self._proven: set[bool] = set()
+        self._session: Optional[_Session] = None
+        self._renewing: Optional[threading.Thread] = None
+        self._held = Held()
+        #: Who finds out whether the session is kept.
         self._proving = threading.local()
         #: The connection that this is the space of, while it is open.
         self.connection: Any = None
-        remote.object_session(self._session, self.application, self._lease_ms, False)
-        self._keep_open()
+        self._begin(session)
+        _inherited.add(self)
 
-    def _keep_open(self) -> None:
-        self._renewing = threading.Thread(target=self._renew, name="millrace-lease", daemon=True)
-        self._renewing.start()
+    def _begin(self, id: Optional[bytes] = None) -> _Session:
+        session = _Session(id or os.urandom(16))
+        self._remote.object_session(session.id, self.application, self._lease_ms, False)
+        self._session = session
+        if self._renewing is None:
+            self._renewing = threading.Thread(target=self._renew, name="millrace-lease", daemon=True)
+            self._renewing.start()
+        return session
+
+    def _current(self) -> _Session:
+        """The session of this process."""
+        session = self._session
+        if session is None:
+            with self._lock:
+                if self._closed.is_set():
+                    raise _exceptions.known(_SESSION_OVER, "the connection is closed")
+                session = self._session or self._begin()
+        return session
+
+    def _replace(self, over: _Session) -> None:
+        """Opens another session in the place of one that has ended."""
+        with self._lock:
+            if self._session is over and not self._closed.is_set():
+                self._begin()
+                self._held.lose()
+
+    def in_forked_child(self) -> None:
+        """The session stays the parent's. Threads that held locks may not exist here."""
+        is_closed = self._closed.is_set()
+        self._lock, self._closed, self._held = threading.Lock(), threading.Event(), Held()
+        self._session, self._renewing = None, None
+        # What the parent's threads know of locks.
+        self.__dict__.pop("_locks", None)
+        if is_closed:
+            self._closed.set()
 
     def prove(self, touch: Callable[[], None], flags: int) -> None:
         """Has the host record the session, by a call that changes nothing.
 
         From then on a restarted host knows the session, and a call that is repeated counts once. Before, it may have forgotten it, and
-        nothing is lost if it is opened again.
+        nothing is lost if another one is opened.
         """
         copied = flags >> COPIES_SHIFT > 1
-        if copied in self._proven or getattr(self._proving, "now", False):
-            return
-        self._proving.now = True
-        try:
-            while True:
-                try:
-                    touch()
-                except Exception as error:
-                    if getattr(error, "code", "") != "MR7110":
-                        raise
-                    self._remote.object_session(self._session, self.application, self._lease_ms, False)
-                    if not self._renewing.is_alive():
-                        self._keep_open()
-                    continue
-                self._proven.add(copied)
-                return
-        finally:
-            self._proving.now = False
+        while copied not in (session := self._current()).proven and not getattr(self._proving, "now", False):
+            self._proving.now = True
+            try:
+                touch()
+            except Exception as error:
+                if not self._resumed or getattr(error, "code", "") != _SESSION_OVER:
+                    raise
+                self._remote.object_session(session.id, self.application, self._lease_ms, False)
+                continue
+            finally:
+                self._proving.now = False
+            if self._session is session:
+                session.proven.add(copied)
 
     def _renew(self) -> None:
-        refused = False
-        while not self._closed.wait(self._lease_ms / 3000):
+        closed, refused = self._closed, False
+        while not closed.wait(self._lease_ms / 3000):
+            session = self._session
+            if session is None:
+                continue
             try:
-                self._remote.object_session(self._session, self.application, self._lease_ms, True)
+                self._remote.object_session(session.id, self.application, self._lease_ms, True)
                 refused = False
             except Exception as error:
-                # If what it held is lost, calls say so, and do not begin again as if nothing had been. Else the host may be there
-                # again the next time.
-                if getattr(error, "code", "") == "MR7110":
+                if getattr(error, "code", "") != _SESSION_OVER:
+                    # The host may be there again the next time.
+                    continue
+                if not refused and True in session.proven:
                     # A host that takes the place of another one may hear of the session only now.
-                    if refused or True not in self._proven:
-                        return
                     refused = True
+                elif self._resumed:
+                    return
+                else:
+                    refused = False
+                    try:
+                        self._replace(session)
+                    except Exception:
+                        continue
 
-    def close(self) -> None:
-        """Ends the session: releases its locks and permits, and deletes its objects."""
+    def close(self, well: bool = True) -> None:
+        """Ends the session: releases its locks, and deletes its objects. Permits of a program that ends well stay acquired."""
         if not self._closed.is_set():
             self._closed.set()
+            session = self._session
+            if session is None:
+                return
             try:
-                self._remote.object_session(self._session, self.application, 0, True)
+                # Without a word from it, the host takes it for dead.
+                self._remote.object_session(session.id, self.application, 0 if well else 1, True)
             except Exception:
                 # The lease does it.
                 pass
@@ -240,12 +375,53 @@ class ClientSpace(Space):
     ) -> tuple[int, Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
         flags &= ~REENTRANT
-        with self._lock:
-            self._last += 1
-            number = self._last
-            self._open.add(number)
+        while True:
+            session = self._current()
+            self._held.check(target, arguments)
+            begun: list[bool] = []
+            try:
+                found, value = self._call_in(session, target, arguments, new, incarnation, flags, deadline, fence, begun)
+            except Exception as error:
+                if self._resumed or not self._is_over(session, error, target):
+                    raise
+                self._replace(session)
+                if begun and (target[0], target[2]) not in _REPEATABLE:
+                    told = f"the lease of this program ended while {target[2]} of {target[0]} '{target[1]}' waited"
+                    raise _exceptions.known(_OUTCOME_UNKNOWN, told) from error
+                continue
+            self._held.note(target, arguments, value)
+            return found, value
+
+    def _is_over(self, session: _Session, error: Exception, target: tuple[str, str, str]) -> bool:
+        """Whether a call failed because its session has ended, and another one may be opened for it."""
+        code = getattr(error, "code", "")
+        if code == _OUTCOME_UNKNOWN and (target[0], target[2]) in _REPEATABLE:
+            # The connection was lost meanwhile. If the session is there, so is what the call got.
+            try:
+                self._remote.object_session(session.id, self.application, self._lease_ms, True)
+            except Exception as why:
+                code = getattr(why, "code", "")
+        return bool(code == _SESSION_OVER) and not self._closed.is_set()
+
+    def _call_in(
+        self,
+        session: _Session,
+        target: tuple[str, str, str],
+        arguments: bytes,
+        new: bytes,
+        incarnation: int,
+        flags: int,
+        deadline: Optional[float],
+        fence: Optional[tuple[str, int]],
+        begun: list[bool],
+    ) -> tuple[int, Any]:
+        """Makes a call in a session. `begun` is not empty once the host has said that the call waits."""
+        with session.lock:
+            session.last += 1
+            number = session.last
+            session.open.add(number)
             # Every answer below has come.
-            acked = 0 if self._resumed else min(self._open)
+            acked = 0 if self._resumed else min(session.open)
         ask = self._remote.object_call
         try:
             while True:
@@ -253,20 +429,34 @@ class ClientSpace(Space):
                 over = GIVE_UP if left <= 0 else 0
                 wait_ms = int(min(_SLICE_S if over else left, _SLICE_S) * 1000) + 1
                 status, incarnation_now, value, text = ask(
-                    self._session, number, acked, target, arguments, new, incarnation, flags | over, wait_ms, fence
+                    session.id, number, acked, target, arguments, new, incarnation, flags | over, wait_ms, fence
                 )
                 if status == 0:
                     return incarnation_now, _values.decode(value)
                 if status == 1:
                     raise _raised(value.decode(), text)
+                begun.append(True)
         except KeyboardInterrupt:
             # Nobody waits any more.
-            ask(self._session, number, acked, target, arguments, new, incarnation, flags | GIVE_UP, 1000, fence)
+            ask(session.id, number, acked, target, arguments, new, incarnation, flags | GIVE_UP, 1000, fence)
             raise
         finally:
-            with self._lock:
-                self._open.discard(number)
+            with session.lock:
+                session.open.discard(number)
 
+
+#: What a forked child makes its own.
+_inherited: weakref.WeakSet[ClientSpace] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    global _forks
+    _forks += 1
+    for space in list(_inherited):
+        space.in_forked_child()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
 
 _default: Optional[Space] = None
 #: What references that are unpickled become: in the `async` method of a shared class, objects whose methods are awaited.

@@ -12,7 +12,7 @@ import struct
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Any, Optional
 
 #: Extensions of MessagePack: something pickled, and the elements of a tuple.
 _PICKLE, _TUPLE = 1, 2
@@ -20,7 +20,19 @@ _PICKLE, _TUPLE = 1, 2
 VALUE_MAX = 16 << 20
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 
-_dumps: Callable[[object], bytes] = pickle.dumps
+_dumps: Optional[Callable[[object], bytes]] = None
+
+
+def pickled(value: object) -> bytes:
+    """The pickle of a value, which workers can open if cloudpickle is installed: they do not have the program's main module."""
+    if _dumps is None:
+        try:
+            from cloudpickle import dumps
+        except ImportError:
+            dumps = pickle.dumps
+        pickle_with(dumps)
+    assert _dumps is not None
+    return bytes(_dumps(value))
 
 
 def pickle_with(dumps: Callable[[object], bytes]) -> None:
@@ -139,7 +151,7 @@ def _encode(value: Any, put: Callable[[bytes], None]) -> None:
     elif kind is tuple:
         _extension(put, _TUPLE, encode(list(value)))
     else:
-        _extension(put, _PICKLE, _dumps(value))
+        _extension(put, _PICKLE, pickled(value))
 
 
 def _extension(put: Callable[[bytes], None], kind: int, data: bytes) -> None:

@@ -12,6 +12,7 @@ task ends without releasing it, the lock is free after the lease. Functions that
 
 from __future__ import annotations
 
+import os as _os
 import sys
 import threading as _threading
 import weakref as _weakref
@@ -65,6 +66,8 @@ get_native_id = _threading.get_native_id
 main_thread = _threading.main_thread
 
 _here = _threading.local()
+# A forked child is not the thread that it was forked from.
+_os.register_at_fork(after_in_child=lambda: _here.__dict__.pop("ident", None))
 
 
 def _check_timeout(blocking: bool, timeout: float) -> None:
@@ -366,6 +369,9 @@ _started: _weakref.WeakSet[Thread] = _weakref.WeakSet()
 class Thread(_CloudThread):
     """A `threading.Thread` that runs as a task on a worker of the host.
 
+    At most 64 threads run at once. `start` waits for the end of another one if there are as many, and raises an error (MR7138) if all of them
+    wait for shared objects, because then none of them may ever end.
+
     It gets copies of its arguments and of the globals that it uses, and references to the shared objects among them. What a subclass
     assigns to `self` in `run` stays on the worker; `result()` returns what `run` or the target returned.
     """
@@ -390,6 +396,7 @@ class Thread(_CloudThread):
         if self._future is not None:
             raise RuntimeError("threads can only be started once")
         self._executor = _runtime.executor()
+        _runtime.await_room(self._executor)
         # Numbers of threads are told apart over all machines.
         self._ident = int(_runtime.new_key("")[1:16], 16)
         self._future = self._executor.submit(_run, self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import sys
 import threading
@@ -13,16 +14,28 @@ from millrace.objects import _spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, Optional
 
     from millrace.executor import Connection, Executor
 
-#: Threads that run at the same time. Later ones start when an earlier one has ended.
+#: Threads that run at the same time.
 THREADS_MAX = 64
+#: How often those that run are looked at while another one is to start.
+_LOOK_S = 0.5
 
 _lock = threading.Lock()
 _own: Optional[Connection] = None
 _executors: weakref.WeakKeyDictionary[Connection, Executor] = weakref.WeakKeyDictionary()
+
+
+def _in_forked_child() -> None:
+    # A thread that the child does not have may have taken it.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def in_task() -> bool:
@@ -86,6 +99,49 @@ def executor() -> Executor:
         if found is None or found._shut:
             found = _executors[at] = at.Executor(workers=THREADS_MAX)
         return found
+
+
+def await_room(workers: Executor) -> None:
+    """Returns when a worker is free for another thread; raises an error if all of them run threads that wait."""
+    were_stuck = False
+    while True:
+        with workers._lock:
+            running = sum(not future.done() for future in workers._futures.values())
+            if running < THREADS_MAX:
+                return
+            workers._idle.wait(_LOOK_S)
+        # One that was woken a moment ago may not have gone on yet.
+        were_stuck, stuck = _all_wait(workers), were_stuck
+        if stuck and were_stuck:
+            from millrace._records import _native
+
+            raise _native.error("MR7138", f"{THREADS_MAX} threads run, and each of them waits for a shared object")
+
+
+def _all_wait(workers: Executor) -> bool:
+    """Whether every thread that runs waits for a shared object."""
+    runs = {_session_of(run) for run in _pages(workers, "runs", "before", log=f"_tasks/{workers._pool}", state="started")}
+    if len(runs) < THREADS_MAX:
+        return False
+    for found in _pages(workers, "objects", "after"):
+        runs -= {waiter["session"] for waiter in found["waiters"]}
+    return not runs
+
+
+def _pages(workers: Executor, what: str, behind: str, **options: str) -> Iterator[dict[str, Any]]:
+    """The rows of a document of the host."""
+    while True:
+        page = json.loads(workers._connection.remote.show(what, **options))
+        yield from page[what]
+        if page["next"] is None:
+            return
+        options[behind] = page["next"]
+
+
+def _session_of(run: dict[str, Any]) -> str:
+    """The session of a run: the bytes of its id."""
+    high, middle, low = (int(part, 16) for part in run["id"].split("-"))
+    return (high << 80 | middle << 56 | low).to_bytes(16, "little").hex()
 
 
 def close() -> None:

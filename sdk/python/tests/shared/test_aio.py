@@ -19,7 +19,7 @@ from conftest import Host
 import millrace
 import millrace.aio
 from millrace.aio import _wire
-from millrace.executor import _TaskFuture
+from millrace.executor._results import TaskFuture
 from millrace.objects import _spaces, _values
 
 pytest.importorskip("cloudpickle")
@@ -219,7 +219,7 @@ def test_a_call_that_is_cancelled_while_it_is_sent_is_revoked() -> None:
             _futures={},
             _check=lambda *_: None,
             _body=lambda fn: (b"digest", b"body"),
-            _task=lambda *_, **__: (b"id", b"task", _TaskFuture()),
+            _task=lambda *_, **__: (b"id", b"task", TaskFuture()),
         )
         body = asyncio.get_running_loop().create_future()
         body.set_result(1)

@@ -467,8 +467,16 @@ impl Cluster {
         }
     }
 
+    /// The owner of a session has ended well: its permits stay acquired.
+    pub(crate) fn leave_permits(&self, session: Session) {
+        let Some(group) = self.shared.objects().filter(|group| group.objects.has_joined(&session)) else { return };
+        let command = Command::Leave(vec![session]).encode();
+        self.shared.submit(group.id, Action::Machine, command, Durability::Quorum, Box::new(drop));
+    }
+
     /// A client has ended its session.
     pub(crate) fn end_session(&self, session: Session) {
+        self.leave_permits(session);
         let Some(group) = self.shared.objects().filter(|group| group.objects.has_joined(&session)) else { return };
         locked(&group.objects.state).here.remove(&session);
         // If it is lost, the lease ends the session.
