@@ -6,6 +6,7 @@
 mod batches;
 mod messages;
 mod placement;
+mod recovered;
 mod rest;
 mod snapshots;
 #[cfg(test)]
@@ -13,12 +14,12 @@ mod tests;
 
 pub use batches::{Batch, Written};
 pub use placement::Placement;
+pub use recovered::Recovered;
 pub use rest::Beat;
 pub use snapshots::Limits;
 
 use crate::{
-    Action, Command, Durability, Form, Machine, Mark, Member, Origin, Payloads, Place, Proposal, Stamp, State, Topics,
-    Write,
+    Action, Command, Durability, Form, Machine, Member, Origin, Place, Proposal, Stamp, State, Topics, Write,
     index::{Index, Slot, entry_of},
     snapshot::{Said, Stored, decode},
 };
@@ -30,10 +31,7 @@ use raft::{
 };
 use rest::Rest;
 use snapshots::Snapshots;
-use std::{
-    cmp::min,
-    collections::{BTreeMap, HashMap},
-};
+use std::{cmp::min, collections::BTreeMap};
 
 /// Ticks between two heartbeats of a leader; an election begins after five to ten times as many without a heartbeat.
 const HEARTBEAT_TICKS: usize = 2;
@@ -72,85 +70,6 @@ pub struct Options {
     pub voters_max: usize,
     /// How much of the log stays.
     pub limits: Limits,
-}
-
-/// The stored state of a replica.
-pub struct Recovered {
-    index: Index,
-    /// The snapshot in progress: the bytes of its topics, and the entries with their records.
-    begun: Option<(Vec<u8>, HashMap<u64, Slot>)>,
-    /// The newest complete snapshot.
-    snapshot: Option<(Mark, Vec<u8>)>,
-}
-
-impl Recovered {
-    /// Nothing yet.
-    pub fn new(founders: Vec<u64>, payloads: Box<dyn Payloads>) -> Self {
-        Self { index: Index::new(founders, payloads), begun: None, snapshot: None }
-    }
-
-    /// Adds a written item, in the order of writing, without the bytes of entries: their number is `bytes`.
-    pub fn wrote(&mut self, write: Write, place: Place, bytes: usize) -> Result<()> {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        match write {
-            Write::Entry(Proposal { index, term, form, .. }) => {
-                if !self.index.note(index, Slot { term, place, bytes, form }) {
-                    let last = self.index.last();
-                    return Err(Code::GroupLogDamaged.error(format!("entry {index} comes after entry {last}")));
-                }
-                return Ok(());
-            }
-            Write::Begin => self.begun = Some(Default::default()),
-            Write::Part(part) => {
-                if let Some((state, _)) = &mut self.begun {
-                    state.extend_from_slice(&part);
-                }
-            }
-            Write::Kept(Proposal { index, term, form, .. }) => {
-                if let Some((_, kept)) = &mut self.begun {
-                    kept.insert(index, Slot { term, place, bytes, form });
-                }
-            }
-            Write::End(mark) => {
-                mark.check()?;
-                // The beginning of a snapshot that a later one has replaced may be trimmed.
-                if let Some((state, kept)) = self.begun.take()
-                    && self.index.install(&mark, kept)
-                {
-                    self.snapshot = Some((mark, state));
-                }
-            }
-        }
-        self.index.count(bytes as usize);
-        Ok(())
-    }
-
-    /// Adds a written state, in the same way.
-    pub fn state(&mut self, state: State) {
-        self.index.set_state(state);
-    }
-
-    /// After a power failure, entries of a term may exist without the STATE that began the term: no message was sent in that term.
-    fn complete(&mut self) {
-        let (state, term) = (self.index.state(), self.index.last_term());
-        if term > state.term {
-            self.index.set_state(State { term, vote: 0, ..state });
-        }
-    }
-
-    fn check(&self) -> Result<()> {
-        let (commit, base, last) = (self.index.state().commit, self.index.base(), self.index.last());
-        if commit > last {
-            return Err(
-                Code::GroupLogDamaged.error(format!("entry {commit} was committed, but the last entry is {last}"))
-            );
-        }
-        if commit < base || (base > 0 && self.snapshot.is_none()) {
-            return Err(Code::GroupLogDamaged
-                .error(format!("entries up to {base} are missing, and there is no snapshot of them")));
-        }
-        Ok(())
-    }
 }
 
 /// The role of a replica in its group.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    Durability, Without,
+    Durability, Mark, Payloads, Without,
     snapshot::{Chunk, Fetch, Reached},
 };
 
@@ -408,7 +408,7 @@ fn an_answer_that_was_meant_for_an_earlier_start_answers_no_read() {
         })
     };
     let answered = |replica: &mut Replica| {
-        let mut answered = Vec::new();
+        let mut answered: Vec<u64> = Vec::new();
         while let Some(turn) = replica.take() {
             answered.extend(&turn.answered);
             let held = replica.wrote(turn, Vec::new());
@@ -477,9 +477,9 @@ fn how_far_entries_are_committed_is_written_also_if_no_more_come() {
         }
         states
     };
-    assert_eq!(states(&mut replica), []);
+    assert_eq!(states(&mut replica), [(0, false); 0]);
     replica.tick();
     assert_eq!(states(&mut replica), [(3, false)]);
     replica.tick();
-    assert_eq!(states(&mut replica), []);
+    assert_eq!(states(&mut replica), [(0, false); 0]);
 }
