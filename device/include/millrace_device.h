@@ -28,7 +28,8 @@ enum {
     MRD_NAME_MAX = 64, /* bytes of a name */
     MRD_BURST_MIN = 256,
     MRD_BURST_MAX = 4096,
-    MRD_UNIT_MAX = 256
+    MRD_UNIT_MAX = 256,
+    MRD_RUN_RECORD_MAX = 256 /* a function gets no longer record: its run fails with MR3124 */
 };
 
 enum {
@@ -66,6 +67,8 @@ typedef struct mrd_port {
     uint16_t torn_bytes;   /* what a power failure may damage around an interrupted program: a power of two, `unit` to 256 */
     uint64_t namespace_id; /* of 48 bits, not 0, unique among all namespaces */
     uint8_t reset_reason;  /* of this start, 0 to 31: an MRD_RESET_ */
+    /* Memory that keeps its value in a reset, or NULL: with it, a run that resets the board counts as a failed attempt. */
+    uint32_t *retained;
 } mrd_port;
 
 enum { MRD_RESET_UNKNOWN, MRD_RESET_POWER, MRD_RESET_BROWN_OUT, MRD_RESET_WATCHDOG, MRD_RESET_SOFTWARE, MRD_RESET_PIN };
@@ -83,10 +86,10 @@ struct mr_record;
 
 typedef struct mrd_function {
     const char *name;
-    int (*handle)(const struct mr_record *record); /* sdk/c/millrace.h, section MILLRACE_DEVICE */
-    const char *on;                                /* the log whose records run it */
-    uint8_t attempts;                              /* 1 to 15; 0 means 3 */
-    const char *dead_letter;                       /* the log that gets the records whose runs failed, or NULL */
+    int (*run)(const struct mr_record *record); /* written with sdk/c/millrace.h, and compiled with MILLRACE_DEVICE */
+    const char *on;                             /* the log whose records run it */
+    uint8_t attempts;                           /* 1 to 15; 0 means 3 */
+    const char *dead_letter;                    /* the log that gets the records whose runs failed, or NULL */
 } mrd_function;
 
 /* An event of another namespace, as 16 bytes of spec/formats/journal.md. */
@@ -110,6 +113,7 @@ typedef struct mrd_function_state_ {
     uint32_t skip;     /* how many records of its log, from the cursor on, it has handled */
     uint32_t pending;
     uint32_t ended;
+    uint32_t epoch;      /* of `sequence` */
     uint32_t not_before; /* when the next attempt may begin, in milliseconds of the port */
     uint16_t here;       /* how many records of its log are in the burst `counted` */
     uint8_t attempt;     /* the last attempt of the first pending run, 0 if there was none */
@@ -133,12 +137,13 @@ typedef struct mrd {
     uint64_t sequence, durable, sent, held, damaged_from;
     uint64_t clock, uptime, burst_sequence;
     uint32_t uptime_ms, staged_ms;
-    uint32_t epoch, epoch_before;
+    uint32_t epoch, epoch_before, burst_epoch;
     uint32_t serial, oldest, head, crc, counted;
     uint32_t verified, verified_end;
     uint32_t lost_bytes;
     uint16_t burst_bytes, used, grain;
     uint8_t log_count, function_count, keep_count;
+    uint8_t turn;
     bool opening, failed;
 } mrd;
 

@@ -26,6 +26,7 @@ static void read_function(mrd_reader *reader, mrd_definition *definition) {
     definition->ended = mrd_take_v(reader);
     definition->pending = mrd_take_v(reader);
     definition->behind = mrd_take_v(reader);
+    definition->older = mrd_take_v(reader);
     definition->back = mrd_take_v(reader);
     definition->skip = mrd_take_v(reader);
     read_name(reader, definition);
@@ -208,18 +209,20 @@ static void emit_function(sink *to, const mrd_header *header, unsigned id) {
     bool waits = state->pending > 0;
     uint64_t logs = (uint64_t)1 << state->on;
     uint64_t behind = waits ? header->sequence - state->sequence : 0;
+    uint64_t older = waits ? header->epoch - state->epoch : 0;
     uint64_t back = waits ? mrd_distance(device, header->serial, state->cursor) : 0;
     uint64_t skip = waits ? state->skip : 0;
     uint32_t name_size = (uint32_t)strlen(device->functions[id].name);
     emit_byte(to, MRD_DEFINE << 5 | id);
     emit_byte(to, MRD_DEFINE_FUNCTION);
     emit_v(to, mrd_v_size(logs) + 1 + mrd_v_size(state->ended) + mrd_v_size(state->pending) + mrd_v_size(behind) +
-                   mrd_v_size(back) + mrd_v_size(skip) + 1 + name_size);
+                   mrd_v_size(older) + mrd_v_size(back) + mrd_v_size(skip) + 1 + name_size);
     emit_v(to, logs);
     emit_byte(to, state->attempt);
     emit_v(to, state->ended);
     emit_v(to, state->pending);
     emit_v(to, behind);
+    emit_v(to, older);
     emit_v(to, back);
     emit_v(to, skip);
     emit_name(to, device->functions[id].name);
@@ -277,7 +280,7 @@ uint32_t mrd_kept_record_max(const mrd *device) { return device->port->sector_by
 uint32_t mrd_catalog_bytes_max(const mrd *device) {
     uint32_t size = MRD_BURST_HEAD + 1 + 3 * (2 + MRD_V_MAX);
     for (unsigned i = 0; i < device->log_count; i++) size += 36 + (uint32_t)strlen(device->logs[i].name);
-    for (unsigned i = 0; i < device->function_count; i++) size += 52 + (uint32_t)strlen(device->functions[i].name);
+    for (unsigned i = 0; i < device->function_count; i++) size += 57 + (uint32_t)strlen(device->functions[i].name);
     if (device->keep_count > 0) size += device->port->sector_bytes / 4;
     return mrd_align(size, device->grain);
 }

@@ -8,9 +8,9 @@
  *     clock.c    the clock
  *     open.c     checks the settings, recovers the state from flash
  *     records.c  append, get, latest, sync
- *     run.c      runs functions
+ *     run.c      runs functions; mrd_step
  *
- * Each part calls only those above it, except that mrd_step, in run.c, calls all.
+ * Each part calls only those above it, except that open.c calls one function of run.c.
  */
 #ifndef MILLRACE_DEVICE_INTERNAL_H
 #define MILLRACE_DEVICE_INTERNAL_H
@@ -33,6 +33,7 @@ enum {
     MRD_BURST_HEAD = 6, /* length and crc */
     MRD_PAGE = 256,     /* after a start, writing goes on at a multiple of this */
     MRD_V_MAX = 10,     /* bytes of a LEB128 */
+    MRD_APPEND_BYTES = 1 + 3 + 5 + 1, /* the most of an APPEND without its record and an event id */
     MRD_WINDOW = 32,    /* how much a reader fetches at once */
     MRD_ROWS_MAX = 8    /* ranges that a run has read */
 };
@@ -146,7 +147,7 @@ bool mrd_is_valid(mrd *device, uint32_t at);
 
 /* What a catalog says of a log or a function. */
 typedef struct mrd_definition {
-    uint64_t seqno, back, history, skip, pending, ended, behind;
+    uint64_t seqno, back, history, skip, pending, ended, behind, older;
     uint32_t at; /* of the DEFINE */
     uint32_t record, record_size;
     uint8_t what, id, flags, attempt, on, name_size;
@@ -189,7 +190,9 @@ uint32_t mrd_staged_at(const mrd *device);
 /* How many triggers an APPEND of this log implies. */
 unsigned mrd_triggers(const mrd *device, unsigned log);
 /* Counts a record that was staged, or found at recovery, in the burst at `burst`. */
-void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst, uint64_t sequence);
+void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst);
+/* Writes an APPEND for which there is room. */
+void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id);
 /* Stages an APPEND. */
 int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id,
                          bool outside);
@@ -198,5 +201,10 @@ uint32_t mrd_record_max(const mrd *device, unsigned log);
 /* ---- records.c ---- */
 
 int64_t mrd_get_at(mrd *device, unsigned log, uint64_t seqno, void *buffer, size_t capacity);
+
+/* ---- run.c ---- */
+
+/* Counts the attempt that the last reset interrupted, if port->retained tells of one. */
+void mrd_count_interrupted(mrd *device);
 
 #endif

@@ -11,7 +11,7 @@ void mrd_put_v(mrd *device, uint64_t value) {
 }
 
 void mrd_put_bytes(mrd *device, const void *bytes, uint32_t size) {
-    if (size > 0) memcpy(device->burst + device->used, bytes, size);
+    if (size > 0) memmove(device->burst + device->used, bytes, size);
     device->used = (uint16_t)(device->used + size);
 }
 
@@ -20,6 +20,7 @@ static void begin_burst(mrd *device) {
     /* Each burst has a time of its own, so an entry's clock follows from its burst. */
     uint64_t time = now > device->clock ? now : device->clock + 1;
     device->burst_sequence = device->sequence;
+    device->burst_epoch = device->opening ? device->epoch_before : device->epoch;
     device->used = MRD_BURST_HEAD;
     mrd_put_v(device, time - device->clock);
     device->clock = time;
@@ -167,7 +168,7 @@ unsigned mrd_triggers(const mrd *device, unsigned log) {
     return count;
 }
 
-void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst, uint64_t sequence) {
+void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst) {
     device->log[log].seqno++;
     device->log[log].last = at;
     for (unsigned i = 0; i < device->function_count; i++) {
@@ -176,7 +177,8 @@ void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst, ui
         if (state->on != log) continue;
         if (state->pending == 0) {
             state->cursor = burst;
-            state->sequence = sequence;
+            state->sequence = device->burst_sequence;
+            state->epoch = device->burst_epoch;
             state->skip = state->here;
             state->attempt = 0;
         }
@@ -192,11 +194,8 @@ uint32_t mrd_record_max(const mrd *device, unsigned log) {
     return most;
 }
 
-int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id,
-                         bool outside) {
-    mrd_log_state_ *state = &device->log[log];
-    int result = mrd_reserve(device, 1 + 3 + 5 + 1 + (id ? 16u : 0) + size, outside);
-    if (result < 0) return result;
+void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id) {
+    const mrd_log_state_ *state = &device->log[log];
     uint32_t at = mrd_staged_at(device) + device->used;
     mrd_put(device, (uint8_t)(MRD_APPEND << 5 | log));
     mrd_put_v(device, size);
@@ -204,7 +203,14 @@ int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t s
     mrd_put(device, cause);
     if (id) mrd_put_bytes(device, id, 16);
     mrd_put_bytes(device, data, size);
-    mrd_count_record(device, log, at, mrd_staged_at(device), device->burst_sequence);
+    mrd_count_record(device, log, at, mrd_staged_at(device));
     device->sequence += 1 + mrd_triggers(device, log);
-    return (int64_t)state->seqno;
+}
+
+int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id,
+                         bool outside) {
+    int result = mrd_reserve(device, MRD_APPEND_BYTES + (id ? 16u : 0) + size, outside);
+    if (result < 0) return result;
+    mrd_put_append(device, log, data, size, cause, id);
+    return (int64_t)device->log[log].seqno;
 }

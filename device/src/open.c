@@ -58,7 +58,7 @@ static int check_names(mrd *device) {
         int on = function->on ? mrd_find_log(device, function->on) : -1;
         if (!is_name(function->name, false)) return refuse(device, MRD_NAME_INVALID, "the name of a function");
         if (on < 0) return refuse(device, MRD_LOG_NOT_FOUND, "the log of a function");
-        if (!function->handle || function->attempts > 15) return refuse(device, MRD_SETTING_INVALID, "a function");
+        if (!function->run || function->attempts > 15) return refuse(device, MRD_SETTING_INVALID, "a function");
         if (function->dead_letter && mrd_find_log(device, function->dead_letter) < 0) {
             return refuse(device, MRD_LOG_NOT_FOUND, "the dead_letter of a function");
         }
@@ -130,6 +130,7 @@ static void adopt_function(mrd *device, mapping *map, const mrd_definition *foun
     state->skip = (uint32_t)found->skip;
     state->attempt = found->attempt;
     state->sequence = header->sequence - found->behind;
+    state->epoch = header->epoch - (uint32_t)found->older;
     state->cursor = found->back == 0 ? MRD_NONE : mrd_back(device, header->serial, found->back);
     /* Without its first record, which only damage can have taken, it cannot go on. */
     if (state->cursor == MRD_NONE) state->pending = 0;
@@ -155,11 +156,11 @@ static bool read_catalog(mrd *device, mapping *map, mrd_walk *walk, const mrd_he
 
 /* ---- replay ---- */
 
-static void replay_append(mrd *device, const mapping *map, const mrd_entry *entry, uint32_t burst, uint64_t sequence) {
+static void replay_append(mrd *device, const mapping *map, const mrd_entry *entry, uint32_t burst) {
     int log = map->log[entry->id];
     device->sequence += 1u + map->triggers[entry->id];
     if (log < 0) return;
-    mrd_count_record(device, (unsigned)log, entry->at, burst, sequence);
+    mrd_count_record(device, (unsigned)log, entry->at, burst);
 }
 
 static void replay_run(mrd *device, const mapping *map, const mrd_entry *entry) {
@@ -179,12 +180,13 @@ static void replay_run(mrd *device, const mapping *map, const mrd_entry *entry) 
 static void replay_burst(mrd *device, const mapping *map, const mrd_walk *walk) {
     mrd_reader reader;
     mrd_entry entry;
-    uint64_t sequence = device->sequence;
+    device->burst_sequence = device->sequence;
+    device->burst_epoch = device->epoch;
     mrd_reader_begin(&reader, device, walk->body, walk->end);
     device->clock += mrd_take_v(&reader);
     while (mrd_next_entry(&reader, &entry)) {
         switch (entry.kind) {
-        case MRD_APPEND: replay_append(device, map, &entry, walk->body - MRD_BURST_HEAD, sequence); break;
+        case MRD_APPEND: replay_append(device, map, &entry, walk->body - MRD_BURST_HEAD); break;
         case MRD_DONE:
         case MRD_FIRED: replay_run(device, map, &entry); break;
         case MRD_OPEN:
@@ -316,6 +318,7 @@ int mrd_open(mrd *device, const mrd_port *port, const mrd_log *logs, unsigned lo
     device->failed = false;
     device->uptime = device->clock + 1;
     device->uptime_ms = port->ms(port->context);
+    mrd_count_interrupted(device);
     return 0;
 }
 

@@ -100,13 +100,3 @@ void mrd_stat(mrd *device, mrd_status *status) {
     status->sectors = device->serial + 1 - device->oldest;
     for (unsigned i = 0; i < device->function_count; i++) status->pending += device->function[i].pending;
 }
-
-int64_t mrd_step(mrd *device) {
-    uint32_t waited;
-    mrd_now(device);
-    if (device->used == 0) return MRD_IDLE_MS;
-    waited = device->uptime_ms - device->staged_ms;
-    if (waited < device->write_back_ms) return device->write_back_ms - waited;
-    int result = mrd_flush(device);
-    return result < 0 ? result : MRD_IDLE_MS;
-}

@@ -81,6 +81,7 @@ pub enum Entry {
         ended: u64,
         pending: u64,
         behind: u64,
+        older: u64,
         back: u64,
         skip: u64,
         name: String,
@@ -209,11 +210,11 @@ impl Entry {
                 to.extend([DEFINE << 5 | id, DEFINE_LOG]);
                 put_sized(to, &body);
             }
-            Entry::Function { id, logs, attempt, ended, pending, behind, back, skip, name } => {
+            Entry::Function { id, logs, attempt, ended, pending, behind, older, back, skip, name } => {
                 let mut body = Vec::new();
                 put_varint(&mut body, *logs);
                 body.push(*attempt);
-                [ended, pending, behind, back, skip].into_iter().for_each(|value| put_varint(&mut body, *value));
+                [ended, pending, behind, older, back, skip].into_iter().for_each(|value| put_varint(&mut body, *value));
                 body.push(name.len() as u8);
                 body.extend(name.as_bytes());
                 to.extend([DEFINE << 5 | id, DEFINE_FUNCTION]);
@@ -280,10 +281,10 @@ fn read_define(id: u8, from: &mut Reader<'_>) -> Result<Entry, Error> {
         }
         DEFINE_FUNCTION => {
             let (logs, attempt, ended) = (body.varint()?, body.byte()?, body.varint()?);
-            let (pending, behind, back) = (body.varint()?, body.varint()?, body.varint()?);
-            let skip = body.varint()?;
+            let (pending, behind, older) = (body.varint()?, body.varint()?, body.varint()?);
+            let (back, skip) = (body.varint()?, body.varint()?);
             let name = read_name(&mut body)?;
-            Ok(Entry::Function { id, logs, attempt, ended, pending, behind, back, skip, name })
+            Ok(Entry::Function { id, logs, attempt, ended, pending, behind, older, back, skip, name })
         }
         _ => Err(malformed("a DEFINE of an unknown kind")),
     }
@@ -323,9 +324,9 @@ impl fmt::Display for Entry {
                 write!(f, "DEFINE log {id} '{name}' flags {flags} history {history} seqno {seqno} back {back}")?;
                 carried.iter().try_for_each(|(ago, payload)| write!(f, " ago {ago} x{}", hex(payload)))
             }
-            Entry::Function { id, logs, attempt, ended, pending, behind, back, skip, name } => {
+            Entry::Function { id, logs, attempt, ended, pending, behind, older, back, skip, name } => {
                 write!(f, "DEFINE function {id} '{name}' logs {logs} attempt {attempt} ended {ended} ")?;
-                write!(f, "pending {pending} behind {behind} back {back} skip {skip}")
+                write!(f, "pending {pending} behind {behind} older {older} back {back} skip {skip}")
             }
             Entry::Open { reason, epoch, lost } => write!(f, "OPEN reason {reason} epoch {epoch} lost {lost}"),
             Entry::Later { ms } => write!(f, "CLOCK later {ms}"),

@@ -2,7 +2,6 @@
 //! the flash has everything that was flushed, and a beginning of what was appended.
 
 use millrace_device::{Entry, Event, Image, What};
-use millrace_tests::sanitized;
 use millrace_wire::EventId;
 use std::{
     collections::HashMap,
@@ -12,26 +11,25 @@ use std::{
     process::{Command, Stdio},
 };
 
+/// The folder of the device's sources.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").join("device")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../device")
 }
 
-fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(root().join(folder)).expect("the folder is there");
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("it is read").path()).collect();
-    files.retain(|file| file.extension().is_some_and(|end| end == extension));
-    files.sort();
-    files
-}
-
-/// A test of `device/`, compiled with the device and the simulated flash.
+/// A test of `device/`, compiled with the device, the simulated flash and clang's sanitizers.
 fn program(name: &str) -> PathBuf {
-    let mut sources = [files("src", "c"), files("port/posix", "c")].concat();
-    sources.push(root().join(format!("tests/{name}.c")));
-    // A change of a header makes another program.
-    let headers = ["src", "port/posix", "tests"].map(|folder| files(folder, "h")).concat();
-    let texts: String = headers.iter().map(|file| fs::read_to_string(file).expect("it is text")).collect();
-    sanitized(&format!("device_{name}"), &sources, &root().join("include"), &[("headers.txt", texts)], &[])
+    let sources = ["src", "port/posix"].into_iter().flat_map(|folder| {
+        let entries = fs::read_dir(root().join(folder)).expect("the folder is there");
+        entries.map(|entry| entry.expect("it is read").path())
+    });
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("device-{name}-{}", std::process::id()));
+    let mut command = Command::new("clang");
+    command.args(["-std=c99", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+    command.arg("-I").arg(root().join("include")).arg("-I").arg(root().join("../sdk/c"));
+    command.args(sources.filter(|file| file.extension().is_some_and(|end| end == "c")));
+    command.arg(root().join(format!("tests/{name}.c"))).arg("-o").arg(&program);
+    assert!(command.status().expect("clang starts").success(), "{name} is not compiled");
+    program
 }
 
 const LOGS: [&str; 3] = ["raw", "smooth/kitchen", "config"];
@@ -155,7 +153,8 @@ fn packet(from: &mut impl Read) -> Option<(u8, Vec<u8>)> {
 fn everything_flushed_survives_each_loss_of_power() {
     let setting = |name, default: &str| env::var(name).unwrap_or_else(|_| default.into());
     let (seeds, every) = (setting("MILLRACE_DEVICE_SEEDS", "6"), setting("MILLRACE_DEVICE_EVERY", "31"));
-    let mut child = Command::new(program("power"))
+    let program = program("power");
+    let mut child = Command::new(&program)
         .args(["--trace", "--seeds", &seeds, "--every", &every])
         .stdout(Stdio::piped())
         .spawn()
@@ -181,5 +180,6 @@ fn everything_flushed_survives_each_loss_of_power() {
         }
     }
     assert!(child.wait().expect("it ends").success(), "see above for the seed");
+    fs::remove_file(program).expect("it was compiled here");
     assert!(runs > 20 && images > 2 * runs, "{images} images of {runs} runs");
 }
