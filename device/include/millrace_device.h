@@ -1,7 +1,7 @@
 /* millrace_device.h - a Millrace namespace on a microcontroller: logs that survive a loss of power at any moment.
  *
  *     static const mrd_log logs[] = {{"raw", 2000, 0}, {"config", 1, MRD_KEEP}};
- *     static uint32_t memory[MRD_WORDS(2, 0, 512)];
+ *     static uint64_t memory[MRD_WORDS(2, 0, 512)];
  *     static mrd device;
  *
  *     if (mrd_open(&device, &port, logs, 2, NULL, 0, memory, sizeof memory) < 0) complain(device.why);
@@ -147,9 +147,9 @@ typedef struct mrd {
     bool opening, failed;
 } mrd;
 
-/* The length of the array of uint32_t that mrd_open needs; `burst_bytes` is a multiple of 4 and of torn_bytes. */
+/* The length of the array of uint64_t that mrd_open needs; `burst_bytes` is a multiple of 8 and of torn_bytes. */
 #define MRD_WORDS(logs, functions, burst_bytes) \
-    (((logs) * sizeof(mrd_log_state_) + (functions) * sizeof(mrd_function_state_) + (burst_bytes)) / 4)
+    (((logs) * sizeof(mrd_log_state_) + (functions) * sizeof(mrd_function_state_) + (burst_bytes)) / 8)
 
 /* Opens the namespace, or creates it if the flash is blank. Reads the flash and writes nothing. `port`, `logs` and
  * `functions` must stay valid. `memory_bytes` is exactly what MRD_WORDS gave for these numbers of logs and functions. */

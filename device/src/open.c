@@ -74,7 +74,7 @@ static int check_names(mrd *device) {
 
 static int lay_out(mrd *device, void *memory, size_t memory_bytes) {
     size_t tables = device->log_count * sizeof(mrd_log_state_) + device->function_count * sizeof(mrd_function_state_);
-    if (!memory || (uintptr_t)memory % sizeof(uint32_t) != 0 || memory_bytes < tables + MRD_BURST_MIN) {
+    if (!memory || (uintptr_t)memory % sizeof(uint64_t) != 0 || memory_bytes < tables + MRD_BURST_MIN) {
         return refuse(device, MRD_SETTING_INVALID, "memory: too small for MRD_WORDS");
     }
     size_t burst = memory_bytes - tables;

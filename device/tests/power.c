@@ -25,7 +25,7 @@ typedef struct {
     mrd_flash flash;
     mrd device;
     mrd_log logs[LOGS];
-    uint32_t memory[MRD_WORDS(LOGS, 0, 512)];
+    uint64_t memory[MRD_WORDS(LOGS, 0, 512)];
     size_t memory_bytes;
     uint64_t random; /* of the calls */
     uint8_t on_full, large;

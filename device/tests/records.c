@@ -6,7 +6,7 @@ const char *checking = "records";
 
 static mrd_flash flash;
 static mrd device;
-static uint32_t memory[MRD_WORDS(MRD_LOGS_MAX, MRD_FUNCTIONS_MAX, 1024)];
+static uint64_t memory[MRD_WORDS(MRD_LOGS_MAX, MRD_FUNCTIONS_MAX, 1024)];
 static const mrd_log logs[] = {{"raw", 100, 0}, {"smooth", 10, 0}, {"config", 1, MRD_KEEP}};
 
 static void blank(uint32_t sectors, uint32_t sector_bytes) {
@@ -16,7 +16,7 @@ static void blank(uint32_t sectors, uint32_t sector_bytes) {
 }
 
 static int reopen(unsigned count) {
-    return mrd_open(&device, &flash.port, logs, count, NULL, 0, memory, 4 * MRD_WORDS(count, 0, 512));
+    return mrd_open(&device, &flash.port, logs, count, NULL, 0, memory, 8 * MRD_WORDS(count, 0, 512));
 }
 
 static void records_are_read_as_they_were_appended(void) {
@@ -105,7 +105,7 @@ static void other_firmware_keeps_the_records(void) {
     EQUAL(reopen(3), 0);
     for (uint8_t i = 1; i <= 60; i++) EQUAL(mrd_append(&device, "raw", &i, 1, NULL), i);
     EQUAL(mrd_sync(&device), 0);
-    EQUAL(mrd_open(&device, &flash.port, others, 2, NULL, 0, memory, 4 * MRD_WORDS(2, 0, 512)), 0);
+    EQUAL(mrd_open(&device, &flash.port, others, 2, NULL, 0, memory, 8 * MRD_WORDS(2, 0, 512)), 0);
     EQUAL(mrd_latest(&device, "raw"), 60);
     EQUAL(mrd_append(&device, "raw", "x", 1, NULL), 61);
     EQUAL(mrd_append(&device, "more", "x", 1, NULL), 1);
@@ -190,7 +190,7 @@ static void other_content_is_refused(void) {
 static void settings_are_checked(void) {
     static const mrd_log twice[] = {{"raw", 1, 0}, {"raw", 1, 0}}, unnamed[] = {{"", 1, 0}}, hidden[] = {{"_x", 1, 0}},
                          endless[] = {{"raw", 0, 0}}, slash[] = {{"a/", 1, 0}}, deep[] = {{"a/b.c", 1, 0}};
-    size_t bytes = 4 * MRD_WORDS(2, 0, 512);
+    size_t bytes = 8 * MRD_WORDS(2, 0, 512);
     blank(4, 4096);
     EQUAL(mrd_open(&device, &flash.port, twice, 2, NULL, 0, memory, bytes), MRD_NAME_INVALID);
     EQUAL(mrd_open(&device, &flash.port, unnamed, 1, NULL, 0, memory, bytes), MRD_NAME_INVALID);
@@ -204,7 +204,7 @@ static void settings_are_checked(void) {
     flash.port.sector_bytes = 1024;
     EQUAL(reopen(3), MRD_SETTING_INVALID);
     flash.port.sectors = 8;
-    EQUAL(mrd_open(&device, &flash.port, logs, 3, NULL, 0, memory, 4 * MRD_WORDS(3, 0, 1024)), MRD_SETTING_INVALID);
+    EQUAL(mrd_open(&device, &flash.port, logs, 3, NULL, 0, memory, 8 * MRD_WORDS(3, 0, 1024)), MRD_SETTING_INVALID);
     CHECK(strstr(device.why, "sector_bytes"));
     flash.port.sectors = 4;
     flash.port.sector_bytes = 4000;

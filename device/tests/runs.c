@@ -12,7 +12,7 @@ const char *checking = "runs";
 
 static mrd_flash flash;
 static mrd device;
-static uint32_t memory[MRD_WORDS(3, 2, 512)];
+static uint64_t memory[MRD_WORDS(3, 2, 512)];
 static const mrd_log logs[] = {{"in", 1000, 0}, {"out", 1000, 0}, {"dead", 1000, 0}};
 static const mrd_function copy = {"copy", copy_handle, "in", 3, "dead"};
 static uint64_t random_state;
@@ -24,7 +24,7 @@ static unsigned pick(unsigned below) { return (unsigned)(mrd_flash_random(&rando
 static void start(const mrd_function *functions, unsigned function_count) {
     mrd_flash_on(&flash);
     int result = mrd_open(&device, &flash.port, logs, 3, functions, function_count, memory,
-                          4 * MRD_WORDS(3, function_count, 512));
+                          8 * MRD_WORDS(3, function_count, 512));
     if (result < 0) fprintf(stderr, "%s\n", device.why);
     EQUAL(result, 0);
 }

@@ -75,9 +75,9 @@ static void check_burst(const burst *one) {
 }
 
 static void make(const image *one, mrd_flash *flash) {
-    static uint32_t memory[MRD_WORDS(MRD_LOGS_MAX, MRD_FUNCTIONS_MAX, 512)];
+    static uint64_t memory[MRD_WORDS(MRD_LOGS_MAX, MRD_FUNCTIONS_MAX, 512)];
     static mrd device;
-    size_t bytes = 4 * MRD_WORDS(one->log_count, one->function_count, 512);
+    size_t bytes = 8 * MRD_WORDS(one->log_count, one->function_count, 512);
     CHECK(mrd_flash_open(flash, NULL, one->sectors, one->sector_bytes, one->unit, one->torn_bytes, 0x4B17C4E20001) == 0);
     flash->virtual_time = true;
     for (unsigned i = 0; i < one->call_count; i++) {

@@ -21,16 +21,47 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the entries")]
 pub enum What {
-    Append { log: String, seqno: u64, payload: Vec<u8> },
-    Trigger { function: String, log: String, seqno: u64 },
-    Fired { function: String, attempt: u8 },
-    Read { function: String, rows: Vec<Row> },
-    Done { function: String, outcome: u8, code: Option<u64>, log: String, seqno: u64 },
-    Open { reason: u8, epoch: u32, lost: u64 },
-    Jump { ms: u64 },
-    Note { what: u8, body: Vec<u8> },
+    Append {
+        log: String,
+        seqno: u64,
+        payload: Vec<u8>,
+    },
+    Trigger {
+        function: String,
+        log: String,
+        seqno: u64,
+    },
+    Fired {
+        function: String,
+        attempt: u8,
+    },
+    Read {
+        function: String,
+        rows: Vec<Row>,
+    },
+    Done {
+        function: String,
+        outcome: u8,
+        code: Option<u64>,
+        log: String,
+        seqno: u64,
+    },
+    Open {
+        reason: u8,
+        epoch: u32,
+        lost: u64,
+    },
+    Jump {
+        ms: u64,
+    },
+    Note {
+        what: u8,
+        body: Vec<u8>,
+    },
     /// Entries from this event's sequence up to `to` are damaged or were dropped.
-    Missing { to: u64 },
+    Missing {
+        to: u64,
+    },
 }
 
 #[derive(Default)]

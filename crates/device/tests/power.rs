@@ -87,7 +87,11 @@ impl Model {
                 What::Append { log, seqno, payload } => {
                     let log = LOGS.iter().position(|name| name == log).expect("a known log");
                     assert_eq!(*payload, self.records[log][*seqno as usize - 1], "record {seqno} of {}", LOGS[log]);
-                    assert!(last[log].is_none_or(|last| last + 1 == *seqno), "a gap before record {seqno} of {}", LOGS[log]);
+                    assert!(
+                        last[log].is_none_or(|last| last + 1 == *seqno),
+                        "a gap before record {seqno} of {}",
+                        LOGS[log]
+                    );
                     last[log] = Some(*seqno);
                 }
                 // Power may have been lost while the oldest sector was erased.

@@ -179,7 +179,15 @@ fn events(image: &Value) -> Vec<String> {
     let image = Image::read(&bytes).expect("it is an image");
     let text = image.events().into_iter().map(|event| {
         let clock = (event.hlc.wall_us() / 1000, event.hlc.get() & 0xfff);
-        format!("{}/{} at {}+{} cause {}: {:?}", event.id.epoch(), event.id.sequence(), clock.0, clock.1, event.cause, event.what)
+        format!(
+            "{}/{} at {}+{} cause {}: {:?}",
+            event.id.epoch(),
+            event.id.sequence(),
+            clock.0,
+            clock.1,
+            event.cause,
+            event.what
+        )
     });
     text.collect()
 }
