@@ -8,6 +8,7 @@
  *     clock.c    the clock
  *     open.c     checks the settings, recovers the state from flash
  *     records.c  append, get, latest, sync
+ *     pending.c  finds the oldest pending record of a function
  *     run.c      runs functions; mrd_step
  *
  * Each part calls only those above it, except that open.c calls one function of run.c.
@@ -201,6 +202,11 @@ uint32_t mrd_record_max(const mrd *device, unsigned log);
 /* ---- records.c ---- */
 
 int64_t mrd_get_at(mrd *device, unsigned log, uint64_t seqno, void *buffer, size_t capacity);
+
+/* ---- pending.c ---- */
+
+/* Finds the oldest pending record of a function, and moves its cursor there. `sequence` and `epoch` are those of the record. */
+bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry, uint64_t *sequence, uint32_t *epoch);
 
 /* ---- run.c ---- */
 
