@@ -4,7 +4,7 @@
 At the end, the script prints the minutes of each step and of each suite, and the ten slowest tests. It also writes them to
 target/ledger/ledger.json. `make test` installs what is missing, then calls this script. Its arguments:
 
-  test.py [--long] [STEP…]    only these steps: format build wheel lints examples http java python rust
+  test.py [--long] [STEP…]    only these steps: format build device wheel lints examples http java python rust
 
 --long also runs the long forms of tests that `make test` keeps short; see LONG.
 """
@@ -33,6 +33,8 @@ LONG = {
     "MILLRACE_SIM_SEEDS": "3000",
     "MILLRACE_DISK_SECONDS": "300",
     "MILLRACE_FUZZ_SECONDS": "60",
+    "MILLRACE_DEVICE_SEEDS": "40",
+    "MILLRACE_DEVICE_EVERY": "3",
 }
 
 
@@ -46,6 +48,7 @@ SPREAD = ["-n", "4", "--dist", "loadfile"]
 STEPS: dict[str, list[str]] = {
     "format": ["cargo", "fmt", "--all", "--check"],
     "build": ["cargo", "build", "--locked", "--workspace", "--all-targets"],
+    "device": ["make", "-C", "device", "-j2", "CC=clang", "ARM=clang", "all", "test", "sizes"],
     "wheel": ["scripts/wheel.sh", "dev"],
     "lints": ["cargo", "clippy", "--quiet", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
     "examples": pytest("examples", *SPREAD, "examples"),

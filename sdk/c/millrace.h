@@ -12,7 +12,10 @@
  * Native:       cc -std=c99 -O2 -ffp-contract=off handler.c -o handler
  *               and in millrace.toml: runtime = "process", command = ["./handler"]
  *
- * Both give the same results, bit for bit, if the code is compiled with -ffp-contract=off (a fused multiply-add rounds
+ * Device:       cc -std=c99 -Os -ffp-contract=off -DMILLRACE_DEVICE=smooth -c smooth.c, which defines smooth_handle, for the
+ *               table of functions of device/include/millrace_device.h
+ *
+ * All give the same results, bit for bit, if the code is compiled with -ffp-contract=off (a fused multiply-add rounds
  * once where two operations round twice) and does not read the payload of a NaN. This header is C99 and allocates no
  * memory. Include it in only one source file, the one that defines `handle`.
  *
@@ -61,6 +64,13 @@ typedef struct mr_record {
     size_t size;
     uint32_t attempt; /* from 1; all attempts have the same run and idempotency key */
 } mr_record;
+
+/* A firmware links several functions, so each has a name of its own. */
+#ifdef MILLRACE_DEVICE
+#define MR_HANDLE_(name) name##_handle
+#define MR_HANDLE_OF_(name) MR_HANDLE_(name)
+#define handle MR_HANDLE_OF_(MILLRACE_DEVICE)
+#endif
 
 /* Defined by you. */
 int handle(const mr_record *record);
@@ -166,7 +176,7 @@ __attribute__((export_name("handle"))) int32_t mr_enter_(void) {
     return handle(&record);
 }
 
-#else /* ---------------------------------------------------------------------- native: spec/protocol/worker.md */
+#elif !defined(MILLRACE_DEVICE) /* -------------------------------------------- native: spec/protocol/worker.md */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("threads", &["wire"]),
     ("journal", &["wire", "threads"]),
     ("causality", &["wire", "journal"]),
+    ("device", &["wire"]),
     ("entities", &["wire"]),
     ("runtime", &["wire", "threads"]),
     ("namespace", &["wire", "threads", "journal"]),

@@ -1,0 +1,248 @@
+//! The events that an image implies, with their ids and clocks.
+
+use crate::{Burst, Cause, Entry, Image, Row, Sector};
+use millrace_wire::{EventId, Hlc, NamespaceId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// An event of a device, as its host would write it into a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its id in the device.
+    pub id: EventId,
+    /// Its clock in the device.
+    pub hlc: Hlc,
+    /// The id of what caused it, if the image has it.
+    pub cause: EventId,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of the entries")]
+pub enum What {
+    Append {
+        log: String,
+        seqno: u64,
+        payload: Vec<u8>,
+    },
+    Trigger {
+        function: String,
+        log: String,
+        seqno: u64,
+    },
+    Fired {
+        function: String,
+        attempt: u8,
+    },
+    Read {
+        function: String,
+        rows: Vec<Row>,
+    },
+    Done {
+        function: String,
+        outcome: u8,
+        code: Option<u64>,
+        log: String,
+        seqno: u64,
+    },
+    Open {
+        reason: u8,
+        epoch: u32,
+        lost: u64,
+    },
+    Jump {
+        ms: u64,
+    },
+    Note {
+        what: u8,
+        body: Vec<u8>,
+    },
+    /// Entries from this event's sequence up to `to` are damaged or were dropped.
+    Missing {
+        to: u64,
+    },
+}
+
+#[derive(Default)]
+struct Function {
+    name: String,
+    logs: u64,
+    /// The ids of the pending runs, oldest first; none where the image does not have the record any more.
+    pending: VecDeque<EventId>,
+}
+
+struct Log {
+    name: String,
+    seqno: u64,
+}
+
+/// The state while an image is walked.
+struct Walk {
+    namespace: NamespaceId,
+    epoch: u32,
+    sequence: u64,
+    clock_ms: u64,
+    /// Events with this clock so far.
+    same_ms: u64,
+    logs: BTreeMap<u8, Log>,
+    functions: BTreeMap<u8, Function>,
+    events: Vec<Event>,
+}
+
+impl Image {
+    /// All events from the oldest sector on.
+    pub fn events(&self) -> Vec<Event> {
+        let Some(first) = self.sectors.first() else { return Vec::new() };
+        let mut walk = Walk {
+            namespace: first.header.namespace,
+            epoch: first.header.epoch,
+            sequence: first.header.sequence,
+            clock_ms: 0,
+            same_ms: 0,
+            logs: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            events: Vec::new(),
+        };
+        self.sectors.iter().for_each(|sector| walk.sector(sector));
+        walk.events
+    }
+}
+
+impl Walk {
+    fn sector(&mut self, sector: &Sector) {
+        if sector.header.sequence > self.sequence {
+            let to = sector.header.sequence - 1;
+            self.push(EventId::NONE, What::Missing { to });
+        }
+        self.sequence = sector.header.sequence;
+        self.clock_ms = sector.header.clock_ms;
+        self.epoch = sector.header.epoch;
+        self.catalog(&sector.catalog);
+        sector.bursts.iter().for_each(|(_, burst)| self.burst(burst));
+    }
+
+    /// A catalog replaces the definitions. Functions keep the ids of the runs that are pending.
+    fn catalog(&mut self, entries: &[Entry]) {
+        let mut before: BTreeMap<String, VecDeque<EventId>> =
+            std::mem::take(&mut self.functions).into_values().map(|old| (old.name, old.pending)).collect();
+        self.logs.clear();
+        for entry in entries {
+            match entry {
+                Entry::Log { id, seqno, name, .. } => {
+                    self.logs.insert(*id, Log { name: name.clone(), seqno: *seqno });
+                }
+                Entry::Function { id, logs, name, pending, .. } => {
+                    let mut queue = before.remove(name).unwrap_or_default();
+                    let count = usize::try_from(*pending).unwrap_or(0);
+                    while queue.len() > count {
+                        queue.pop_front();
+                    }
+                    while queue.len() < count.min(1 << 20) {
+                        queue.push_front(EventId::NONE);
+                    }
+                    self.functions.insert(*id, Function { name: name.clone(), logs: *logs, pending: queue });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn burst(&mut self, burst: &Burst) {
+        self.at(burst.ms);
+        for (index, entry) in burst.entries.iter().enumerate() {
+            match entry {
+                Entry::Append { log, cause, payload, .. } => {
+                    let cause = match cause {
+                        Cause::Outside => EventId::NONE,
+                        Cause::Event(id) => *id,
+                        Cause::Run => self.run_of(&burst.entries[index..]),
+                    };
+                    self.append(*log, cause, payload);
+                }
+                Entry::Done { .. } => self.done(entry),
+                Entry::Fired { function, attempt } => {
+                    let (name, run) = self.function(*function);
+                    // The first attempt is not in flash unless a second one follows.
+                    for attempt in if *attempt == 2 { 1..=2 } else { *attempt..=*attempt } {
+                        self.push(run, What::Fired { function: name.clone(), attempt });
+                    }
+                }
+                Entry::Open { reason, epoch, lost } => {
+                    self.epoch = *epoch;
+                    self.push(EventId::NONE, What::Open { reason: *reason, epoch: *epoch, lost: *lost });
+                }
+                Entry::Later { ms } => self.at(*ms),
+                Entry::Jump { ms } => {
+                    self.push(EventId::NONE, What::Jump { ms: *ms });
+                    self.at(*ms);
+                }
+                Entry::Note { what, body } => {
+                    self.push(EventId::NONE, What::Note { what: *what, body: body.clone() });
+                }
+                Entry::Log { .. } | Entry::Function { .. } => {}
+            }
+        }
+    }
+
+    fn append(&mut self, log: u8, cause: EventId, payload: &[u8]) {
+        let Some(found) = self.logs.get_mut(&log) else { return };
+        found.seqno += 1;
+        let (name, seqno) = (found.name.clone(), found.seqno);
+        let record = self.push(cause, What::Append { log: name.clone(), seqno, payload: payload.to_vec() });
+        let bound: Vec<u8> =
+            self.functions.iter().filter(|(_, function)| function.logs >> log & 1 == 1).map(|(id, _)| *id).collect();
+        for id in bound {
+            let function = self.functions[&id].name.clone();
+            let run = self.push(record, What::Trigger { function, log: name.clone(), seqno });
+            self.functions.get_mut(&id).expect("it was found").pending.push_back(run);
+        }
+    }
+
+    fn done(&mut self, entry: &Entry) {
+        let Entry::Done { function, outcome, attempt, log, behind, rows, code, .. } = entry else { return };
+        let (name, run) = self.function(*function);
+        if *attempt == 1 {
+            self.push(run, What::Fired { function: name.clone(), attempt: 1 });
+        }
+        if !rows.is_empty() {
+            self.push(run, What::Read { function: name.clone(), rows: rows.clone() });
+        }
+        let (log, seqno) =
+            self.logs.get(log).map_or((String::new(), 0), |log| (log.name.clone(), log.seqno.saturating_sub(*behind)));
+        self.push(run, What::Done { function: name, outcome: *outcome, code: *code, log, seqno });
+        if let Some(function) = self.functions.get_mut(function) {
+            function.pending.pop_front();
+        }
+    }
+
+    /// The run that the next DONE of these entries ends.
+    fn run_of(&self, entries: &[Entry]) -> EventId {
+        let done = entries.iter().find_map(|entry| match entry {
+            Entry::Done { function, .. } => Some(*function),
+            _ => None,
+        });
+        done.map_or(EventId::NONE, |function| self.function(function).1)
+    }
+
+    /// The name of a function and its oldest pending run.
+    fn function(&self, id: u8) -> (String, EventId) {
+        let found = self.functions.get(&id);
+        let run = found.and_then(|function| function.pending.front()).copied().unwrap_or(EventId::NONE);
+        (found.map_or_else(String::new, |function| function.name.clone()), run)
+    }
+
+    fn at(&mut self, ms: u64) {
+        self.clock_ms += ms;
+        self.same_ms = 0;
+    }
+
+    fn push(&mut self, cause: EventId, what: What) -> EventId {
+        let id = EventId::new(self.namespace, self.epoch, self.sequence);
+        let hlc = Hlc::from_bits(Hlc::from_wall_us(self.clock_ms * 1000).get() + self.same_ms);
+        self.sequence += 1;
+        self.same_ms += 1;
+        self.events.push(Event { id, hlc, cause, what });
+        id
+    }
+}

@@ -1,0 +1,216 @@
+#include "internal.h"
+
+uint32_t mrd_staged_at(const mrd *device) { return mrd_sector_at(device, device->serial) + device->head; }
+
+/* ---- the staged burst ---- */
+
+void mrd_put(mrd *device, uint8_t byte) { device->burst[device->used++] = byte; }
+
+void mrd_put_v(mrd *device, uint64_t value) {
+    device->used = (uint16_t)(device->used + mrd_store_v(device->burst + device->used, value));
+}
+
+void mrd_put_bytes(mrd *device, const void *bytes, uint32_t size) {
+    if (size > 0) memmove(device->burst + device->used, bytes, size);
+    device->used = (uint16_t)(device->used + size);
+}
+
+static void begin_burst(mrd *device) {
+    uint64_t now = mrd_now(device);
+    /* Each burst has a time of its own, so an entry's clock follows from its burst. */
+    uint64_t time = now > device->clock ? now : device->clock + 1;
+    device->burst_sequence = device->sequence;
+    device->burst_epoch = device->opening ? device->epoch_before : device->epoch;
+    device->used = MRD_BURST_HEAD;
+    mrd_put_v(device, time - device->clock);
+    device->clock = time;
+    device->staged_ms = device->uptime_ms;
+    if (!device->opening) return;
+    device->opening = false;
+    mrd_put(device, (uint8_t)(MRD_OPEN << 5 | (device->port->reset_reason & 31)));
+    mrd_store(device->burst + device->used, device->epoch, 3);
+    device->used = (uint16_t)(device->used + 3);
+    mrd_put_v(device, device->lost_bytes);
+    device->sequence++;
+    if (device->damaged_from == 0) return;
+    mrd_put(device, MRD_NOTE << 5 | MRD_DAMAGED);
+    mrd_put_v(device, mrd_v_size(device->damaged_from));
+    mrd_put_v(device, device->damaged_from);
+    device->sequence++;
+}
+
+/* Entries of a burst that came later than its first one say so. */
+static void advance_clock(mrd *device) {
+    uint64_t now = mrd_now(device);
+    if (now <= device->clock) return;
+    mrd_put(device, MRD_CLOCK << 5 | MRD_LATER);
+    mrd_put_v(device, now - device->clock);
+    device->clock = now;
+}
+
+static int fail(mrd *device, int error) {
+    device->failed = true;
+    return error;
+}
+
+int mrd_flush(mrd *device) {
+    if (device->failed) return MRD_FLUSH_FAILED;
+    if (device->used == 0) return 0;
+    const mrd_port *port = device->port;
+    uint32_t at = mrd_staged_at(device), size = mrd_align(device->used, device->grain);
+    mrd_store(device->burst, device->used - (uint32_t)MRD_BURST_HEAD, 2);
+    uint32_t crc = mrd_crc(mrd_crc_chain(device->crc), device->burst, 2);
+    crc = mrd_crc(crc, device->burst + MRD_BURST_HEAD, device->used - (uint32_t)MRD_BURST_HEAD);
+    mrd_store(device->burst + 2, crc, 4);
+    memset(device->burst + device->used, 0xFF, size - device->used);
+    if (port->program(port->context, at, device->burst, size) != 0) return fail(device, MRD_FLUSH_FAILED);
+    device->crc = crc;
+    device->head += size;
+    device->used = 0;
+    device->durable = device->sequence;
+    return 0;
+}
+
+/* ---- the next sector ---- */
+
+/* Whether nothing needs this sector any more. */
+static bool may_drop(mrd *device, uint32_t serial) {
+    mrd_header next;
+    for (unsigned i = 0; i < device->function_count; i++) {
+        const mrd_function_state_ *state = &device->function[i];
+        if (state->pending > 0 && mrd_serial_of(device, state->cursor) == serial) return false;
+    }
+    if (device->on_full == MRD_DROP || serial == device->serial) return device->on_full == MRD_DROP;
+    return !mrd_header_of(device, serial + 1, &next) || next.sequence <= device->sent + 1;
+}
+
+/* What comes from outside leaves one sector for the runs that are pending. */
+static bool may_begin_sector(mrd *device, bool outside) {
+    uint32_t sectors = device->port->sectors;
+    for (uint32_t next = device->serial + 1; next <= device->serial + (outside ? 2u : 1u); next++) {
+        if (device->serial != MRD_NO_SERIAL && next - device->oldest >= sectors && !may_drop(device, next - sectors)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void forget(mrd *device, uint32_t *at, uint32_t serial) {
+    if (*at != MRD_NONE && mrd_serial_of(device, *at) == serial) *at = MRD_NONE;
+}
+
+static void drop_oldest(mrd *device) {
+    mrd_header next;
+    for (unsigned i = 0; i < device->log_count; i++) {
+        forget(device, &device->log[i].last, device->oldest);
+        forget(device, &device->log[i].base, device->oldest);
+    }
+    device->oldest++;
+    if (mrd_header_of(device, device->oldest, &next)) device->held = next.sequence;
+}
+
+static int begin_sector(mrd *device) {
+    const mrd_port *port = device->port;
+    mrd_header header;
+    uint8_t bytes[MRD_UNIT_MAX];
+    uint32_t end, crc, serial = device->serial + 1, sector = mrd_sector_at(device, serial);
+    if (device->serial != MRD_NO_SERIAL && serial - device->oldest >= port->sectors) drop_oldest(device);
+    if (port->erase(port->context, sector) != 0) return MRD_FLUSH_FAILED;
+    memset(bytes, 0xFF, sizeof bytes);
+    header.serial = serial;
+    header.epoch = device->opening ? device->epoch_before : device->epoch;
+    header.sequence = device->sequence;
+    header.clock = device->clock;
+    mrd_header_encode(device, &header, bytes);
+    int result = mrd_catalog_write(device, &header, &end, &crc);
+    if (result < 0) return result;
+    /* The header makes the sector valid, so it comes last. */
+    uint32_t size = mrd_align(MRD_HEADER_BYTES, port->unit);
+    if (port->program(port->context, sector, bytes, size) != 0) return MRD_FLUSH_FAILED;
+    mrd_catalog_adopt(device, &header);
+    device->serial = serial;
+    device->head = end;
+    device->crc = crc;
+    return 0;
+}
+
+static bool fits(const mrd *device, uint32_t size) {
+    return size <= device->burst_bytes &&
+           mrd_align(device->head + size, device->grain) <= device->port->sector_bytes;
+}
+
+int mrd_reserve(mrd *device, uint32_t size, bool outside) {
+    uint32_t need = size + 1 + MRD_V_MAX;
+    if (device->used > 0 && !fits(device, device->used + need)) {
+        int result = mrd_flush(device);
+        if (result < 0) return result;
+    }
+    if (device->failed) return MRD_FLUSH_FAILED;
+    if (device->used == 0) {
+        uint32_t first = need + MRD_BURST_HEAD + MRD_V_MAX + (device->opening ? 6 + 2 * MRD_V_MAX : 0);
+        if (first > device->burst_bytes) return MRD_BATCH_TOO_LARGE;
+        if (!fits(device, first)) {
+            if (!may_begin_sector(device, outside)) return MRD_FULL;
+            int result = begin_sector(device);
+            if (result < 0) return fail(device, result);
+        }
+        begin_burst(device);
+    }
+    advance_clock(device);
+    return 0;
+}
+
+/* ---- entries ---- */
+
+unsigned mrd_triggers(const mrd *device, unsigned log) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < device->function_count; i++) count += device->function[i].on == log;
+    return count;
+}
+
+void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst) {
+    device->log[log].seqno++;
+    device->log[log].last = at;
+    for (unsigned i = 0; i < device->function_count; i++) {
+        mrd_function_state_ *state = &device->function[i];
+        if (device->counted != burst) state->here = 0;
+        if (state->on != log) continue;
+        if (state->pending == 0) {
+            state->cursor = burst;
+            state->sequence = device->burst_sequence;
+            state->epoch = device->burst_epoch;
+            state->skip = state->here;
+            state->attempt = 0;
+        }
+        state->pending++;
+        state->here++;
+    }
+    device->counted = burst;
+}
+
+uint32_t mrd_record_max(const mrd *device, unsigned log) {
+    uint32_t most = device->burst_bytes - 80u;
+    if (device->logs[log].flags & MRD_KEEP && mrd_kept_record_max(device) < most) most = mrd_kept_record_max(device);
+    return most;
+}
+
+void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id) {
+    const mrd_log_state_ *state = &device->log[log];
+    uint32_t at = mrd_staged_at(device) + device->used;
+    mrd_put(device, (uint8_t)(MRD_APPEND << 5 | log));
+    mrd_put_v(device, size);
+    mrd_put_v(device, state->last == state->base ? 0 : at - state->last);
+    mrd_put(device, cause);
+    if (id) mrd_put_bytes(device, id, 16);
+    mrd_put_bytes(device, data, size);
+    mrd_count_record(device, log, at, mrd_staged_at(device));
+    device->sequence += 1 + mrd_triggers(device, log);
+}
+
+int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id,
+                         bool outside) {
+    int result = mrd_reserve(device, MRD_APPEND_BYTES + (id ? 16u : 0) + size, outside);
+    if (result < 0) return result;
+    mrd_put_append(device, log, data, size, cause, id);
+    return (int64_t)device->log[log].seqno;
+}

@@ -1,0 +1,105 @@
+#include "internal.h"
+
+/* Bursts from an address on, without their checksums, which were verified. */
+typedef struct {
+    mrd *device;
+    uint32_t serial, at, limit; /* offsets in the sector */
+    uint32_t body, end;
+    uint64_t sequence;
+    uint32_t epoch;
+} hop;
+
+static void enter_sector(hop *to, uint32_t serial, uint32_t at) {
+    mrd *device = to->device;
+    to->serial = serial;
+    to->at = at;
+    to->limit = device->head + (device->used > 0);
+    if (serial != device->serial) to->limit = mrd_is_valid(device, mrd_sector_at(device, serial)) ? device->verified_end : 0;
+}
+
+static bool enter_next_sector(hop *to) {
+    mrd_header header;
+    uint8_t length[2];
+    while (to->serial != to->device->serial) {
+        uint32_t start = mrd_data_start(to->device), serial = to->serial + 1;
+        enter_sector(to, serial, start);
+        if (!mrd_header_of(to->device, serial, &header)) continue;
+        if (mrd_read(to->device, mrd_sector_at(to->device, serial) + start, length, 2) < 0) continue;
+        to->at = mrd_align(start + MRD_BURST_HEAD + (uint32_t)mrd_load(length, 2), to->device->grain);
+        to->sequence = header.sequence;
+        to->epoch = header.epoch;
+        return true;
+    }
+    return false;
+}
+
+static bool next_hop(hop *to) {
+    uint8_t length[2];
+    for (;;) {
+        if (to->at >= to->limit) {
+            if (!enter_next_sector(to)) return false;
+            continue;
+        }
+        uint32_t at = mrd_sector_at(to->device, to->serial) + to->at;
+        bool staged = to->device->used > 0 && at == mrd_staged_at(to->device);
+        if (!staged && mrd_read(to->device, at, length, 2) < 0) return false;
+        uint32_t size = staged ? to->device->used - (uint32_t)MRD_BURST_HEAD : (uint32_t)mrd_load(length, 2);
+        if (!staged && size == 0xFFFF) {
+            to->at = mrd_align(to->at + 1, MRD_PAGE);
+            continue;
+        }
+        to->body = at + MRD_BURST_HEAD;
+        to->end = to->body + size;
+        to->at = mrd_align(to->at + MRD_BURST_HEAD + size, to->device->grain);
+        return true;
+    }
+}
+
+static unsigned events_of(const mrd *device, const mrd_entry *entry) {
+    switch (entry->kind) {
+    case MRD_APPEND: return 1 + mrd_triggers(device, entry->id);
+    case MRD_DONE: return 1u + (entry->attempt == 1) + entry->reads;
+    case MRD_FIRED: return entry->attempt == 2 ? 2 : 1;
+    case MRD_CLOCK: return entry->id != MRD_LATER;
+    case MRD_DEFINE: return 0;
+    default: return 1;
+    }
+}
+
+bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry, uint64_t *sequence, uint32_t *epoch) {
+    hop to;
+    mrd_reader reader;
+    uint32_t skip = state->skip;
+    to.device = device;
+    to.sequence = state->sequence;
+    to.epoch = state->epoch;
+    enter_sector(&to, mrd_serial_of(device, state->cursor), state->cursor % device->port->sector_bytes);
+    if (!mrd_is_valid(device, state->cursor)) to.limit = 0;
+    while (next_hop(&to)) {
+        uint32_t here = 0;
+        uint64_t first = to.sequence;
+        uint32_t before = to.epoch;
+        mrd_reader_begin(&reader, device, to.body, to.end);
+        mrd_take_v(&reader);
+        while (mrd_next_entry(&reader, entry)) {
+            if (entry->kind == MRD_APPEND && entry->id == state->on) {
+                if (skip == 0) {
+                    state->cursor = to.body - MRD_BURST_HEAD;
+                    state->sequence = first;
+                    state->skip = here;
+                    state->epoch = before;
+                    *sequence = to.sequence;
+                    *epoch = to.epoch;
+                    return true;
+                }
+                skip--;
+                here++;
+            }
+            if (entry->kind == MRD_OPEN) to.epoch = entry->epoch;
+            to.sequence += events_of(device, entry);
+        }
+    }
+    /* Damage has taken them. */
+    state->pending = 0;
+    return false;
+}

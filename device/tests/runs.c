@@ -1,0 +1,206 @@
+/* runs.c - each record is handled exactly once, or becomes a dead letter, whenever power is lost.
+ *
+ *     runs [--seeds N] [--seed S] [--every K]    as power.c does
+ */
+#include "check.h"
+#include "functions.h"
+#include <setjmp.h>
+
+enum { STEPS = 120, COUNT_MAX = STEPS + 1 };
+
+const char *checking = "runs";
+
+static mrd_flash flash;
+static mrd device;
+static uint64_t memory[MRD_WORDS(3, 2, 512)];
+static const mrd_log logs[] = {{"in", 1000, 0}, {"out", 1000, 0}, {"dead", 1000, 0}};
+static const mrd_function copy = {"copy", copy_handle, "in", 3, "dead"};
+static uint64_t random_state;
+static uint8_t appended[COUNT_MAX][2];
+static unsigned count, flushed;
+
+static unsigned pick(unsigned below) { return (unsigned)(mrd_flash_random(&random_state) >> 33) % below; }
+
+static void start(const mrd_function *functions, unsigned function_count) {
+    mrd_flash_on(&flash);
+    int result = mrd_open(&device, &flash.port, logs, 3, functions, function_count, memory,
+                          8 * MRD_WORDS(3, function_count, 512));
+    if (result < 0) fprintf(stderr, "%s\n", device.why);
+    EQUAL(result, 0);
+}
+
+static void blank(uint32_t sector_bytes, uint16_t unit, uint16_t torn) {
+    if (flash.bytes) mrd_flash_close(&flash);
+    CHECK(mrd_flash_open(&flash, NULL, 4, sector_bytes, unit, torn, 0x4B17C4E20001) == 0);
+    flash.virtual_time = true;
+}
+
+/* Runs everything that is pending. */
+static void settle(void) {
+    mrd_status status = {0};
+    for (unsigned i = 0; i < 10000; i++) {
+        CHECK(mrd_step(&device) >= 0);
+        mrd_stat(&device, &status);
+        if (status.pending == 0) return;
+        flash.ms += 500;
+    }
+    EQUAL(status.pending, 0);
+}
+
+/* What was copied, or has failed, is a beginning of what was appended. */
+static void compare(bool settled) {
+    uint64_t in = (uint64_t)mrd_latest(&device, "in"), out = 0, dead = 0;
+    uint8_t bytes[8];
+    CHECK(in >= flushed && in <= count);
+    count = flushed = (unsigned)in;
+    mrd_status status;
+    mrd_stat(&device, &status);
+    for (unsigned i = 0; i < count - status.pending; i++) {
+        const char *log = fails_always(appended[i][0]) ? "dead" : "out";
+        uint64_t seqno = log[0] == 'd' ? ++dead : ++out;
+        int64_t size = mrd_get(&device, log, seqno, bytes, sizeof bytes);
+        if (size == MRD_BELOW_HISTORY) continue;
+        EQUAL(size, log[0] == 'd' ? 2 : 3);
+        EQUAL(memcmp(bytes + size - 2, appended[i], 2), 0);
+        /* It may have been dropped before it was read. */
+        if (size == 3 && i > 0) CHECK(bytes[0] == appended[i - 1][0] || bytes[0] == 0);
+    }
+    EQUAL(mrd_latest(&device, "out"), out);
+    EQUAL(mrd_latest(&device, "dead"), dead);
+    if (settled) EQUAL(status.pending, 0);
+}
+
+static void call(void) {
+    unsigned what = pick(10);
+    if (what < 6) {
+        appended[count][0] = (uint8_t)pick(256);
+        appended[count][1] = (uint8_t)count;
+        int64_t result = mrd_append(&device, "in", appended[count], 2, NULL);
+        if (result > 0) {
+            EQUAL(result, ++count);
+        } else {
+            CHECK(flash.off || result == MRD_FULL);
+        }
+    } else if (what == 6) {
+        if (mrd_sync(&device) == 0) flushed = count;
+    } else {
+        flash.ms += pick(3000);
+        mrd_step(&device);
+    }
+}
+
+static uint64_t run(uint64_t seed, uint64_t cut, int way) {
+    random_state = seed * 2 + 1;
+    for (unsigned i = 0; i < 8; i++) pick(2);
+    uint16_t unit = (uint16_t)(1u << pick(6));
+    blank(2048u << pick(2), unit, pick(3) == 0 ? 256 : unit);
+    count = flushed = 0;
+    start(&copy, 1);
+    if (cut > 0) mrd_flash_cut(&flash, cut, way, seed ^ cut << 20);
+    bool again = cut > 0;
+    for (unsigned i = 0; i < STEPS; i++) {
+        call();
+        if (!flash.off) continue;
+        start(&copy, 1);
+        compare(false);
+        if (again) mrd_flash_cut(&flash, 1 + pick(4), (int)pick(MRD_CUT_WAYS), random_state);
+        again = false;
+    }
+    mrd_flash_on(&flash);
+    if (device.failed) start(&copy, 1);
+    settle();
+    EQUAL(mrd_sync(&device), 0);
+    compare(true);
+    start(&copy, 1);
+    compare(true);
+    return flash.operations;
+}
+
+static uint32_t retained;
+static jmp_buf reset;
+static unsigned resets;
+static bool crashing;
+
+/* Resets the board, as a function does that overwrites memory: the call never ends. */
+static int crash(const mr_record *record) {
+    (void)record;
+    if (!crashing) return 0;
+    CHECK(retained != 0);
+    resets++;
+    longjmp(reset, 1);
+}
+
+static void a_run_that_resets_the_device_ends_as_a_dead_letter(void) {
+    static const mrd_function crasher = {"crasher", crash, "in", 3, "dead"};
+    blank(4096, 8, 8);
+    flash.port.retained = &retained;
+    resets = 0;
+    crashing = true;
+    start(&crasher, 1);
+    EQUAL(mrd_append(&device, "in", "xy", 2, NULL), 1);
+    EQUAL(mrd_sync(&device), 0);
+    (void)setjmp(reset);
+    start(&crasher, 1);
+    settle();
+    EQUAL(resets, 3);
+    EQUAL(mrd_latest(&device, "dead"), 1);
+    crashing = false;
+    EQUAL(mrd_append(&device, "in", "xy", 2, NULL), 2);
+    settle();
+    EQUAL(mrd_latest(&device, "dead"), 1);
+    flash.port.retained = NULL;
+}
+
+static void a_run_that_appends_too_much_is_given_up(void) {
+    static const mrd_function flood = {"flood", flood_handle, "in", 1, "dead"};
+    blank(4096, 8, 8);
+    start(&flood, 1);
+    EQUAL(mrd_append(&device, "in", "abcdefgh", 8, NULL), 1);
+    settle();
+    EQUAL(mrd_latest(&device, "out"), 0);
+    EQUAL(mrd_latest(&device, "dead"), 1);
+}
+
+static void functions_take_turns(void) {
+    static const mrd_function both[] = {{"copy", copy_handle, "in", 3, "dead"}, {"again", copy_handle, "in", 3, NULL}};
+    blank(4096, 8, 8);
+    start(both, 2);
+    for (unsigned i = 0; i < 5; i++) CHECK(mrd_append(&device, "in", "\4x", 2, NULL) > 0);
+    settle();
+    EQUAL(mrd_latest(&device, "out"), 10);
+    EQUAL(mrd_sync(&device), 0);
+    /* Firmware without one of them: the other goes on where it was. */
+    start(both + 1, 1);
+    CHECK(mrd_append(&device, "in", "\4x", 2, NULL) > 0);
+    settle();
+    EQUAL(mrd_latest(&device, "out"), 11);
+}
+
+int main(int words_count, char **words) {
+    uint64_t first = 1, last = 4, every = 5, runs = 0;
+    static char name[100];
+    for (int i = 1; i + 1 < words_count; i += 2) {
+        uint64_t value = strtoull(words[i + 1], NULL, 10);
+        if (strcmp(words[i], "--seeds") == 0) last = value;
+        if (strcmp(words[i], "--every") == 0) every = value;
+        if (strcmp(words[i], "--seed") == 0) first = last = value;
+    }
+    a_run_that_resets_the_device_ends_as_a_dead_letter();
+    a_run_that_appends_too_much_is_given_up();
+    functions_take_turns();
+    checking = name;
+    for (uint64_t seed = first; seed <= last; seed++) {
+        snprintf(name, sizeof name, "runs --seed %llu, without a loss", (unsigned long long)seed);
+        uint64_t operations = run(seed, 0, 0);
+        for (uint64_t cut = 1 + seed % every; cut <= operations; cut += every) {
+            for (int way = 0; way < MRD_CUT_WAYS; way++, runs++) {
+                snprintf(name, sizeof name, "runs --seed %llu, operation %llu, way %d", (unsigned long long)seed,
+                         (unsigned long long)cut, way);
+                run(seed, cut, way);
+            }
+        }
+    }
+    mrd_flash_close(&flash);
+    fprintf(stderr, "runs: %llu losses of power and as many second ones: ok\n", (unsigned long long)runs);
+    return 0;
+}
