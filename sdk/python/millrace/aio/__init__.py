@@ -377,6 +377,7 @@ class Executor:
         #: What is to be placed on several hosts, and whether a thread does so now.
         self._ready: list[_PlacedFuture] = []
         self._placing: Optional[asyncio.Task[None]] = None
+        self._forks = _spaces.forks()
 
     async def __aenter__(self) -> Executor:
         sync = self._connection._sync
@@ -391,7 +392,7 @@ class Executor:
         """Submits `fn(*args, **kwargs)`; returns a task to await. Cancelling the task cancels the call, if it has not begun."""
         if self._sync is None:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        _spaces.refuse_inherited(self._connection._forks, "the executor")
+        _spaces.refuse_inherited(self._forks, "the executor")
         return asyncio.get_running_loop().create_task(self._run(self._sync, fn, args, kwargs))
 
     async def map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> AsyncIterator[Any]:
@@ -523,7 +524,7 @@ class Executor:
         """Accepts no more tasks. With `wait`, returns when all tasks have ended. With `cancel_futures`, tasks that have not begun are cancelled.
         """
         sync, self._sync = self._sync, None
-        if self._connection._forks != _spaces.forks():
+        if self._forks != _spaces.forks():
             return
         if self._placing is not None:
             await asyncio.wait([self._placing])
@@ -558,7 +559,7 @@ class _Labelled(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
         if self._sync is None or self._of._sync is None:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        _spaces.refuse_inherited(self._connection._forks, "the executor")
+        _spaces.refuse_inherited(self._forks, "the executor")
         return asyncio.get_running_loop().create_task(self._of._run(self._sync, fn, args, kwargs))
 
     async def _stop(self, task: asyncio.Task[Any]) -> bool:

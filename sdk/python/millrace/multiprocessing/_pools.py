@@ -98,14 +98,13 @@ class Pool:
         initializer: Optional[Callable[..., object]] = None,
         initargs: Iterable[Any] = (),
         maxtasksperchild: Optional[int] = None,
-        context: Any = None,
         **_on: Any,
     ) -> None:
         if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild <= 0):
             raise ValueError("maxtasksperchild must be a positive int or None")
         if processes is not None and processes < 1:
             raise ValueError("Number of processes must be at least 1")
-        at = _on.pop("_connection", None)
+        at, _ = _on.pop("_connection", None), _on.pop("context", None)
         if _on:
             raise TypeError(f"Pool() got an unexpected keyword argument {next(iter(_on))!r}")
         self._processes = processes or _os.cpu_count() or 1

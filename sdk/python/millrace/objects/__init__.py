@@ -632,7 +632,7 @@ class Condition(Lock):
 class Semaphore(Object):
     """A `threading.Semaphore`, with one permit unless `value` is given; with `bound`, a bounded one.
 
-    If an owner of permits ends or loses its connection, they are released when its lease expires.
+    If an owner of permits is killed or loses its connection, they are released when its lease expires. If it ends well, they stay acquired.
     """
 
     def __init__(

@@ -122,9 +122,13 @@ def test_a_call_that_waits_in_a_session_that_ends_is_made_again_if_nothing_can_b
             thread.start()
         space: Any = one.space
         session = space._session
-        eventually("both wait", lambda: sum(row["waiting"] for row in _objects(one) if row["key"] in ("door", "go")) == 2)
+
+        def both_wait() -> bool:
+            return [row["waiting"] for row in _objects(one) if row["key"] in ("door", "go")] == [1, 1]
+
+        eventually("both wait", both_wait)
         one.remote.object_session(session.id, one.application, 0, True)
-        eventually("both wait again", lambda: space._session is not session and sum(row["waiting"] for row in _objects(one) if row["key"] in ("door", "go")) == 2)
+        eventually("both wait again", lambda: space._session is not session and both_wait())
         door.release()
         go.set()
         for thread in threads:

@@ -5,8 +5,8 @@ import io.millrace.space.SharedObject;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A semaphore with the methods of {@link java.util.concurrent.Semaphore}. If a program ends or loses its connection, its permits are
- * released when its lease expires; those of a task are released when it ends.
+ * A semaphore with the methods of {@link java.util.concurrent.Semaphore}. If a program or task is killed, or loses its connection, its
+ * permits are released when its lease expires. If it ends well, they stay acquired.
  */
 public final class Semaphore implements SharedObject {
     private static final long serialVersionUID = 1L;
