@@ -15,7 +15,7 @@ use crate::{
     table::{Origin, Row, Table},
 };
 use millrace_journal::{Kind, Outcome, What};
-use millrace_wire::EventId;
+use millrace_wire::{Code, EventId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The change of the past.
@@ -66,10 +66,29 @@ pub enum Kept {
     External,
     /// It publishes as it goes, and is not replayed so far.
     Streamed,
-    /// Its function was removed, or its code is gone.
+    /// The code that it ran, or the definition of that revision, is gone.
     NoCode,
+    /// A secret that its revision is given is gone.
+    NoSecret,
     /// Its attempts are no longer in the journal.
     NoAttempt,
+    /// A person cancelled it.
+    Cancelled,
+}
+
+/// The last attempt at a run: a replay uses the code and the settings that it ran with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attempted {
+    /// The function.
+    pub function: u32,
+    /// The revision of its definition.
+    pub revision: u32,
+    /// The sequence of the FIRED.
+    pub sequence: u64,
+    /// Whether the change gives it other code.
+    pub has_other_code: bool,
+    /// Whether each of its appends was published at once.
+    pub is_streamed: bool,
 }
 
 /// A run that is reached.
@@ -89,6 +108,8 @@ pub struct Candidate {
     pub pending: bool,
     /// Why it is not replayed, if it is not.
     pub kept: Option<Kept>,
+    /// Its last attempt, if it is known.
+    pub attempted: Option<Attempted>,
     /// How long its last attempt took, in microseconds.
     pub took_us: u64,
 }
@@ -131,8 +152,8 @@ pub struct Discovery {
     pub seeded: u64,
 }
 
-/// The runs that changes reach. `kept` is asked once for each function: why its runs are not replayed, if they are not.
-pub fn discover(table: &Table, changes: &Changes, kept: &mut dyn FnMut(u32) -> Option<Kept>) -> Discovery {
+/// The runs that changes reach. `kept` is asked why a run is not replayed, if it is not.
+pub fn discover(table: &Table, changes: &Changes, kept: &mut dyn FnMut(&Attempted) -> Option<Kept>) -> Discovery {
     let seeds: HashSet<u32> = table
         .foreign()
         .iter()
@@ -148,7 +169,6 @@ pub fn discover(table: &Table, changes: &Changes, kept: &mut dyn FnMut(u32) -> O
         may: Bits::new(table.len()),
         logs: IdMap::default(),
         runs: IdMap::default(),
-        keeps: IdMap::default(),
         attempts: IdMap::default(),
         found: Discovery::default(),
     };
@@ -202,14 +222,13 @@ struct Pass<'a> {
     logs: IdMap<LogState>,
     /// Candidates by the row of their TRIGGER.
     runs: IdMap<usize>,
-    keeps: IdMap<Option<Kept>>,
-    /// Attempts under way: the clock of the last FIRED.
-    attempts: IdMap<u64>,
+    /// Attempts under way: the last, and its clock.
+    attempts: IdMap<(Attempted, u64)>,
     found: Discovery,
 }
 
 impl Pass<'_> {
-    fn run(mut self, kept: &mut dyn FnMut(u32) -> Option<Kept>) -> Discovery {
+    fn run(mut self, kept: &mut dyn FnMut(&Attempted) -> Option<Kept>) -> Discovery {
         for number in 0..self.table.len() {
             let row = *self.table.row(number);
             if row.is(Kind::Append) {
@@ -291,7 +310,7 @@ impl Pass<'_> {
         }
     }
 
-    fn trigger(&mut self, number: u32, row: &Row, kept: &mut dyn FnMut(u32) -> Option<Kept>) {
+    fn trigger(&mut self, number: u32, row: &Row, kept: &mut dyn FnMut(&Attempted) -> Option<Kept>) {
         let Origin::Row(cause) = self.table.origin(number) else { return };
         let record = self.table.row(cause);
         let (log, seqno) = (record.subject, record.seqno);
@@ -310,18 +329,26 @@ impl Pass<'_> {
         }
     }
 
-    fn fired(&mut self, number: u32, row: &Row, kept: &mut dyn FnMut(u32) -> Option<Kept>) {
+    fn fired(&mut self, number: u32, row: &Row, kept: &mut dyn FnMut(&Attempted) -> Option<Kept>) {
         let Some(run) = self.table.run_of(number) else { return };
         if row.attempt().is_some_and(|(_, waits)| waits) {
             return;
         }
-        self.attempts.insert(run, row.hlc().wall_us());
-        if self.changes.functions.get(&row.subject).is_some_and(|since| number >= *since) {
+        let has_other_code = self.changes.functions.get(&row.subject).is_some_and(|since| number >= *since);
+        let (function, revision) = (row.subject, row.attempt().map_or(0, |(revision, _)| revision));
+        let (sequence, is_streamed) = (self.table.id(number).sequence(), row.is_streamed());
+        let attempted = Attempted { function, revision, sequence, has_other_code, is_streamed };
+        self.attempts.insert(run, (attempted, row.hlc().wall_us()));
+        if let Some(at) = self.runs.get(&run) {
+            let candidate = &mut self.found.candidates[*at];
+            (candidate.kept, candidate.attempted) = (kept(&attempted), Some(attempted));
+        }
+        if has_other_code {
             self.reach(run, Class::Will, Reason::Code, (0, 0), kept);
         }
     }
 
-    fn read(&mut self, number: u32, kept: &mut dyn FnMut(u32) -> Option<Kept>) {
+    fn read(&mut self, number: u32, kept: &mut dyn FnMut(&Attempted) -> Option<Kept>) {
         let Some(run) = self.table.run_of(number) else { return };
         let mut reached: Option<(Class, Reason, (u32, u64))> = None;
         for read in self.table.reads(number) {
@@ -361,8 +388,12 @@ impl Pass<'_> {
         let Some(at) = self.runs.get(&run).copied() else { return };
         let candidate = &mut self.found.candidates[at];
         candidate.pending = false;
-        candidate.took_us = fired.map_or(0, |fired| row.hlc().wall_us().saturating_sub(fired));
+        candidate.took_us = fired.map_or(0, |(_, fired)| row.hlc().wall_us().saturating_sub(fired));
         let was_cancelled = row.outcome().is_some_and(|(outcome, _)| outcome == Outcome::Cancelled);
+        let is_given_up = |(_, code): (Outcome, u16)| Code::RunCancelled.id()[2..].parse() == Ok(code);
+        if row.outcome().is_some_and(is_given_up) {
+            candidate.kept = Some(Kept::Cancelled);
+        }
         if fired.is_none() && candidate.kept.is_none() && !was_cancelled {
             candidate.kept = Some(Kept::NoAttempt);
         }
@@ -379,7 +410,7 @@ impl Pass<'_> {
         class: Class,
         reason: Reason,
         (log, seqno): (u32, u64),
-        kept: &mut dyn FnMut(u32) -> Option<Kept>,
+        kept: &mut dyn FnMut(&Attempted) -> Option<Kept>,
     ) {
         if let Some(at) = self.runs.get(&run) {
             let known = &mut self.found.candidates[*at];
@@ -388,9 +419,11 @@ impl Pass<'_> {
             }
             return;
         }
-        let function = self.table.row(run).subject;
-        let kept = *self.keeps.entry(function).or_insert_with(|| kept(function));
+        // If it has not begun yet, its attempts tell.
+        let attempted = self.attempts.get(&run).map(|(attempted, _)| *attempted);
+        let kept = attempted.as_ref().and_then(kept);
         self.runs.insert(run, self.found.candidates.len());
-        self.found.candidates.push(Candidate { run, class, reason, log, seqno, pending: true, kept, took_us: 0 });
+        let (pending, took_us) = (true, 0);
+        self.found.candidates.push(Candidate { run, class, reason, log, seqno, pending, kept, attempted, took_us });
     }
 }

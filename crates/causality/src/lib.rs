@@ -16,6 +16,7 @@
 
 #![deny(unsafe_code)]
 
+mod definitions;
 mod discover;
 pub mod draw;
 mod event;
@@ -27,7 +28,8 @@ mod repaired;
 mod table;
 mod tree;
 
-pub use discover::{Candidate, Changes, Class, Discovery, Kept, Reason, Rewritten, discover};
+pub use definitions::Settings;
+pub use discover::{Attempted, Candidate, Changes, Class, Discovery, Kept, Reason, Rewritten, discover};
 pub use event::Event;
 pub use graph::{Edge, Flow, Graph, Node, NodeKind};
 pub use history::{Cause, History, Place, Violation};

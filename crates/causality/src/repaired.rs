@@ -1,6 +1,6 @@
 //! The changes of the past by applied repairs: other versions of records, and replays of runs.
 
-use crate::table::Table;
+use crate::table::{Origin, Table};
 use std::collections::{BTreeMap, HashMap};
 
 /// The version of a record by a repair.
@@ -47,6 +47,11 @@ impl Table {
     /// The version of a record by an applied repair, if any.
     pub fn version(&self, record: u32) -> Option<Version> {
         self.repaired().versions.get(&record).copied()
+    }
+
+    /// The repair in force that corrected a record itself: the content of the record does not follow from its run.
+    pub fn corrected(&self, record: u32) -> Option<u64> {
+        self.version(record).filter(|version| self.origin(version.row) == Origin::Outside).map(|version| version.repair)
     }
 
     /// The last replay of a run by a repair in force.

@@ -11,6 +11,7 @@
 //! Shadow entries are rows without a kind. Those of applied repairs replace records and runs: see [`crate::repaired`].
 
 use crate::{
+    definitions::{Definitions, Settings},
     event::Event,
     index::{IdMap, LogRows, NO_ROW},
     repaired::{Repaired, Replay, Version},
@@ -96,7 +97,12 @@ impl Row {
 
     /// Of a FIRED, the revision of its function, and whether the attempt is over and the run waits.
     pub fn attempt(&self) -> Option<(u32, bool)> {
-        self.is(Kind::Fired).then_some((self.detail >> 1, self.detail & 1 != 0))
+        self.is(Kind::Fired).then_some((self.detail >> 2, self.detail & 1 != 0))
+    }
+
+    /// Of a FIRED, whether each append of the run is published at once.
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.is(Kind::Fired) && self.detail & 2 != 0
     }
 }
 
@@ -142,6 +148,7 @@ fn find(spans: &[Span], rows: usize, id: EventId) -> Option<u32> {
 struct Names {
     logs: BTreeMap<u32, String>,
     functions: BTreeMap<u32, String>,
+    definitions: Definitions,
 }
 
 impl Names {
@@ -154,9 +161,12 @@ impl Names {
                 self.logs.insert(id, name.into());
                 return Some((name.into(), id));
             }
-            "function" => self.functions.insert(id, name.into()),
-            _ => None,
-        };
+            "function" => {
+                self.functions.insert(id, name.into());
+                self.definitions.define(id, &definition);
+            }
+            _ => {}
+        }
         None
     }
 }
@@ -290,7 +300,7 @@ impl Builder {
             Kind::Append => u32::try_from(event.payload_bytes).unwrap_or(u32::MAX),
             Kind::Fired => {
                 let attempt = Attempt::decode(event.ordinal, event.payload);
-                attempt.revision << 1 | u32::from(attempt.waits)
+                attempt.revision << 2 | u32::from(attempt.streamed) << 1 | u32::from(attempt.waits)
             }
             Kind::Done => {
                 let end = End::decode(event.payload);
@@ -705,6 +715,11 @@ impl Table {
     /// The name of a function, if it is known.
     pub fn function_name(&self, id: u32) -> Option<&str> {
         self.names.functions.get(&id).map(String::as_str)
+    }
+
+    /// The settings of a revision of a function, if the table has its definition.
+    pub fn settings(&self, function: u32, revision: u32) -> Option<&Settings> {
+        self.names.definitions.settings(function, revision)
     }
 
     /// A position at or before that of an event: reading on from there finds it within 64 entries.

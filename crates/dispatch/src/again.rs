@@ -3,11 +3,17 @@
 use crate::{
     publish::DeadLetter,
     starter::{Environment, Starter},
+    worker::CANCEL_LOOK,
 };
 use millrace_namespace::{Definition, Namespace};
-use millrace_runtime::{Call, Completion, Executor, HostCalls, Invocation, Outcome};
+use millrace_runtime::{Call, Completion, Executor, HostCalls, Invocation, Outcome, Progress, Rest};
 use millrace_wire::{Code, Error, EventId, Result};
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Executors of any definitions that a namespace has had.
 pub struct Again {
@@ -23,12 +29,14 @@ impl Again {
         Self { namespace_dir: namespace.dir().to_owned(), environment, running: HashMap::new() }
     }
 
-    /// Runs a function by this definition. An error if its code or its secrets no longer exist.
+    /// Runs a function by this definition, and ends its run soon after `goes_on` has become false. An error if its code or its secrets no longer
+    /// exist.
     pub fn run(
         &mut self,
         definition: &Arc<Definition>,
         invocation: Invocation<'_>,
         calls: &mut dyn HostCalls,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<Completion> {
         let key = definition.to_attributes();
         if !self.running.contains_key(&key) {
@@ -42,10 +50,32 @@ impl Again {
         }
         let (starter, executor) = self.running.get_mut(&key).expect("it was just put there");
         let mut host = WithSecrets { calls, starter };
-        let mut completion = Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
-        executor
-            .run(&mut [Call { invocation, host: &mut host }], &mut |_: usize, ended: Completion| completion = ended);
-        Ok(completion)
+        let completion = Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
+        let mut one = One { completion, goes_on, look_at: Instant::now() + CANCEL_LOOK };
+        executor.run(&mut [Call { invocation, host: &mut host }], &mut one);
+        Ok(one.completion)
+    }
+}
+
+/// One run, which ends once it is not wanted any more.
+struct One<'a> {
+    completion: Completion,
+    goes_on: &'a dyn Fn() -> bool,
+    look_at: Instant,
+}
+
+impl Progress for One<'_> {
+    fn ended(&mut self, _: usize, completion: Completion) {
+        self.completion = completion;
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        Some(self.look_at)
+    }
+
+    fn wake(&mut self) -> Rest {
+        self.look_at = Instant::now() + CANCEL_LOOK;
+        if (self.goes_on)() { Rest::Run } else { Rest::Stop }
     }
 }
 

@@ -196,9 +196,16 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The newest seqno at the snapshot, and the appends visible after it.
-    fn extent(&mut self, run: usize, log: &Log) -> Result<(u64, u64)> {
-        let base = self.view.latest(log)?;
+    /// The newest seqno at the snapshot, and the appends visible after it. A refusal is recorded for the record that is read, because
+    /// the log may have been removed since the snapshot.
+    fn extent(&mut self, run: usize, log: &Log, seqno: u64) -> Result<(u64, u64)> {
+        let base = match self.view.latest(log) {
+            Ok(base) => base,
+            Err(error) => {
+                self.note(run, log, seqno, refused(&error))?;
+                return Err(error);
+            }
+        };
         let Some(visible) = self.visible.get(&log.id()) else { return Ok((base, 0)) };
         let of_others = others(visible, run);
         let depends = &mut self.effects[run].depends;
@@ -224,7 +231,7 @@ impl<'a> Stage<'a> {
             self.note(run, &log, seqno, refused(&error))?;
             return Err(error);
         }
-        let (base, visible) = self.extent(run, &log)?;
+        let (base, visible) = self.extent(run, &log, seqno)?;
         if seqno <= base {
             let read = self.view.get(&log, seqno);
             let what = match &read {
@@ -254,7 +261,7 @@ impl<'a> Stage<'a> {
 
     fn latest(&mut self, run: usize, name: &str) -> Result<u64> {
         let log = self.log_read(run, name, 0)?;
-        let (base, visible) = self.extent(run, &log)?;
+        let (base, visible) = self.extent(run, &log, 0)?;
         let of_others = self.visible.get(&log.id()).map_or(0, |visible| others(visible, run));
         let newest = self.newest(&log, base)?;
         self.note(run, &log, if of_others > 0 { base + of_others } else { newest }, What::Latest)?;

@@ -25,7 +25,7 @@ use std::{
 /// Results are published together, but none waits longer than this for a run behind it to end.
 const PUBLISH_DELAY: Duration = Duration::from_millis(1);
 /// How often it is looked whether the run in progress was cancelled: a look reads one word of shared memory.
-const CANCEL_LOOK: Duration = Duration::from_millis(250);
+pub(super) const CANCEL_LOOK: Duration = Duration::from_millis(250);
 /// How long a run may take before those behind it in its batch are left to others, if there may be others.
 const LEAVE_AFTER: Duration = Duration::from_millis(100);
 /// How long to wait before trying again after an error that may go away, such as a full disk.

@@ -1,6 +1,7 @@
 //! The definitions of a namespace: its logs and functions, folded from DEFINE entries.
 
 use crate::{
+    extent::Extent,
     persistent::{Hashed, Keyed, Sorted, Table},
     store::{
         arena::{self, Arena},
@@ -194,10 +195,16 @@ impl Log {
         }
     }
 
+    /// What can be read while `latest` is the newest record, with the history that the log has now, and after the trims until now.
+    #[inline]
+    pub fn extent_at(&self, latest: u64) -> Extent {
+        Extent { latest, history: self.history(), floor: self.index().floor() }
+    }
+
     /// The oldest seqno that is kept while `latest` is the newest.
     #[inline]
     pub(crate) fn earliest_at(&self, latest: u64) -> u64 {
-        (latest.saturating_sub(self.history()) + 1).max(self.index().floor())
+        self.extent_at(latest).earliest()
     }
 
     pub(crate) fn index(&self) -> &Index {

@@ -355,7 +355,7 @@ impl Journal {
         self.0.replaced(log, seqno)
     }
 
-    /// The newest record of a log up to `seqno`, without void ones; 0 if there is none.
+    /// The newest record of a log that is not void while `seqno` is the newest; the one before the oldest if all are.
     pub fn newest_upto(&self, log: &Log, seqno: u64) -> Result<u64> {
         self.0.newest(log, seqno)
     }

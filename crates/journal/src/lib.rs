@@ -21,6 +21,7 @@ mod catalog;
 mod copy;
 mod definitions;
 mod entry;
+mod extent;
 mod journal;
 pub mod medium;
 mod options;
@@ -36,6 +37,7 @@ pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt, map,
     payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Replaced, Run, What, trigger_record},
 };
+pub use extent::Extent;
 pub use journal::Journal;
 pub use millrace_wire::{Durability, HISTORY_ALL, HISTORY_MAX};
 pub use options::{CreateOptions, OpenOptions};

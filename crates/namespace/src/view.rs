@@ -42,7 +42,7 @@ impl<'j> View<'j> {
         Ok(newest)
     }
 
-    /// The newest record up to `seqno`, passing over what repairs took away.
+    /// The newest record while `seqno` was the newest one, passing over what repairs took away.
     pub fn newest(&self, log: &Log, seqno: u64) -> Result<u64> {
         self.journal.newest_upto(log, seqno)
     }
@@ -55,25 +55,34 @@ impl<'j> View<'j> {
             Ok(_) => return Ok(payload),
             Err(error) => error,
         };
-        // The log was trimmed meanwhile if it has less than its history.
-        let trimmed = log.earliest() > log.latest().saturating_sub(log.history()) + 1;
-        if error.code() != Code::BelowHistory || trimmed || seqno + log.history() <= newest {
+        // What was trimmed meanwhile, or has left a history that is shorter now, is gone.
+        if error.code() != Code::BelowHistory || !log.extent_at(newest).has(seqno) {
             return Err(error);
         }
         let position = self.journal.position(log, seqno);
-        self.entry(log, seqno, position)
-            .or_else(|| {
-                let position = *self.passed_records(log, newest)?.get(&seqno)?;
-                self.entry(log, seqno, position)
-            })
-            .ok_or(error)
+        if let Some(found) = self.entry(log, seqno, position) {
+            return found;
+        }
+        let passed = self.passed_records(log, newest).and_then(|passed| passed.get(&seqno).copied());
+        passed.and_then(|position| self.entry(log, seqno, position)).unwrap_or(Err(error))
     }
 
-    /// The record, if it exists.
-    fn entry(&self, log: &Log, seqno: u64, position: Position) -> Option<Vec<u8>> {
+    /// The record at a position, if it is this one.
+    fn entry(&self, log: &Log, seqno: u64, position: Position) -> Option<Result<Vec<u8>>> {
         let entry = self.journal.entry_at(position).ok()?;
         let found = (entry.kind, entry.subject, entry.seqno) == (Kind::Append, log.id(), seqno);
-        (found && entry.written < self.upto).then_some(entry.payload)
+        let replaced = entry.replaced();
+        let written = replaced.map_or(entry.written, |replaced| replaced.position);
+        if !found || written >= self.upto {
+            return None;
+        }
+        if replaced.is_some_and(|replaced| replaced.void) {
+            let name = log.name();
+            return Some(Err(
+                Code::RecordVoid.error(format!("log '{name}' no longer has record {seqno}: a repair removed it"))
+            ));
+        }
+        Some(Ok(entry.payload))
     }
 
     /// Where the records of a log stand that it had then, found by reading the journal up to there: only that knows
@@ -81,14 +90,20 @@ impl<'j> View<'j> {
     fn passed_records(&mut self, log: &Log, newest: u64) -> Option<&HashMap<u64, Position>> {
         if !self.passed.contains_key(&log.id()) {
             let (mut scan, mut found) = (self.journal.scan(Position::default()), HashMap::new());
+            let extent = log.extent_at(newest);
             while scan.position() < self.upto {
                 match scan.next() {
-                    Ok(Some(entry)) => {
-                        let kept = entry.seqno + log.history() > newest && entry.seqno <= newest;
-                        if entry.kind == Kind::Append && entry.subject == log.id() && kept {
+                    Ok(Some(entry)) if entry.kind == Kind::Append => {
+                        if entry.subject == log.id() && extent.has(entry.seqno) {
                             found.insert(entry.seqno, entry.position);
                         }
                     }
+                    // A repair has replaced records.
+                    Ok(Some(entry)) if entry.kind == Kind::Generation => {
+                        let of_log = |(id, seqno, _): &(u32, u64, Position)| *id == log.id() && extent.has(*seqno);
+                        found.extend(entry.generation_rows().filter(of_log).map(|(_, seqno, at)| (seqno, at)));
+                    }
+                    Ok(Some(_)) => {}
                     Ok(None) => break,
                     Err(error) if error.code() == Code::EntryDamaged => {}
                     Err(_) => return None,
@@ -104,6 +119,35 @@ impl<'j> View<'j> {
 mod tests {
     use super::*;
     use crate::{AppendOptions, CreateOptions, Durability, Namespace};
+    use millrace_journal::Replaced;
+    use millrace_wire::EventId;
+
+    #[test]
+    fn a_record_that_has_left_its_log_since_is_what_a_repair_had_made_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CreateOptions { durability: Durability::Memory, ..CreateOptions::default() };
+        let namespace = Namespace::create(&dir.path().join("n"), &options).unwrap();
+        namespace.create_log(&"short".parse().unwrap(), 2).unwrap();
+        let append = || namespace.append("short", b"old", AppendOptions::default()).unwrap();
+        (append(), append());
+        let journal = namespace.journal();
+        let log = namespace.log("short").unwrap();
+        let mut payload = Vec::new();
+        let rows = [(1, false), (2, true)].map(|(seqno, void)| {
+            let meta = journal.get(&log, seqno, &mut payload).unwrap();
+            let replaced = Replaced { repair: 7, origin: meta.id, clock: meta.hlc, void, position: meta.position };
+            let mut scan = journal.scan_all(journal.tail());
+            let slot = (log.id(), seqno);
+            journal.commit(|tx| tx.shadow_append(slot, b"new", (EventId::NONE, 0), &replaced)).unwrap();
+            (slot.0, slot.1, scan.next().unwrap().unwrap().position)
+        });
+        journal.commit(|tx| tx.generation(7, &rows)).unwrap();
+        let mut view = View::new(journal, journal.catalog().unwrap(), journal.tail());
+        // So many that the index no longer has them.
+        (0..100).for_each(|_| drop(append()));
+        assert_eq!(view.get(&log, 1).unwrap(), b"new");
+        assert_eq!(view.get(&log, 2).unwrap_err().code(), Code::RecordVoid);
+    }
 
     #[test]
     fn what_was_there_is_read_although_the_log_has_moved_on() {

@@ -68,7 +68,7 @@ pub enum Reason {
     Link(LinkReason),
     LinkIdle { link: String },
     OutboxDead { log: String, records: u64 },
-    RepairOpen { repair: u64, phase: &'static str, error: Option<String> },
+    RepairOpen { repair: u64, phase: &'static str, error: Option<String>, topics: Vec<String> },
     AmendmentsWait { log: String, waiting: u64, count: u64, due_in_ms: u64 },
 }
 
@@ -198,9 +198,12 @@ impl fmt::Display for Reason {
                 f,
                 "peers permanently refused messages: log '{log}' has {records}; `millrace log tail {log}` shows why"
             ),
-            Self::RepairOpen { repair, phase, error } => {
+            Self::RepairOpen { repair, phase, error, topics } => {
                 write!(f, "repair {repair} is {phase}")?;
                 error.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))?;
+                if !topics.is_empty() {
+                    write!(f, "; these topics keep their old records: {}", topics.join(", "))?;
+                }
                 write!(f, "; see `millrace repair show {repair}`")
             }
             Self::AmendmentsWait { log, waiting, count, due_in_ms: 0 } => {
@@ -293,6 +296,7 @@ fn repairs_behind(namespace: &Namespace, wanted: impl Fn(&str) -> bool) -> Resul
         repair: repair.repair,
         phase: repair.phase.as_str(),
         error: repair.error.map(|(code, error)| format!("{code}: {error}")),
+        topics: repair.topics.into_iter().map(|of| of.topic).collect(),
     });
     let now_ms = wall_ms();
     let waiting = amendments(namespace)?.into_iter().filter(|of| of.waiting > 0 && wanted(&of.log));

@@ -18,8 +18,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The maximum number of slots of one repair: all of them are in one batch.
-const SLOTS_MAX: usize = 1_000_000;
 /// How long runs wait for the decision about a prepared part. Meanwhile, the initiator decides or requests the preparation again.
 pub(crate) const FENCE: Duration = Duration::from_secs(10);
 
@@ -27,10 +25,10 @@ impl Session<'_> {
     /// Notes that all affected runs are replayed that had ended when the replay began its last pass.
     pub(crate) fn ready(&mut self) -> Result<()> {
         let (number, counts, seeds) = (self.repair, self.count(), self.seeds.covered(&self.past));
-        let not_run = self.not_run();
+        let (not_run, topics) = (self.not_run(), self.topics()?);
         self.namespace.journal().commit(|tx| {
             self_expect(repair(self.namespace, number)?.phase, Phase::Running, number)?;
-            note(tx, &Note::Ready { repair: number, counts, seeds, not_run })
+            note(tx, &Note::Ready { repair: number, counts, seeds, not_run, topics })
         })?;
         Ok(())
     }
@@ -117,10 +115,7 @@ impl Session<'_> {
         self.follow()?;
         self.take_seeds()?;
         self.replay(&mut |_, _, _| {})?;
-        if self.overlay.len() > SLOTS_MAX {
-            let error = format!("repair {number} replaces {} records; the limit is {SLOTS_MAX}", self.overlay.len());
-            return Err(Code::RepairUnsupported.error(error));
-        }
+        self.check_size()?;
         // Runs that end after the switch and began before it are compared with these slots, so what the replays added belongs to them.
         namespace.fence().raise(number, self.overlay.slots(), function);
         Ok(())
@@ -161,8 +156,8 @@ impl Session<'_> {
                 self.append_extra(tx)?;
                 tx.generation(number, &rows)?;
                 let deployed = self.deploy(tx)?;
-                let not_run = self.not_run();
-                note(tx, &Note::Applied { repair: number, counts, deployed, not_run, late })?;
+                let (not_run, topics) = (self.not_run(), self.topics()?);
+                note(tx, &Note::Applied { repair: number, counts, deployed, not_run, topics, late })?;
                 seeds::forget(tx, number)?;
                 Ok(true)
             })?;

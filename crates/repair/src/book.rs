@@ -4,6 +4,7 @@ use millrace_journal::{Kind, Log, Position, Transaction};
 use millrace_namespace::{Definition, Namespace, found, names};
 use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// The log.
 pub(crate) const LOG: &str = names::REPAIRS;
@@ -51,6 +52,15 @@ pub struct NotRun {
     pub unable: bool,
 }
 
+/// A topic that keeps its records although those of a log change that feeds it, or that is its mirror.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicKept {
+    /// The log.
+    pub log: String,
+    /// The topic.
+    pub topic: String,
+}
+
 /// New code for the past runs of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NewCode {
@@ -67,6 +77,27 @@ pub(crate) struct NewCode {
     /// Only runs of this revision are replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
+}
+
+/// The code that an applied repair gave runs that had ended before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeGiven {
+    /// Their function.
+    pub function: u32,
+    /// The sequence of the first FIRED for which it counts.
+    pub since: u64,
+    /// The only revision for which it counts, if there is one.
+    pub only: Option<u32>,
+    /// The revision that it deployed.
+    pub revision: u32,
+}
+
+impl CodeGiven {
+    /// Whether it gave its code to a run of a revision of its function that was FIRED at this sequence.
+    pub fn is_for(&self, function: u32, revision: u32, sequence: u64) -> bool {
+        let is_it = self.only.is_none_or(|only| only == revision);
+        self.function == function && is_it && revision < self.revision && sequence >= self.since
+    }
 }
 
 /// One note.
@@ -122,6 +153,8 @@ pub(crate) enum Note {
         seeds: Covered,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         not_run: Vec<NotRun>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        topics: Vec<TopicKept>,
     },
     /// It cannot continue.
     Stopped { repair: u64, code: String, error: String },
@@ -156,6 +189,8 @@ pub(crate) enum Note {
         deployed: Option<u32>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         not_run: Vec<NotRun>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        topics: Vec<TopicKept>,
         #[serde(default)]
         late: bool,
     },
@@ -311,6 +346,9 @@ pub struct Repair {
     /// Runs that are not replayed.
     #[serde(default)]
     pub not_run: Vec<NotRun>,
+    /// Topics that keep old records: a repair changes no topic.
+    #[serde(default)]
+    pub topics: Vec<TopicKept>,
     /// Why the host cannot continue now, while it tries again: the code and a detail.
     #[serde(default)]
     pub waits: Option<(String, String)>,
@@ -343,11 +381,32 @@ impl Repair {
         !self.across.is_empty() || self.part_of.is_some()
     }
 
+    /// The code that it gave runs, if it is applied and did.
+    pub fn given(&self) -> Option<CodeGiven> {
+        let (code, revision) = (self.code.as_ref()?, self.deployed?);
+        Some(CodeGiven { function: code.function, since: code.since, only: code.only, revision })
+    }
+
     /// The function before this repair replaced its code, if it did.
     pub fn replaced(&self) -> Result<Option<Definition>> {
         let code = self.code.as_ref().filter(|_| self.deployed.is_some());
         code.map(|code| Definition::from_attributes(&code.name, &code.before)).transpose()
     }
+}
+
+/// Of applied repairs, in the order in which they were applied, each with the repair that it rolls back: those in force. A repair that was
+/// rolled back is in force again once its rollback is rolled back.
+pub fn in_force(applied: impl Iterator<Item = (u64, Option<u64>)>) -> Vec<u64> {
+    let (mut undone, mut in_force) = (HashSet::new(), Vec::new());
+    let applied: Vec<_> = applied.collect();
+    for (number, undo) in applied.into_iter().rev() {
+        if !undone.contains(&number) {
+            in_force.push(number);
+            undone.extend(undo);
+        }
+    }
+    in_force.reverse();
+    in_force
 }
 
 /// Stages a note.
@@ -460,6 +519,7 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
                 seeds: Covered::default(),
                 run_external,
                 not_run: Vec::new(),
+                topics: Vec::new(),
                 waits: None,
                 accept_unknown,
                 prepared: None,
@@ -475,9 +535,10 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         Note::Progress { repair, counts, progress } => of(repairs, repair, &|repair| {
             (repair.counts, repair.progress) = (counts, Some(progress));
         }),
-        Note::Ready { repair, counts, seeds, not_run } => of(repairs, repair, &|repair| {
+        Note::Ready { repair, counts, seeds, not_run, topics } => of(repairs, repair, &|repair| {
             (repair.phase, repair.counts, repair.seeds) = (Phase::Ready, counts, seeds);
             repair.not_run.clone_from(&not_run);
+            repair.topics.clone_from(&topics);
         }),
         Note::Stopped { repair, code, error } => of(repairs, repair, &|repair| {
             repair.error = Some((code.clone(), error.clone()));
@@ -499,11 +560,12 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
                 (member.error, member.done) = (error.clone(), done);
             }
         }),
-        Note::Applied { repair: number, counts, deployed, not_run, late } => {
+        Note::Applied { repair: number, counts, deployed, not_run, topics, late } => {
             of(repairs, number, &|repair| {
                 (repair.phase, repair.counts, repair.deployed) = (Phase::Applied, counts, deployed);
                 repair.late = late;
                 repair.not_run.clone_from(&not_run);
+                repair.topics.clone_from(&topics);
             });
             let undone = repairs.iter().find(|repair| repair.repair == number).and_then(|repair| repair.undo);
             undone.into_iter().for_each(|undone| of(repairs, undone, &|repair| repair.phase = Phase::RolledBack));

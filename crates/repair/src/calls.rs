@@ -2,7 +2,7 @@
 
 use crate::{
     overlay::Overlay,
-    past::{At, Fired, Past},
+    past::{At, Fired, Past, Row, Run},
 };
 use millrace_journal::{Journal, Reads, What};
 use millrace_namespace::{
@@ -12,10 +12,32 @@ use millrace_namespace::{
 };
 use millrace_runtime::{HostCalls, Replay};
 use millrace_wire::{Address, Code, Error, LogName, Result};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The limits are those of a run that is not replayed.
 const APPENDS_MAX: usize = 10_000;
+
+/// Slots of logs: by log and first seqno, the seqno after the last.
+struct Spans(BTreeMap<(u32, u64), u64>);
+
+impl Spans {
+    fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Self {
+        let mut rows: Vec<_> = rows.map(|row| (row.log, row.from, row.from.saturating_add(row.count))).collect();
+        rows.sort_unstable();
+        let mut spans = BTreeMap::new();
+        for (log, from, to) in rows {
+            match spans.range_mut(..=(log, from)).next_back() {
+                Some(((of, _), end)) if *of == log && *end >= from => *end = to.max(*end),
+                _ => drop(spans.insert((log, from), to)),
+            }
+        }
+        Self(spans)
+    }
+
+    fn has(&self, (log, seqno): (u32, u64)) -> bool {
+        self.0.range(..=(log, seqno)).next_back().is_some_and(|((of, _), end)| *of == log && seqno < *end)
+    }
+}
 
 /// The calls of one run, and its appends.
 pub struct Calls<'a> {
@@ -31,6 +53,13 @@ pub struct Calls<'a> {
     own: HashMap<u32, Vec<usize>>,
     pub reads: Reads,
     noted: HashSet<(u32, u64, What)>,
+    /// The records that the original run read.
+    read: Spans,
+    /// The reads that were refused because of something that may have happened during the run, such as a trim: they are refused again.
+    below: Spans,
+    removed: Spans,
+    /// Whether it read a log whose name the journal no longer has.
+    has_lost_log: bool,
     /// Why the run cannot be replayed here at all.
     pub broken: Option<Error>,
 }
@@ -39,10 +68,15 @@ impl<'a> Calls<'a> {
     pub fn new(
         journal: &'a Journal,
         (past, overlay): (&'a Past, &'a Overlay),
-        fired: Fired,
+        (run, fired): (&Run, Fired),
         rights: &'a Rights,
         replay: Replay,
     ) -> Self {
+        let is = |what: What, code: Code| {
+            matches!(what, What::Refused(number) if code.id()[2..].parse() == Ok(number))
+                || what == What::BelowHistory && code == Code::BelowHistory
+        };
+        let of = |is: &dyn Fn(What) -> bool| Spans::of(run.reads.iter().filter(|row| is(row.what)));
         Self {
             journal,
             past,
@@ -54,18 +88,42 @@ impl<'a> Calls<'a> {
             own: HashMap::new(),
             reads: Reads::default(),
             noted: HashSet::new(),
+            read: of(&|what| what == What::Record),
+            below: of(&|what| is(what, Code::BelowHistory)),
+            removed: of(&|what| is(what, Code::LogNotFound)),
+            has_lost_log: run.reads.iter().any(|row| !past.logs.contains_key(&row.log)),
             broken: None,
         }
     }
 
-    fn log(&self, name: &str) -> Result<u32> {
-        let none = || Code::LogNotFound.error(format!("no log '{name}'"));
-        self.past.log_at(name, &self.fired).ok_or_else(none)
+    fn log(&mut self, name: &str) -> Result<u32> {
+        if let Some(log) = self.past.log_at(name, &self.fired) {
+            return Ok(log);
+        }
+        if self.has_lost_log {
+            return self.breaks(format!("it read a log that was removed since, which may have been '{name}'"));
+        }
+        Err(Code::LogNotFound.error(format!("no log '{name}'")))
     }
 
-    fn log_read(&self, name: &str) -> Result<u32> {
+    /// The log for a read of a record, or of the newest seqno as 0. An error if the original run was refused this read for a reason that
+    /// the state before the run does not show.
+    fn log_read(&mut self, name: &str, seqno: u64) -> Result<u32> {
         self.rights.check_read(&name.parse::<LogName>()?)?;
-        self.log(name)
+        let log = self.log(name)?;
+        let slot = (log, seqno);
+        if self.removed.has(slot) {
+            return self.refuse(slot, Code::LogNotFound.error(format!("log '{name}' was removed")));
+        }
+        if self.below.has(slot) {
+            return self.refuse(slot, Code::BelowHistory.error(format!("log '{name}' no longer has record {seqno}")));
+        }
+        Ok(log)
+    }
+
+    /// The run cannot be replayed here.
+    fn breaks<T>(&mut self, why: String) -> Result<T> {
+        Err(self.broken.get_or_insert_with(|| Code::RepairUnsupported.error(why)).clone())
     }
 
     fn note(&mut self, log: u32, seqno: u64, what: What) {
@@ -91,9 +149,7 @@ impl<'a> Calls<'a> {
         self.rights.check_send(&address)?;
         let name = outbox::outbox_of(&address.peer);
         let Some(log) = self.past.logs.iter().find(|(_, log)| log.name == name).map(|(id, _)| *id) else {
-            let error =
-                Code::RepairUnsupported.error(format!("the run sends to '{to}', to which it sent no message before"));
-            return Err(self.broken.get_or_insert(error).clone());
+            return self.breaks(format!("the run sends to '{to}', to which it sent no message before"));
         };
         let mut bytes = Vec::new();
         message::encode(&mut bytes, 0, target, None, payload);
@@ -116,18 +172,26 @@ impl<'a> Calls<'a> {
     }
 
     /// The newest record of a log that the run saw, not counting its own.
-    fn newest(&self, log: u32) -> u64 {
+    fn newest(&self, log: u32) -> Result<u64> {
         newest(self.past, self.overlay, log, &self.fired)
     }
 }
 
-/// The newest record of a log that an attempt sees in the repaired history; 0 if there is none.
-pub fn newest(past: &Past, overlay: &Overlay, log: u32, fired: &Fired) -> u64 {
-    let upto = past.newest_slot(log, fired);
-    let Some(log_past) = past.logs.get(&log) else { return 0 };
-    let seen = log_past.slots.range(..=upto).rev().filter(|(_, slot)| past.sees(fired, slot));
-    let at = |seqno: u64, slot: &crate::past::Slot| overlay.at(log, seqno).unwrap_or(slot.at);
-    seen.map(|(seqno, slot)| (*seqno, at(*seqno, slot))).find(|(_, at)| !at.void).map_or(0, |(seqno, _)| seqno)
+/// The newest record of a log that an attempt sees in the repaired history; see [`millrace_journal::Extent::newest`].
+pub fn newest(past: &Past, overlay: &Overlay, log: u32, fired: &Fired) -> Result<u64> {
+    let Some(log_past) = past.logs.get(&log) else { return Ok(0) };
+    let (extent, upto) = (past.extent(log, fired), past.newest_slot(log, fired));
+    let is_void = |seqno: u64| {
+        let at = overlay.at(log, seqno).or_else(|| Some(log_past.slots.get(&seqno)?.at));
+        at.is_some_and(|at| at.void)
+    };
+    // Those of the run's claim come first.
+    let of_claim = log_past.slots.range(extent.latest + 1..).take_while(|(seqno, _)| **seqno <= upto);
+    let of_claim = of_claim.filter(|(seqno, slot)| past.sees(fired, slot) && !is_void(**seqno));
+    match of_claim.last() {
+        Some((seqno, _)) => Ok(*seqno),
+        None => extent.newest(|seqno| Ok(is_void(seqno))),
+    }
 }
 
 impl HostCalls for Calls<'_> {
@@ -142,11 +206,13 @@ impl HostCalls for Calls<'_> {
     }
 
     fn get(&mut self, name: &str, seqno: u64) -> Result<Vec<u8>> {
-        let log = self.log_read(name)?;
-        let whose = (log, seqno);
         if seqno == 0 {
+            self.rights.check_read(&name.parse::<LogName>()?)?;
+            let whose = (self.log(name)?, seqno);
             return self.refuse(whose, Code::SeqnoInvalid.error(format!("log '{name}' has no record 0")));
         }
+        let log = self.log_read(name, seqno)?;
+        let whose = (log, seqno);
         let newest = self.past.newest_slot(log, &self.fired);
         if seqno > newest {
             let own = self.own.get(&log).map_or(&[][..], |own| own);
@@ -157,8 +223,15 @@ impl HostCalls for Calls<'_> {
             let error = format!("log '{name}' has no record {seqno} yet; the newest is {newest}");
             return self.refuse(whose, Code::AboveTail.error(error));
         }
-        if seqno.saturating_add(self.past.history(log)) <= newest {
-            return self.refuse(whose, Code::BelowHistory.error(format!("log '{name}' no longer has record {seqno}")));
+        let extent = self.past.extent(log, &self.fired);
+        if seqno <= extent.latest {
+            if !extent.has(seqno) {
+                let error = format!("log '{name}' no longer has record {seqno}; the oldest is {}", extent.earliest());
+                return self.refuse(whose, Code::BelowHistory.error(error));
+            }
+            if !self.past.knows_history(log, &self.fired) && !self.read.has(whose) {
+                return self.breaks(format!("the journal no longer says how many records log '{name}' kept then"));
+            }
         }
         let Some(at) = self.at(log, seqno) else {
             let known = self.past.logs.get(&log).is_some_and(|past| past.slots.contains_key(&seqno));
@@ -176,16 +249,13 @@ impl HostCalls for Calls<'_> {
                 self.note(log, seqno, What::Record);
                 Ok(entry.payload)
             }
-            Err(error) => {
-                let error = Code::RepairUnsupported.error(format!("record {seqno} of log '{name}': {error}"));
-                Err(self.broken.get_or_insert(error).clone())
-            }
+            Err(error) => self.breaks(format!("record {seqno} of log '{name}': {error}")),
         }
     }
 
     fn latest(&mut self, name: &str) -> Result<u64> {
-        let log = self.log_read(name)?;
-        let newest = self.newest(log);
+        let log = self.log_read(name, 0)?;
+        let newest = self.newest(log)?;
         self.note(log, newest, What::Latest);
         let own = self.own.get(&log).map_or(0, Vec::len) as u64;
         Ok(if own > 0 { self.past.newest_slot(log, &self.fired) + own } else { newest })

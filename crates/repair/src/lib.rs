@@ -36,10 +36,13 @@ mod verify;
 
 pub use across::{NoPeers, PartAsk, Peers, SentPage, Step, outcomes, part, sent_page};
 pub use amend::{Amendments, Attempts, Due, Waiting, amend, amend_policy, amendments, declare_amendable, take_due};
-pub use book::{Counts, Covered, LateOf, Member, NotRun, PartOf, Phase, Progress, Repair, news, repair, repairs};
+pub use book::{
+    CodeGiven, Counts, Covered, LateOf, Member, NotRun, PartOf, Phase, Progress, Repair, TopicKept, in_force, news,
+    repair, repairs,
+};
 pub use changes::{Change, changes};
 pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, too_old, undo};
-pub use session::{Session, drive};
+pub use session::{SLOTS_MAX, Session, drive};
 pub use verify::{Verified, verify};
 
 use millrace_namespace::Definition;
@@ -49,12 +52,13 @@ use std::sync::Arc;
 
 /// Runs the code of functions.
 pub trait Runner {
-    /// Runs a function with this definition on one record.
+    /// Runs a function with this definition on one record. The run is ended soon after `goes_on` has become false; then it has failed.
     fn run(
         &mut self,
         definition: &Arc<Definition>,
         invocation: Invocation<'_>,
         calls: &mut dyn HostCalls,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<Completion>;
 
     /// The dead letter of a run that is given up.

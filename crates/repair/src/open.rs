@@ -4,7 +4,7 @@
 use crate::{
     across::{MEMBERS_MAX, seeds},
     book::{self, NewCode, Note, PartOf, Phase, Repair, note, repair, repairs},
-    session::replaced_by,
+    session::{SLOTS_MAX, replaced_by},
 };
 use millrace_journal::{Log, Transaction};
 use millrace_namespace::{Definition, Namespace, names::check_public, no_function};
@@ -17,8 +17,6 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub(crate) const WINDOW_BYTES: u64 = 16 << 30;
 /// Bytes of corrections that are committed at once.
 pub(crate) const BATCH_BYTES: usize = 128 << 10;
-/// Most corrections of one repair.
-const RECORDS_MAX: usize = 10_000_000;
 
 /// A past record and its new value, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,8 +106,9 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     let Request { mut corrections, reason, log: name, accept_unknown, append_new, across, run_external } = request;
     let across = members(across)?;
     check_functions(namespace, &across, &run_external)?;
-    if corrections.is_empty() || corrections.len() > RECORDS_MAX {
-        return Err(Code::CorrectionInvalid.error(format!("{} corrections", corrections.len())));
+    if corrections.is_empty() || corrections.len() > SLOTS_MAX {
+        let error = format!("{} corrections; one repair replaces 1 to {SLOTS_MAX} records", corrections.len());
+        return Err(Code::CorrectionInvalid.error(error));
     }
     corrections.sort_by_key(|correction| correction.seqno);
     if let Some(error) = too_old(&name, log.earliest(), corrections.iter().map(|correction| correction.seqno)) {
@@ -304,18 +303,51 @@ pub(crate) fn undo_part(namespace: &Namespace, number: u64, reason: String, part
     undo_as(namespace, number, reason, Some(part_of))
 }
 
+/// Refuses to roll back a repair unless the history is the one that it left: everything that was applied since has been rolled back.
+fn check_order(all: &[Repair], number: u64) -> Result<()> {
+    let is_applied = |repair: &&Repair| matches!(repair.phase, Phase::Applied | Phase::RolledBack | Phase::Closed);
+    let applied: Vec<&Repair> = all.iter().filter(is_applied).collect();
+    // The histories form a tree: a repair leads to a new one, and a rollback back to the one before that which it undoes. Of each, how many
+    // repairs it has; and which one there was before each repair, and after the last.
+    let (mut lengths, mut histories) = (vec![0_u64], vec![0_usize]);
+    for repair in &applied {
+        let before = histories[histories.len() - 1];
+        let undone = repair.undo.and_then(|undone| applied.iter().position(|other| other.repair == undone));
+        histories.push(undone.map_or(lengths.len(), |undone| histories[undone]));
+        if undone.is_none() {
+            lengths.push(lengths[before] + 1);
+        }
+    }
+    let after = |at: usize| histories[at + 1];
+    let Some(at) = applied.iter().position(|repair| repair.repair == number) else { return Ok(()) };
+    let (now, left) = (histories[histories.len() - 1], after(at));
+    if now == left {
+        return Ok(());
+    }
+    // The one to roll back is the last that led here, from the history that is nearer.
+    let is_longer = lengths[now] > lengths[left];
+    let leads_here = |at: &usize| after(*at) == now && (lengths[histories[*at]] < lengths[now]) == is_longer;
+    let leading: Vec<&Repair> = (0..applied.len()).rev().filter(leads_here).map(|at| applied[at]).collect();
+    let newer = leading.iter().find(|repair| repair.phase == Phase::Applied).or(leading.first());
+    let newer = newer.unwrap_or(&applied[applied.len() - 1]);
+    let later = newer.repair;
+    Err(Code::RepairPhase.error(match (newer.phase, &newer.part_of) {
+        (Phase::Applied, None) => format!("repair {later} was applied after repair {number}; roll it back first"),
+        (Phase::Applied, Some(PartOf { namespace, repair })) => format!(
+            "repair {later} was applied after repair {number}, as a part of repair {repair} of namespace {namespace}; roll that one back first"
+        ),
+        _ => format!(
+            "repair {later} was applied after repair {number} and is permanent, because its old records were released; so repair {number} is \
+             permanent, too"
+        ),
+    }))
+}
+
 fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<PartOf>) -> Result<u64> {
-    let all = repairs(namespace)?;
     let of = repair(namespace, number)?;
     expect(&of, &[Phase::Applied], "rolled back")?;
     check_none_open(namespace)?;
-    let newest = all.iter().rfind(|repair| repair.phase == Phase::Applied && repair.undo.is_none());
-    if let Some(newest) = newest.filter(|newest| newest.repair != number) {
-        let newest = newest.repair;
-        return Err(
-            Code::RepairPhase.error(format!("repair {newest} was applied after repair {number}; roll it back first"))
-        );
-    }
+    check_order(&repairs(namespace)?, number)?;
     let (journal, records) = (namespace.journal(), of.counts.replaced + of.counts.void + of.counts.appended);
     let code = match (&of.code, of.deployed) {
         // The runs since then are replayed with the code that it replaced.
@@ -329,7 +361,8 @@ fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<P
         }),
         _ => None,
     };
-    let append_new = of.append_new;
+    // Runs may append more without the repair than with it, and nothing else could be done about a rollback that stops.
+    let append_new = true;
     let pin = journal.pin(&format!("rollback of repair {number}"), WINDOW_BYTES, WINDOW)?.id;
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?;

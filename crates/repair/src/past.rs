@@ -4,7 +4,7 @@
 //! same claim appended.
 
 use crate::book::{self, NewCode, Note};
-use millrace_journal::{Catalog, Entry, Journal, Kind, Outcome, Position, ReadFrom, Scan, What};
+use millrace_journal::{Catalog, Entry, Extent, Journal, Kind, Outcome, Position, ReadFrom, Scan, What};
 use millrace_namespace::Definition;
 use millrace_wire::{Code, EventId, HISTORY_ALL, Hlc, LogName, Result};
 use serde::Deserialize;
@@ -43,7 +43,12 @@ pub struct Slot {
 pub struct LogPast {
     /// Its name.
     pub name: LogName,
-    history: u64,
+    /// From which sequence on it kept how many records; `None` if that is not known.
+    histories: Vec<(u64, Option<u64>)>,
+    /// Whether the first of them is the present one, because the journal no longer has the definition of the log.
+    is_guess: bool,
+    /// From which sequence on the records before which seqno were trimmed.
+    floors: Vec<(u64, u64)>,
     /// By seqno.
     pub slots: BTreeMap<u64, Slot>,
 }
@@ -93,8 +98,8 @@ pub struct Run {
     pub reads: Vec<Row>,
     /// The slots it left, in order.
     pub appends: Vec<(u32, u64)>,
-    /// The repairs in force that gave it other code; the last one counts.
-    pub code: Vec<u64>,
+    /// Whether a person cancelled it: it stays cancelled.
+    pub is_given_up: bool,
 }
 
 /// A record that a repair appends when it is applied.
@@ -173,6 +178,8 @@ pub struct Past {
     scan: Scan,
     /// Logs by id.
     pub logs: HashMap<u32, LogPast>,
+    /// The end of the journal when the present definitions were read.
+    known: Position,
     /// By name: from which sequence on which log had it, if any.
     names: HashMap<String, Vec<(u64, Option<u32>)>>,
     definitions: HashMap<(u32, u32), (String, String)>,
@@ -190,6 +197,12 @@ pub struct Past {
     pub applied: HashMap<u64, Applied>,
     /// By repair: the code that it gives a function, and the repair that it rolls back.
     opened: HashMap<u64, (Option<NewCode>, Option<u64>)>,
+    /// The repairs that were applied, in this order.
+    order: Vec<u64>,
+    /// The one that is being rolled back.
+    undone: Option<u64>,
+    /// Those in force that give runs other code, once asked for.
+    giving: Option<Vec<u64>>,
     /// Slots that runs left which had ended before: the repair whose batch this is appended them.
     late: Vec<(u32, u64)>,
     /// The namespaces from which links deliver records.
@@ -226,6 +239,7 @@ impl Past {
         let mut past = Self {
             scan: journal.scan_all(Position::default()),
             logs: HashMap::new(),
+            known: Position::default(),
             names: HashMap::new(),
             definitions: HashMap::new(),
             parsed: HashMap::new(),
@@ -238,19 +252,23 @@ impl Past {
             written: HashMap::new(),
             applied: HashMap::new(),
             opened: HashMap::new(),
+            order: Vec::new(),
+            undone: None,
+            giving: None,
             late: Vec::new(),
             sources: HashSet::new(),
             delivered: HashMap::new(),
             arrived: Vec::new(),
         };
         past.know(&*journal.catalog()?);
+        past.known = journal.tail();
         Ok(past)
     }
 
     /// Adds the current definitions, because retention may have dropped some of their DEFINEs.
     fn know(&mut self, catalog: &Catalog) {
         for log in catalog.logs() {
-            self.log(log.id(), log.name(), log.history());
+            self.log(log.id(), log.name(), log.history(), true);
             self.names.entry(log.name().to_string()).or_insert_with(|| vec![(0, Some(log.id()))]);
         }
         for function in catalog.functions() {
@@ -259,11 +277,22 @@ impl Past {
         }
     }
 
-    fn log(&mut self, id: u32, name: &LogName, history: u64) {
+    fn log(&mut self, id: u32, name: &LogName, history: u64, is_guess: bool) {
         let source = name.strip_prefix(INBOX).and_then(|rest| rest.split('/').next());
         self.sources.extend(source.and_then(|id| u64::from_str_radix(id, 16).ok()));
-        let new = || LogPast { name: name.clone(), history, slots: BTreeMap::new() };
-        self.logs.entry(id).or_insert_with(new).history = history;
+        let (name, histories) = (name.clone(), vec![(0, Some(history))]);
+        let new = LogPast { name, histories, is_guess, floors: Vec::new(), slots: BTreeMap::new() };
+        self.logs.insert(id, new);
+    }
+
+    /// A log keeps another number of records from a sequence on.
+    fn set_history(&mut self, id: u32, history: u64, (sequence, position): (u64, Position)) {
+        let Some(log) = self.logs.get_mut(&id) else { return };
+        // Nothing in the journal says how many it kept before.
+        if std::mem::take(&mut log.is_guess) && position < self.known {
+            log.histories = vec![(0, None)];
+        }
+        log.histories.push((sequence, Some(history)));
     }
 
     /// The position up to which the journal was read.
@@ -303,6 +332,11 @@ impl Past {
             }
             Kind::Done => self.done(entry),
             Kind::Generation => self.generation(journal, entry)?,
+            Kind::Trim => {
+                // No function reads logs of the runtime, some of which are trimmed all the time.
+                let log = self.logs.get_mut(&entry.subject).filter(|log| !log.name.starts_with('_'));
+                log.into_iter().for_each(|log| log.floors.push((entry.id.sequence(), entry.seqno)));
+            }
             _ => {}
         }
         Ok(())
@@ -311,14 +345,15 @@ impl Past {
     fn define(&mut self, entry: &Entry) {
         // An unreadable definition is neither of a log nor of a function.
         let Ok(define) = serde_json::from_slice::<Define>(&entry.payload) else { return };
+        let history = if define.history == 0 { HISTORY_ALL } else { define.history };
         match (&*define.define, define.name.parse::<LogName>()) {
             ("log", Ok(name)) => {
-                let history = if define.history == 0 { HISTORY_ALL } else { define.history };
-                self.log(define.id, &name, history);
+                self.log(define.id, &name, history, false);
                 let of_name = self.names.entry(define.name).or_default();
                 of_name.retain(|(_, id)| *id != Some(define.id));
                 of_name.push((entry.id.sequence(), Some(define.id)));
             }
+            ("log-history", _) => self.set_history(define.id, history, (entry.id.sequence(), entry.position)),
             ("remove-log", _) => {
                 let name = self.logs.get(&define.id).map(|log| log.name.to_string());
                 let sequence = entry.id.sequence();
@@ -379,21 +414,26 @@ impl Past {
                 applied.sequence = applied.sequence.max(entry.id.sequence());
                 applied.added.append(&mut self.late);
                 self.messages(repair);
-                let Some((code, undone)) = self.opened.get(&repair) else { return };
-                for run in &mut self.runs {
-                    run.code.retain(|repair| Some(*repair) != *undone);
-                    if code.as_ref().is_some_and(|code| code.is_for(run)) {
-                        run.code.push(repair);
-                    }
-                }
+                self.order.push(repair);
+                self.giving = None;
             }
             _ => {}
         }
     }
 
-    /// Removes the code that a repair gave to runs.
+    /// The repairs in force that give runs other code.
+    fn giving(&self) -> Vec<u64> {
+        let undo = |repair: &u64| self.opened.get(repair).and_then(|(_, undo)| *undo);
+        let applied = self.order.iter().map(|repair| (*repair, undo(repair)));
+        // No repair has this number.
+        let mut in_force = book::in_force(applied.chain(self.undone.map(|undone| (u64::MAX, Some(undone)))));
+        in_force.retain(|repair| self.opened.get(repair).is_some_and(|(code, _)| code.is_some()));
+        in_force
+    }
+
+    /// Removes the code that a repair gave to runs, which have the code from before it again.
     pub fn forget_code(&mut self, repair: u64) {
-        self.runs.iter_mut().for_each(|run| run.code.retain(|given| *given != repair));
+        (self.undone, self.giving) = (Some(repair), None);
     }
 
     /// The messages that an applied repair changes: their receivers have the new ones, and the outboxes keep the old ones.
@@ -448,7 +488,8 @@ impl Past {
         let fired = fired.map(|fired| Fired { done: entry.id.sequence(), ..fired });
         let (reads, appends) = (reads.unwrap_or_default(), appends.unwrap_or_default());
         self.by_id.insert(run, self.runs.len());
-        self.runs.push(Run { trigger, fired, done: entry.id.sequence(), reads, appends, code: Vec::new() });
+        let is_given_up = entry.ending().is_some_and(|end| end.code == Code::RunCancelled.id());
+        self.runs.push(Run { trigger, fired, done: entry.id.sequence(), reads, appends, is_given_up });
     }
 
     fn take_shadow(&mut self, entry: &Entry) {
@@ -525,8 +566,8 @@ impl Past {
         slot.origin.sequence() < fired.sequence || slot.claim == fired.claim && slot.place < fired.place
     }
 
-    /// The newest slot of a log that an attempt saw, void or not; 0 if there was none.
-    pub fn newest_slot(&self, log: u32, fired: &Fired) -> u64 {
+    /// The newest slot of a log that there was when an attempt began, void or not; 0 if there was none.
+    fn base(&self, log: u32, fired: &Fired) -> u64 {
         let Some(past) = self.logs.get(&log) else { return 0 };
         let (Some((first, _)), Some((last, _))) = (past.slots.first_key_value(), past.slots.last_key_value()) else {
             return 0;
@@ -540,21 +581,46 @@ impl Past {
                 _ => to = middle,
             }
         }
-        let base = past.slots.range(..from).next_back().map_or(0, |(seqno, _)| *seqno);
+        past.slots.range(..from).next_back().map_or(0, |(seqno, _)| *seqno)
+    }
+
+    /// The newest slot of a log that an attempt saw, void or not; 0 if there was none.
+    pub fn newest_slot(&self, log: u32, fired: &Fired) -> u64 {
+        let Some(past) = self.logs.get(&log) else { return 0 };
+        let base = self.base(log, fired);
         // Those of the same claim come after, few of them.
         let of_claim = past.slots.range(base + 1..).take_while(|(_, slot)| slot.origin.sequence() < fired.done);
         of_claim.filter(|(_, slot)| self.sees(fired, slot)).last().map_or(base, |(seqno, _)| *seqno)
     }
 
-    /// How many records a log keeps.
-    pub fn history(&self, log: u32) -> u64 {
-        self.logs.get(&log).map_or(0, |log| log.history)
+    /// Which records of a log an attempt could read when it began; the records of its own claim come after them. Without the history if that is
+    /// not known: see [`Past::knows_history`].
+    pub fn extent(&self, log: u32, fired: &Fired) -> Extent {
+        let latest = self.base(log, fired);
+        let history = self.history(log, fired).unwrap_or(HISTORY_ALL);
+        let floors = self.logs.get(&log).map_or(&[][..], |log| &log.floors);
+        let before = floors.partition_point(|(from, _)| *from < fired.sequence);
+        let floor = floors[..before].last().map_or(0, |(_, floor)| *floor);
+        Extent { latest, history, floor }
+    }
+
+    fn history(&self, log: u32, fired: &Fired) -> Option<u64> {
+        let histories = &self.logs.get(&log)?.histories;
+        histories.iter().rev().find(|(from, _)| *from < fired.sequence)?.1
+    }
+
+    /// Whether the journal says how many records a log kept when an attempt began.
+    pub fn knows_history(&self, log: u32, fired: &Fired) -> bool {
+        self.history(log, fired).is_some()
     }
 
     /// The code for replaying a run, unless this repair replaces it: the code that it ran, or that of a repair since.
     pub fn definition_of(&mut self, run: &Run, fired: &Fired) -> Result<Arc<Definition>> {
-        let given = run.code.last().and_then(|repair| self.opened.get(repair)).and_then(|(code, _)| code.as_ref());
-        match given {
+        let giving = self.giving.take().unwrap_or_else(|| self.giving());
+        let giving: &[u64] = self.giving.insert(giving);
+        let is_older = |repair: &&u64| self.applied.get(repair).is_some_and(|applied| run.done < applied.sequence);
+        let code = |repair: &u64| self.opened.get(repair)?.0.as_ref().filter(|code| code.is_for(run));
+        match giving.iter().rev().filter(is_older).find_map(code) {
             Some(code) => Ok(Arc::new(Definition::from_attributes(&code.name, &code.attributes)?)),
             None => self.definition(run.trigger.function, fired.revision),
         }

@@ -3,7 +3,7 @@
 use crate::{
     DeadLetter, Peers, Runner,
     across::{Rounds, seeds::Seeds},
-    book::{self, Counts, NewCode, NotRun, Note, Phase, Progress, Repair, note},
+    book::{self, Counts, NewCode, NotRun, Note, Phase, Progress, Repair, TopicKept, note},
     calls::{Calls, newest},
     overlay::{Overlay, is_after},
     past::{At, Extra, Fired, Past, Row, Run},
@@ -11,12 +11,17 @@ use crate::{
 use millrace_journal::{End, Journal, Kind, Log, Outcome as Ended, Position, Reads, Replaced, Run as RunId, What};
 use millrace_namespace::{
     Definition, Namespace,
-    outbox::{log_of, message, state::State},
+    outbox::{
+        log_of, message,
+        state::State,
+        topics::{self, TopicOfLog},
+    },
 };
 use millrace_runtime::{Invocation, Outcome, Replay};
 use millrace_wire::{Code, Error, EventId, Hlc, Name, Result, Transient};
 use std::{
-    collections::{BTreeMap, HashMap},
+    cell::Cell,
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,6 +32,8 @@ use std::{
 
 /// The most records that a repair appends when it is applied: a function that triggers itself would never end.
 const EXTRA_MAX: usize = 10_000;
+/// The most records that one repair replaces: all of them are in the batch that applies it.
+pub const SLOTS_MAX: usize = 1_000_000;
 /// The longest time between two attempts at a replayed run.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// How often the progress of a replay is noted.
@@ -183,12 +190,10 @@ impl<'a> Session<'a> {
                 .error(format!("the journal no longer has the records that repair {undone} replaced"))
         };
         let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
-        // A record that has left its log is not restored; one that has left the journal cannot be.
+        // Records that have left their log count as well: runs may have read them before.
         let first = self.namespace.journal().first();
-        let catalog = self.namespace.journal().catalog()?;
-        let is_held = |(log, seqno): &(u32, u64)| catalog.log_by_id(*log).is_some_and(|log| *seqno >= log.earliest());
         let is_kept = |(slot, at): &&((u32, u64), At)| at.position >= first || self.past.is_outbox(slot.0);
-        if !applied.before.iter().all(|row| is_kept(&row)) || applied.lost.iter().any(is_held) {
+        if !applied.before.iter().all(|row| is_kept(&row)) || !applied.lost.is_empty() {
             return Err(gone());
         }
         // If it is resumed after its host ended, its own entries count.
@@ -200,8 +205,7 @@ impl<'a> Session<'a> {
             self.seeds.moves(*slot, &self.past);
         }
         // Messages have left the outbox by now: their receivers remove them.
-        let is_sent = |slot: &(u32, u64)| self.past.is_outbox(slot.0);
-        let added: Vec<_> = applied.added.iter().filter(|slot| is_held(slot) || is_sent(slot)).copied().collect();
+        let added = applied.added.clone();
         // Runs that had ended before are unchanged.
         let sequence = applied.sequence;
         self.first = self.past.runs.partition_point(|run| run.done < sequence);
@@ -271,12 +275,11 @@ impl<'a> Session<'a> {
     pub fn replay(&mut self, progress: &mut dyn FnMut(&Counts, usize, usize)) -> Result<()> {
         loop {
             while self.next < self.past.runs.len() {
-                if self.stop.load(Ordering::Acquire) {
-                    return Err(Code::HostStopping.error("the host is stopping"));
-                }
+                self.check_stops()?;
                 if self.is_due(self.next)? {
                     self.check_goes_on()?;
                     self.settle(self.next)?;
+                    self.check_size()?;
                     progress(&self.counts, self.next, self.past.runs.len());
                     self.note_progress()?;
                 }
@@ -288,8 +291,26 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns an error if the repair was abandoned: then the remaining runs are not replayed.
+    fn check_stops(&self) -> Result<()> {
+        match self.stop.load(Ordering::Acquire) {
+            true => Err(Code::HostStopping.error("the host is stopping")),
+            false => Ok(()),
+        }
+    }
+
+    /// An error if the repair has grown too large to be applied: the replay ends, so that nobody waits for the rest of it.
+    pub(crate) fn check_size(&self) -> Result<()> {
+        let (number, records) = (self.repair, self.overlay.len());
+        if records <= SLOTS_MAX {
+            return Ok(());
+        }
+        let error = format!("repair {number} replaces more than {SLOTS_MAX} records, the limit of one repair");
+        Err(Code::RepairUnsupported.error(error))
+    }
+
+    /// Returns an error if the host stops or the repair was abandoned: then the remaining runs are not replayed.
     fn check_goes_on(&mut self) -> Result<()> {
+        self.check_stops()?;
         let news = book::news(self.namespace)?;
         // Without a repair, there is nothing to abandon.
         if self.repair == 0 || std::mem::replace(&mut self.news, news) == news {
@@ -319,6 +340,9 @@ impl<'a> Session<'a> {
     /// Whether an input of a run has changed and its new effects are not known.
     fn is_due(&self, at: usize) -> Result<bool> {
         let run = &self.past.runs[at];
+        if run.is_given_up {
+            return Ok(false);
+        }
         match self.kept.get(&run.trigger.run) {
             Some(Kept::External(_)) => return self.is_cancelled(run),
             Some(Kept::Unable(_)) => return Ok(false),
@@ -334,8 +358,15 @@ impl<'a> Session<'a> {
             None => (None, Some(&run.reads)),
         };
         let has_other_code = after.is_none() && self.code.as_ref().is_some_and(|(code, _)| code.is_for(run));
-        let differs = |row: &Row| self.differs(run, row, after);
-        Ok(has_other_code || self.is_caused(run, after)? || reads.is_some_and(|reads| reads.iter().any(differs)))
+        if has_other_code || self.is_caused(run, after)? {
+            return Ok(true);
+        }
+        for row in reads.into_iter().flatten() {
+            if self.differs(run, row, after)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether its cause is replaced, by an entry after a position if one is given.
@@ -354,14 +385,14 @@ impl<'a> Session<'a> {
         Ok(letter.filter(|entry| entry.kind == Kind::Append).map(|entry| (entry.subject, entry.seqno)))
     }
 
-    fn differs(&self, run: &Run, row: &Row, after: Option<Position>) -> bool {
-        match (row.what, &run.fired) {
+    fn differs(&self, run: &Run, row: &Row, after: Option<Position>) -> Result<bool> {
+        Ok(match (row.what, &run.fired) {
             (What::Record | What::Refused(_), _) => self.overlay.touches(row.log, row.from, row.count, after),
             (What::Latest, Some(fired)) if self.overlay.has_log(row.log, after) => {
-                newest(&self.past, &self.overlay, row.log, fired) != row.from
+                newest(&self.past, &self.overlay, row.log, fired)? != row.from
             }
             _ => false,
-        }
+        })
     }
 
     /// Whether a run has no record: its record is void, or the dead letter that it retried is.
@@ -483,6 +514,13 @@ impl<'a> Session<'a> {
         runs.into_iter().map(told).collect()
     }
 
+    /// The topics that keep the old records of logs that change.
+    pub(crate) fn topics(&self) -> Result<Vec<TopicKept>> {
+        let changed: HashSet<u32> = self.overlay.logs().collect();
+        let kept = topics::of_logs(self.namespace)?.into_iter().filter(|of| changed.contains(&of.id));
+        Ok(kept.map(|TopicOfLog { log, topic, .. }| TopicKept { log, topic }).collect())
+    }
+
     /// Runs a function until it succeeds or has no attempt left: returns its appends, its reads, and why it was given up.
     #[expect(clippy::type_complexity, reason = "three parts of one answer")]
     fn execute(
@@ -499,10 +537,18 @@ impl<'a> Session<'a> {
         for tried in 0.. {
             let attempt = fired.attempt + tried;
             let replay = Replay::new(seed.bytes(), trigger.run, attempt, fired.at);
-            let mut calls = Calls::new(journal, (&self.past, &self.overlay), *fired, &spec.rights, replay);
+            let mut calls = Calls::new(journal, (&self.past, &self.overlay), (run, *fired), &spec.rights, replay);
             let (log, seqno, payload) = (&*name, trigger.seqno, &*payload);
             let invocation = Invocation { log, seqno, payload, run: trigger.run, attempt, streamed: false };
-            let completion = self.runner.run(definition, invocation, &mut calls)?;
+            let (namespace, number, stop, seen) = (self.namespace, self.repair, self.stop, Cell::new(self.news));
+            // It is asked several times a second, and reads the notes about repairs only if there are new ones.
+            let goes_on = || {
+                let Ok(news) = book::news(namespace) else { return true };
+                let is_open = || book::repair(namespace, number).map_or(true, |repair| repair.phase.is_open());
+                let is_old = number == 0 || seen.replace(news) == news;
+                !stop.load(Ordering::Acquire) && (is_old || is_open())
+            };
+            let completion = self.runner.run(definition, invocation, &mut calls, &goes_on)?;
             let Calls { appends, reads, broken, .. } = calls;
             if let Some(error) = broken {
                 return Err(error.within(format!("run {}", trigger.run)));
@@ -513,8 +559,9 @@ impl<'a> Session<'a> {
                 Outcome::CannotStart(error) => return Err(error),
                 Outcome::NotStarted => Code::HostInternal.error("its worker ended"),
             };
-            if tried < spec.retries && !self.stop.load(Ordering::Acquire) {
-                self.check_goes_on()?;
+            // It may have failed because it was ended.
+            self.check_goes_on()?;
+            if tried < spec.retries {
                 thread::sleep(spec.backoff.min(BACKOFF_MAX));
                 continue;
             }

@@ -16,7 +16,13 @@ use std::{
 struct Nothing;
 
 impl Runner for Nothing {
-    fn run(&mut self, _: &Arc<Definition>, of: Invocation<'_>, _: &mut dyn HostCalls) -> Result<Completion> {
+    fn run(
+        &mut self,
+        _: &Arc<Definition>,
+        of: Invocation<'_>,
+        _: &mut dyn HostCalls,
+        _: &dyn Fn() -> bool,
+    ) -> Result<Completion> {
         panic!("run {} of no function", of.run)
     }
 

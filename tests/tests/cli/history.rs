@@ -568,3 +568,110 @@ fn a_graph_that_is_followed_is_written_again() {
     followed.kill().unwrap();
     followed.wait().unwrap();
 }
+
+#[test]
+fn a_plan_judges_each_run_by_the_revision_that_it_ran() {
+    let place = measured("");
+    // Today `notify` may not use the network, and `mean` may.
+    let today = application("").replace("network = true", "");
+    let today = today.replace("on = [\"raw\"]\n", "on = [\"raw\"]\nnetwork = true\n");
+    place.write("millrace.toml", &today);
+    place.run(["up"]).ok();
+    place.run(["log", "append", "raw", "50"]).ok();
+    let host = place.serve();
+    place.idle();
+    drop(host);
+    place.write("values.csv", "seqno,value\n2,39\n");
+    let plan = json(&place, &["repair", "plan", "raw", "--values", "values.csv"]);
+    assert_eq!(plan["not_run"], json!([{ "function": "notify", "runs": 1, "reason": "external" }]), "{plan}");
+    let run = json(&place, &["repair", "run", "raw", "--values", "values.csv"]);
+    assert_eq!((&run["phase"], &run["not_run"]), (&json!("ready"), &json!([{ "function": "notify", "runs": 1 }])));
+    assert_eq!(run["counts"]["replayed"], 4, "{run}");
+    place.run(["repair", "abandon", "1"]).ok();
+    let plan = json(&place, &["repair", "plan", "raw", "--at", "5"]);
+    assert_eq!(plan["not_run"], json!([{ "function": "mean", "runs": 1, "reason": "external" }]), "{plan}");
+}
+
+#[test]
+fn a_plan_and_a_repair_name_the_topics_that_keep_old_records() {
+    let place = measured("");
+    // As a host notes it when the log begins to feed the topic.
+    let namespace = millrace_node::Namespace::open(&place.namespace()).unwrap();
+    let id = namespace.log("mean").unwrap().id();
+    let note = json!([{ "topic": "smooth", "log": "mean", "born": 1, "since": 1, "id": id }]).to_string();
+    let noted = namespace.journal().commit(|tx| {
+        let log = tx.create_log(&"_feeds".parse().unwrap(), 4)?;
+        tx.append(&log, note.as_bytes(), millrace_wire::EventId::NONE, 0)
+    });
+    noted.unwrap();
+    drop(namespace);
+    place.write("values.csv", "seqno,value\n2,39\n");
+    let plan = ["repair", "plan", "raw", "--values", "values.csv"];
+    let kept = json!([{ "log": "mean", "topic": "smooth" }]);
+    let object = json(&place, &plan);
+    assert_eq!((&object["topics"], &object["complete"]), (&kept, &json!(false)), "{object}");
+    let line = "topics     topic smooth keeps the old records of mean, and so do its subscribers and mirrors";
+    let text = place.run(plan).ok();
+    assert!(text.text().contains(line), "{}", text.text());
+    let run = place.run(["repair", "run", "raw", "--values", "values.csv"]).ok();
+    assert!(run.text().contains(line), "{}", run.text());
+    assert_eq!(json(&place, &["repair", "show", "1"])["topics"], kept);
+    let why = place.run(["why", "raw"]).ok();
+    assert!(why.text().contains("these topics keep their old records: smooth"), "{}", why.text());
+    place.run(["repair", "apply", "1"]).ok();
+    assert_eq!(json(&place, &["repair", "show", "1"])["topics"], kept);
+    // Nothing of the topic's log changes here.
+    let other = json(&place, &["repair", "plan", "other", "--at", "1"]);
+    assert_eq!((&other["topics"], &other["complete"]), (&json!([]), &json!(true)), "{other}");
+}
+
+#[test]
+fn a_plan_names_corrected_records_that_it_would_overwrite() {
+    let place = measured("");
+    place.feed(["repair", "run", "mean", "--at", "2", "--values", "-"], b"value\n29\n").ok();
+    place.run(["repair", "apply", "1"]).ok();
+    place.write("values.csv", "seqno,value\n2,39\n");
+    let plan = ["repair", "plan", "raw", "--values", "values.csv"];
+    let object = json(&place, &plan);
+    assert_eq!(
+        object["overwrites"],
+        json!([{ "log": "mean", "repair": 1, "records": 1, "range": [2, 2] }]),
+        "{object}"
+    );
+    let text = place.run(plan).ok();
+    assert!(text.text().contains("overwrites") && text.text().contains("that repair 1 corrected"), "{}", text.text());
+}
+
+#[test]
+fn the_history_of_a_repair_whose_rollback_was_rolled_back_is_the_repaired_one() {
+    let place = measured("");
+    place.feed(["repair", "run", "raw", "--at", "2", "--values", "-"], b"value\n38\n").ok();
+    place.run(["repair", "apply", "1"]).ok();
+    let repaired = |original: bool| {
+        let trace = json(&place, &["trace", "raw@2"]);
+        let record = &trace["root"]["record"];
+        assert_eq!(record["repaired"]["repair"], if original { Value::Null } else { json!(1) }, "{trace}");
+        place.records("mean")[1].clone()
+    };
+    assert_eq!(repaired(false), "29.0");
+    let undone = json(&place, &["repair", "rollback", "1"])["repair"].to_string();
+    assert_eq!(repaired(true), "30.0");
+    let again = json(&place, &["repair", "rollback", &undone])["phase"].clone();
+    assert_eq!((again, repaired(false)), (json!("applied"), "29.0".to_owned()));
+}
+
+#[test]
+fn a_very_deep_tree_of_effects_ends_in_json_at_its_limit() {
+    let place = Place::empty();
+    place.write("f.py", "def next(record, ctx):\n    if record.seqno < 900: ctx.append('deep', b'x')\n");
+    let application = "[namespace]\nsegment_size = \"1MiB\"\n[logs.deep]\n[functions.next]\nruntime = \"python\"\n\
+                       code = \"f.py\"\nhandler = \"f:next\"\non = [\"deep\"]\n";
+    place.write("millrace.toml", application);
+    place.run(["up"]).ok();
+    place.run(["log", "append", "deep", "x"]).ok();
+    let host = place.serve();
+    place.idle();
+    drop(host);
+    let said = place.run(["--json", "trace", "deep@1", "--depth", "100000", "--limit", "100000"]).ok();
+    assert!(said.text().matches("\"run\"").count() == 200 && said.text().contains("\"more\":1399"));
+}

@@ -164,7 +164,7 @@ proptest! {
         let mut closure = Closure::new(entries, kept.clone());
         closure.grow(&corrected, &changes.seeds, &functions);
 
-        let found = discover(&built, &changes, &mut |function| kept.contains(&function).then_some(Kept::External));
+        let found = discover(&built, &changes, &mut |run| kept.contains(&run.function).then_some(Kept::External));
         let of = |class| found.candidates.iter().filter(|run| run.class == class).map(|run| built.id(run.run)).collect::<BTreeSet<_>>();
         let runs = |set: &HashSet<EventId>| {
             set.iter().copied().filter(|id| entries[closure.by_id[id]].kind == Kind::Trigger).collect::<BTreeSet<_>>()

@@ -26,7 +26,7 @@ pub struct TraceArgs {
     /// Show at most this many branches below each record and each run
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub width: u32,
-    /// Show at most this many levels
+    /// Show at most this many levels; with --json, at most 400
     #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub depth: u32,
     /// Show the history as it was before any repair
@@ -169,7 +169,8 @@ Examples:
     /// Undo the newest applied repair
     #[command(after_help = "\
 The rollback is itself a repair, and is applied without `millrace repair apply`: it restores the original records, and replays the runs \
-that have read repaired ones. The original records are kept for seven days after the repair was begun, or until the journal has grown by \
+that have read repaired ones. Records that these runs append in addition go to the end of their logs. A rollback can be rolled back as \
+well: then the repair is applied again. The original records are kept for seven days after the repair was begun, or until the journal has grown by \
 16 GiB since; `millrace repair gc` frees them earlier.
 
 Examples:
@@ -183,7 +184,7 @@ Examples:
     Abandon(RepairArgs),
     /// Free the space that an applied repair keeps for its rollback
     #[command(after_help = "\
-Afterwards, the repair can no longer be rolled back.
+Afterwards, neither this repair nor the earlier ones can be rolled back.
 
 Examples:
   millrace repair gc 7")]

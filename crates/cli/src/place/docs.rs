@@ -189,12 +189,22 @@ pub struct RepairDoc {
     pub run_external: Vec<String>,
     /// Runs that are not replayed.
     pub not_run: Vec<NotRunDoc>,
+    /// Topics that keep old records.
+    pub topics: Vec<TopicKeptDoc>,
     /// Why the host cannot go on now, while it tries again: a code, and what is wrong.
     pub waits: Option<(String, String)>,
     /// The namespaces that take part.
     pub across: Vec<MemberDoc>,
     /// The repair of another namespace that it is a part of.
     pub part_of: Option<PartOfDoc>,
+}
+
+/// A topic that keeps old records of a log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TopicKeptDoc {
+    pub log: String,
+    pub topic: String,
 }
 
 /// The progress of a replay.

@@ -166,12 +166,10 @@ impl Inner {
         }
     }
 
-    /// The newest record up to `seqno` that is not void; 0 if there is none.
-    pub(crate) fn newest(&self, log: &Log, mut seqno: u64) -> Result<u64> {
-        while seqno >= log.earliest().max(1) && self.replaced(log, seqno)?.is_some_and(|replaced| replaced.void) {
-            seqno -= 1;
-        }
-        Ok(seqno)
+    /// The newest record that is not void while `seqno` is the newest; see [`crate::Extent::newest`].
+    pub(crate) fn newest(&self, log: &Log, seqno: u64) -> Result<u64> {
+        let is_void = |seqno| Ok(self.replaced(log, seqno)?.is_some_and(|replaced| replaced.void));
+        log.extent_at(seqno).newest(is_void)
     }
 
     /// The end of the committed journal.

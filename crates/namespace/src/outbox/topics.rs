@@ -10,12 +10,16 @@ use super::{
 };
 use crate::{
     Namespace,
-    admission::{self, Publish, Room},
+    admission::{self, Publish, Room, mirrors},
     gate::{Gated, Site},
+    names,
 };
 use millrace_journal::{Appended, Durability, HISTORY_ALL, Log, Transaction};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Result};
+use serde::Deserialize;
 
+/// The log in which a host notes which logs feed topics.
+pub const FEEDS: &str = "_feeds";
 /// The prefix of the names of these logs.
 const PREFIX: &str = "_publish/";
 /// Most topics for which records wait at once, or have waited.
@@ -61,6 +65,41 @@ pub fn all(namespace: &Namespace) -> Result<Vec<(String, Log)>> {
     let catalog = namespace.journal().catalog()?;
     let known = |log: &Log| topic_of(log.name()).map(|topic| (topic.to_owned(), log.clone()));
     Ok(catalog.logs().filter_map(known).collect())
+}
+
+/// A topic with copies of a log's records, or whose records a log copies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TopicOfLog {
+    /// The number of the log.
+    pub id: u32,
+    /// Its name.
+    pub log: String,
+    /// The topic.
+    pub topic: String,
+}
+
+/// A note of a feed, as far as it matters here.
+#[derive(Deserialize)]
+struct Feed {
+    topic: String,
+    log: String,
+    id: u32,
+}
+
+/// The topics that logs of this namespace feed or mirror. Feeds that have ended count: the topic has the records.
+pub fn of_logs(namespace: &Namespace) -> Result<Vec<TopicOfLog>> {
+    let feeds = names::newest_note(namespace, FEEDS)?;
+    let damaged = |error| Code::GroupLogDamaged.error(format!("log '{FEEDS}': {error}"));
+    let feeds: Vec<Feed> = feeds.map_or(Ok(Vec::new()), |note| serde_json::from_slice(&note).map_err(damaged))?;
+    let mut all: Vec<_> = feeds.into_iter().map(|Feed { topic, log, id }| TopicOfLog { id, log, topic }).collect();
+    let catalog = namespace.journal().catalog()?;
+    for (log, state) in mirrors::all(&catalog) {
+        let topic = mirrors::read(namespace, state)?.topic;
+        all.push(TopicOfLog { id: log.id(), log: log.name().to_string(), topic });
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
 }
 
 /// Commits a record that is to be published. It leaves the gate once it is on this disk, whatever the durability of the namespace.

@@ -6,9 +6,10 @@ pub use ask::{Ask, NewCode, Page, Reported, is_moving, page};
 use millrace_dispatch::{Again, Environment, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
 pub use millrace_repair::{
-    Amendments, Change, CodeRequest, Correction, Counts, Member, NoPeers, NotRun, PartAsk, PartOf, Peers, Phase,
-    Repair, Request, SentPage, Step, Verified, Waiting, abandon, amend, amend_policy, amendments, ask_apply, ask_run,
-    changes, close, declare_amendable, news, open, open_code, part, repair, repairs, sent_page, too_old, undo,
+    Amendments, Change, CodeGiven, CodeRequest, Correction, Counts, Member, NoPeers, NotRun, PartAsk, PartOf, Peers,
+    Phase, Repair, Request, SLOTS_MAX, SentPage, Step, TopicKept, Verified, Waiting, abandon, amend, amend_policy,
+    amendments, ask_apply, ask_run, changes, close, declare_amendable, in_force, news, open, open_code, part, repair,
+    repairs, sent_page, too_old, undo,
 };
 use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, outcomes, take_due};
 use millrace_runtime::{Completion, HostCalls, Invocation};
@@ -40,8 +41,9 @@ impl Runner for Functions {
         definition: &Arc<Definition>,
         invocation: Invocation<'_>,
         calls: &mut dyn HostCalls,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<Completion> {
-        self.0.run(definition, invocation, calls)
+        self.0.run(definition, invocation, calls, goes_on)
     }
 
     fn dead_letter(&self, of: DeadLetter<'_>) -> Vec<u8> {
@@ -141,6 +143,12 @@ fn note_phases(namespace: &Namespace, phases: &mut HashMap<u64, Phase>) {
 
 fn tracing_of(error: &millrace_wire::Error) {
     tracing::info!(target: "repairs", code = error.code().id(), error = error.detail(), "a repair waits");
+}
+
+/// The logs that feed topics or mirror them, each with its topic: a repair of such a log does not change the topic.
+pub fn topics(namespace: &Namespace) -> Result<Vec<TopicKept>> {
+    let all = millrace_namespace::outbox::topics::of_logs(namespace)?.into_iter();
+    Ok(all.map(|of| TopicKept { log: of.log, topic: of.topic }).collect())
 }
 
 /// Replays the newest runs of each function in this process, at most this many, and says by name whether they leave the same again. Nothing

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod order;
 mod rollback;
 
 use common::{Fixture, until};

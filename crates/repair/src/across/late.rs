@@ -135,7 +135,14 @@ mod tests {
         };
         let first = crate::open(&namespace, first).unwrap();
         let counts = Counts::default();
-        let applied = Note::Applied { repair: first, counts, deployed: None, not_run: Vec::new(), late: false };
+        let applied = Note::Applied {
+            repair: first,
+            counts,
+            deployed: None,
+            not_run: Vec::new(),
+            topics: Vec::new(),
+            late: false,
+        };
         namespace.journal().commit(|tx| note(tx, &applied)).unwrap();
         let of = repair(&namespace, first).unwrap();
 

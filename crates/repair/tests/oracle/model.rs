@@ -1,10 +1,11 @@
 //! The oracle: what a history comes to if other values had come from outside, found by going through it once. It knows of the
 //! journal what everybody can read, and nothing of repairs.
 
-use crate::program::{self, Io, Step};
-use millrace_journal::{Entry, Journal, Kind, Origin, Position};
+use crate::program::{self, Io, Program};
+use millrace_journal::{Entry, Journal, Kind, Origin, Position, ReadFrom, What};
 use millrace_namespace::outbox::message;
-use millrace_wire::EventId;
+use millrace_wire::{EventId, LogName};
+use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Corrections: by log and seqno, the value or none.
@@ -26,6 +27,45 @@ struct Fired {
     sequence: u64,
     claim: u64,
     place: u32,
+    revision: u32,
+}
+
+/// Other code for the runs of a function.
+#[derive(Clone)]
+pub struct OtherCode {
+    /// The function.
+    pub function: u32,
+    /// Runs that were FIRED from this sequence on, and had ended before this one.
+    pub since: u64,
+    pub before: u64,
+    pub program: Program,
+}
+
+/// What a log keeps, from which sequence on: how many records, and none before which.
+#[derive(Default)]
+struct Kept {
+    histories: Vec<(u64, u64)>,
+    floors: Vec<(u64, u64)>,
+}
+
+impl Kept {
+    /// The oldest record that there was before a sequence, if this was the newest.
+    fn oldest(&self, newest: u64, before: u64) -> u64 {
+        let history = self.histories.iter().rev().find(|(from, _)| *from < before).map_or(0, |(_, history)| *history);
+        let floors = self.floors.iter().filter(|(from, _)| *from < before).map(|(_, floor)| *floor);
+        (newest + 1).saturating_sub(history).max(floors.max().unwrap_or(0)).max(1)
+    }
+}
+
+/// A definition in the journal.
+#[derive(Deserialize)]
+struct Define {
+    define: String,
+    id: u32,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    history: u64,
 }
 
 /// What is added to the number of a log of the other namespace: messages there have places of their own.
@@ -34,44 +74,57 @@ pub const ELSEWHERE: u32 = 1 << 30;
 pub type Seeds = BTreeMap<EventId, Option<String>>;
 
 pub struct Model<'a> {
-    /// Log ids, by number in programs.
+    /// Log ids, by number in programs; the last one takes dead letters.
     pub logs: &'a [u32],
-    /// By function's id.
-    pub programs: &'a HashMap<u32, Vec<Step>>,
+    /// By number in programs: the names.
+    pub names: &'a [LogName],
+    /// What the revisions of functions do.
+    pub programs: &'a dyn Fn(u32, u32) -> &'a Program,
     /// Functions whose runs leave what they left, unless their record is gone.
     pub kept: &'a HashSet<u32>,
     pub corrections: &'a Corrections,
-    /// Other code: of which function, for runs that were FIRED from which sequence on, and what it does.
-    pub code: Option<(u32, u64, &'a [Step])>,
+    /// Other code; the last one counts.
+    pub code: &'a [OtherCode],
     /// Whether a run may leave more than it had left: the rest is appended by the repair.
     pub append_new: bool,
-    /// The repair that makes this history: what others appended is void in it.
-    pub repair: Option<u64>,
     /// The outbox, if anything was sent.
     pub outbox: Option<u32>,
     /// What changes of what the other namespace has sent.
     pub seeds: &'a Seeds,
 }
 
-/// Records for which runs had no place, until the repair appends them.
+/// Records for which runs had no place, until a repair appends them.
 #[derive(Default)]
-struct Rest(Vec<(u32, String)>);
+struct Rest(Vec<(EventId, u32, String)>);
 
 impl Rest {
-    fn take(&mut self, log: u32) -> Option<String> {
-        let at = self.0.iter().position(|(of, _)| *of == log)?;
-        Some(self.0.remove(at).1)
+    fn take(&mut self, run: EventId, log: u32) -> Option<String> {
+        let at = self.0.iter().position(|(by, of, _)| (*by, *of) == (run, log))?;
+        Some(self.0.remove(at).2)
     }
 }
 
 struct View<'a> {
-    logs: &'a [u32],
+    /// The logs that there were, by number in programs.
+    logs: Vec<u32>,
+    program: &'a Program,
+    kept: &'a HashMap<u32, Kept>,
     slots: &'a HashMap<u32, BTreeMap<u64, Slot>>,
     fired: &'a Fired,
+    /// Reads that were refused because of what had happened since the run was FIRED.
+    refused: &'a HashSet<(u32, u64)>,
     own: Vec<(u32, u64)>,
 }
 
 impl View<'_> {
+    /// The newest record when the run was FIRED, and the oldest.
+    fn range(&self, log: u32) -> (u64, u64) {
+        let slots = self.slots.get(&log).into_iter().flatten();
+        let newest =
+            slots.filter(|(_, slot)| slot.sequence < self.fired.sequence).last().map_or(0, |(seqno, _)| *seqno);
+        (newest, self.kept[&log].oldest(newest, self.fired.sequence))
+    }
+
     fn seen(&self, log: u32) -> Vec<(u64, &Slot)> {
         let seen = |slot: &Slot| {
             slot.sequence < self.fired.sequence
@@ -88,21 +141,38 @@ impl View<'_> {
 
 impl Io for View<'_> {
     fn latest(&mut self, log: usize) -> u64 {
+        if !self.program.may_read(log) {
+            return 0;
+        }
         let log = self.logs[log];
         let seen = self.seen(log);
         let own = self.own(log).len() as u64;
         if own > 0 {
             return seen.last().map_or(0, |(seqno, _)| *seqno) + own;
         }
-        seen.iter().rev().find(|(_, slot)| slot.value.is_some()).map_or(0, |(seqno, _)| *seqno)
+        // The one before the oldest, if nothing is left.
+        let (_, oldest) = self.range(log);
+        let kept = seen.iter().rev().take_while(|(seqno, _)| *seqno >= oldest);
+        let newest = kept.clone().find(|(_, slot)| slot.value.is_some()).map(|(seqno, _)| *seqno);
+        newest.unwrap_or(if seen.is_empty() { 0 } else { oldest - 1 })
     }
 
     fn get(&mut self, log: usize, seqno: u64) -> Option<u64> {
+        if !self.program.may_read(log) {
+            return None;
+        }
         let log = self.logs[log];
+        if self.refused.contains(&(log, seqno)) {
+            return None;
+        }
         let seen = self.seen(log);
         let last = seen.last().map_or(0, |(seqno, _)| *seqno);
         if seqno > last {
             return self.own(log).get((seqno - last - 1) as usize).copied();
+        }
+        let (newest, oldest) = self.range(log);
+        if seqno <= newest && seqno < oldest {
+            return None;
         }
         let slot = seen.into_iter().find(|(other, _)| *other == seqno)?.1;
         slot.value.as_ref()?.parse().ok()
@@ -140,46 +210,64 @@ impl Model<'_> {
         let mut recorded: HashMap<(u32, u64), String> = HashMap::new();
         let mut dead_letters: HashMap<EventId, (u32, u64)> = HashMap::new();
         let (mut ended, mut rest) = (HashSet::new(), Rest::default());
-        // What a repair appends, in the batch of its GENERATION.
-        let added = |rest: &mut Rest, entries: &[Entry], log: u32| {
-            let repair = entries.iter().find_map(Entry::generation);
-            if repair == self.repair { rest.take(log) } else { None }
-        };
-        for (at, entry) in entries.iter().enumerate() {
+        let (mut kept, mut named) = (HashMap::<u32, Kept>::new(), HashMap::<u32, usize>::new());
+        let mut refused: HashMap<EventId, HashSet<(u32, u64)>> = HashMap::new();
+        for entry in &entries {
+            let sequence = entry.id.sequence();
             match entry.kind {
+                Kind::Define => {
+                    let Ok(define) = serde_json::from_slice::<Define>(&entry.payload) else { continue };
+                    let kept = kept.entry(define.id).or_default();
+                    if matches!(&*define.define, "log" | "log-history") {
+                        kept.histories.push((sequence, if define.history == 0 { u64::MAX } else { define.history }));
+                    }
+                    let number = self.names.iter().position(|name| **name == *define.name);
+                    if let Some(number) = number.filter(|_| define.define == "log") {
+                        named.insert(define.id, number);
+                    }
+                }
+                Kind::Trim => kept.entry(entry.subject).or_default().floors.push((sequence, entry.seqno)),
+                Kind::Read => {
+                    let below = entry.reads().filter(|row| row.what == What::BelowHistory);
+                    let slots = below.filter_map(|row| match row.log {
+                        ReadFrom::Log(log) => Some((row.from..row.from + row.count).map(move |seqno| (log, seqno))),
+                        ReadFrom::Name(_) => None,
+                    });
+                    refused.entry(entry.cause).or_default().extend(slots.flatten());
+                }
                 Kind::Append if self.outbox == Some(entry.subject) => {
                     let message = message::decode(&entry.payload).unwrap();
                     let log: u32 = message.log.rsplit('/').next().unwrap().parse().unwrap();
                     messages.insert((ELSEWHERE + log, entry.seqno), entry.id);
                     if ended.contains(&entry.cause) {
-                        let value = added(&mut rest, &entries[at..], ELSEWHERE + log);
-                        let slot = Slot { value, sequence: entry.id.sequence(), claim: None };
+                        let value = rest.take(entry.cause, ELSEWHERE + log);
+                        let slot = Slot { value, sequence, claim: None };
                         slots.entry(ELSEWHERE + log).or_default().insert(entry.seqno, slot);
                         continue;
                     }
                     let data = String::from_utf8(message.data.to_vec()).unwrap();
                     recorded.insert((ELSEWHERE + log, entry.seqno), data);
-                    let append = (ELSEWHERE + log, entry.seqno, entry.id.sequence());
+                    let append = (ELSEWHERE + log, entry.seqno, sequence);
                     left.entry(entry.cause).or_default().push(append);
                 }
-                Kind::Append if !self.logs.contains(&entry.subject) => {}
+                Kind::Append if !named.contains_key(&entry.subject) => {}
                 Kind::Append if entry.claimed || entry.cause == EventId::NONE => {
                     let corrected = self.corrections.get(&(entry.subject, entry.seqno));
                     let sent = || Some(String::from_utf8(entry.payload.clone()).unwrap());
                     let recorded = || self.seeds.get(&entry.cause).cloned().unwrap_or_else(sent);
                     let value = corrected.map_or_else(recorded, |value| value.map(|value| value.to_string()));
-                    let slot = Slot { value, sequence: entry.id.sequence(), claim: None };
+                    let slot = Slot { value, sequence, claim: None };
                     slots.entry(entry.subject).or_default().insert(entry.seqno, slot);
                 }
                 Kind::Append if ended.contains(&entry.cause) => {
-                    let value = added(&mut rest, &entries[at..], entry.subject);
-                    let slot = Slot { value, sequence: entry.id.sequence(), claim: None };
+                    let value = rest.take(entry.cause, entry.subject);
+                    let slot = Slot { value, sequence, claim: None };
                     slots.entry(entry.subject).or_default().insert(entry.seqno, slot);
                 }
                 Kind::Append => {
                     dead_letters.insert(entry.id, (entry.subject, entry.seqno));
                     recorded.insert((entry.subject, entry.seqno), String::from_utf8(entry.payload.clone()).unwrap());
-                    let append = (entry.subject, entry.seqno, entry.id.sequence());
+                    let append = (entry.subject, entry.seqno, sequence);
                     left.entry(entry.cause).or_default().push(append);
                 }
                 Kind::Trigger => {
@@ -189,9 +277,9 @@ impl Model<'_> {
                 }
                 Kind::Fired => {
                     let attempt = entry.attempt().unwrap();
-                    let sequence = entry.id.sequence();
                     let claim = sequence - u64::from(attempt.place);
-                    fired.insert(entry.cause, Fired { sequence, claim, place: attempt.place });
+                    let (place, revision) = (attempt.place, attempt.revision);
+                    fired.insert(entry.cause, Fired { sequence, claim, place, revision });
                 }
                 Kind::Done => {
                     let (function, log, seqno, letter) = triggers[&entry.cause];
@@ -208,10 +296,19 @@ impl Model<'_> {
                         Some(_) if retried && self.kept.contains(&function) => places.iter().map(as_before).collect(),
                         Some(input) if retried => {
                             let fired = &fired[&entry.cause];
-                            let mut view = View { logs: self.logs, slots: &slots, fired, own: Vec::new() };
-                            let given = self.code.filter(|(of, since, _)| *of == function && fired.sequence >= *since);
-                            let steps = given.map_or(&*self.programs[&function], |(.., steps)| steps);
-                            let done = program::run(steps, input.parse().unwrap(), &mut view);
+                            let given = self.code.iter().rfind(|code| {
+                                code.function == function && fired.sequence >= code.since && sequence < code.before
+                            });
+                            let program = (self.programs)(function, fired.revision);
+                            let program = given.map_or(program, |code| &code.program);
+                            let logs = self.names.iter().enumerate().map(|(number, _)| {
+                                let of = named.iter().filter(|(_, of)| **of == number).map(|(id, _)| *id);
+                                of.filter(|id| kept[id].histories[0].0 < fired.sequence).max().unwrap()
+                            });
+                            let (logs, own, none) = (logs.collect(), Vec::new(), HashSet::new());
+                            let refused = refused.get(&entry.cause).unwrap_or(&none);
+                            let mut view = View { logs, program, kept: &kept, slots: &slots, fired, refused, own };
+                            let done = program::run(&program.steps, input.parse().unwrap(), &mut view);
                             dead = !done;
                             let own = view.own.into_iter().map(|(log, value)| (log, value.to_string()));
                             if done { own.collect() } else { vec![(self.dead(), format!("dead {input}"))] }
@@ -223,7 +320,7 @@ impl Model<'_> {
                     if !over.is_empty() && !dead && !self.append_new {
                         grows = true;
                     } else {
-                        rest.0.extend(over);
+                        rest.0.extend(over.into_iter().map(|(log, value)| (entry.cause, log, value)));
                     }
                     // Who corrects what a run left means it so, whatever the run leaves now.
                     for ((log, seqno), value) in self.corrections {

@@ -27,6 +27,20 @@ pub enum Step {
     Fail(u64),
 }
 
+/// What a revision of a function does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    pub steps: Vec<Step>,
+    /// The logs that it may read; every one if there is none.
+    pub reads: Option<Vec<usize>>,
+}
+
+impl Program {
+    pub fn may_read(&self, log: usize) -> bool {
+        self.reads.as_ref().is_none_or(|reads| reads.contains(&log))
+    }
+}
+
 /// What a run may ask for.
 pub trait Io {
     fn latest(&mut self, log: usize) -> u64;

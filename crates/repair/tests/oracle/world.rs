@@ -1,16 +1,17 @@
 //! A random application on a real namespace, with a small host of its own: it claims, runs and publishes as a host does, several
 //! claims at once.
 
-use crate::program::{self, Io, Random, Step};
+use crate::program::{self, Io, Program, Random, Step};
 use millrace_journal::{Attempt, Catalog, End, Log, Outcome, Position, Reads, Run, What};
 use millrace_namespace::{
     AppendOptions, CreateOptions, Definition, Durability, FunctionSpec, Namespace, Runtime, View,
     admission::{Publish, Room, Stage},
+    definition::LogScope,
     fence::{Used, Verdict},
     outbox::NewMessage,
-    runs::pending::pending,
+    runs::pending::{RecordOf, pending},
 };
-use millrace_wire::{EventId, LogName, Name};
+use millrace_wire::{Code, EventId, LogName, Name};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     path::Path,
@@ -22,18 +23,20 @@ pub struct World {
     /// Ids of the logs; the last one takes dead letters.
     pub logs: Vec<u32>,
     pub names: Vec<LogName>,
-    pub programs: HashMap<u32, Vec<Step>>,
+    pub programs: HashMap<u32, Program>,
     /// The same before any repair.
-    pub original: HashMap<u32, Vec<Step>>,
+    pub original: HashMap<u32, Program>,
+    /// By function and revision.
+    pub revisions: HashMap<(u32, u32), Program>,
     /// Functions that may have effects outside, and that a repair does not replay: what they left stays.
     pub kept: HashSet<u32>,
     /// Ids of the functions, and which log each is bound to.
-    functions: Vec<(u32, usize)>,
+    pub functions: Vec<(u32, usize)>,
     /// Which of them may have effects outside.
     external: HashSet<u32>,
     /// How many logs take records from outside.
     pub sources: usize,
-    claims: Vec<Claim>,
+    pub claims: Vec<Claim>,
     attempts: HashMap<EventId, u32>,
     /// The other namespace, and how many of its logs take messages, from which one on.
     other: Option<Other>,
@@ -47,12 +50,12 @@ pub struct Other {
 }
 
 /// Runs of one function that are in progress.
-struct Claim {
+pub struct Claim {
     function: u32,
     runs: Vec<Claimed>,
     snapshot: Position,
     catalog: Arc<Catalog>,
-    steps: Vec<Step>,
+    program: Program,
 }
 
 struct Claimed {
@@ -100,7 +103,7 @@ impl World {
             let definition = definition((n, network), &names[on], &steps, other.as_ref());
             let (name, attributes) = (definition.spec.name.clone(), definition.to_attributes());
             let committed = namespace.journal().commit(|tx| tx.define_function(&name, &attributes)).unwrap();
-            programs.insert(committed.value.id(), steps);
+            programs.insert(committed.value.id(), Program { steps, reads: None });
             functions.push((committed.value.id(), on));
             if network {
                 external.insert(committed.value.id());
@@ -108,12 +111,14 @@ impl World {
         }
         let (claims, attempts) = (Vec::new(), HashMap::new());
         let (original, kept) = (programs.clone(), external.clone());
+        let revisions = programs.iter().map(|(function, program)| ((*function, 1), program.clone())).collect();
         World {
             namespace,
             logs,
             names,
             programs,
             original,
+            revisions,
             kept,
             functions,
             external,
@@ -133,7 +138,50 @@ impl World {
             steps.extend(sends(random, other));
         }
         let network = self.external.contains(&function);
-        (function, definition((n, network), &self.names[on], &steps, self.other.as_ref()), steps)
+        let mut definition = definition((n, network), &self.names[on], &steps, self.other.as_ref());
+        definition.spec.rights.reads = scopes(&self.programs[&function]);
+        (function, definition, steps)
+    }
+
+    /// No function may have effects outside.
+    pub fn without_effects(&mut self) {
+        for function in std::mem::take(&mut self.external) {
+            let n = self.functions.iter().position(|(id, _)| *id == function).unwrap();
+            let program = self.programs[&function].clone();
+            self.deploy(n, program);
+        }
+        self.kept.clear();
+    }
+
+    /// Deploys a function with other steps or other rights.
+    pub fn redeploy(&mut self, random: &mut Random) {
+        let n = random.index(self.functions.len());
+        let (function, on) = self.functions[n];
+        let mut program = self.programs[&function].clone();
+        if random.below(2) == 0 {
+            program.steps = steps(random, on, self.logs.len() - 1);
+        }
+        let some = |random: &mut Random| (0..self.logs.len()).filter(|_| random.below(3) > 0).collect();
+        program.reads = if random.below(2) == 0 { None } else { Some(some(random)) };
+        self.deploy(n, program);
+    }
+
+    fn deploy(&mut self, n: usize, program: Program) {
+        let (function, on) = self.functions[n];
+        let mut definition = definition((n, false), &self.names[on], &program.steps, self.other.as_ref());
+        definition.spec.rights.reads = scopes(&program);
+        let (name, attributes) = (definition.spec.name.clone(), definition.to_attributes());
+        let revision = self.namespace.journal().commit(|tx| tx.define_function(&name, &attributes)).unwrap();
+        self.deployed(function, revision.value.revision(), |_| program);
+    }
+
+    /// Notes what a new revision of a function does, which follows from what the one before did; returns that.
+    pub fn deployed(&mut self, function: u32, revision: u32, now: impl FnOnce(Program) -> Program) -> Program {
+        let before = self.programs[&function].clone();
+        let now = now(before.clone());
+        self.programs.insert(function, now.clone());
+        self.revisions.insert((function, revision), now);
+        before
     }
 
     /// Has a repair replay every function: their names.
@@ -210,9 +258,9 @@ impl World {
             for (fold, fired) in runs.iter().zip(fired) {
                 *self.attempts.entry(fold.run.id).or_default() += 1;
                 let (log, seqno) = fold.record;
-                let mut payload = Vec::new();
                 let log = catalog.log_by_id(log).unwrap();
-                let Ok(_) = journal.get(log, seqno, &mut payload) else {
+                let record = RecordOf { run: (function.id(), fold.run.number), cause: fold.cause, log, seqno };
+                let Ok(payload) = self.namespace.record_of_run(record) else {
                     // A repair took its record away.
                     let end = End { outcome: Outcome::Cancelled, ..End::default() };
                     journal.commit(|tx| tx.done(function.id(), fold.run, &end)).unwrap();
@@ -222,8 +270,8 @@ impl World {
                 claimed.push(Claimed { run: fold.run, fired, log: log.id(), seqno, input });
             }
             let (function, snapshot) = (function.id(), committed.end);
-            let steps = self.programs[&function].clone();
-            self.claims.push(Claim { function, runs: claimed, snapshot, catalog, steps });
+            let program = self.programs[&function].clone();
+            self.claims.push(Claim { function, runs: claimed, snapshot, catalog, program });
             return;
         }
     }
@@ -233,6 +281,7 @@ impl World {
         let mut seen = Seen {
             view: View::new(journal, claim.catalog.clone(), claim.snapshot),
             names: &self.names,
+            program: &claim.program,
             visible: Vec::new(),
             run: 0,
             did: Did::default(),
@@ -240,7 +289,7 @@ impl World {
         let mut results = Vec::new();
         for (run, claimed) in claim.runs.iter().enumerate() {
             (seen.run, seen.did) = (run, Did::default());
-            let done = program::run(&claim.steps, claimed.input, &mut seen);
+            let done = program::run(&claim.program.steps, claimed.input, &mut seen);
             if !done {
                 seen.visible.retain(|(of, ..)| *of != run);
                 seen.did.appends.clear();
@@ -291,8 +340,14 @@ impl World {
     }
 }
 
+/// The logs that a program may read, as a definition names them.
+fn scopes(program: &Program) -> Option<Vec<LogScope>> {
+    let reads = program.reads.as_ref()?;
+    Some(reads.iter().map(|log| format!("log/{log}").parse().unwrap()).collect())
+}
+
 /// What a function does. It appends to logs behind the one that runs it, so nothing runs forever.
-fn steps(random: &mut Random, on: usize, count: usize) -> Vec<Step> {
+pub fn steps(random: &mut Random, on: usize, count: usize) -> Vec<Step> {
     let to = |random: &mut Random| on + 1 + random.index(count - on - 1);
     let mut steps = Vec::new();
     for _ in 0..1 + random.index(5) {
@@ -320,7 +375,7 @@ fn sends(random: &mut Random, other: &Other) -> Vec<Step> {
     sends
 }
 
-fn definition((n, network): (usize, bool), on: &LogName, steps: &[Step], other: Option<&Other>) -> Definition {
+pub fn definition((n, network): (usize, bool), on: &LogName, steps: &[Step], other: Option<&Other>) -> Definition {
     let mut spec = FunctionSpec::new(format!("f{n}").parse().unwrap(), Runtime::Process);
     spec.command = vec!["program".into()];
     spec.on = vec![on.clone()];
@@ -335,6 +390,7 @@ fn definition((n, network): (usize, bool), on: &LogName, steps: &[Step], other: 
 struct Seen<'a> {
     view: View<'a>,
     names: &'a [LogName],
+    program: &'a Program,
     /// Appends of the claim so far: run, log, value.
     visible: Vec<(usize, usize, u64)>,
     run: usize,
@@ -360,6 +416,9 @@ impl Seen<'_> {
 
 impl Io for Seen<'_> {
     fn latest(&mut self, at: usize) -> u64 {
+        if !self.program.may_read(at) {
+            return 0;
+        }
         let (log, base, others) = self.extent(at);
         let appends = self.did.appends.iter().enumerate().filter(|(n, _)| !self.did.sends.contains(n));
         let own = appends.filter(|(_, (of, _))| *of == at).count() as u64;
@@ -370,11 +429,15 @@ impl Io for Seen<'_> {
     }
 
     fn get(&mut self, at: usize, seqno: u64) -> Option<u64> {
+        if !self.program.may_read(at) {
+            return None;
+        }
         let (log, base, _) = self.extent(at);
         if seqno <= base {
             let read = self.view.get(&log, seqno);
             let what = match &read {
                 Ok(_) => What::Record,
+                Err(error) if error.code() == Code::BelowHistory => What::BelowHistory,
                 Err(error) => What::Refused(error.code().id()[2..].parse().unwrap()),
             };
             self.note(&log, seqno, what);

@@ -25,7 +25,13 @@ pub type Does<'a> = &'a mut dyn FnMut(&str, &[u8], &mut dyn HostCalls) -> Result
 pub struct Replays<'a>(pub Does<'a>);
 
 impl Runner for Replays<'_> {
-    fn run(&mut self, of: &Arc<Definition>, record: Invocation<'_>, calls: &mut dyn HostCalls) -> Result<Completion> {
+    fn run(
+        &mut self,
+        of: &Arc<Definition>,
+        record: Invocation<'_>,
+        calls: &mut dyn HostCalls,
+        _: &dyn Fn() -> bool,
+    ) -> Result<Completion> {
         (self.0)(&of.spec.name, record.payload, calls)?;
         Ok(Completion { outcome: Outcome::Done, output: Vec::new(), elapsed: Duration::ZERO })
     }

@@ -138,6 +138,14 @@ class Repair:
         return {one["function"]: one["runs"] for one in self._told.get("not_run", [])}
 
     @property
+    def topics(self) -> dict[str, list[str]]:
+        """By log that changes: the topics that keep its old records, because a repair changes no topic."""
+        topics: dict[str, list[str]] = {}
+        for one in self._told.get("topics", []):
+            topics.setdefault(one["log"], []).append(one["topic"])
+        return topics
+
+    @property
     def waits(self) -> Optional[tuple[str, str]]:
         """Why the host cannot continue at the moment, while it retries: a code and a detail."""
         told = self._told.get("waits")

@@ -1,6 +1,7 @@
 //! `millrace repair plan`: what a correction of the past would replay and rewrite. It changes nothing.
 
 mod picture;
+mod words;
 
 use super::{
     corrections::{self, Corrections},
@@ -13,18 +14,21 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_causality::{Changes, Class, Discovery, Kept, Place, Reason, Rewritten, Table, discover};
+use millrace_causality::{
+    Attempted, Candidate, Changes, Class, Discovery, Kept, Place, Reason, Rewritten, Settings, Table, discover,
+};
 use millrace_journal::RECORD_MAX_BYTES;
 use millrace_node::{
     Address, Code, Hlc, LogName, Result,
     application::units,
-    repairs::{self, Verified},
+    repairs::{self, CodeGiven, Verified},
 };
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
+use words::{kept_word, reason, reason_word, runs};
 
 /// Bytes of an entry that a repair writes, beside its payload: a header and an extension.
 const ENTRY_BYTES: u64 = 64 + 48;
@@ -86,6 +90,8 @@ type Alike = (usize, u32, Reason, u32);
 struct Plan<'a> {
     sources: &'a Sources,
     functions: Vec<Functions>,
+    /// By namespace: the code that repairs gave past runs.
+    given: Vec<Vec<CodeGiven>>,
     /// Functions that are run again although they may have effects outside.
     run_external: &'a [String],
     changes: Vec<Changes>,
@@ -99,6 +105,8 @@ struct Plan<'a> {
     verified: Option<BTreeMap<String, Verified>>,
     /// By namespace: its links to others.
     links: Vec<Vec<LinkDoc>>,
+    /// By namespace: the logs that feed topics or mirror them, with the topics, if that is known.
+    topics: Vec<Option<Vec<(String, String)>>>,
 }
 
 impl<'a> Plan<'a> {
@@ -111,6 +119,7 @@ impl<'a> Plan<'a> {
         Ok(Self {
             sources,
             functions,
+            given: sources.sources.iter().map(super::sources::Source::given).collect::<Result<_>>()?,
             run_external,
             changes,
             found: Vec::new(),
@@ -120,6 +129,7 @@ impl<'a> Plan<'a> {
             unknown_readers: false,
             verified: None,
             links: sources.sources.iter().map(super::sources::Source::links).collect(),
+            topics: sources.sources.iter().map(super::sources::Source::topics).collect::<Result<_>>()?,
         })
     }
 
@@ -212,20 +222,13 @@ impl<'a> Plan<'a> {
         loop {
             self.found.clear();
             for (at, table) in tables.iter().enumerate() {
-                let (functions, replaced, external) = (&self.functions[at], &self.replaced, self.run_external);
-                let mut kept = |function| {
-                    let name = table.function_name(function);
-                    let is_replaced = at == 0 && replaced.iter().any(|(other, _)| Some(other.as_str()) == name);
-                    match name.and_then(|name| functions.get(name)) {
-                        Some(facts) if facts.network && !external.iter().any(|run| Some(&**run) == name) => {
-                            Some(Kept::External)
-                        }
-                        Some(facts) if facts.streamed => Some(Kept::Streamed),
-                        Some(facts) if facts.has_code || is_replaced => None,
-                        _ => Some(Kept::NoCode),
-                    }
+                let mut known = HashMap::new();
+                let mut kept = |run: &Attempted| {
+                    let key = (run.function, self.revision(at, run), run.has_other_code, run.is_streamed);
+                    *known.entry(key).or_insert_with(|| self.kept_of(at, run))
                 };
-                self.found.push(discover(table, &self.changes[at], &mut kept));
+                let found = discover(table, &self.changes[at], &mut kept);
+                self.found.push(found);
             }
             if tables.len() == 1 {
                 return;
@@ -245,8 +248,43 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// The revision with whose code and settings a run is replayed: the one that it ran, or that of a repair since.
+    fn revision(&self, at: usize, run: &Attempted) -> u32 {
+        let given = self.given[at].iter().rfind(|given| given.is_for(run.function, run.revision, run.sequence));
+        given.map_or(run.revision, |given| given.revision)
+    }
+
+    /// The settings with which a run is replayed, if they are known.
+    fn settings(&self, at: usize, run: &Attempted) -> Option<&Settings> {
+        let table = self.table(at);
+        let now = table.function_name(run.function).and_then(|name| self.functions[at].get(name));
+        let revision = self.revision(at, run);
+        if run.has_other_code {
+            return now?.settings.as_ref();
+        }
+        table.settings(run.function, revision).or_else(|| {
+            // Retention may have dropped the definition. A host does not say which revision is the present one.
+            now.filter(|now| now.revision.is_none_or(|of_now| of_now == revision))?.settings.as_ref()
+        })
+    }
+
+    /// Why a run is not replayed, if it is not.
+    fn kept_of(&self, at: usize, run: &Attempted) -> Option<Kept> {
+        let Some(settings) = self.settings(at, run) else { return Some(Kept::NoCode) };
+        let name = self.table(at).function_name(run.function);
+        let is_run = self.run_external.iter().any(|external| Some(&**external) == name);
+        if settings.network && !is_run {
+            return Some(Kept::External);
+        }
+        if run.is_streamed {
+            return Some(Kept::Streamed);
+        }
+        // New code is checked when the repair is opened.
+        if run.has_other_code { None } else { self.sources.sources[at].lacks(settings) }
+    }
+
     /// Candidates of a kind, grouped.
-    fn groups(&self, of: impl Fn(&millrace_causality::Candidate) -> bool) -> BTreeMap<Alike, Group> {
+    fn groups(&self, of: impl Fn(&Candidate) -> bool) -> BTreeMap<Alike, Group> {
         let mut groups: BTreeMap<Alike, Group> = BTreeMap::new();
         for (at, found) in self.found.iter().enumerate() {
             for candidate in found.candidates.iter().filter(|candidate| of(candidate)) {
@@ -291,13 +329,32 @@ impl<'a> Plan<'a> {
     /// Runs that are replayed and may have effects outside again, by namespace and function.
     fn effects(&self) -> BTreeMap<(usize, u32), u64> {
         let mut effects = BTreeMap::new();
-        for ((at, function, ..), group) in self.will() {
-            let facts = self.table(at).function_name(function).and_then(|name| self.functions[at].get(name));
-            if facts.is_some_and(|facts| facts.network) {
-                *effects.entry((at, function)).or_default() += group.runs;
+        for (at, found) in self.found.iter().enumerate() {
+            let is_replayed = |run: &&Candidate| run.class == Class::Will && !run.pending && run.kept.is_none();
+            for run in found.candidates.iter().filter(is_replayed).filter_map(|run| run.attempted) {
+                if self.settings(at, &run).is_some_and(|settings| settings.network) {
+                    *effects.entry((at, run.function)).or_default() += 1;
+                }
             }
         }
         effects
+    }
+
+    /// Records that earlier repairs corrected and that this one replaces by what their runs append now: the logs, the repairs, how many,
+    /// and the first and the last.
+    fn overwritten(&self) -> Vec<(String, u64, u64, (u64, u64))> {
+        let mut found: BTreeMap<(usize, u32, u64), (u64, (u64, u64))> = BTreeMap::new();
+        for (at, of) in self.found.iter().enumerate() {
+            let table = self.table(at);
+            for row in of.records.iter().filter(|row| !self.changes[at].records.contains(row)) {
+                let Some(repair) = table.corrected(*row).filter(|_| table.run_of(*row).is_some()) else { continue };
+                let (log, seqno) = (table.row(*row).subject, table.row(*row).seqno);
+                let (count, range) = found.entry((at, log, repair)).or_insert((0, (seqno, seqno)));
+                (*count, *range) = (*count + 1, (range.0.min(seqno), range.1.max(seqno)));
+            }
+        }
+        let named = |((at, log, repair), (count, range))| (self.log(at, log), repair, count, range);
+        found.into_iter().map(named).collect()
     }
 
     /// Logs of all namespaces with what of them changes: those of the user, and outboxes of peers that are not among the namespaces.
@@ -328,17 +385,18 @@ impl<'a> Plan<'a> {
         link.peer.as_ref().is_some_and(|peer| ids.any(|id| id == *peer))
     }
 
+    /// The logs of a namespace that change.
+    fn changed(&self, at: usize) -> HashSet<&str> {
+        let corrected = self.corrected.as_ref().filter(|log| at == 0 && log.records > 0);
+        let rewritten = self.found[at].rewrites.keys().filter_map(|log| self.table(at).log_name(*log));
+        rewritten.chain(corrected.map(|corrected| &*corrected.log)).collect()
+    }
+
     /// The relays of logs that change to namespaces that the plan is not about: the logs, and where the relays lead.
     fn copies(&self) -> Vec<(String, String)> {
         let mut copies = Vec::new();
-        for (at, found) in self.found.iter().enumerate() {
-            let corrected = self.corrected.as_ref().filter(|log| at == 0 && log.records > 0);
-            let changed: HashSet<&str> = found
-                .rewrites
-                .keys()
-                .filter_map(|log| self.table(at).log_name(*log))
-                .chain(corrected.map(|corrected| &*corrected.log))
-                .collect();
+        for at in 0..self.found.len() {
+            let changed = self.changed(at);
             for link in self.links[at].iter().filter(|link| link.kind == "relay" && changed.contains(&*link.from)) {
                 if Address::claims(&link.to) && !self.is_among(link) {
                     copies.push((format!("{}{}", self.prefix(at), link.from), link.to.clone()));
@@ -346,6 +404,17 @@ impl<'a> Plan<'a> {
             }
         }
         copies
+    }
+
+    /// The topics that keep old records of logs that change: the logs, and the topics.
+    fn topics_kept(&self) -> Vec<(String, &str)> {
+        let mut kept = Vec::new();
+        for at in 0..self.found.len() {
+            let changed = self.changed(at);
+            let topics = self.topics[at].iter().flatten().filter(|(log, _)| changed.contains(&**log));
+            kept.extend(topics.map(|(log, topic)| (format!("{}{log}", self.prefix(at)), &**topic)));
+        }
+        kept
     }
 
     /// The relays by which one namespace of the plan fetches from another: a repair does not follow them.
@@ -419,8 +488,17 @@ impl<'a> Plan<'a> {
     /// Whether the repair would stop at a run that cannot be replayed.
     fn stops(&self) -> bool {
         let [_, sent] = self.logs(|found| &found.rewrites);
-        let is_final = self.kept().into_keys().any(|(.., kept)| kept != Kept::External);
-        !sent.is_empty() || is_final || !self.fetches().is_empty()
+        let is_final = self.kept().into_keys().any(|(.., kept)| !matches!(kept, Kept::External | Kept::Cancelled));
+        !sent.is_empty() || is_final || !self.fetches().is_empty() || self.is_too_large()
+    }
+
+    /// Whether a namespace would have more changed records than one repair replaces.
+    fn is_too_large(&self) -> bool {
+        let rewritten = |found: &Discovery| found.rewrites.values().map(|log| log.records).sum::<u64>();
+        let corrected = self.corrected.as_ref().map_or(0, |log| log.records);
+        let of =
+            self.found.iter().enumerate().map(|(at, found)| rewritten(found) + if at == 0 { corrected } else { 0 });
+        of.max().is_some_and(|records| records > repairs::SLOTS_MAX as u64)
     }
 
     /// The namespaces that take part, if there is more than the one that is corrected.
@@ -430,6 +508,12 @@ impl<'a> Plan<'a> {
     }
 
     fn is_complete(&self) -> bool {
+        let has_topics = self.topics.contains(&None) || !self.topics_kept().is_empty();
+        !has_topics && self.is_read()
+    }
+
+    /// Whether the journals show every run that the correction reaches.
+    fn is_read(&self) -> bool {
         !self.unknown_readers && self.sources.history.tables().iter().all(|table| table.damaged_stretches() == 0)
     }
 
@@ -490,6 +574,14 @@ impl<'a> Plan<'a> {
                 format!("{log:<16} {records}  @{first}..{last}, {}", units::show_size(rewritten.bytes)),
             )?;
         }
+        let mut word = "overwrites";
+        for (log, repair, count, (first, last)) in self.overwritten() {
+            let records = show::count(count, "record");
+            let text = format!(
+                "{log:<16} {records}  @{first}..{last} that repair {repair} corrected; to keep its values, correct them again afterwards"
+            );
+            line(std::mem::take(&mut word), text)?;
+        }
         let mut word = "not sent";
         for (peer, messages) in &sent {
             let messages = show::count(messages.records, "message");
@@ -504,6 +596,14 @@ impl<'a> Plan<'a> {
                 std::mem::take(&mut word),
                 format!("{to} keeps the old records of {log}; to correct them, add it with --with"),
             )?;
+        }
+        let mut word = "topics";
+        for (log, topic) in self.topics_kept() {
+            let text = format!("topic {topic} keeps the old records of {log}, and so do its subscribers and mirrors");
+            line(std::mem::take(&mut word), text)?;
+        }
+        if self.topics.contains(&None) {
+            line("topics", "not known; topics that these logs feed keep their old records".into())?;
         }
         let mut word = "fetched";
         for relay in self.fetches() {
@@ -526,7 +626,10 @@ impl<'a> Plan<'a> {
             let text = format!("{function:<16} {count:>9} {runs}  may repeat effects outside the namespace");
             line(std::mem::take(&mut word), text)?;
         }
-        if self.stops() {
+        if self.is_too_large() {
+            let most = show::grouped(repairs::SLOTS_MAX as u64);
+            line("stops", format!("one repair replaces at most {most} records; correct fewer at once"))?;
+        } else if self.stops() {
             line(
                 "stops",
                 "`millrace repair run` would stop at runs that cannot be replayed, and at these messages and relays"
@@ -576,6 +679,7 @@ impl<'a> Plan<'a> {
         let complete = match (self.is_complete(), self.table(0).horizon()) {
             (true, None) => "yes: the journal has every entry".into(),
             (true, Some(horizon)) => format!("yes: the journal goes back to {}", show::rfc3339(horizon)),
+            (false, _) if self.is_read() => "no: a repair does not change the topics".into(),
             (false, Some(horizon)) if self.unknown_readers => {
                 format!("no: the runs that read these records before {} are not known", show::rfc3339(horizon))
             }
@@ -638,8 +742,12 @@ impl<'a> Plan<'a> {
             "replaces": functions.collect::<Vec<Value>>(),
             "replays": will.iter().map(group).collect::<Vec<Value>>(),
             "rewrites": logs(own, "log"),
+            "overwrites": self.overwritten().into_iter().map(|(log, repair, records, range)| {
+                json!({ "log": log, "repair": repair, "records": records, "range": range })
+            }).collect::<Vec<Value>>(),
             "not_sent": logs(sent, "peer"),
             "copies": self.copies().into_iter().map(|(log, to)| json!({ "log": log, "to": to })).collect::<Vec<Value>>(),
+            "topics": self.topics_kept().into_iter().map(|(log, topic)| json!({ "log": log, "topic": topic })).collect::<Vec<Value>>(),
             "fetched": self.fetches(),
             "participants": self.participants(),
             "not_run": kept.collect::<Vec<Value>>(),
@@ -673,42 +781,5 @@ fn missing(log: &str, seqno: u64, bounds: Option<(u64, u64)>) -> millrace_node::
             .error(format!("record {seqno} of log '{log}'; the oldest that can be corrected is {oldest}")),
         None => Code::CorrectionTooOld
             .error(format!("record {seqno} of log '{log}'; the journal has no record of this log")),
-    }
-}
-
-fn runs(count: u64) -> &'static str {
-    if count == 1 { "run " } else { "runs" }
-}
-
-fn reason(kept: Kept) -> &'static str {
-    match kept {
-        Kept::External => {
-            "the function has `network = true` and may have effects outside the namespace; see --run-external"
-        }
-        Kept::Streamed => "the function is streamed; streamed runs cannot be replayed",
-        Kept::NoCode => "the function was removed, or its code no longer exists",
-        Kept::NoAttempt => "the attempts have left the journal",
-    }
-}
-
-fn kept_word(kept: Kept) -> &'static str {
-    match kept {
-        Kept::External => "external",
-        Kept::Streamed => "streamed",
-        Kept::NoCode => "no-code",
-        Kept::NoAttempt => "no-attempt",
-    }
-}
-
-fn reason_word(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Code => "code",
-        Reason::RecordCorrected => "record-corrected",
-        Reason::ReadCorrected => "read-corrected",
-        Reason::RecordRewritten => "record-rewritten",
-        Reason::ReadRewritten => "read-rewritten",
-        Reason::LetterRewritten => "letter-rewritten",
-        Reason::NumberMoves => "number-moves",
-        Reason::CountMoves => "count-moves",
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     out::{Out, Style, Table},
     place::{
         Place, Target,
-        docs::{AmendmentsDoc, MemberDoc, NotRunDoc, PartOfDoc, ProgressDoc, RepairDoc},
+        docs::{AmendmentsDoc, MemberDoc, NotRunDoc, PartOfDoc, ProgressDoc, RepairDoc, TopicKeptDoc},
         tidy,
     },
     report::Outcome,
@@ -279,6 +279,11 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
             false => "which may have effects outside the namespace",
         };
         let text = format!("{runs} of {function}, {why}; the records that they appended stay");
+        out.line(format!("  {:<11}{text}", std::mem::take(&mut word)))?;
+    }
+    let mut word = "topics";
+    for TopicKeptDoc { log, topic } in &repair.topics {
+        let text = format!("topic {topic} keeps the old records of {log}, and so do its subscribers and mirrors");
         out.line(format!("  {:<11}{text}", std::mem::take(&mut word)))?;
     }
     if let Some((code, error)) = &repair.waits {

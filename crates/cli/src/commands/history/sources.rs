@@ -2,14 +2,16 @@
 
 use crate::{
     args::{Global, WithArgs},
+    commands::up::topics::of_logs,
     place::{Place, Target, docs::LinkDoc, entries::Start, tidy, viewed_links},
     show,
 };
-use millrace_causality::{Builder, Event, Extent, History, Place as Spot, Table, Violation};
+use millrace_causality::{Builder, Event, Extent, History, Kept, Place as Spot, Settings, Table, Violation};
 use millrace_journal::Kind;
 use millrace_node::{
     Address, Code, EventId, FunctionStat, Hlc, LogName, Namespace, Position, Result,
-    repairs::{self, Verified},
+    repairs::{self, CodeGiven, Verified},
+    secrets::FunctionSecrets,
     upkeep,
 };
 use serde_json::Value;
@@ -370,20 +372,21 @@ impl Source {
     pub fn functions(&self) -> Result<Functions> {
         match &self.inner {
             Inner::Files(namespace) => {
-                let dir = namespace.dir().to_owned();
-                Ok(namespace
-                    .functions()?
-                    .into_iter()
-                    .map(|stat| (stat.name.to_string(), Facts::of(&stat, &dir)))
-                    .collect())
+                let catalog = namespace.journal().catalog()?;
+                let revision = |name: &str| catalog.function(name).map(|function| function.revision());
+                let functions = namespace.functions()?.into_iter();
+                Ok(functions.map(|stat| (stat.name.to_string(), Facts::of(&stat, revision(&stat.name)))).collect())
             }
             Inner::Host(place, _) => {
                 let facts = place.functions()?.into_iter().map(|function| {
                     let facts = match &function.definition {
                         Some(definition) => Facts {
-                            network: definition.network,
-                            streamed: definition.streamed,
-                            has_code: true,
+                            settings: Some(Settings {
+                                network: definition.network,
+                                code: definition.code.clone(),
+                                secrets: definition.secrets.clone(),
+                            }),
+                            revision: None,
                             concurrency: definition.concurrency,
                         },
                         None => Facts::default(),
@@ -395,6 +398,26 @@ impl Source {
         }
     }
 
+    /// The code that repairs in force gave past runs; only for files.
+    pub fn given(&self) -> Result<Vec<CodeGiven>> {
+        let Inner::Files(namespace) = &self.inner else { return Ok(Vec::new()) };
+        let repairs = repairs::repairs(namespace)?;
+        let known: Vec<_> = repairs.iter().map(|it| (it.repair, it.phase.as_str(), it.undo)).collect();
+        let in_force = in_force(&known);
+        Ok(repairs.iter().filter(|it| in_force.contains(&it.repair)).filter_map(repairs::Repair::given).collect())
+    }
+
+    /// Why a run cannot be replayed with these settings, if the files show that.
+    pub fn lacks(&self, settings: &Settings) -> Option<Kept> {
+        let Inner::Files(namespace) = &self.inner else { return None };
+        if millrace_node::functions::check_code(namespace.dir(), &settings.code).is_err() {
+            return Some(Kept::NoCode);
+        }
+        let secrets = FunctionSecrets::of(namespace.dir()).names().ok()?;
+        let is_known = |name: &String| secrets.iter().any(|secret| **secret == **name);
+        (!settings.secrets.iter().all(is_known)).then_some(Kept::NoSecret)
+    }
+
     /// The known links to other namespaces. A copy from a broken machine may lack some.
     pub fn links(&self) -> Vec<LinkDoc> {
         let links = match &self.inner {
@@ -402,6 +425,20 @@ impl Source {
             Inner::Host(place, _) => place.links(),
         };
         links.unwrap_or_default()
+    }
+
+    /// The logs that feed topics or mirror them, each with its topic; `None` if that is not known.
+    pub fn topics(&self) -> Result<Option<Vec<(String, String)>>> {
+        match &self.inner {
+            Inner::Files(namespace) => {
+                let topics = repairs::topics(namespace)?.into_iter();
+                Ok(Some(topics.map(|of| (of.log, of.topic)).collect()))
+            }
+            Inner::Host(place, _) => match &**place {
+                Place::Remote(remote, _) => of_logs(remote),
+                Place::Local(_) => Ok(None),
+            },
+        }
     }
 
     /// The number of the oldest record that a log shows, if it has any.
@@ -425,27 +462,25 @@ impl Source {
 pub type Functions = HashMap<String, Facts>;
 
 /// The parts of a function that a repair needs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Whether it may use the network.
-    pub network: bool,
-    /// Whether each of its appends is published at once.
-    pub streamed: bool,
-    /// Whether its code exists and is intact.
-    pub has_code: bool,
+    /// The settings that it has now, if they are known.
+    pub settings: Option<Settings>,
+    /// Its revision, if it is known.
+    pub revision: Option<u32>,
     /// How many of its runs are executed at once.
     pub concurrency: u32,
 }
 
 impl Facts {
-    fn of(stat: &FunctionStat, dir: &Path) -> Self {
+    fn of(stat: &FunctionStat, revision: Option<u32>) -> Self {
         let Ok(definition) = &stat.definition else { return Self::default() };
-        Self {
+        let settings = Settings {
             network: definition.spec.network,
-            streamed: definition.spec.streamed,
-            has_code: millrace_node::functions::check_code(dir, &definition.code).is_ok(),
-            concurrency: definition.spec.concurrency,
-        }
+            code: definition.code.clone(),
+            secrets: definition.spec.rights.secrets.iter().map(ToString::to_string).collect(),
+        };
+        Self { settings: Some(settings), revision, concurrency: definition.spec.concurrency }
     }
 }
 
@@ -457,11 +492,11 @@ fn name_of(path: &Path) -> String {
     named.unwrap_or_else(|| path.display().to_string())
 }
 
-/// The repairs whose records the logs show, of these with their phases and what they undo: those that were applied and not undone.
+/// The repairs whose records the logs show, of these with their phases and what they undo.
 fn in_force(repairs: &[(u64, &str, Option<u64>)]) -> Vec<u64> {
-    let applied = || repairs.iter().filter(|(_, phase, _)| matches!(*phase, "applied" | "closed"));
-    let is_undone = |number: u64| applied().any(|(.., undone)| *undone == Some(number));
-    applied().map(|(number, ..)| *number).filter(|number| !is_undone(*number)).collect()
+    // One that was rolled back is in force again if the rollback was rolled back.
+    let applied = repairs.iter().filter(|(_, phase, _)| matches!(*phase, "applied" | "closed" | "rolled-back"));
+    repairs::in_force(applied.map(|(number, _, undo)| (*number, *undo)))
 }
 
 fn read_files(namespace: &Namespace, version: Version) -> Result<Table> {
@@ -589,8 +624,12 @@ mod tests {
         let repairs = |undone: &'static str| [(1, "closed", None), (4, undone, None), (8, "ready", Some(4))];
         assert_eq!(in_force(&repairs("applied")), [1, 4]);
         // One that was rolled back may have been closed since.
-        let undone = [(1, "applied", None), (4, "closed", None), (8, "applied", Some(4)), (12, "abandoned", None)];
+        let mut undone =
+            vec![(1, "applied", None), (4, "closed", None), (8, "applied", Some(4)), (12, "abandoned", None)];
         assert_eq!(in_force(&undone), [1, 8]);
+        (undone[1].1, undone[2].1) = ("rolled-back", "rolled-back");
+        undone.push((16, "applied", Some(8)));
+        assert_eq!(in_force(&undone), [1, 4, 16], "the rollback was rolled back");
     }
 
     #[test]

@@ -15,6 +15,8 @@ use std::{collections::HashMap, time::Duration};
 
 /// Characters of a value in the tree.
 const VALUE_CHARS_MAX: usize = 60;
+/// Levels of the tree in JSON: each is an object in an array of the one above it, and programs that read JSON go no deeper than this.
+const JSON_DEPTH_MAX: usize = 400;
 /// Bytes of a value in JSON.
 const VALUE_BYTES_MAX: usize = 4096;
 
@@ -26,7 +28,8 @@ pub fn run(args: &TraceArgs, global: &Global, out: &mut Out) -> Outcome {
     let version = if args.original { Version::Original } else { Version::Repaired };
     let (sources, log) = Sources::load_for(global, &args.with, version, log)?;
     let event = sources.find(&format!("{log}{at}"))?;
-    let (branches_max, below_max, depth_max) = (args.limit as usize, args.width as usize, args.depth as usize);
+    let (branches_max, below_max) = (args.limit as usize, args.width as usize);
+    let depth_max = (args.depth as usize).min(if out.json() { JSON_DEPTH_MAX } else { usize::MAX });
     let limits = TreeLimits { branches_max, below_max, depth_max };
     let tree = match args.up {
         true => Tree::causes(&sources.history, event, limits),

@@ -198,6 +198,23 @@ pub fn release_removed(remote: &Remote, removed: &BTreeSet<String>, done: &mut d
     Ok(())
 }
 
+/// The logs of a host that feed topics or mirror them, each with its topic; `None` if the host does not tell.
+pub fn of_logs(remote: &Remote) -> Result<Option<Vec<Pair>>> {
+    let found = || -> Result<Vec<Pair>> {
+        let there = There { topics: topics(remote)?, own: own_id(remote)? };
+        let feeds = there.pairs("feeds", "log").into_iter().map(|(topic, log)| (log, topic));
+        let mirrors: Vec<Value> = remote.document("mirrors")?;
+        let text = |of: &Value, key: &str| of[key].as_str().map(str::to_owned);
+        let mirrors = mirrors.iter().filter_map(|of| text(of, "log").zip(text(of, "topic")));
+        Ok(feeds.chain(mirrors).collect())
+    };
+    match found() {
+        Err(error) if error.code() == Code::NotInCluster => Ok(Some(Vec::new())),
+        Err(error) if error.code() == Code::CapabilityDenied => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 impl There {
     fn topic(&self, name: &str) -> Option<&Value> {
         self.topics.iter().find(|topic| topic["topic"] == name)

@@ -6,12 +6,11 @@
 use super::Work;
 use crate::Namespace;
 use millrace_journal::Log;
-use millrace_namespace::names;
+use millrace_namespace::{names, outbox::topics::FEEDS as LOG};
 use millrace_wire::{Code, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-const LOG: &str = "_feeds";
 /// Only the newest record is used.
 const HISTORY: u64 = 4;
 
