@@ -262,19 +262,48 @@ fn a_replaced_lock_file_lets_nobody_in_beside_those_who_are_there() {
 }
 
 #[test]
-fn a_clock_that_was_years_ahead_once_is_told_by_a_check() {
+fn a_clock_that_was_years_ahead_once_dates_its_own_events_only_and_is_told_by_a_check() {
     let disk = SimDisk::default();
+    let process = disk.process();
     let journal =
-        Journal::create_on(disk.process(), Path::new("sim"), &model::sim_options(Durability::Memory)).unwrap();
+        Journal::create_on(process.clone(), Path::new("sim"), &model::sim_options(Durability::Memory)).unwrap();
     let a = log(&journal, "a", 10);
-    assert!(journal.check_clock().is_ok());
-    disk.set_wall_us(3_500_000_000_000_000);
-    append(&journal, &a, b"in 2080").unwrap();
-    disk.set_wall_us(1_700_000_000_000_000);
+    let time = |journal: &Journal, seqno| {
+        let log = journal.log(&"a".parse().unwrap()).unwrap();
+        journal.get(&log, seqno, &mut Vec::new()).unwrap().hlc
+    };
+    let (now_us, ahead_us) = (1_700_000_000_000_000, 3_500_000_000_000_000);
+    disk.set_wall_us(now_us);
     append(&journal, &a, b"in 2023").unwrap();
+    assert!(journal.check_clock().is_ok());
+    disk.set_wall_us(ahead_us);
+    append(&journal, &a, b"in 2080").unwrap();
+    disk.set_wall_us(now_us + 5_000_000);
+    append(&journal, &a, b"in 2023").unwrap();
+    disk.set_wall_us(now_us + 4_000_000);
+    append(&journal, &a, b"a second back").unwrap();
+    let times: Vec<u64> = (1..=4).map(|seqno| time(&journal, seqno).wall_us()).collect();
+    assert_eq!(times, [now_us, ahead_us, now_us + 5_000_000, now_us + 5_000_000]);
+    assert!(time(&journal, 4) > time(&journal, 3), "small steps back are no steps");
+    assert_eq!(journal.clock().wall_us(), now_us + 4_000_000);
+    assert!(journal.growing_clock().wall_us() >= ahead_us);
     assert_eq!(journal.check_clock().unwrap_err().code(), Code::ClockDrift);
     let report = journal.check(&mut |_, _| {}).unwrap();
-    assert_eq!(report.faults.iter().map(|fault| fault.code()).collect::<Vec<_>>(), [Code::ClockDrift]);
+    assert_eq!(report.faults, []);
+    assert_eq!(report.warnings.iter().map(|warning| warning.code()).collect::<Vec<_>>(), [Code::ClockDrift]);
+    // The same after a crash, and later the clock is right for everything.
+    process.kill();
+    drop((journal, a));
+    let journal = Journal::open_on(disk.process(), Path::new("sim"), &OpenOptions { background: false }).unwrap();
+    let a = journal.log(&"a".parse().unwrap()).unwrap();
+    disk.set_wall_us(now_us + 7_000_000);
+    append(&journal, &a, b"after a crash").unwrap();
+    assert_eq!(time(&journal, 5).wall_us(), now_us + 7_000_000);
+    assert!(journal.growing_clock().wall_us() >= ahead_us);
+    disk.set_wall_us(ahead_us + 9_000_000);
+    append(&journal, &a, b"in 2080 again").unwrap();
+    assert_eq!(time(&journal, 6).wall_us(), ahead_us + 9_000_000);
+    assert!(journal.check_clock().is_ok());
 }
 
 fn arena_bytes(dir: &Path) -> u64 {

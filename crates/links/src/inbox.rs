@@ -5,8 +5,8 @@ use millrace_journal::{Log, Position, Transaction};
 use millrace_namespace::admission::{Publish, Room, Stage};
 use millrace_namespace::{found, named};
 use millrace_wire::{
-    Code, Error, EventId, Hlc, LogName, NamespaceId, Result, SEGMENT_MAX_BYTES,
-    protocol::{Deliver, Delivered, Item, Link, Linked, Refused},
+    Code, Error, EventId, LogName, NamespaceId, Result, SEGMENT_MAX_BYTES,
+    protocol::{Deliver, Delivered, Item, Life, Link, Linked, Refused},
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -25,6 +25,8 @@ pub struct Inbox {
     links: Links,
     /// The prefix of the names of streams, so that no caller reaches the streams of another scope.
     scope: Option<Box<str>>,
+    /// The prefix that streams of this caller may have had before: one that is opened again is taken over.
+    former: Option<Box<str>>,
 }
 
 /// A stream that was opened.
@@ -33,6 +35,11 @@ pub struct Inbound {
     log: LogName,
     target: Option<LogName>,
     source: NamespaceId,
+    /// The stream's name within its scope.
+    stream: Box<str>,
+    /// The sender's life, and the life in which the last number had been sent when the stream was opened.
+    life: Option<Life>,
+    seen: Option<Life>,
 }
 
 impl Inbound {
@@ -65,6 +72,18 @@ struct Mark {
     id: Option<(u64, u64)>,
     /// The epoch of the source when it was sent.
     epoch: u32,
+    /// The clock of its record at the source: a copy of the source gives the same id to another record, but at another time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hlc: Option<u64>,
+    /// The life of the source in which it was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    life: Option<Life>,
+}
+
+impl Mark {
+    fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers and ids always make JSON")
+    }
 }
 
 impl Links {
@@ -75,7 +94,7 @@ impl Links {
 
     /// Incoming streams of a caller, separate from those of all others.
     pub fn inbox_of(&self, scope: Option<&str>) -> Inbox {
-        Inbox { links: self.clone(), scope: scope.map(Into::into) }
+        Inbox { links: self.clone(), scope: scope.map(Into::into), former: None }
     }
 }
 
@@ -96,11 +115,22 @@ fn scoped<'n>(stream: &'n str, scope: Option<&str>) -> Cow<'n, str> {
 }
 
 impl Inbox {
+    /// The same, for a caller whose streams may have had another scope before.
+    #[must_use]
+    pub fn formerly(self, scope: Option<&str>) -> Self {
+        Self { former: scope.filter(|former| self.scope.as_deref() != Some(former)).map(Into::into), ..self }
+    }
+
     /// Opens a stream, or opens it again; returns its last committed number.
     ///
     /// A stream with a target that announces no path has ended permanently; nothing will follow.
+    ///
+    /// # Errors
+    ///
+    /// `LinkForked` if what has come was sent by another copy of the namespace. This namespace then reports the refusal, too.
     pub fn link(&self, link: &Link<'_>) -> Result<(Inbound, Accepted<Linked>)> {
-        self.link_if(link, || Ok(()))
+        let opened = self.link_if(link, || Ok(()));
+        opened.inspect_err(|error| self.note_fork(link.namespace, &scoped(link.stream, self.scope.as_deref()), error))
     }
 
     /// Opens the stream of a relay within this namespace, unless the relay was removed or restarted since, because the stream would then
@@ -124,21 +154,24 @@ impl Inbox {
         let target = link.target.map(str::parse::<LogName>).transpose()?;
         let committed = namespace.journal().commit(|tx| {
             check()?;
+            let former = self.former_log(tx, link, &log)?;
             if let Some(target) = &target {
                 if !link.path.is_empty() {
                     writable(target)?;
                     found(tx.catalog().log(target), target)?;
                 }
-                upstream::enter(namespace, tx, (link.namespace, &*stream), target, &link.path)?;
+                let old = former.as_ref().and(self.former.as_deref()).map(|former| scoped(link.stream, Some(former)));
+                let names = (link.namespace, &*stream, old.as_deref());
+                upstream::enter_for(namespace, tx, names, target, &link.path)?;
             }
             for older in older_logs(tx, &log) {
                 tx.remove_log(&older)?;
             }
-            let known = tx.catalog().log(&log).cloned();
+            let known = former.clone().or_else(|| tx.catalog().log(&log).cloned());
             if target.is_some() && link.path.is_empty() {
                 // Its name is never used again, so its number need not be kept.
-                if known.is_some() {
-                    tx.remove_log(&log)?;
+                if let Some(known) = known {
+                    tx.remove_log(known.name())?;
                 }
                 return Ok(Mark::default());
             }
@@ -149,11 +182,37 @@ impl Inbox {
                 }
                 tx.create_log(&log, HISTORY)?;
             }
-            known.map_or(Ok(Mark::default()), |log| self.mark(&log))
+            let mark = known.map_or(Ok(Mark::default()), |log| self.mark(&log))?;
+            check_life(&mark, link)?;
+            if let Some(former) = former {
+                tx.remove_log(former.name())?;
+                note(tx, &log, HISTORY, &mark.encode())?;
+            }
+            Ok(mark)
         })?;
-        let (number, journal) = (committed.value.number, namespace.journal());
-        let value = Linked { number, namespace: journal.namespace().get(), epoch: journal.epoch() };
-        Ok((Inbound { log, target, source }, Accepted { value, end: committed.end }))
+        let (Mark { number, life, .. }, journal) = (committed.value, namespace.journal());
+        let value = Linked { number, namespace: journal.namespace().get(), epoch: journal.epoch(), life };
+        let inbound = Inbound { log, target, source, stream: stream.into(), life: link.life, seen: life };
+        Ok((inbound, Accepted { value, end: committed.end }))
+    }
+
+    /// The log of numbers of a stream that the caller opened under another scope before, if there is none under its scope.
+    fn former_log(&self, tx: &mut Transaction<'_>, link: &Link<'_>, log: &LogName) -> Result<Option<Log>> {
+        let Some(former) = self.former.as_deref().filter(|_| tx.catalog().log(log).is_none()) else { return Ok(None) };
+        Ok(tx.catalog().log(&log_of(link, Some(former))?).cloned())
+    }
+
+    /// Notes that a stream of another copy of its namespace was refused, for the operator of this one.
+    fn note_fork(&self, source: u64, stream: &str, error: &Error) {
+        if error.code() == Code::LinkForked {
+            self.links.note_refused(source, stream, error);
+        }
+    }
+
+    /// The life in which the last number in a log of numbers was sent, if that is known.
+    pub(super) fn life(&self, log: &LogName) -> Result<Option<Life>> {
+        let catalog = self.links.namespace.journal().catalog()?;
+        catalog.log(log).map_or(Ok(None), |log| Ok(self.mark(log)?.life))
     }
 
     /// The last number of a stream. Called under the lock, or while no other thread writes it.
@@ -195,6 +254,7 @@ impl Inbox {
                 }
                 Err(error) => error,
             };
+            self.note_fork(inbound.source.get(), &inbound.stream, &error);
             let too_large = error.code() == Code::BatchTooLarge;
             if taken > 0 && taken < most && is_for_sender(&error) {
                 // An item that does not fit after others gets a batch of its own, and is refused if it does not fit there.
@@ -237,16 +297,23 @@ impl Inbox {
                     mark.number + 1
                 )));
             }
-            let newest = deliver.items.iter().map(|item| item.hlc).max().unwrap_or(Hlc::default());
-            tx.observe(newest)?;
+            if let (Some(own), Some(last)) = (inbound.life, before.life)
+                && last != own
+                && Some(last) != inbound.seen
+            {
+                return Err(Code::LinkForked.error(format!(
+                    "another copy of namespace {} has delivered up to number {} since this stream was opened",
+                    inbound.source, before.number
+                )));
+            }
+            deliver.items.iter().for_each(|item| tx.observe(item.hlc));
             for (number, item) in (deliver.first..).zip(&deliver.items) {
                 self.take(tx, inbound, &mut mark, number, item)?;
                 *taken += 1;
             }
             if mark.number != before.number {
-                mark.epoch = epoch;
-                let payload = serde_json::to_vec(&mark).expect("numbers and ids always make JSON");
-                note(tx, &inbound.log, HISTORY, &payload)?;
+                (mark.epoch, mark.life) = (epoch, inbound.life);
+                note(tx, &inbound.log, HISTORY, &mark.encode())?;
             }
             Ok(Delivered { number: mark.number, refused: None })
         })?;
@@ -267,10 +334,14 @@ impl Inbox {
         }
         if number == mark.number {
             return match mark.id {
-                Some(id) if id != halves(item.id) && !item.void => Err(Code::LinkDiverged.error(format!(
-                    "number {number} of the stream is now record {}, but was another record before",
-                    item.id
-                ))),
+                Some(id)
+                    if !item.void && (id != halves(item.id) || mark.hlc.is_some_and(|hlc| hlc != item.hlc.get())) =>
+                {
+                    Err(Code::LinkDiverged.error(format!(
+                        "number {number} of the stream is now record {}, but was another record before",
+                        item.id
+                    )))
+                }
                 _ => Ok(()),
             };
         }
@@ -278,6 +349,7 @@ impl Inbox {
             self.append(tx, inbound, item)?;
         }
         (mark.number, mark.id) = (number, (!item.void).then_some(halves(item.id)));
+        mark.hlc = (!item.void).then_some(item.hlc.get());
         Ok(())
     }
 
@@ -298,6 +370,21 @@ impl Inbox {
 fn older_logs(tx: &mut Transaction<'_>, log: &LogName) -> Vec<LogName> {
     let names = tx.catalog().logs().map(Log::name);
     names.filter(|name| *name != log && upstream::replaces(log, name)).cloned().collect()
+}
+
+/// Whether a stream may be opened: what has come was not sent by another copy of its namespace.
+fn check_life(mark: &Mark, link: &Link<'_>) -> Result<()> {
+    let Some(last) = mark.life else { return Ok(()) };
+    let is_other =
+        |life: Life| life.number < last.number || (life.number == last.number && life.id != last.id) || link.forked;
+    if !link.life.is_some_and(is_other) {
+        return Ok(());
+    }
+    Err(Code::LinkForked.error(format!(
+        "another copy of the sending namespace has sent the records up to number {} of stream '{}'",
+        mark.number,
+        link.stream.escape_debug()
+    )))
 }
 
 /// The id as two numbers of 64 bits each, because readers of JSON do not take 128 bits.
@@ -323,6 +410,7 @@ pub(super) fn is_permanent(code: Code) -> bool {
             | Code::BatchTooLarge
             | Code::FrameTooLong
             | Code::LinkDiverged
+            | Code::LinkForked
             | Code::RelayCircle
             | Code::LinkStopped
             | Code::SeqnoInvalid
@@ -343,7 +431,6 @@ fn is_for_sender(error: &Error) -> bool {
                 | Code::Io
                 | Code::AppendUncertain
                 | Code::JournalFull
-                | Code::ClockAhead
                 | Code::LinkOutOfOrder
         )
 }

@@ -19,9 +19,13 @@
 //! | `_outbox/PEER` | a message that the peer has not acknowledged; acknowledged ones are trimmed ([`millrace_namespace::outbox::message`]) |
 //! | `_relay/ID` | the last record of a relay that the other side has acknowledged, noted from time to time |
 //! | `_inbox/NAMESPACE/STREAM` | the last number that arrived, and the id of its record at the source |
+//! | `_lives` | the random number of this start of the host, to recognise other copies of the namespace ([`life`]) |
+//! | `_undelivered` | a message that its peer refused, if it is too long for its dead letter ([`letters`]) |
 //! | `_upstream` | the logs through which incoming streams have passed, to detect cycles ([`upstream`]) |
 
 mod inbox;
+mod letters;
+mod life;
 mod live;
 mod news;
 mod outbox;
@@ -33,17 +37,18 @@ mod view;
 
 pub use inbox::log_of as inbox_of;
 pub use inbox::{Accepted, INBOUND_MAX, Inbound, Inbox};
+pub use letters::Resent;
 pub use live::{LinksStatus, LiveLink};
 pub use news::{LinkChange, LinkNews, LinkObserver, LinkWatch};
 pub use outbox::OUTBOX_DEAD_LETTERS;
-pub use puller::Puller;
+pub use puller::{Puller, Source};
 pub use relay::{RelayOptions, Resumed};
 pub use sender::{Batch, Hello, Sender, Verdict};
 pub use view::{LinkState, LinkView, rfc3339};
 
 pub use millrace_namespace::outbox::{
     OUTBOX_BYTES_MAX, OUTBOX_RECORDS_MAX,
-    state::{Aside, Course, Endpoint, OnGap, PEERS_MAX, Peer, RELAYS_MAX, Relay, Stop},
+    state::{Aside, Course, Endpoint, OnGap, PEERS_MAX, Peer, RELAYS_MAX, Refusal, Relay, Stop, shown},
 };
 
 use millrace_journal::Transaction;

@@ -2,12 +2,12 @@
 
 use super::{
     LinkKey, Links, LiveLink, Stop,
-    state::{Course, State},
+    state::{self, Course, State},
 };
 use millrace_namespace::outbox::log_of;
 use millrace_wire::{Code, Error, Result};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,7 +22,7 @@ pub type LinkObserver = Arc<dyn Fn(&LinkNews) + Send + Sync>;
 /// A change of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkNews {
-    /// `outbox` or `relay`.
+    /// `outbox`, `relay`, or `stream` for an incoming one.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
@@ -47,12 +47,16 @@ pub enum LinkChange {
     Dead(u64),
     /// The number of records lost to the history since the last report.
     Lost(u64),
+    /// An incoming stream was refused, because another copy of its namespace sends it.
+    Refused(Error),
 }
 
 /// Remembers the last reports.
 #[derive(Default)]
 pub struct LinkWatch {
     reported: HashMap<LinkKey, Reported>,
+    /// The refused streams that were reported: the number of their namespace, their name and the time.
+    refused: HashSet<(u64, String, u64)>,
     /// The note of all links, and its version.
     state: State,
     version: Option<u64>,
@@ -170,6 +174,16 @@ impl LinkWatch {
             look(LinkKey::Relay(relay.id), &relay.course, (0, relay.lost), "relay", &relay.name, ends);
         }
         self.reported = reported;
+        let mut refused = HashSet::new();
+        for known in &self.state.refused {
+            let key = (known.namespace, known.stream.clone(), known.at_us);
+            if !is_first && !self.refused.contains(&key) {
+                let (from, change) = (state::shown(known.namespace), LinkChange::Refused(known.error()));
+                news.push(LinkNews { kind: "stream", name: known.stream.clone(), from, to: String::new(), change });
+            }
+            refused.insert(key);
+        }
+        self.refused = refused;
         Ok(news)
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Where messages go that their peer will never take.
 pub const OUTBOX_DEAD_LETTERS: &str = "dead/outbox";
-/// The longest message that its dead letter repeats; a longer one is only named.
+/// The longest message that its dead letter repeats; a longer one is kept in a log of its own, see [`letters`](super::letters).
 const DEAD_LETTER_DATA_MAX: usize = 64 << 10;
 /// How long a message waits for a log or a function that its peer lacks, before it is given up.
 const MISSING_MAX: Duration = Duration::from_secs(60 * 60);
@@ -37,7 +37,10 @@ struct DeadLetter<'a> {
     function: Option<&'a str>,
     code: &'a str,
     error: &'a str,
-    /// The message's bytes; `None` if they are too many.
+    /// The record that has the message, if it has too many bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<u64>,
+    /// The message's bytes, otherwise.
     #[serde(flatten)]
     data: Option<JsonBytes<'a>>,
 }
@@ -113,6 +116,8 @@ impl Links {
                     course.aside.len() - 1
                 }
             };
+            // A clock that was ahead then must not make it wait until that time.
+            course.aside[place].since_us = course.aside[place].since_us.min(now_us);
             if now_us.saturating_sub(course.aside[place].since_us) >= MISSING_MAX.as_micros() as u64 {
                 course.aside[place].from = course.aside[place].from.max(number + 1);
                 return Ok((Missing::TooLong, course.aside.clone()));
@@ -155,13 +160,19 @@ impl Links {
     pub(super) fn bury(&self, peer: &str, outbox: &Log, number: u64, stop: &Stop) -> Result<()> {
         let mut payload = Vec::new();
         let meta = self.namespace.journal().get(outbox, number, &mut payload)?;
-        let Message { log, function, data, .. } = message::decode(&payload)?;
+        let message = message::decode(&payload)?;
+        let Message { log, function, data, .. } = message;
         let dead: LogName = log_name(OUTBOX_DEAD_LETTERS);
+        let is_long = data.len() > DEAD_LETTER_DATA_MAX;
+        if is_long {
+            self.drop_unneeded()?;
+        }
         let (_, end) = self.change(|state, tx| {
             let peer = state.peer_mut(peer)?;
             if peer.course.void == Some(number) {
                 return Ok(()); // It was buried before a crash.
             }
+            let kept = is_long.then(|| self.keep_message(tx, meta.id, &message)).transpose()?;
             peer.course.void = Some(number);
             peer.dead += 1;
             let letter = DeadLetter {
@@ -171,7 +182,8 @@ impl Links {
                 function,
                 code: &stop.code,
                 error: &stop.detail,
-                data: (data.len() <= DEAD_LETTER_DATA_MAX).then_some(JsonBytes(data)),
+                kept,
+                data: (!is_long).then_some(JsonBytes(data)),
             };
             let letter = serde_json::to_vec(&letter).expect("names, numbers and text always make JSON");
             let stage = Stage { cause: meta.id, ordinal: 0, room: Room::DeadLetter, named: None, ending: None };
@@ -185,9 +197,19 @@ impl Links {
     pub fn reset_outbox(&self, peer: &str, skip: bool) -> Result<u64> {
         let name = self.peer(peer)?.name;
         let outbox = log_of(&name);
+        let copy = Self::copy_number()?;
         let (dropped, end) = self.change(|state, tx| {
             let peer = state.peer_mut(&name)?;
-            peer.course.restart(None);
+            match peer.course.stopped.as_ref().map(|stop| stop.error().code()) {
+                // The other side says which messages it has: none is sent twice.
+                Some(Code::LinkPeerChanged | Code::LinkPeerBehind) => peer.course.go_on(None),
+                // The other copy may go on as well: this one must not take its place.
+                Some(Code::LinkForked | Code::LinkPeerAhead | Code::LinkDiverged) => {
+                    peer.course.copy = Some(copy);
+                    peer.course.restart(None);
+                }
+                _ => peer.course.restart(None),
+            }
             let log = tx.catalog().log(&outbox).cloned();
             let Some(log) = log.filter(|log| skip && log.latest() > 0) else { return Ok(0) };
             let dropped = log.latest() + 1 - log.earliest();

@@ -3,14 +3,34 @@
 use super::{
     LinkKey, Links,
     inbox::{Accepted, Inbound, Inbox},
+    life,
     relay::OLDEST,
     state::{Endpoint, OnGap, Relay, shown},
     upstream,
 };
 use millrace_wire::{
-    Address, Code, Error, Hlc, LogName, Result,
-    protocol::{Deliver, Delivered, Item, Link, Records},
+    Address, Code, Error, Hlc, LogName, NamespaceId, Result,
+    protocol::{Deliver, Delivered, Item, Life, Link, Record, Records},
 };
+
+/// What is known of the other namespace when a relay begins to fetch from it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Source<'b> {
+    /// Its identity.
+    pub namespace: u64,
+    /// Its epoch.
+    pub epoch: u32,
+    /// The newest record of the log [`Puller::upstream_log`], if there is one.
+    pub upstream: Option<&'b [u8]>,
+    /// The newest record of the log that is fetched.
+    pub latest: u64,
+    /// Which log of its name it is.
+    pub incarnation: Option<u32>,
+    /// Its life; none if it counts none.
+    pub life: Option<Life>,
+    /// Whether the life in which records were fetched last is none of its own.
+    pub forked: bool,
+}
 
 /// The receiver's side of one relay that fetches.
 pub struct Puller {
@@ -75,6 +95,26 @@ impl Puller {
         upstream::LOG
     }
 
+    /// The log of the lives of the other namespace, if it exists.
+    pub fn lives_log() -> &'static str {
+        life::LOG
+    }
+
+    /// The life of the other namespace in which the last record was fetched, if that is known.
+    pub fn life(&self) -> Result<Option<Life>> {
+        let Some(source) = self.relay.course.namespace.and_then(NamespaceId::new) else { return Ok(None) };
+        self.inbox.life(&super::log_name(&format!("_inbox/{source}/{}", self.stream())))
+    }
+
+    /// The life that a record of the log of lives is about.
+    pub fn life_of(number: u64, payload: &[u8]) -> Option<Life> {
+        life::decode(payload).map(|id| Life { number, id })
+    }
+
+    fn stream(&self) -> String {
+        format!("pull/{}/{}", self.relay.id, self.relay.course.version())
+    }
+
     /// The last number that is committed here.
     pub fn number(&self) -> u64 {
         self.number
@@ -84,15 +124,11 @@ impl Puller {
     ///
     /// # Errors
     /// If it is another namespace than before, or lacks records that it had: then the relay is stopped.
-    pub fn begin(
-        &mut self,
-        (namespace, epoch): (u64, u32),
-        upstream: Option<&[u8]>,
-        latest: u64,
-        incarnation: Option<u32>,
-    ) -> Result<u64> {
-        let begun = self.try_begin((namespace, epoch), upstream, latest, incarnation);
-        begun.map_err(|error| if super::inbox::is_permanent(error.code()) { self.stop(error) } else { error })
+    pub fn begin(&mut self, source: Source<'_>) -> Result<u64> {
+        let begun = self.try_begin(source);
+        let is_for_operator =
+            |code| super::inbox::is_permanent(code) || matches!(code, Code::LinkPeerChanged | Code::LinkPeerBehind);
+        begun.map_err(|error| if is_for_operator(error.code()) { self.stop(error) } else { error })
     }
 
     /// Handles that the log does not exist there. If it was fetched from before, the relay is stopped.
@@ -104,13 +140,8 @@ impl Puller {
         self.stop(Code::LinkSourceGone.error(format!("'{}' was removed", self.address)))
     }
 
-    fn try_begin(
-        &mut self,
-        (namespace, epoch): (u64, u32),
-        upstream: Option<&[u8]>,
-        latest: u64,
-        incarnation: Option<u32>,
-    ) -> Result<u64> {
+    fn try_begin(&mut self, source: Source<'_>) -> Result<u64> {
+        let Source { namespace, epoch, upstream, latest, incarnation, life, forked } = source;
         if let Some(known) = self.relay.course.namespace
             && known != namespace
         {
@@ -124,9 +155,9 @@ impl Puller {
         if let (Some(_), Some(found)) = (self.relay.source, incarnation) {
             self.check_source(found)?;
         }
-        let stream = format!("pull/{}/{}", self.relay.id, self.relay.course.generation);
+        let stream = self.stream();
         let path = upstream::path(namespace, upstream, &self.from)?;
-        let link = Link { stream: &stream, namespace, epoch, target: Some(&self.to), path };
+        let link = Link { stream: &stream, namespace, epoch, target: Some(&self.to), path, life, forked };
         let (inbound, linked) = self.inbox.link_own(&link, self.relay.id, self.relay.course.generation)?;
         self.inbound = Some(inbound);
         self.number = linked.value.number;
@@ -170,14 +201,18 @@ impl Puller {
             self.lost(self.next, first)?;
             self.floor = first;
         }
-        let void = self.relay.course.void;
+        let (void, had) = (self.relay.course.void, self.relay.course.had);
+        let is_here = |record: &Record<'_>| {
+            let namespace = record.id.namespace().map(NamespaceId::get);
+            had.is_some_and(|(earlier, upto)| record.seqno <= upto && namespace == Some(earlier))
+        };
         let items = records.records.iter().map(|record| Item {
             log: &self.to,
             data: record.data,
             id: record.id,
             hlc: record.hlc,
             function: None,
-            void: void == Some(record.seqno),
+            void: void == Some(record.seqno) || is_here(record),
         });
         let deliver = Deliver { link: 0, first, gap: first > self.number + 1, items: items.collect() };
         let accepted = self.inbox.accept(&inbound, epoch, &deliver)?;
@@ -235,6 +270,9 @@ impl Puller {
                 // Nothing was fetched yet, and nobody said where to begin.
                 relay.start = first;
                 return Ok(true);
+            }
+            if relay.course.had.is_some_and(|(_, upto)| first <= upto + 1) {
+                return Ok(true); // They are here since before the source was restored.
             }
             let passes = relay.on_gap == OnGap::Skip || relay.pass_gap;
             if passes {

@@ -128,7 +128,7 @@ impl Links {
                 let kind = if relay.pushes() { "relay" } else { "pull" };
                 let own = self.namespace.journal().namespace().get();
                 let source = if relay.pushes() { own } else { relay.course.namespace.unwrap_or(own) };
-                let stream = format!("{kind}/{id}/{}", relay.course.generation);
+                let stream = format!("{kind}/{id}/{}", relay.course.version());
                 upstream::enter(&self.namespace, tx, (source, &stream), to, &[])?;
                 let numbers = format!("_inbox/{}/{stream}", super::state::shown(source));
                 if tx.catalog().log(&numbers).is_some() {
@@ -167,6 +167,7 @@ impl Links {
         let relay = self.relay(name)?;
         let progress = relay.noted(&self.namespace)?;
         let done = if relay.pushes() { progress } else { self.pulled(&relay)? };
+        let copy = Self::copy_number()?;
         let (resumed, end) = self.change(|state, tx| {
             let relay = state.relay_named(name)?;
             let stop = relay.course.stopped.take();
@@ -191,9 +192,24 @@ impl Links {
                     resumed.passed_over = gap.map(|(first, last)| (first, last.max(oldest.saturating_sub(1))));
                     resumed.lost = resumed.passed_over.is_some();
                 }
-                Some(Code::LinkPeerBehind) if relay.pushes() => {
-                    relay.course.fresh = true;
-                    relay.course.begin = from.or(Some(relay.start));
+                Some(Code::LinkPeerBehind) if relay.pushes() => relay.course.go_on(from.or(Some(relay.start))),
+                // A copy of the namespace has the number up to which it has the records; one that is new begins with the first.
+                Some(Code::LinkPeerChanged) if relay.pushes() && from.is_none() => {
+                    relay.course.go_on(Some(relay.start));
+                }
+                // The other copy may go on as well: this one must not take its place.
+                Some(code)
+                    if code == Code::LinkForked
+                        || (relay.pushes() && matches!(code, Code::LinkPeerAhead | Code::LinkDiverged)) =>
+                {
+                    relay.course.copy = Some(copy);
+                    relay.course.restart(from.or(Some(progress + 1)));
+                }
+                // A restored source has the earlier records under their ids: those are not taken again.
+                Some(Code::LinkPeerChanged) if from.is_none() => {
+                    let had = relay.course.namespace.map(|namespace| (namespace, done));
+                    relay.course.restart(Some(relay.start));
+                    relay.course.had = had;
                 }
                 Some(Code::LinkPeerChanged | Code::LinkRestored) => relay.course.restart(from.or(Some(progress + 1))),
                 Some(Code::LinkPeerAhead | Code::LinkPeerBehind | Code::LinkDiverged) => {
@@ -214,7 +230,7 @@ impl Links {
             let begun_anew = matches!(
                 reason,
                 Some(Code::LinkPeerChanged | Code::LinkRestored | Code::LinkPeerAhead | Code::LinkPeerBehind)
-                    | Some(Code::LinkDiverged)
+                    | Some(Code::LinkDiverged | Code::LinkForked)
             );
             let goes_on = relay.course.begin.filter(|next| relay.pushes() && begun_anew && *next > progress + 1);
             if let Some(next) = goes_on {

@@ -19,7 +19,7 @@ use millrace_journal::{Journal, Log, Position};
 use millrace_namespace::{Namespace, gate::Site, outbox::log_of};
 use millrace_wire::{
     Address, Code, Error, EventId, Hlc, LogName, Result,
-    protocol::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused},
+    protocol::{Deliver, Delivered, Item, Life, Link, Linked, PathStep, Refused},
 };
 use std::{
     ops::Range,
@@ -83,13 +83,21 @@ pub struct Hello {
     pub target: Option<LogName>,
     /// By which logs its records have come.
     pub path: Vec<PathStep>,
+    /// The life of this namespace.
+    pub life: Option<Life>,
 }
 
 impl Hello {
     /// As a message.
     pub fn link(&self) -> Link<'_> {
         let (stream, target) = (&*self.stream, self.target.as_deref());
-        Link { stream, namespace: self.namespace, epoch: self.epoch, target, path: self.path.clone() }
+        let (life, path) = (self.life, self.path.clone());
+        Link { stream, namespace: self.namespace, epoch: self.epoch, target, path, life, forked: false }
+    }
+
+    /// The message that tells the other side that what it has was sent by another copy of this namespace. It is refused.
+    pub fn link_forked(&self) -> Link<'_> {
+        Link { forked: true, ..self.link() }
     }
 }
 
@@ -158,8 +166,7 @@ impl Sender {
     pub(super) fn of_outbox(links: &Links, peer: &Peer) -> Result<Option<Self>> {
         let catalog = links.namespace.journal().catalog()?;
         let Some(log) = catalog.log(&log_of(&peer.name)).cloned() else { return Ok(None) };
-        let generation = peer.course.generation;
-        let stream = format!("outbox/{}/{generation}", peer.name);
+        let stream = format!("outbox/{}/{}", peer.name, peer.course.version());
         let acked = log.earliest().saturating_sub(1);
         let mut sender = Self::new(links, LinkKey::Outbox(peer.name.clone()), stream, log, &peer.course, acked);
         sender.address = Some(peer.address.clone());
@@ -181,7 +188,7 @@ impl Sender {
         if relay.source.is_some_and(|id| id != log.id()) && !relay.leaving {
             return Err(gone("was deleted and recreated"));
         }
-        let stream = format!("relay/{}/{}", relay.id, relay.course.generation);
+        let stream = format!("relay/{}/{}", relay.id, relay.course.version());
         let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;
         let is_new = relay.course.fresh || relay.leaving;
         let acked = if is_new { begin } else { relay.noted(&links.namespace)?.max(begin) };
@@ -255,13 +262,16 @@ impl Sender {
         let journal = self.links.namespace.journal();
         let tells = self.target.is_some() && !self.leaving;
         let path = if tells { self.links.path_of(self.log.name())? } else { Vec::new() };
+        let life = self.links.life()?;
         if tells {
             // It will know of the stream from now on, also if its answer never comes.
             self.change(|course| course.opened = true)?;
+        }
+        if tells || life.is_some() {
             self.links.namespace.settle(Site::Path, journal.tail(), None)?;
         }
         let (stream, target) = (self.stream.clone(), self.target.clone());
-        Ok(Hello { stream, namespace: journal.namespace().get(), epoch: journal.epoch(), target, path })
+        Ok(Hello { stream, namespace: journal.namespace().get(), epoch: journal.epoch(), target, path, life })
     }
 
     /// Opens the stream of a relay within this namespace, unless it was removed or restarted since.
@@ -341,6 +351,15 @@ impl Sender {
             return Err(
                 Code::LinkPeerChanged.error(format!("namespace {other} answers at the address of namespace {known}"))
             );
+        }
+        if let Some(life) = linked.life
+            && !self.links.has_lived(life)?
+        {
+            return Err(Code::LinkForked.error(format!(
+                "namespace {other} has records up to number {} that another copy of this namespace has sent; \
+                 of those here, it had acknowledged {}",
+                linked.number, self.acked
+            )));
         }
         if linked.number > self.log.latest() {
             return Err(Code::LinkPeerAhead.error(format!(
@@ -495,7 +514,7 @@ impl Sender {
             self.refused = delivered.refused.clone();
         }
         // If the two sides have diverged, the other side has a different item under this number.
-        let diverged = self.refused.as_ref().is_some_and(|refused| refused.code == Code::LinkDiverged.id());
+        let diverged = self.refused.as_ref().is_some_and(|refused| is_diverged(&refused.code));
         if delivered.number > self.acked && !diverged {
             self.acked = delivered.number;
             self.note_acked()?;
@@ -529,11 +548,20 @@ impl Sender {
         let number = self.acked + 1;
         let (missing, aside) = self.links.put_aside(peer, &self.log, number)?;
         if missing == Missing::TooLong {
-            self.links.bury(peer, &self.log, number, stop)?;
-            self.void = Some(number);
+            self.bury(&peer.clone(), number, stop)?;
         }
         self.aside = aside;
         Ok(missing != Missing::Waits)
+    }
+
+    /// Gives up a message that is refused for good. If it cannot be kept, the stream stops.
+    fn bury(&mut self, peer: &str, number: u64, stop: &Stop) -> Result<()> {
+        match self.links.bury(peer, &self.log, number, stop) {
+            Ok(()) => self.void = Some(number),
+            Err(error) if error.code() == Code::RefusedMessagesFull => return Err(self.stop(error)),
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Forgets that the other side lacked logs to which it has taken messages.
@@ -552,12 +580,11 @@ impl Sender {
     fn refused_for_good(&mut self, stop: &Stop, error: Error) -> Result<Verdict> {
         let number = self.acked + 1;
         match &self.key {
-            LinkKey::Outbox(peer) if error.code() != Code::LinkDiverged => {
+            LinkKey::Outbox(peer) if !is_diverged(error.code().id()) => {
                 if self.void == Some(number) {
                     return Err(self.stop(error)); // Not even its number is taken.
                 }
-                self.links.bury(peer, &self.log, number, stop)?;
-                self.void = Some(number);
+                self.bury(&peer.clone(), number, stop)?;
                 Ok(Verdict::Go)
             }
             _ => {
@@ -632,6 +659,11 @@ impl Sender {
         }
         self.links.stop(&self.key, error)
     }
+}
+
+/// Whether the other side has other records than these.
+fn is_diverged(code: &str) -> bool {
+    code == Code::LinkDiverged.id() || code == Code::LinkForked.id()
 }
 
 impl Links {

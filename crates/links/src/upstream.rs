@@ -54,6 +54,17 @@ pub(super) fn enter(
     to: &str,
     path: &[PathStep],
 ) -> Result<()> {
+    enter_for(namespace, tx, (source, stream, None), to, path)
+}
+
+/// The same for a stream that had another name before.
+pub(super) fn enter_for(
+    namespace: &Namespace,
+    tx: &mut Transaction<'_>,
+    (source, stream, former): (u64, &str, Option<&str>),
+    to: &str,
+    path: &[PathStep],
+) -> Result<()> {
     let own = namespace.journal().namespace().get();
     if path.iter().any(|step| step.namespace == own && step.log == to) {
         let through: Vec<String> = path
@@ -65,7 +76,8 @@ pub(super) fn enter(
     }
     let mut upstream = Upstream::load(namespace)?;
     let before = upstream.clone();
-    upstream.streams.retain(|known| known.namespace != source || !replaces(stream, &known.stream));
+    let is_it = |known: &str| replaces(stream, known) || former.is_some_and(|former| former == known);
+    upstream.streams.retain(|known| known.namespace != source || !is_it(&known.stream));
     if !path.is_empty() {
         let path: BTreeSet<(u64, String)> = path.iter().map(|step| (step.namespace, step.log.clone())).collect();
         let path = path.into_iter().collect();
@@ -82,11 +94,13 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// Whether a stream, or its log of numbers, takes the place of another: its own, or one that the same relay began before.
+/// Whether a stream, or its log of numbers, takes the place of another: its own, or one that the same relay of the same copy of the
+/// namespace began before.
 pub(super) fn replaces(stream: &str, known: &str) -> bool {
-    fn split(name: &str) -> Option<(&str, u32)> {
+    fn split(name: &str) -> Option<((&str, &str), u32)> {
         let (relay, generation) = name.rsplit_once('/')?;
-        Some((relay, generation.parse().ok()?))
+        let (generation, copy) = generation.split_once('-').unwrap_or((generation, ""));
+        Some(((relay, copy), generation.parse().ok()?))
     }
     match (split(stream), split(known)) {
         (Some((relay, newer)), Some((other, older))) => relay == other && newer >= older,

@@ -182,7 +182,7 @@ impl Links {
     /// The last number that a relay has fetched.
     pub(super) fn pulled(&self, relay: &Relay) -> Result<u64> {
         let Some(source) = relay.course.namespace.and_then(millrace_wire::NamespaceId::new) else { return Ok(0) };
-        let log = log_name(&format!("_inbox/{source}/pull/{}/{}", relay.id, relay.course.generation));
+        let log = log_name(&format!("_inbox/{source}/pull/{}/{}", relay.id, relay.course.version()));
         self.inbox().number(&log)
     }
 

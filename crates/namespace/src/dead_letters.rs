@@ -16,7 +16,7 @@ use crate::{
     runs::RunState,
 };
 use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Origin, Outcome, Position, Transaction};
-use millrace_wire::{Code, Error, EventId, Hlc, JsonBytesRead, LogName, Name, Result};
+use millrace_wire::{Code, Error, EventId, JsonBytesRead, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeSet, HashMap},
@@ -81,6 +81,8 @@ pub struct RetriedAll {
     pub lost: u64,
     /// Those about a record that the caller may not read, in a log that the function is not bound to.
     pub refused: u64,
+    /// Dead letters that have left the history of their log.
+    pub gone: u64,
 }
 
 /// Whether the caller may read the records of a log.
@@ -115,7 +117,6 @@ struct Found {
     dead: EventId,
     letter: DeadLetterText,
     seqno: u64,
-    hlc: Hlc,
 }
 
 /// The note that a letter was run again.
@@ -127,7 +128,7 @@ struct Note {
 
 /// The notes of one dead-letter log, up to one of them.
 #[derive(Default)]
-pub(crate) struct Notes {
+pub struct Notes {
     upto: u64,
     runs: HashMap<u64, EventId>,
 }
@@ -252,7 +253,7 @@ impl Namespace {
         let letter = serde_json::from_slice::<DeadLetterText>(&payload).ok();
         Ok(letter.and_then(|letter| {
             let dead = letter.dead(meta.cause).filter(|_| self.is_from_host(log, seqno))?;
-            Some(Found { id: meta.id, dead, letter, seqno, hlc: meta.hlc })
+            Some(Found { id: meta.id, dead, letter, seqno })
         }))
     }
 
@@ -279,6 +280,7 @@ impl Namespace {
         let definition = stat.ok_or_else(|| crate::namespace::no_function(function))?.definition?;
         let mut all = RetriedAll::default();
         let Ok(log) = self.log(&definition.spec.dead_letter) else { return Ok(all) };
+        all.gone = DeadLetters::of(&*self.journal().catalog()?, log.name()).gone();
         let (mut notes, mut unsettled, mut upto) = (Notes::default(), Vec::new(), Position::default());
         let mut settle = |unsettled: &mut Vec<Retried>, upto| -> Result<()> {
             // Even if all was done before: the process that did it may have been killed before it was on disk.
@@ -351,7 +353,7 @@ impl Namespace {
     }
 
     /// Whether only the host can have appended this record.
-    fn is_from_host(&self, log: &Log, seqno: u64) -> bool {
+    pub fn is_from_host(&self, log: &Log, seqno: u64) -> bool {
         let journal = self.journal();
         loop {
             let position = journal.position(log, seqno);
@@ -453,7 +455,7 @@ impl Namespace {
 
     /// The record that a letter is about.
     fn retained(&self, found: &Found) -> Result<Vec<u8>> {
-        let Found { dead, letter, hlc, .. } = found;
+        let Found { dead, letter, id, .. } = found;
         let none =
             |error| Code::LetterWithoutRecord.error(format!("the dead letter of run {dead} cannot be read: {error}"));
         if let Some(record) = letter.record.bytes().map_err(none)? {
@@ -463,7 +465,7 @@ impl Namespace {
         let log = self.log(&letter.log)?;
         // Where a log of that name was recreated, its records are younger than the letter.
         match self.journal().get(&log, letter.seqno, &mut payload) {
-            Ok(meta) if meta.hlc < *hlc => Ok(payload),
+            Ok(meta) if meta.replaced.map_or(meta.id, |replaced| replaced.origin) < *id => Ok(payload),
             _ => {
                 let (log, seqno) = (&letter.log, letter.seqno);
                 Err(Code::LetterWithoutRecord.error(format!("record {seqno} of log '{log}', of run {dead}")))

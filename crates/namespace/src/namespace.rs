@@ -695,7 +695,7 @@ struct Outside<'a> {
 
 impl<'a> Outside<'a> {
     fn new(namespace: &'a Namespace, tx: &mut Transaction<'_>, options: &AppendOptions<'a>) -> Result<Self> {
-        tx.observe(options.clock)?;
+        tx.observe(options.clock);
         if let Some(fence) = options.fence {
             fences::pass(namespace.journal(), tx, fence)?;
         }

@@ -3,7 +3,7 @@
 use crate::{
     DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,
     Runtime,
-    links::{LinkView, Links, OUTBOX_DEAD_LETTERS, rfc3339},
+    links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal, rfc3339},
     repairs::{amendments, repairs},
 };
 use millrace_dispatch::status::wall_ms;
@@ -13,7 +13,7 @@ use millrace_namespace::{
     no_function,
     runs::pending::{Pending, pending},
 };
-use millrace_wire::{Code, EventId, LogName, Name, Result};
+use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
 use serde::Serialize;
 use std::{collections::HashSet, fmt, time::Duration};
 
@@ -196,7 +196,8 @@ impl fmt::Display for Reason {
             Self::LinkIdle { link } => write!(f, "link '{link}' has nothing to forward"),
             Self::OutboxDead { log, records } => write!(
                 f,
-                "peers permanently refused messages: log '{log}' has {records}; `millrace log tail {log}` shows why"
+                "peers permanently refused messages: log '{log}' has {records}; `millrace log tail {log}` shows why, and \
+                 `millrace outbox retry PEER` sends them again"
             ),
             Self::RepairOpen { repair, phase, error, topics } => {
                 write!(f, "repair {repair} is {phase}")?;
@@ -246,7 +247,8 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
     let (what, mut reasons) = if target.is_empty() {
         let links = links_behind(namespace, |_| true)?.into_iter().chain(asked.refused_messages());
         let repairs = repairs_behind(namespace, |_| true)?;
-        ("namespace".into(), asked.all().into_iter().chain(links).chain(repairs).collect())
+        let worth = refused_streams(namespace)?.into_iter().chain(wrong_clock(namespace));
+        ("namespace".into(), asked.all().into_iter().chain(links).chain(repairs).chain(worth).collect())
     } else if let Ok(run) = target.parse::<EventId>() {
         (format!("run {run}"), asked.run(namespace.run(run)?))
     } else if let Some(function) = catalog.function(target) {
@@ -286,6 +288,25 @@ fn links_behind(namespace: &Namespace, wanted: impl Fn(&LinkView) -> bool) -> Re
         })
     };
     Ok(views.iter().filter(behind).map(reason).collect())
+}
+
+/// The incoming streams that were refused because another copy of their namespace sends them.
+fn refused_streams(namespace: &Namespace) -> Result<Vec<Reason>> {
+    let notice = |known: Refusal| {
+        let (error, at) = (known.error(), rfc3339(Hlc::from_wall_us(known.at_us)));
+        let (code, detail, remedy) = (error.code().id(), error.detail(), error.code().remedy());
+        let source = links::shown(known.namespace);
+        let notice = format!("at {at}, a stream of namespace {source} was refused: {code}: {detail}. {remedy}");
+        Reason::Notice { notice }
+    };
+    Ok(Links::of(namespace).refused()?.into_iter().map(notice).collect())
+}
+
+/// Whether an event has the time of a clock that was wrong.
+fn wrong_clock(namespace: &Namespace) -> Option<Reason> {
+    let error = namespace.journal().check_clock().err()?;
+    let (code, remedy) = (error.code(), error.code().remedy());
+    Some(Reason::Notice { notice: format!("{}: {}. {remedy}", code.id(), error.detail()) })
 }
 
 /// The repair of a log that is open, and the amendments that wait.
@@ -336,8 +357,10 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// Messages that became dead letters, which users would not notice otherwise.
     fn refused_messages(&self) -> Option<Reason> {
-        let log = self.catalog.log(OUTBOX_DEAD_LETTERS).filter(|log| log.latest() >= log.earliest().max(1))?;
-        Some(Reason::OutboxDead { log: log.name().to_string(), records: log.latest() + 1 - log.earliest() })
+        let log = self.catalog.log(OUTBOX_DEAD_LETTERS)?.name();
+        // If it cannot be read, all count.
+        let records = self.namespace.letters_waiting(log).unwrap_or(DeadLetters::of(self.catalog, log).kept);
+        (records > 0).then(|| Reason::OutboxDead { log: log.to_string(), records })
     }
 
     /// The reason why nothing runs.
@@ -401,6 +424,11 @@ impl Asked<'_> {
         }
         reasons.extend(obstacles);
         reasons.extend(definition.and_then(|definition| self.dead_letters(name, &definition.spec.dead_letter)));
+        let feeds_itself =
+            definition.is_some_and(|definition| definition.spec.on.contains(&definition.spec.dead_letter));
+        reasons.extend(feeds_itself.then(|| Reason::Notice {
+            notice: format!("function '{name}' is bound to the log of its own dead letters: each run that fails for good starts another one"),
+        }));
         if definition.is_some_and(|definition| definition.spec.runtime != Runtime::Wasm) {
             reasons.extend(self.sandbox());
         }

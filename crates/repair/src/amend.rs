@@ -209,6 +209,8 @@ impl State {
         let mut dead = BTreeMap::new();
         for seqno in notes.earliest().max(self.newest + 1)..=latest {
             let at = match namespace.journal().get(notes, seqno, &mut payload) {
+                // The time of a clock that was far ahead: it is due now, not then.
+                Ok(meta) if meta.hlc > namespace.journal().clock() => Hlc::ZERO,
                 Ok(meta) => meta.hlc,
                 Err(error) if error.code() == Code::BelowHistory => continue, // Trimmed meanwhile.
                 Err(error) => return Err(error),

@@ -17,7 +17,7 @@ impl Hlc {
     pub const ZERO: Hlc = Hlc(0);
 
     /// The earliest moment that `wall_us` microseconds since 1970 can name.
-    pub fn from_wall_us(wall_us: u64) -> Self {
+    pub const fn from_wall_us(wall_us: u64) -> Self {
         Self(wall_us << LOGICAL_BITS)
     }
 
@@ -33,7 +33,7 @@ impl Hlc {
     }
 
     /// The clock as a number in formats and frames.
-    pub fn get(self) -> u64 {
+    pub const fn get(self) -> u64 {
         self.0
     }
 

@@ -243,6 +243,7 @@ fn changes(run: EventId) -> Vec<Request> {
         manage(&["read=raw", "append=copy", "bind=copy"], r#"{"do":"resume-relay","name":"raw","skip":true}"#),
         manage(&["read=raw", "append=copy", "bind=copy"], r#"{"do":"remove-relay","name":"raw","force":true}"#),
         manage(&["admin=namespace"], r#"{"do":"reset-outbox","peer":"x","skip":true}"#),
+        manage(&["admin=namespace"], r#"{"do":"retry-outbox","peer":"x"}"#),
         manage(&["admin=namespace"], r#"{"do":"remove-peer","peer":"x","force":true}"#),
         manage(&["create=made"], up),
         manage(&["bind=function:gone"], down),

@@ -113,7 +113,7 @@ pub fn foreign_stream(without: Option<Defence>) -> Option<bool> {
     let hub = hub(without);
     let deliver = |file: &str| {
         let mut session = Session::open(&hub, &hub.issue(file, &["--allow", "link=namespace", "--append", "raw"]));
-        let link = Link { stream: "in", namespace: 7, epoch: 1, target: None, path: Vec::new() };
+        let link = Link { stream: "in", namespace: 7, epoch: 1, ..Link::default() };
         let number = session.ask(&link, |frame| frame.message::<Linked>().unwrap().number);
         let items =
             vec![Item { log: "raw", data: b"x", id: EventId::NONE, hlc: Hlc::default(), function: None, void: false }];

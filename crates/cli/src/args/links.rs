@@ -138,6 +138,16 @@ Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend     # send the waiting messages again
   millrace outbox reset mr://127.0.0.1:7071/edge --skip  # drop the waiting messages")]
     Reset(ResetArgs),
+    /// Send the messages again that a peer permanently refused
+    #[command(after_help = "\
+A message that its peer permanently refuses, or whose log or function is missing for an hour, becomes a dead letter in the log \
+`dead/outbox`, which keeps the newest 1000. After you have corrected the cause, this command puts the messages of the peer's dead letters \
+back into the outbox, after the waiting messages. Each dead letter is sent again only once, even if you repeat the command.
+
+Examples:
+  millrace outbox retry 127.0.0.1_7071_edge
+  millrace --json outbox retry mr://127.0.0.1:7071/edge | jq .resent")]
+    Retry(RetryPeerArgs),
     /// Remove a peer that is no longer used
     #[command(after_help = "\
 Without --force, a peer for which messages wait is not removed (MR6079). A later append to the peer's address adds the peer again.
@@ -146,6 +156,12 @@ Examples:
   millrace outbox rm 127.0.0.1_7071_edge
   millrace outbox rm mr://127.0.0.1:7071/edge --force    # also drop the messages that wait for it")]
     Rm(RmPeerArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RetryPeerArgs {
+    /// The peer: its name as `millrace outbox ls` prints it, or its address
+    pub peer: String,
 }
 
 #[derive(Debug, Args)]

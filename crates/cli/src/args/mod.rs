@@ -30,7 +30,9 @@ pub use functions::{
 pub use history::{
     GraphArgs, GraphFormat, PlanArgs, RepairCommand, RepairDiffArgs, RepairRunArgs, RepairShowArgs, TraceArgs, WithArgs,
 };
-pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
+pub use links::{
+    AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RetryPeerArgs, RmPeerArgs, RmRelayArgs,
+};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, LsArgs, SetArgs, TailArgs, TrimArgs};
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
 pub use serving::{ListenArgs, ServeArgs};

@@ -175,6 +175,7 @@ fn tell_link(news: &LinkNews, out: &mut Out) -> Outcome {
         LinkChange::Stopped(error) => ("stopped", Some(error), None),
         LinkChange::Dead(records) => ("dead", None, Some(*records)),
         LinkChange::Lost(records) => ("lost", None, Some(*records)),
+        LinkChange::Refused(error) => ("refused", Some(error), None),
     };
     if out.json() {
         let error = error.map(|error| report::object(error)["error"].take());
@@ -187,6 +188,7 @@ fn tell_link(news: &LinkNews, out: &mut Out) -> Outcome {
         LinkChange::Connected => (Style::Plain, "connected".into()),
         LinkChange::Waiting(error) => (Style::Warn, format!("waiting: {}: {}", error.code().id(), error.detail())),
         LinkChange::Stopped(error) => (Style::Bad, format!("stopped: {}: {}", error.code().id(), error.detail())),
+        LinkChange::Refused(error) => (Style::Bad, format!("refused: {}: {}", error.code().id(), error.detail())),
         LinkChange::Dead(records) => {
             let count = show::count(*records, "message");
             (Style::Bad, format!("{count} permanently refused; `millrace log tail {OUTBOX_DEAD_LETTERS}` shows why"))
@@ -204,7 +206,7 @@ fn tell_link(news: &LinkNews, out: &mut Out) -> Outcome {
     let line = format!("{now}  {kind} {name} ({end}) {}", show::one_line(what.as_bytes()));
     let line = out.styled(style, &line);
     out.line(line)?;
-    if let Some(error) = error.filter(|_| matches!(change, LinkChange::Stopped(_))) {
+    if let Some(error) = error.filter(|_| matches!(change, LinkChange::Stopped(_) | LinkChange::Refused(_))) {
         out.line(format!("{}{}", " ".repeat(14), error.code().remedy()))?;
     }
     Ok(())

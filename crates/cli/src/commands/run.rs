@@ -250,6 +250,10 @@ fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {
             before => format!("; {before} were already retried"),
         };
         out.line(format!("retrying {} of function '{function}'{before}", show::count(all.retried, "run")))?;
+        if all.gone > 0 {
+            let gone = show::count(all.gone, "dead letter");
+            out.line(format!("{gone} left the history of their log before, and cannot be retried"))?;
+        }
     }
     let left = |count| format!("{} of function '{function}' were not retried", show::count(count, "dead letter"));
     match (all.refused, all.lost) {

@@ -10,7 +10,7 @@ use millrace_client::AppendOptions as Asked;
 use millrace_node::{
     AppendOptions, Backfilled, Code, EventId, LogName, Name, Namespace, RETRY_AFTER_MS, Result, Retried, RetriedAll,
     Stretch, functions,
-    links::{Links, RelayOptions},
+    links::{Links, RelayOptions, Resent},
     manage::{BackfilledDoc, Order, PassedOver, RetriedAllDoc, RetriedDoc, Stopped},
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -144,7 +144,10 @@ impl Place {
             // Dead letters that an earlier part of this command retried do not count as retried before.
             let before = *first_before.get_or_insert(doc.before);
             match &doc.stopped {
-                None => return Ok(RetriedAll { retried: doc.retried, before, lost: doc.lost, refused: doc.refused }),
+                None => {
+                    let (retried, lost, refused, gone) = (doc.retried, doc.lost, doc.refused, doc.gone);
+                    return Ok(RetriedAll { retried, before, lost, refused, gone });
+                }
                 Some(stopped) => pause(stopped, began, patience)?,
             }
         }
@@ -282,6 +285,14 @@ impl Place {
                 let dropped: Dropped = remote.manage(&Order::ResetOutbox { peer: peer.into(), skip })?;
                 Ok(dropped.dropped)
             }
+        }
+    }
+
+    /// Sends the messages of a peer's dead letters again.
+    pub fn retry_outbox(&self, peer: &str) -> Result<Resent> {
+        match self {
+            Place::Local(namespace) => Links::of(namespace).resend_letters(peer),
+            Place::Remote(remote, _) => remote.manage(&Order::RetryOutbox { peer: peer.into() }),
         }
     }
 

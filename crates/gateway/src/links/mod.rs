@@ -134,6 +134,7 @@ impl Supervisor {
         let (mut watch, mut changed) = (LinkWatch::default(), true);
         // Before any link runs: what it loses from now on is news.
         self.say(&mut watch, &[]);
+        let mut is_alive = false;
         loop {
             // A stop sets the flag first, and then wakes this.
             let wakes = self.links.wakes();
@@ -143,8 +144,10 @@ impl Supervisor {
             let version = self.links.version().ok();
             let ended = self.running.values().any(|running| running.thread.is_finished());
             if version != seen || ended {
+                // A full disk takes the note of this life later: nothing is sent before.
+                is_alive = is_alive || self.links.begin_life().is_ok();
                 // State that cannot be read now may be readable later; errors of the journal are reported elsewhere.
-                if self.reconcile().is_ok() {
+                if is_alive && self.reconcile().is_ok() {
                     seen = version;
                 }
                 changed = true;

@@ -5,10 +5,10 @@ use super::{
     line::{self, Answer, Line},
     pace::Pace,
 };
-use millrace_node::links::{LinkKey, Puller};
+use millrace_node::links::{self, LinkKey, Puller};
 use millrace_wire::{
     Code, Result,
-    protocol::{Credit, Document, Frame, Get, Latest, Message, Record, Records, Seqno, Show, Tail},
+    protocol::{Credit, Document, Frame, Get, Latest, Life, Message, Record, Records, Seqno, Show, Tail},
 };
 use std::time::{Duration, Instant};
 
@@ -28,9 +28,17 @@ pub(super) fn run(link: &Link, mut puller: Puller, pace: &mut Pace) -> Result<En
     let other = (line.other.namespace, line.other.epoch);
     let source = source(&mut line, puller.log()).map_err(|error| puller.missing(other.0, error))?;
     let newest = newest(&mut line, puller.log())?;
-    let upstream = upstream(&mut line)?;
-    let note = upstream.as_ref().map(|(_, note)| &**note);
-    let mut from = puller.begin(other, note, newest, source.incarnation)?;
+    let upstream = newest_of(&mut line, Puller::upstream_log())?;
+    let (life, forked) = life(&mut line, puller.life()?)?;
+    let mut from = puller.begin(links::Source {
+        namespace: other.0,
+        epoch: other.1,
+        upstream: upstream.as_ref().map(|(_, note)| &**note),
+        latest: newest,
+        incarnation: source.incarnation,
+        life,
+        forked,
+    })?;
     link.contact();
     link.live().newest = newest;
     pace.succeeded();
@@ -145,9 +153,30 @@ fn newest(line: &mut Line, log: &str) -> Result<u64> {
     line.receive(Instant::now() + PATIENCE, |frame| Ok(line::expect::<Seqno>(frame)?.seqno))
 }
 
-/// The logs through which records reach the source: the number and the bytes of that record, if there is one.
-fn upstream(line: &mut Line) -> Result<Option<(u64, Vec<u8>)>> {
-    let get = Get { log: Puller::upstream_log(), seqno: 0, wait_ms: 0, durability: None };
+/// The newest record of a log of the runtime over there: its number and its bytes, if there is one.
+fn newest_of(line: &mut Line, log: &str) -> Result<Option<(u64, Vec<u8>)>> {
+    record(line, log, 0)
+}
+
+/// The life of the source, and whether `known` is none of its lives. A life that it no longer has may have been one.
+fn life(line: &mut Line, known: Option<Life>) -> Result<(Option<Life>, bool)> {
+    let log = Puller::lives_log();
+    let found = |found: Option<(u64, Vec<u8>)>| found.and_then(|(number, id)| Puller::life_of(number, &id));
+    let newest = found(newest_of(line, log)?);
+    let forked = match (known, newest) {
+        (Some(known), Some(newest)) if known.number > newest.number => true,
+        (Some(known), Some(_)) => match record(line, log, known.number) {
+            Ok(there) => found(there) != Some(known),
+            Err(error) if error.code() == Code::BelowHistory => false,
+            Err(error) => return Err(error),
+        },
+        _ => false,
+    };
+    Ok((newest, forked))
+}
+
+fn record(line: &mut Line, log: &str, seqno: u64) -> Result<Option<(u64, Vec<u8>)>> {
+    let get = Get { log, seqno, wait_ms: 0, durability: None };
     line.send(millrace_wire::Hlc::default(), &get)?;
     line.flush()?;
     let note = line.receive(Instant::now() + PATIENCE, |frame| {

@@ -53,7 +53,15 @@ pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<En
     line.flush()?;
     let linked = line.receive(Instant::now() + OPEN_PATIENCE, line::owned::<Linked>);
     let linked = linked.map_err(|error| if ends_link(&error) { sender.stop(error) } else { error })?;
-    sender.linked(&linked).map_err(|error| ended(link, error))?;
+    if let Err(error) = sender.linked(&linked) {
+        if error.code() == Code::LinkForked {
+            // Its operator has to know, too. The answer is a refusal.
+            line.send_as(opening, clock(), &hello.link_forked());
+            line.flush()?;
+            let _ = line.receive(Instant::now() + OPEN_PATIENCE, line::owned::<Linked>);
+        }
+        return Err(ended(link, error));
+    }
     link.contact();
     pace.succeeded();
     if hello.path.is_empty() && hello.target.is_some() {
@@ -144,7 +152,12 @@ fn wait(link: &Link, sender: &Sender) -> Result<bool> {
 fn ends_link(error: &Error) -> bool {
     matches!(
         error.code(),
-        Code::RelayCircle | Code::LogInternal | Code::NameInvalid | Code::LogNameInvalid | Code::LinkStopped
+        Code::RelayCircle
+            | Code::LogInternal
+            | Code::NameInvalid
+            | Code::LogNameInvalid
+            | Code::LinkStopped
+            | Code::LinkForked
     )
 }
 

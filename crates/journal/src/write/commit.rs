@@ -17,7 +17,10 @@
 //! batch ends and the entry is known to be the last. A batch that does not fit into its segment moves to the next one,
 //! as a whole. Then indexes are brought up to date, the tail is published and waiters are woken.
 
-use super::lock::{Acquired, Lock};
+use super::{
+    lock::{Acquired, Lock},
+    standing::{followed, is_ahead},
+};
 use crate::{
     catalog::{Catalog, Definition, Function, Log, Pin, Subject, defined_history},
     entry::{
@@ -48,9 +51,6 @@ use std::{
 
 /// The longest record, in a namespace whose segments are large enough for it.
 pub const RECORD_MAX_BYTES: u64 = 16 << 20;
-
-/// How far another clock may be ahead of this one to be adopted.
-pub const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
 
 thread_local! {
     /// How long a commit of this thread waits for the lock; without a bound unless [`lock_within`] sets one.
@@ -218,7 +218,7 @@ impl<'j> Transaction<'j> {
     #[inline]
     fn begin(inner: &'j Inner) -> Result<Self> {
         let last = inner.control.writer.last.load(Ordering::Relaxed);
-        let (header, tail) = inner.last_entry(last)?;
+        let ((header, tail), wall_us) = (inner.last_entry(last)?, inner.medium.wall_us());
         // Two words say where the journal ends: a flipped bit in either must not be built upon.
         if tail != inner.tail() {
             return Err(inner.control.contradicted());
@@ -240,8 +240,8 @@ impl<'j> Transaction<'j> {
             prev: header.crc,
             sequence: header.sequence + 1,
             first_sequence: header.sequence + 1,
-            hlc: Hlc::from_bits(inner.control.writer.hlc.load(Ordering::Relaxed)),
-            wall_us: inner.medium.wall_us(),
+            hlc: followed(inner.newest_clock(), Hlc::from_bits(header.hlc), wall_us),
+            wall_us,
             catalog: None,
             last_define: inner.control.writer.defined.load(Ordering::Relaxed),
             defines: false,
@@ -268,20 +268,12 @@ impl<'j> Transaction<'j> {
         Position(self.tail)
     }
 
-    /// Orders the events of this batch, and all later ones, after a timestamp of another clock.
-    ///
-    /// # Errors
-    ///
-    /// `ClockAhead` if that clock is more than [`CLOCK_AHEAD_MAX`] ahead of this machine's: following it would date all
-    /// later events wrongly.
-    pub fn observe(&mut self, clock: Hlc) -> Result<()> {
-        let ahead_us = clock.wall_us().saturating_sub(self.wall_us);
-        if ahead_us > CLOCK_AHEAD_MAX.as_micros() as u64 {
-            return Err(Code::ClockAhead
-                .error(format!("the clock of the sender is {} s ahead of this machine's", ahead_us / 1_000_000)));
+    /// Orders the events of this batch, and all later ones, after a timestamp of another clock. One that is
+    /// far ahead of this machine's clock is ignored: it would date all later events wrongly.
+    pub fn observe(&mut self, clock: Hlc) {
+        if !is_ahead(clock, self.wall_us) {
+            self.hlc = self.hlc.max(clock);
         }
-        self.hlc = self.hlc.max(clock);
-        Ok(())
     }
 
     /// Stages a record that a run leaves, or that came from outside if there is no cause.
@@ -744,7 +736,8 @@ impl<'j> Transaction<'j> {
             return Err(self.refused(error));
         }
         let writer = &inner.control.writer;
-        writer.hlc.store(self.hlc.get(), Ordering::Relaxed);
+        // Not the clock of this batch, if one in the journal is far ahead of it.
+        writer.hlc.fetch_max(self.hlc.get(), Ordering::Relaxed);
         writer.last.store(last, Ordering::Release);
         self.committed = true;
         // From here on the batch is committed: what fails now is put right by the next lock owner.

@@ -11,7 +11,7 @@
 //! replaced; then the files are renamed or removed. Segments in which nothing is live are dropped together, because a manifest costs two
 //! flushes. All of this has a lock of its own, `retain_lock`: a thread that prepares space waits for renames, and never for a flush.
 
-use super::prepare::spare_name;
+use super::{prepare::spare_name, standing::is_ahead};
 use crate::{
     catalog::Catalog,
     entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position, payload::CARRIED_MAX_BYTES},
@@ -24,7 +24,7 @@ use crate::{
         segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
     },
 };
-use millrace_wire::{Code, EventId, Result};
+use millrace_wire::{Code, EventId, Hlc, Result};
 use std::{collections::HashSet, ops::Range, sync::atomic::Ordering};
 
 /// Entries carried per commit.
@@ -227,16 +227,25 @@ impl Inner {
         Ok(due)
     }
 
-    /// Whether nothing in a segment is as young as this: what was written behind it at first is not. Copies of what is still
-    /// live are as old as the original.
+    /// Whether nothing in a segment is as young as this: neither its beginning nor what was written behind it at first is. Copies of what is
+    /// still live are as old as the original. Entries of a clock that was far ahead tell nothing.
     fn is_older(&self, number: u64, tail: u64, than_us: u64) -> Result<bool> {
-        let mut position = self.segments.start(number + 1);
+        // Both, because a clock may have been far behind when one of them was written.
+        Ok(self.begins_before(number + 1, tail, than_us)? && self.begins_before(number, tail, than_us)?)
+    }
+
+    /// Whether what was written first from the start of a segment on is older than this.
+    fn begins_before(&self, number: u64, tail: u64, than_us: u64) -> Result<bool> {
+        let (mut position, wall_us) = (self.segments.start(number), self.medium.wall_us());
         loop {
             match self.entry_from(&mut position, tail) {
-                Ok(Some((_, header))) if !header.is_carried() => {
-                    return Ok(millrace_wire::Hlc::from_bits(header.hlc).wall_us() < than_us);
+                Ok(Some((at, header))) => {
+                    let clock = Hlc::from_bits(header.hlc);
+                    if !header.is_carried() && !is_ahead(clock, wall_us) {
+                        return Ok(clock.wall_us() < than_us);
+                    }
+                    position = at + header.span();
                 }
-                Ok(Some((at, header))) => position = at + header.span(),
                 Ok(None) => return Ok(false),
                 Err(error) if error.code() == Code::EntryDamaged => {} // It was stepped over.
                 Err(error) => return Err(error),

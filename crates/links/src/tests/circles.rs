@@ -27,6 +27,15 @@ fn three() -> [Side; 3] {
     sides
 }
 
+fn source(
+    (namespace, epoch): (u64, u32),
+    upstream: Option<&[u8]>,
+    latest: u64,
+    incarnation: Option<u32>,
+) -> Source<'_> {
+    Source { namespace, epoch, upstream, latest, incarnation, ..Source::default() }
+}
+
 #[test]
 fn a_cycle_of_two_relays_is_refused() {
     let [a, b, _] = three();
@@ -125,7 +134,7 @@ fn a_relay_that_fetches_goes_on_where_it_stood_and_sees_circles() {
         let latest = a.namespace().latest("log")?;
         let upstream = a.namespace().log(Puller::upstream_log()).ok();
         let note = upstream.map(|log| a.namespace().get(Puller::upstream_log(), log.latest()).unwrap().payload);
-        let mut next = puller.begin(a_id, note.as_deref(), latest, Some(a.namespace().log("log")?.id()))?;
+        let mut next = puller.begin(source(a_id, note.as_deref(), latest, Some(a.namespace().log("log")?.id())))?;
         if let Some(start) = start {
             next = puller.passed_by(start)?;
         }
@@ -167,7 +176,7 @@ fn a_relay_that_fetches_goes_on_where_it_stood_and_sees_circles() {
     let mut puller = a.links().pullers().unwrap().pop().unwrap();
     let note = b.namespace().get(Puller::upstream_log(), 1).unwrap().payload;
     let b_id = (b.namespace().journal().namespace().get(), 1);
-    assert_eq!(puller.begin(b_id, Some(&note), 13, None).unwrap_err().code(), Code::RelayCircle);
+    assert_eq!(puller.begin(source(b_id, Some(&note), 13, None)).unwrap_err().code(), Code::RelayCircle);
     assert!(a.links().relay(&back.name).unwrap().course.stopped.is_some());
     // A source that was recreated is not the one that was read.
     a.namespace().remove_log(&"log".parse().unwrap()).unwrap();
@@ -204,7 +213,7 @@ fn a_relay_that_is_removed_while_it_opens_leaves_nothing_behind() {
     let mut puller = b.links().pullers().unwrap().pop().unwrap();
     assert!(b.links().remove_relay("log", false).unwrap());
     let a_id = (a.namespace().journal().namespace().get(), 1);
-    assert_eq!(puller.begin(a_id, None, 0, Some(1)).unwrap_err().code(), Code::RelayNotFound);
+    assert_eq!(puller.begin(source(a_id, None, 0, Some(1))).unwrap_err().code(), Code::RelayNotFound);
     is_clean(&b);
     // It leads from one log to another here.
     a.create_log("one", 10);
@@ -224,7 +233,7 @@ fn a_restarted_relay_is_removed_as_one() {
         let namespace = a.namespace().journal().namespace().get();
         let path = log.map(|log| millrace_wire::protocol::PathStep { namespace, log: log.into() });
         let path = path.into_iter().collect();
-        inbox.link(&Link { stream, namespace, epoch: 1, target: Some("log"), path }).unwrap();
+        inbox.link(&Link { stream, namespace, epoch: 1, target: Some("log"), path, ..Link::default() }).unwrap();
         b.links().path_of("log").unwrap().len()
     };
     assert_eq!(open("relay/1/0", Some("one")), 2);

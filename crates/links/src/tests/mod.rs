@@ -1,7 +1,9 @@
 //! Streams over lines that are cut, between sides that die: everything arrives once and in order, or the link reports why not.
 
 mod circles;
+mod copies;
 mod faults;
+mod letters;
 mod lives;
 mod world;
 

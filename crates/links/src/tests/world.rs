@@ -52,10 +52,22 @@ impl Side {
         Self::on(disk)
     }
 
-    fn on(disk: SimDisk) -> Self {
+    /// The host starts on this disk.
+    pub fn on(disk: SimDisk) -> Self {
         let medium = disk.process();
         let journal = Journal::open_on(medium.clone(), Path::new("sim"), &OpenOptions { background: false }).unwrap();
-        Self { disk, medium, namespace: Some(Namespace::over(journal)) }
+        let side = Self { disk, medium, namespace: Some(Namespace::over(journal)) };
+        side.links().begin_life().unwrap();
+        side
+    }
+
+    /// Stops, and starts again on one of two copies of its disk; returns the other one. What happens on both has the same ids and times.
+    pub fn copy(&mut self) -> SimDisk {
+        self.namespace = None;
+        let copy = || self.disk.crash(&mut |n| n - 1);
+        let (one, other) = (copy(), copy());
+        *self = Self::on(one);
+        other
     }
 
     pub fn namespace(&self) -> &Namespace {
@@ -109,7 +121,7 @@ impl Side {
 pub struct World {
     pub a: Side,
     pub b: Side,
-    key: LinkKey,
+    pub key: LinkKey,
     sender: Option<Sender>,
     inbound: Option<Inbound>,
     to_b: VecDeque<Batch>,
@@ -132,9 +144,17 @@ impl World {
         self.cut();
         let Some(mut sender) = self.a.links().sender(&self.key)? else { return Ok(false) };
         let hello = sender.hello()?;
-        let (inbound, linked) = self.b.links().inbox().link(&hello.link())?;
+        let opened = self.b.links().inbox().link(&hello.link());
+        let (inbound, linked) =
+            opened.map_err(|error| if error.code() == Code::LinkForked { sender.stop(error) } else { error })?;
         self.b.namespace().settle(millrace_namespace::Site::Deliver, linked.end, None)?;
-        sender.linked(&linked.value)?;
+        if let Err(error) = sender.linked(&linked.value) {
+            if error.code() == Code::LinkForked {
+                let refused = self.b.links().inbox().link(&hello.link_forked());
+                assert_eq!(refused.unwrap_err().code(), Code::LinkForked);
+            }
+            return Err(error);
+        }
         (self.sender, self.inbound) = (Some(sender), Some(inbound));
         Ok(true)
     }

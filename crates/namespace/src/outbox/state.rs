@@ -58,12 +58,19 @@ pub struct Course {
     pub opened: bool,
     /// Counts how often the stream was restarted: each time it has another name for the other side.
     pub generation: u32,
+    /// A random number in the stream's name, once another copy of the namespace was met that sends a stream of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<u32>,
     /// Nothing was acknowledged since the stream was begun or resumed: the other side may be behind.
     pub fresh: bool,
     /// The record at which a restarted or resumed relay continues, unless the other side is further.
     pub begin: Option<u64>,
     /// A record that takes its number and nothing else.
     pub void: Option<u64>,
+    /// Of a relay that fetches from a restored namespace: the identity that the namespace had before, and the last record of that time that
+    /// is here already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub had: Option<(u64, u64)>,
     /// Targets that the other side lacks: what waits for one keeps nothing for others waiting.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aside: Vec<Aside>,
@@ -90,8 +97,21 @@ impl Course {
 
     /// The stream restarts under another name, so that the state of the old one at the other side does not matter.
     pub fn restart(&mut self, begin: Option<u64>) {
-        let aside = std::mem::take(&mut self.aside);
-        *self = Self { generation: self.generation + 1, begin, aside, ..Self::new() };
+        let (aside, copy) = (std::mem::take(&mut self.aside), self.copy);
+        *self = Self { generation: self.generation + 1, begin, aside, copy, ..Self::new() };
+    }
+
+    /// The stream goes on at the number that the other side has, which may be another namespace than before.
+    pub fn go_on(&mut self, begin: Option<u64>) {
+        (self.namespace, self.fresh, self.begin, self.stopped) = (None, true, begin, None);
+    }
+
+    /// The end of the stream's name, which is different for each restart.
+    pub fn version(&self) -> String {
+        match self.copy {
+            Some(copy) => format!("{}-{copy:08x}", self.generation),
+            None => self.generation.to_string(),
+        }
     }
 }
 
@@ -227,6 +247,28 @@ impl Relay {
     }
 }
 
+/// An incoming stream that was refused because another copy of its namespace has sent one of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The identity that both copies have.
+    pub namespace: u64,
+    /// The stream.
+    pub stream: String,
+    /// When it was refused last, in microseconds since 1970.
+    pub at_us: u64,
+    /// The stable code.
+    pub code: String,
+    /// The description of the error.
+    pub detail: String,
+}
+
+impl Refusal {
+    /// The error that it represents.
+    pub fn error(&self) -> Error {
+        Code::from_id(&self.code).unwrap_or(Code::LinkStopped).error(self.detail.clone())
+    }
+}
+
 /// Everything that is noted of links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -239,6 +281,9 @@ pub struct State {
     pub peers: Vec<Peer>,
     /// Every relay.
     pub relays: Vec<Relay>,
+    /// Incoming streams of other copies that were refused, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refusal>,
 }
 
 impl State {

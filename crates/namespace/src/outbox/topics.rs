@@ -105,7 +105,7 @@ pub fn of_logs(namespace: &Namespace) -> Result<Vec<TopicOfLog>> {
 /// Commits a record that is to be published. It leaves the gate once it is on this disk, whatever the durability of the namespace.
 pub fn keep(namespace: &Namespace, record: NewPublish<'_>, clock: Hlc) -> Result<Gated<()>> {
     let committed = namespace.journal().commit(|tx| {
-        tx.observe(clock)?;
+        tx.observe(clock);
         Publish::new(namespace, tx).publish(tx, Room::Outside, record)
     })?;
     Ok(namespace.gate().hold(Site::Append, (), committed.end, Some(Durability::Disk)))

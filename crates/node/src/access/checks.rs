@@ -23,7 +23,7 @@ use std::{
 
 /// The maximum number of rates that are counted at once.
 const BUCKETS_MAX: usize = 4096;
-/// Hexadecimal digits of a principal's scope.
+/// Hexadecimal digits of a principal's scope; bytes of the one of a key, which its owner may choose among many.
 const SCOPE_BYTES: usize = 16;
 /// The rights by which a log is seen in lists.
 const SHOWS: [Right; 6] = [Right::Observe, Right::Read, Right::Append, Right::Create, Right::Delete, Right::Bind];
@@ -201,9 +201,20 @@ impl Access {
         }
     }
 
-    /// The prefix of the caller's own streams, so that no caller reaches the streams of another principal.
-    pub(super) fn own_streams(&self) -> Option<String> {
-        if Defence::OwnStreams.stands() { self.own_prefix() } else { None }
+    /// The prefix of the caller's own streams, so that no caller reaches the streams of another; and the prefix that they may have had
+    /// before. A caller that has shown a key over TLS is known by this key: its capability may be replaced by one with another name.
+    pub(super) fn own_streams(&self) -> (Option<String>, Option<String>) {
+        if !Defence::OwnStreams.stands() {
+            return (None, None);
+        }
+        let of_principal = self.own_prefix();
+        match (of_principal, self.caller.peer().key) {
+            (Some(of_principal), Some(key)) => {
+                let digest = Sha256::digest(key);
+                (Some(format!("key-{}", Hex(&digest[..SCOPE_BYTES]))), Some(of_principal))
+            }
+            (of_principal, _) => (of_principal, None),
+        }
     }
 
     /// Checks that the caller may use the name of a fence: of a holder, that it may acquire the lock of this name. Otherwise any holder that

@@ -130,7 +130,7 @@ impl Access {
     pub(super) fn check_stream(&self, link: &Link<'_>) -> Result<()> {
         let Some(limits) = self.limits else { return Ok(()) };
         let catalog = self.namespace().journal().catalog()?;
-        match crate::links::inbox_of(link, self.own_streams().as_deref()) {
+        match crate::links::inbox_of(link, self.own_streams().0.as_deref()) {
             Ok(name) if catalog.log(&name).is_none() => limits.check(&catalog, 1, 1),
             // An invalid name is reported when the log is opened.
             _ => Ok(()),

@@ -105,6 +105,11 @@ impl Access {
                 let dropped = Links::of(self.namespace()).reset_outbox(&peer, skip)?;
                 Ok(Managed::Dropped { peer, dropped })
             }
+            Order::RetryOutbox { peer } => {
+                self.check(Right::Admin, Resource::NAMESPACE)?;
+                let resent = Links::of(self.namespace()).resend_letters(&peer)?;
+                Ok(Managed::Resent { peer, resent })
+            }
             Order::RemovePeer { peer, force } => {
                 self.check(Right::Admin, Resource::NAMESPACE)?;
                 let dropped = Links::of(self.namespace()).remove_peer(&peer, force)?;
@@ -148,6 +153,7 @@ impl Access {
         match done {
             Ok(all) => {
                 (doc.retried, doc.before, doc.lost, doc.refused) = (all.retried, all.before, all.lost, all.refused);
+                doc.gone = all.gone;
             }
             Err(error) if error.code() == Code::Busy => doc.stopped = Some(stopped(&error)),
             Err(error) => return Err(error),

@@ -489,8 +489,9 @@ impl Access {
 
     fn receive<T>(&self, receive: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Gated<T> {
         let received = || {
-            let Accepted { value, end } =
-                receive(&Links::of(self.namespace()).inbox_of(self.own_streams().as_deref()))?;
+            let (scope, former) = self.own_streams();
+            let inbox = Links::of(self.namespace()).inbox_of(scope.as_deref()).formerly(former.as_deref());
+            let Accepted { value, end } = receive(&inbox)?;
             Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };
         self.out(received(), None)

@@ -219,7 +219,7 @@ mod tests {
                 }
             }
             assert!(!peer.sees("raw") && !peer.sees_all());
-            let link = Link { stream: "in", namespace: 7, epoch: 1, target: None, path: Vec::new() };
+            let link = Link { stream: "in", namespace: 7, epoch: 1, ..Link::default() };
             assert_eq!(peer.link(&link).wait().err().map(|error| error.code()), Some(Code::CapabilityDenied));
             assert_eq!(peer.topics(Right::Read, "t").err().map(|error| error.code()), Some(Code::CapabilityDenied));
             peer.cluster_of_peer().unwrap();

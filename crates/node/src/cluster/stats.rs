@@ -445,7 +445,7 @@ impl Cluster {
         }
         if let Err(error) = self.shared.namespace.journal().check_clock() {
             why.push(format!(
-                "{}: {}; new records on this host get that time until the clock has passed it",
+                "{}: {}; records of that time keep it, and new ones have the time of the clock",
                 error.code().id(),
                 error.detail()
             ));

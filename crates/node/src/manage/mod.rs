@@ -7,7 +7,7 @@ pub mod uploads;
 use crate::{
     Backfilled, Code, EventId, LogName, Name, Result,
     changes::Step,
-    links::{LinkView, OnGap},
+    links::{LinkView, OnGap, Resent},
 };
 use bundle::Bundle;
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,11 @@ pub enum Order {
         /// Whether what waits is dropped.
         #[serde(default)]
         skip: bool,
+    },
+    /// To send the messages of a peer's dead letters again.
+    RetryOutbox {
+        /// The peer.
+        peer: String,
     },
     /// To forget a peer.
     RemovePeer {
@@ -228,6 +233,9 @@ pub struct RetriedAllDoc {
     /// Those about a record that the caller may not read, in a log that the function is not bound to.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
+    /// Those that have left the history of their log.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gone: u64,
     /// Why not all were looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
@@ -314,6 +322,14 @@ pub enum Managed {
         peer: String,
         /// How many.
         dropped: u64,
+    },
+    /// Messages are sent again.
+    Resent {
+        /// The peer.
+        peer: String,
+        /// How many.
+        #[serde(flatten)]
+        resent: Resent,
     },
     /// Steps of an application.
     Steps(StepsDoc),

@@ -179,9 +179,9 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The current time. Tokens start above the namespace's clock, which never goes back, so they also grow from one host to the next.
+    /// The current time. Tokens start above the clock of the namespace that never goes back, so they also grow from one host to the next.
     fn moment(&self, state: &mut State) -> Moment {
-        state.token = (state.token + 1).max(self.namespace.journal().clock().get());
+        state.token = (state.token + 1).max(self.namespace.journal().growing_clock().get());
         Moment { now_ms: self.now_ms(), token: state.token }
     }
 

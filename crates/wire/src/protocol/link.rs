@@ -16,6 +16,16 @@ pub struct PathStep {
     pub log: String,
 }
 
+/// One of the lives of a namespace: every start of its host begins one. Copies of a namespace have different lives from the moment when
+/// they were copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Life {
+    /// How many lives there were up to this one.
+    pub number: u64,
+    /// A random number, which no other life has.
+    pub id: u64,
+}
+
 /// Opens a stream into the connection's namespace. Its request number names the stream in [`Deliver`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link<'b> {
@@ -31,6 +41,12 @@ pub struct Link<'b> {
     /// Where its records came through, the farthest first. A stream that would come through its own target is refused.
     #[serde(default)]
     pub path: Vec<PathStep>,
+    /// The life of the namespace it comes from; none from a version that counts none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life: Option<Life>,
+    /// The life in the answer to an earlier request is none of the sender's: the receiver has records of another copy of the namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forked: bool,
 }
 
 impl Message for Link<'_> {
@@ -46,6 +62,9 @@ pub struct Linked {
     pub namespace: u64,
     /// Its epoch.
     pub epoch: u32,
+    /// The life of the sending namespace in which the last committed number was sent, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life: Option<Life>,
 }
 
 impl Message for Linked {

@@ -16,7 +16,7 @@ pub use fence::{FENCE_NAME_MAX_BYTES, Fence};
 pub use frame::{
     FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,
 };
-pub use link::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused};
+pub use link::{Deliver, Delivered, Item, Life, Link, Linked, PathStep, Refused};
 pub use manage::{InvokeFunction, InvokedFunction, Manage, UPLOAD_PART_MAX_BYTES, Upload};
 pub use message::{
     Append, AppendMany, Appended, AppendedMany, Cancel, CancelRun, Challenge, CreateLog, Credit, Document, Done, Ended,

@@ -301,13 +301,31 @@ fn links() -> Vec<Case> {
                 epoch: EventId::EPOCH_MAX,
                 target: Some("raw"),
                 path: vec![step(1, "far"), step(NamespaceId::MAX, "near/b")],
+                ..Link::default()
             }
         ),
-        owned("linked", heading(13, NOW, none), Linked { number: 0, namespace: 1, epoch: 0 }),
+        lent!(
+            "link.forked",
+            heading(13, NOW, none),
+            Link {
+                stream: "outbox",
+                namespace: 0x0123_4567_89ab,
+                epoch: 3,
+                life: Some(Life { number: 7, id: u64::MAX }),
+                forked: true,
+                ..Link::default()
+            }
+        ),
+        owned("linked", heading(13, NOW, none), Linked { number: 0, namespace: 1, epoch: 0, life: None }),
         owned(
             "linked.resumed",
             heading(13, NOW, none),
-            Linked { number: u64::MAX, namespace: NamespaceId::MAX, epoch: EventId::EPOCH_MAX },
+            Linked {
+                number: u64::MAX,
+                namespace: NamespaceId::MAX,
+                epoch: EventId::EPOCH_MAX,
+                life: Some(Life { number: 7, id: 1 }),
+            },
         ),
         lent!("deliver", heading(14, NOW, none), Deliver { link: 13, first: 1, gap: false, items: vec![item.clone()] }),
         lent!(

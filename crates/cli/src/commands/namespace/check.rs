@@ -25,6 +25,7 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
         out.object(&json!({
             "sound": sound, "batches": report.batches, "entries": report.entries, "bytes": report.bytes,
             "fault_count": fault_count, "faults": faults, "lost": lost_objects(&found.lost), "damaged": damaged,
+            "warnings": fault_objects(&report.warnings.iter().collect::<Vec<_>>()),
             "missing": lost_objects(&found.missing), "missing_runs": found.missing_runs, "rebuilt": found.rebuilt.as_ref().map(rebuilt_object),
             "first": journal.first().get(), "tail": journal.tail().get(), "durable": journal.durable().get(),
             "namespace": journal.namespace().to_string(), "epoch": journal.epoch(),
@@ -54,6 +55,10 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
         out.line(format!("recovery   {bytes} after the journal's end {what}"))?;
     }
     tell_faults(&faults, out)?;
+    for warning in &report.warnings {
+        let line = out.styled(Style::Warn, &format!("warning    {warning}"));
+        out.line(line)?;
+    }
     tell_rebuilt(found.rebuilt.as_ref(), out)?;
     if fault_count == 0 {
         for (from, to) in &recovery.damaged {

@@ -425,7 +425,7 @@ impl Cluster {
         let joined = self.shared.objects().is_some_and(|group| group.objects.has_joined(&call.session));
         // A session that the group had and has not any more has ended: it is not opened again.
         let open = lease_ms.filter(|_| !joined);
-        let token = self.shared.namespace.journal().clock().get();
+        let token = self.shared.namespace.journal().growing_clock().get();
         let wanted = Wanted {
             key: (call.session, call.number),
             copies: call.flags.copies,
