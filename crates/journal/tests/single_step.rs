@@ -9,7 +9,7 @@
 //! with assertions) are killed where a byte changed that other processes can see, at the instructions around it, and now and
 //! then in between, thinned to what a minute allows; how many instructions an operation takes varies a little, so such a moment
 //! can be missed by some. With MILLRACE_EVERY_STEP set, operations of up to [`DENSE_MAX`] instructions are killed after every one,
-//! and longer ones at every change; that takes an hour (`make test-all`).
+//! and longer ones at every change and after every third instruction behind their commit; that takes an hour (`make test-all`).
 
 #![allow(unsafe_code)] // ptrace, fork and waitpid.
 
@@ -28,6 +28,8 @@ const HANG: Duration = Duration::from_secs(120);
 const SPARSE: u64 = 11;
 /// Kills and instructions of one operation, about: the product is what it costs.
 const KILLS_MAX: u64 = 150;
+/// Kills behind the instruction that commits.
+const KILLS_BEHIND_MAX: u64 = 40;
 const STEPS_TOTAL: u64 = 1_500_000;
 /// Operations up to this many instructions are killed after every one of them, always: a wait, and an append that was compiled
 /// without assertions.
@@ -352,19 +354,31 @@ fn last(control: &fs::File) -> [u8; 8] {
     last
 }
 
-/// Kills after instructions behind the one that commits, until the batch is shown. How many instructions there are
-/// before that one varies.
+/// Kills after instructions behind the one that commits, until the batch is shown: after every third, or with a wider stride
+/// that makes about [`KILLS_BEHIND_MAX`] kills. How many instructions there are before the commit varies.
 fn kill_behind_the_commit(name: &str, operation: Operation, entries: usize) {
     let dir = namespace();
     let journal = open(dir.path());
     let control = fs::File::open(dir.path().join("control")).unwrap();
-    let mut ledger = Ledger::of(&journal);
-    for behind in (0..).step_by(3) {
-        let (before, tail) = (last(&control), journal.tail());
+    let start_to_commit = || {
+        let before = last(&control);
         let child = start(dir.path(), operation);
         while last(&control) == before {
             assert!(child.step(), "{name} commits nothing");
         }
+        child
+    };
+    let mut ledger = Ledger::of(&journal);
+    let tail = journal.tail();
+    let probe = start_to_commit();
+    let shown_after = (1u64..).find(|_| !probe.step() || journal.tail() != tail).expect("an operation ends");
+    drop(probe);
+    ledger.verify(&journal, entries, &format!("{name}, killed when it was shown"));
+    let every_step = std::env::var_os("MILLRACE_EVERY_STEP").is_some();
+    let stride = if every_step { 3 } else { (shown_after / KILLS_BEHIND_MAX).max(3) };
+    for behind in (0..).step_by(stride as usize) {
+        let tail = journal.tail();
+        let child = start_to_commit();
         let over = !(0..behind).all(|_| child.step()) || journal.tail() != tail;
         drop(child);
         ledger.verify(&journal, entries, &format!("{name}, killed {behind} instructions behind its commit"));
@@ -374,6 +388,7 @@ fn kill_behind_the_commit(name: &str, operation: Operation, entries: usize) {
         }
     }
     ledger.verify_all(&journal);
+    eprintln!("{name}: a kill after every {stride} of {shown_after} instructions behind the commit");
 }
 
 type Test = fn(&str);
