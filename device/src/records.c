@@ -25,8 +25,23 @@ static bool leave_sector(mrd *device, const char *log, uint32_t *at, uint64_t *s
     return true;
 }
 
-/* Near records are found by their distances; for others, catalogs are read first. */
-enum { NEAR = 4 };
+/* Near records are found by their distances; for others, and behind damage, catalogs are read first. */
+enum { NEAR = 32 };
+
+/* The distance to the record before, from the first bytes of an APPEND; false if it is something else. */
+static bool read_back(mrd *device, uint32_t at, uint64_t *back) {
+    uint8_t bytes[1 + 3 + 5];
+    uint32_t size = device->port->sector_bytes, left = size - at % size;
+    memset(bytes, 0xFF, sizeof bytes);
+    if (mrd_read(device, at, bytes, left < sizeof bytes ? left : sizeof bytes) < 0) return false;
+    unsigned i = 1, shift = 0;
+    while (i < 4 && bytes[i] >= 0x80) i++;
+    for (*back = 0, i++; i < sizeof bytes; i++, shift += 7) {
+        *back |= (uint64_t)(bytes[i] & 0x7F) << shift;
+        if (bytes[i] < 0x80) return bytes[0] >> 5 == MRD_APPEND;
+    }
+    return false;
+}
 
 static int find_record(mrd *device, unsigned log, uint64_t wanted, uint32_t *at) {
     const char *name = device->logs[log].name;
@@ -36,7 +51,8 @@ static int find_record(mrd *device, unsigned log, uint64_t wanted, uint32_t *at)
     while (seqno > wanted && *at != MRD_NONE) {
         uint32_t before = *at;
         uint64_t older = seqno;
-        if (seqno - wanted > NEAR) {
+        bool valid = mrd_is_valid(device, *at);
+        if (seqno - wanted > NEAR || !valid) {
             if (!leave_sector(device, name, &before, &older)) return MRD_RECORD_DAMAGED;
             if (older >= wanted) {
                 /* A carried record has the seqno of its catalog. */
@@ -46,11 +62,15 @@ static int find_record(mrd *device, unsigned log, uint64_t wanted, uint32_t *at)
                 continue;
             }
         }
-        if (!mrd_is_valid(device, *at) || !mrd_record_at(device, *at, &place)) return MRD_RECORD_DAMAGED;
-        if (place.is_carried) return MRD_BELOW_HISTORY;
-        if (place.back > 0) {
-            if (place.back > *at % device->port->sector_bytes) return MRD_RECORD_DAMAGED;
-            *at -= (uint32_t)place.back;
+        if (!valid) return MRD_RECORD_DAMAGED;
+        uint64_t back;
+        if (!read_back(device, *at, &back)) {
+            bool carried = mrd_record_at(device, *at, &place) && place.is_carried;
+            return carried ? MRD_BELOW_HISTORY : MRD_RECORD_DAMAGED;
+        }
+        if (back > 0) {
+            if (back > *at % device->port->sector_bytes) return MRD_RECORD_DAMAGED;
+            *at -= (uint32_t)back;
             seqno--;
         } else if (!leave_sector(device, name, at, &seqno)) {
             return MRD_RECORD_DAMAGED;

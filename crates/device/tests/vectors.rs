@@ -23,7 +23,7 @@ fn unhex(value: &Value) -> Vec<u8> {
 }
 
 fn bursts() -> Vec<(&'static str, Burst)> {
-    let id = EventId::new(NamespaceId::new(0x0102_0304_0506).expect("it fits"), 7, 0x1122_3344_5566_77);
+    let id = EventId::new(NamespaceId::new(0x0102_0304_0506).expect("it fits"), 7, 0x0011_2233_4455_6677);
     let append = |log, back, cause, payload: &[u8]| Entry::Append { log, back, cause, payload: payload.to_vec() };
     let done = Entry::Done {
         function: 1,

@@ -1,0 +1,100 @@
+/* board.c - what a program without a C library needs on the board mps2-an385 in QEMU: a start, output and an end.
+ *
+ * Not a port for real boards: the flash is memory, and output goes to the debugger (semihosting).
+ */
+#include "board.h"
+
+extern uint32_t data_start, data_end, data_load, bss_start, bss_end;
+int main(void);
+
+void *memcpy(void *to, const void *from, size_t size) {
+    uint8_t *at = (uint8_t *)to;
+    for (const uint8_t *byte = (const uint8_t *)from; size-- > 0;) *at++ = *byte++;
+    return to;
+}
+
+void *memmove(void *to, const void *from, size_t size) {
+    uint8_t *at = (uint8_t *)to;
+    const uint8_t *byte = (const uint8_t *)from;
+    if (at < byte) return memcpy(to, from, size);
+    while (size-- > 0) at[size] = byte[size];
+    return to;
+}
+
+void *memset(void *to, int byte, size_t size) {
+    for (uint8_t *at = (uint8_t *)to; size-- > 0;) *at++ = (uint8_t)byte;
+    return to;
+}
+
+int memcmp(const void *one, const void *other, size_t size) {
+    const uint8_t *a = (const uint8_t *)one, *b = (const uint8_t *)other;
+    for (; size-- > 0; a++, b++) {
+        if (*a != *b) return *a - *b;
+    }
+    return 0;
+}
+
+size_t strlen(const char *text) {
+    size_t size = 0;
+    while (text[size] != 0) size++;
+    return size;
+}
+
+static void semihosting(uint32_t operation, const void *argument) {
+    register uint32_t r0 __asm__("r0") = operation;
+    register const void *r1 __asm__("r1") = argument;
+    __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
+}
+
+void board_print(const char *text) { semihosting(0x04, text); }
+
+void board_end(bool held) {
+    semihosting(0x18, (const void *)(uintptr_t)(held ? 0x20026 : 0x20023));
+    for (;;) {}
+}
+
+void board_number(const char *name, uint32_t value) {
+    char text[12];
+    unsigned at = sizeof text - 1;
+    text[at] = 0;
+    do {
+        text[--at] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    while (at > 3) text[--at] = ' ';
+    board_print(text + at);
+    board_print("  ");
+    board_print(name);
+    board_print("\n");
+}
+
+/* The timer counts cycles of 25 MHz; with -icount shift=0, an instruction takes a nanosecond. */
+#define SYSTICK ((volatile uint32_t *)0xE000E010)
+static uint32_t started;
+
+void board_count(void) {
+    SYSTICK[1] = 0xFFFFFF;
+    SYSTICK[2] = 0;
+    SYSTICK[0] = 5;
+    started = SYSTICK[2];
+}
+
+uint32_t board_counted(void) { return ((started - SYSTICK[2]) & 0xFFFFFF) * 40; }
+
+void reset(void);
+void reset(void) {
+    uint32_t *from = &data_load;
+    for (uint32_t *to = &data_start; to < &data_end;) *to++ = *from++;
+    for (uint32_t *to = &bss_start; to < &bss_end;) *to++ = 0;
+    board_end(main() == 0);
+}
+
+static void fault(void) {
+    board_print("fault\n");
+    board_end(false);
+}
+
+__attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
+    (const void *)0x20400000, (const void *)reset, (const void *)fault, (const void *)fault, (const void *)fault,
+    (const void *)fault,      (const void *)fault,
+};
