@@ -40,6 +40,12 @@ case $GOAL in
         ;;
     *) printf 'setup: there is no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
 esac
+# CPython's own tests, which Debian has in a package for each version; another Python brings them along.
+if [[ $GOAL == test && $(readlink -f "$(command -v python3 || echo /usr/bin/python3)") == /usr/bin/* ]]; then
+    VERSION=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null \
+        || LC_ALL=C apt-cache policy python3 2>/dev/null | sed -n 's/ *Candidate: \([0-9]*\.[0-9]*\).*/\1/p')
+    [[ -z $VERSION ]] || PACKAGES+=("libpython$VERSION-testsuite")
+fi
 # What the figures stand beside, and what makes the load.
 [[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light rabbitmq-server zookeeper wrk bubblewrap)
 

@@ -677,6 +677,8 @@ class Executor(concurrent.futures.Executor):
         self, fn: Callable[..., R], *iterables: Iterable[Any], timeout: Optional[float] = None, chunksize: int = 1, **_: Any
     ) -> Iterator[R]:
         """Yields the results of `fn`, in order. Closing the iterator cancels calls that have not begun."""
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
         deadline = None if timeout is None else time.monotonic() + timeout
         if chunksize > 1:
             calls = list(zip(*iterables))
@@ -690,11 +692,11 @@ class Executor(concurrent.futures.Executor):
                 futures.reverse()
                 while futures:
                     left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                    found = futures.pop().result(left)
+                    # The result itself belongs to the caller alone.
                     if chunksize > 1:
-                        yield from found
+                        yield from futures.pop().result(left)
                     else:
-                        yield found
+                        yield futures.pop().result(left)
             finally:
                 for future in futures:
                     future.cancel()

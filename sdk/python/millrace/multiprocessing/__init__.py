@@ -185,9 +185,13 @@ class _Locked:
         self._lock.release()
 
 
-class _Value(_Locked, _managers.Value):
+class _Unlocked(_managers.Value):
     def _check(self, value: Any) -> Any:
         return _managers._of_code(self._typecode, value)
+
+
+class _Value(_Locked, _Unlocked):
+    pass
 
 
 class _Array(_Locked, _managers.Array):
@@ -197,8 +201,6 @@ class _Array(_Locked, _managers.Array):
 def _lock_of(lock: Any) -> Any:
     if lock in (True, None):
         return RLock()
-    if lock is False:
-        return None
     if not hasattr(lock, "acquire"):
         raise AttributeError(f"{lock!r} has no method 'acquire'")
     return lock
@@ -208,7 +210,10 @@ def Value(typecode_or_type: Any, *args: Any, lock: Any = True) -> Any:
     """A `multiprocessing.Value` on the host."""
     if len(args) > 1:
         raise NotImplementedError("Value: structures of ctypes are not supported; use several values or a Namespace")
-    made = _Value(typecode_or_type, args[0] if args else _zero(typecode_or_type))
+    initial = args[0] if args else _zero(typecode_or_type)
+    if lock is False:
+        return _Unlocked(typecode_or_type, initial)
+    made = _Value(typecode_or_type, initial)
     made._lock = _lock_of(lock)
     return made
 
@@ -218,6 +223,8 @@ def Array(typecode_or_type: Any, size_or_initializer: Any, *, lock: Any = True) 
     initial = size_or_initializer
     if isinstance(initial, int):
         initial = [_zero(typecode_or_type)] * initial
+    if lock is False:
+        return _managers.Array(typecode_or_type, initial)
     made = _Array(typecode_or_type, initial)
     made._lock = _lock_of(lock)
     return made

@@ -206,6 +206,7 @@ class Pool:
         self._executor.shutdown(wait=True)
 
     def __enter__(self) -> Pool:
+        self._check()
         return self
 
     def __exit__(self, exc_type: object, exc_val: object, exc_tb: object) -> None:

@@ -75,6 +75,8 @@ def _check_timeout(blocking: bool, timeout: float) -> None:
         raise ValueError("can't specify a timeout for a non-blocking call")
     if timeout < 0 and timeout != -1:
         raise ValueError("timeout value must be a non-negative number")
+    if timeout > TIMEOUT_MAX:
+        raise OverflowError("timeout value is too large")
 
 
 class Lock:
@@ -165,7 +167,12 @@ class RLock(Lock):
     def _is_owned(self) -> bool:
         return bool(self._state().get("owner") == get_ident())
 
+    def _recursion_count(self) -> int:
+        return int(self._state()["count"]) if self._is_owned() else 0
+
     def _release_save(self) -> int:
+        if not self._is_owned():
+            raise RuntimeError("cannot release un-acquired lock")
         state = self._state()
         count: int = state["count"]
         state["count"] = 1
@@ -201,6 +208,12 @@ class Condition:
 
     def __exit__(self, *args: object) -> None:
         return self._lock.__exit__(*(*args, None, None, None)[:3])
+
+    def __getattr__(self, name: str) -> Any:
+        # As in the standard library, what a condition takes from its lock.
+        if name in ("_is_owned", "_release_save", "_acquire_restore", "_recursion_count"):
+            return getattr(self._lock, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Releases the lock until the condition is notified, and acquires it again; returns whether that happened in time."""
