@@ -105,6 +105,4 @@ fn a_host_that_has_records_which_the_others_lost_stops_and_keeps_them() {
     let (index, record) = lost.first_key_value().expect("some were acknowledged");
     let read = sites[leads].topic(&["get", "env/raw", &index.to_string()]).ok();
     assert_eq!(read.object()["data"], record.as_str());
-    // The host that was put back hears of the start that it lacks.
-    eventually("it knows that it was put back", || why(&sites[restored]).contains("older copy"));
 }

@@ -445,6 +445,9 @@ impl Replica {
     /// The next actions; `None` if there are none. Until they are written ([`Replica::wrote`]), the replica is like a host that is down: it
     /// has no clock, and loses the messages of others.
     pub fn take(&mut self) -> Option<Turn> {
+        if self.is_writing {
+            return None;
+        }
         let turn = self.next_turn();
         self.is_writing = turn.is_some();
         turn

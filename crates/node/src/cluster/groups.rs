@@ -75,7 +75,8 @@ impl Group {
         let group = &*self.name;
         match (before, error) {
             (None, Some(error)) => {
-                tracing::warn!(target: "topics", group, code = error.code().id(), "this host cannot write the group's log, and tries again: {}", error.detail());
+                let (code, detail) = (error.code().id(), error.detail());
+                tracing::warn!(target: "topics", group, code, "this host cannot write the group's log, and tries again: {detail}");
             }
             (Some(_), None) => tracing::info!(target: "topics", group, "this host writes the group's log again"),
             _ => {}
