@@ -316,7 +316,7 @@ pub async fn sending_host(pen: Pen, place: String) {
 }
 
 fn link<'a>(stream: &'a str, target: Option<&'a str>, path: Vec<PathStep>) -> Link<'a> {
-    Link { stream, namespace: SENDER, epoch: 1, target, path }
+    Link { stream, namespace: SENDER, epoch: 1, target, path, ..Link::default() }
 }
 
 async fn sends(pen: Pen, place: String) -> Result<()> {

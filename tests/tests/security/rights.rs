@@ -84,7 +84,7 @@ fn records() -> Vec<Request> {
     let record = |log| NewRecord { log, data: b"x" };
     let item = || Item { log: "raw", data: b"x", id: EventId::NONE, hlc: Hlc::default(), function: None, void: false };
     let delivers: Ask = Box::new(move |session| {
-        let link = Link { stream: "in", namespace: 7, epoch: 1, target: None, path: Vec::new() };
+        let link = Link { stream: "in", namespace: 7, epoch: 1, ..Link::default() };
         if let Some(code) = session.ask(&link, failure) {
             return Some(code);
         }
@@ -116,7 +116,7 @@ fn records() -> Vec<Request> {
         of(
             "open a stream to a log",
             &["link=namespace", "append=raw"],
-            Link { stream: "to", namespace: 7, epoch: 1, target: Some("raw"), path: Vec::new() },
+            Link { stream: "to", namespace: 7, epoch: 1, target: Some("raw"), ..Link::default() },
         ),
         of(
             "invoke",

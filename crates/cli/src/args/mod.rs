@@ -376,7 +376,7 @@ Examples:
   millrace topic tail env_raw"
     )]
     Topic(TopicCommand),
-    /// Outboxes (the messages to other namespaces): ls, reset, rm
+    /// Outboxes (the messages to other namespaces): ls, reset, retry, rm
     #[command(
         subcommand,
         arg_required_else_help = true,

@@ -145,7 +145,10 @@ impl Supervisor {
             let ended = self.running.values().any(|running| running.thread.is_finished());
             if version != seen || ended {
                 // A full disk takes the note of this life later: nothing is sent before.
-                is_alive = is_alive || self.links.begin_life().is_ok();
+                if !is_alive {
+                    is_alive = self.links.begin_life().is_ok();
+                    self.shared.sleep(if is_alive { Duration::ZERO } else { TELL_EVERY });
+                }
                 // State that cannot be read now may be readable later; errors of the journal are reported elsewhere.
                 if is_alive && self.reconcile().is_ok() {
                     seen = version;
