@@ -31,7 +31,9 @@ pub use history::{
     GraphArgs, GraphFormat, PlanArgs, RepairCommand, RepairDiffArgs, RepairRunArgs, RepairShowArgs, TraceArgs, WithArgs,
 };
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
-pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, LsArgs, SetArgs, TailArgs, TrimArgs};
+pub use logs::{
+    AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, LsArgs, ReadingArgs, SetArgs, TailArgs, TrimArgs,
+};
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
 pub use serving::{ListenArgs, ServeArgs};
 pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
