@@ -5,6 +5,7 @@
 //! The engine's own tests (`crates/journal/tests/disk.rs`) refuse every single call; these show the whole host.
 
 mod ends;
+mod small;
 mod support;
 
 use millrace_client::{AppendOptions, Durability, Options, Wait, blocking::Client};

@@ -34,7 +34,7 @@ pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs
 pub use logs::{
     AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, LsArgs, ReadingArgs, SetArgs, TailArgs, TrimArgs,
 };
-pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
+pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs, RetentionArgs};
 pub use serving::{ListenArgs, ServeArgs};
 pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
 
