@@ -125,7 +125,7 @@ fn settings_that_the_namespace_was_not_made_with_are_refused() {
     for args in [&["up"][..], &["up", "--dry-run"], &["init"]] {
         let said = place.run(args).fails("MR4027", 1).stderr;
         assert!(
-            said.contains("retain_age is none, but 7d 0h was requested, durability is memory, but disk was requested"),
+            said.contains("durability is memory, but disk was requested") && !said.contains("retain_age"),
             "{said}"
         );
     }

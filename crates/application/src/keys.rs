@@ -27,22 +27,22 @@ pub const NAMESPACE: &[Key] = &[
     key(
         "segment_size",
         "size",
-        "`64MiB`",
+        "`64MiB`, less on a small disk",
         "Size of a journal segment: a power of two from 1 MiB to 1 GiB. Fixed at creation.",
     ),
     key(
         "retain_bytes",
         "size",
-        "`1GiB`",
+        "`1GiB`, or a quarter of the free space if that is less",
         "Minimum size of the journal that is kept, up to 4032 segments. Above this size, the oldest segments are dropped as soon as no \
-         more than a quarter of their content is still needed. Fixed at creation.",
+         more than a quarter of their content is still needed. If free space is low, segments are dropped below this size, too. `up` changes it.",
     ),
     key(
         "retain_age",
         "duration",
         "none",
         "Segments older than this are dropped as well, even below `retain_bytes`. Above `retain_bytes`, segments are dropped at any age. \
-         Fixed at creation.",
+         `up` changes it; without the key, it stays as it is.",
     ),
     key(
         "durability",

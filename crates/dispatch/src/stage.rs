@@ -17,14 +17,15 @@ use millrace_runtime::{Asked, HostCalls, Replay};
 use millrace_wire::{Address, Code, Error, EventId, LogName, Result};
 use std::{
     cell::RefCell,
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::SystemTime,
 };
 
-/// Most records one run may append, and most different reads it may make.
+/// Most records one run may append.
 pub(super) const APPENDS_MAX: usize = 10_000;
-const READS_MAX: usize = 10_000;
+/// Most bytes that the reads of a run take in the journal, and at most half of a record: records in sequence take as much as one.
+const READS_MAX_BYTES: usize = 1 << 20;
 
 /// Where a staged record goes.
 pub(super) enum Target<L = Log> {
@@ -74,7 +75,7 @@ pub(super) struct Effects {
     pub reads: Reads,
     /// The answers that a streamed run got since its last append.
     pub calls: Vec<Unrecorded>,
-    noted: HashSet<Used>,
+    noted: Noted,
     /// Logs that were asked for and did not exist.
     missed: HashSet<(String, u64)>,
     /// Logs whose newest record must have this seqno when the run is published.
@@ -84,15 +85,43 @@ pub(super) struct Effects {
 impl Effects {
     /// The reads of logs, including failed ones.
     pub fn used(&self) -> impl Iterator<Item = Used> {
-        self.noted.iter().copied()
+        self.noted.iter()
     }
 
     /// An error if what was just noted is one read too many.
-    fn check_width(&self) -> Result<()> {
-        if self.noted.len() + self.missed.len() > READS_MAX {
-            return Err(Code::RunTooWide.error(format!("the run reads more than {READS_MAX} records")));
+    fn check_width(&self, bytes_max: usize) -> Result<()> {
+        if self.reads.bytes() > bytes_max {
+            let detail = format!("the list of the records that the run reads takes more than {bytes_max} bytes");
+            return Err(Code::RunTooWide.error(detail));
         }
         Ok(())
+    }
+}
+
+/// The reads of a run: ranges of seqnos, from their first up to, but not including, their end.
+#[derive(Default)]
+struct Noted(HashMap<(u32, What), BTreeMap<u64, u64>>);
+
+impl Noted {
+    /// Returns whether the read is a new one.
+    fn insert(&mut self, (log, seqno, what): Used) -> bool {
+        let ranges = self.0.entry((log, what)).or_default();
+        let end = seqno.saturating_add(1);
+        let before = ranges.range_mut(..=seqno).next_back().filter(|(_, end)| **end >= seqno);
+        let from = match before {
+            Some((_, end)) if *end > seqno => return false,
+            Some((from, _)) => *from,
+            None => seqno,
+        };
+        // It may close the gap to the next range.
+        let end = ranges.remove(&end).unwrap_or(end);
+        ranges.insert(from, end);
+        true
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Used> {
+        let ranges = self.0.iter().flat_map(|((log, what), ranges)| ranges.iter().map(move |range| (log, what, range)));
+        ranges.flat_map(|(log, what, (from, end))| (*from..*end).map(move |seqno| (*log, seqno, *what)))
     }
 }
 
@@ -112,6 +141,7 @@ pub(super) struct Stage<'a> {
     pool: Option<Pool>,
     /// By log: the appends visible so far, as (run, index).
     visible: HashMap<u32, Vec<(usize, usize)>>,
+    reads_max_bytes: usize,
 }
 
 impl<'a> Stage<'a> {
@@ -128,6 +158,7 @@ impl<'a> Stage<'a> {
             pool,
             effects: std::iter::repeat_with(Effects::default).take(runs).collect(),
             visible: HashMap::new(),
+            reads_max_bytes: READS_MAX_BYTES.min(journal.record_max_bytes() / 2),
         })
     }
 
@@ -163,11 +194,12 @@ impl<'a> Stage<'a> {
             if of_pool { Ok(()) } else { name.parse::<LogName>().and_then(|name| self.rights.check_read(&name)) };
         let found = granted.and_then(|()| self.log(name));
         if let Err(error) = &found {
+            let bytes_max = self.reads_max_bytes;
             let effects = &mut self.effects[run];
             // A log with an invalid name cannot have existed.
             if name.parse::<LogName>().is_ok() && effects.missed.insert((name.into(), seqno)) {
-                effects.check_width()?;
                 effects.reads.name(name, seqno, refused(error));
+                effects.check_width(bytes_max)?;
             }
         }
         found
@@ -216,10 +248,11 @@ impl<'a> Stage<'a> {
     }
 
     fn note(&mut self, run: usize, log: &Log, seqno: u64, what: What) -> Result<()> {
+        let bytes_max = self.reads_max_bytes;
         let effects = &mut self.effects[run];
         if effects.noted.insert((log.id(), seqno, what)) {
-            effects.check_width()?;
             effects.reads.log(log.id(), seqno, what);
+            effects.check_width(bytes_max)?;
         }
         Ok(())
     }
@@ -347,4 +380,24 @@ pub(super) fn now_ns() -> u64 {
 pub(super) fn fill_random(bytes: &mut [u8]) {
     // Linux refuses this only before 3.17, which has no futexes that we need either.
     getrandom::fill(bytes).expect("the operating system has a random source");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_read_is_noted_once_in_whatever_order() {
+        let (mut noted, mut plain) = (Noted::default(), HashSet::new());
+        for n in 0..4000u64 {
+            let read = ((n % 3) as u32, n * 7919 % 500, if n % 7 == 0 { What::Latest } else { What::Record });
+            assert_eq!(noted.insert(read), plain.insert(read), "{read:?}");
+        }
+        assert_eq!(noted.iter().collect::<HashSet<_>>(), plain);
+        assert_eq!(noted.iter().count(), plain.len());
+        let ranges: usize = noted.0.values().map(BTreeMap::len).sum();
+        assert!(ranges < plain.len() / 2, "{ranges} ranges of {}", plain.len());
+        let mut last = Noted::default();
+        assert!(last.insert((1, u64::MAX - 1, What::Record)) && !last.insert((1, u64::MAX - 1, What::Record)));
+    }
 }

@@ -8,6 +8,7 @@ use crate::{
     options::{CreateOptions, OpenOptions, Settings},
     read::{check::CheckReport, find::Found, get::RecordMeta, scan::Scan},
     recovery::{self, Damage, Recovery},
+    space::{Retention, check_retained},
     store::{
         arena::{self, Arena},
         control::{self, Control, Remains},
@@ -20,7 +21,7 @@ use crate::{
         flush::Flusher,
         lock::mark,
         prepare::Preparer,
-        retention::{RETAINED_MAX, Staying},
+        retention::Staying,
     },
 };
 use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result, histogram::Buckets};
@@ -52,6 +53,7 @@ pub(crate) struct Inner {
     pub namespace: NamespaceId,
     pub epoch: u32,
     pub settings: Settings,
+    pub retention: Retention,
     /// The identities of the namespace before it was restored as this one.
     pub lineage: Vec<Ancestor>,
     pub catalog: RwLock<Arc<Catalog>>,
@@ -141,13 +143,7 @@ impl Journal {
                 options.segment_bytes
             )));
         }
-        let retained_max = RETAINED_MAX * options.segment_bytes;
-        if options.retain_bytes > retained_max {
-            return Err(Code::ValueInvalid.error(format!(
-                "{} bytes to retain in segments of {}; the limit is {retained_max}, and larger segments allow more",
-                options.retain_bytes, options.segment_bytes
-            )));
-        }
+        check_retained(options.retain_bytes, options.segment_bytes)?;
         let manifest = Manifest {
             namespace: random_namespace()?,
             salt: Salt::random()?,
@@ -576,12 +572,11 @@ impl Inner {
             namespace: manifest.namespace,
             epoch: manifest.epoch,
             settings: Settings {
-                retain_bytes: manifest.retain_bytes,
-                retain_age_ms: manifest.retain_age_ms,
                 durability: manifest.durability,
                 created_us: manifest.created_us,
                 replay_seed: manifest.replay_seed,
             },
+            retention: Retention::of(&manifest),
             lineage: manifest.lineage.clone(),
             catalog: RwLock::default(),
             catalog_version: AtomicU64::new(0),

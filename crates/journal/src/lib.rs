@@ -28,6 +28,7 @@ mod options;
 mod persistent;
 mod read;
 mod recovery;
+mod space;
 mod store;
 mod write;
 
@@ -45,6 +46,7 @@ pub use options::{CreateOptions, OpenOptions};
 pub use read::entries_visited;
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
+pub use space::{LowSpace, Space};
 pub use store::{
     index::Item,
     json,

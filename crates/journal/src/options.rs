@@ -4,7 +4,7 @@ use crate::{Journal, entry::ReplaySeed};
 use millrace_wire::Durability;
 use std::time::Duration;
 
-/// The settings of a namespace, fixed at its creation.
+/// The settings of a namespace. What is retained can be changed later, the others are fixed at its creation.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     /// Size of a segment: a power of two from 1 MiB to 1 GiB. A record is at most a quarter of it.
@@ -39,21 +39,20 @@ impl Default for OpenOptions {
 /// The settings that the manifest fixes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    pub retain_bytes: u64,
-    pub retain_age_ms: Option<u64>,
     pub durability: Durability,
     pub created_us: u64,
     pub replay_seed: ReplaySeed,
 }
 
 impl Journal {
-    /// How the namespace was made; it stays so for its life.
+    /// The settings of the namespace as of now.
     pub fn made_with(&self) -> CreateOptions {
-        let settings = &self.0.settings;
+        let (settings, retention) = (&self.0.settings, &self.0.retention);
+        self.0.refresh_retention();
         CreateOptions {
             segment_bytes: self.0.segments.bytes(),
-            retain_bytes: settings.retain_bytes,
-            retain_age: settings.retain_age_ms.map(Duration::from_millis),
+            retain_bytes: retention.bytes(),
+            retain_age: retention.age_ms().map(Duration::from_millis),
             durability: settings.durability,
         }
     }

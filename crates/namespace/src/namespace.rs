@@ -2,6 +2,7 @@
 
 mod appends;
 mod fences;
+mod room;
 
 use crate::{
     admission::{self, Publish, Room, Stage},
@@ -331,6 +332,7 @@ impl Namespace {
     pub fn with_patience<R>(&self, patience: Duration, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
         let journal = self.journal();
         let mut refused: Option<Instant> = None; // An append that finds room does not look at the clock.
+        let mut reclaimed = false;
         loop {
             let seen = journal.tail();
             match attempt() {
@@ -338,6 +340,8 @@ impl Namespace {
                     // Any commit since then may have made room, so wait for one rather than for the clock.
                     journal.wait(seen, Duration::from_millis(RETRY_AFTER_MS.into()).min(patience));
                 }
+                // Without a host, nobody else drops what is no longer needed.
+                Err(error) if error.code() == Code::DiskFull && !reclaimed && self.reclaim_alone() => reclaimed = true,
                 answer => return answer,
             }
         }
@@ -491,7 +495,9 @@ impl Namespace {
     /// Has a log keep another number of its newest records; whether it kept a different one. See
     /// [`millrace_journal::Transaction::set_history`].
     pub fn set_history(&self, name: &LogName, history: u64) -> Result<bool> {
-        self.out(self.set_history_gated(name, None, history), None)
+        let changed = self.out(self.set_history_gated(name, None, history), None)?;
+        self.reclaim_alone();
+        Ok(changed)
     }
 
     /// [`Namespace::set_history`], still held at the gate. It is refused if the log no longer keeps `from` records, on which the caller's
@@ -510,7 +516,9 @@ impl Namespace {
 
     /// Removes a log that no function is bound to and no pending run was caused by.
     pub fn remove_log(&self, name: &LogName) -> Result<()> {
-        self.out(self.remove_log_gated(name), None)
+        self.out(self.remove_log_gated(name), None)?;
+        self.reclaim_alone();
+        Ok(())
     }
 
     /// [`Namespace::remove_log`], still held at the gate.

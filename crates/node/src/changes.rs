@@ -45,6 +45,8 @@ pub enum What {
     Log,
     /// A function.
     Function,
+    /// A setting of the namespace.
+    Setting,
     /// A topic of the cluster. This and what follows is applied through a host, and not here.
     Topic,
     /// A function that runs for a topic: `FUNCTION to TOPIC`.
@@ -223,7 +225,7 @@ impl<'a> Changes<'a> {
             // A directory that is not there, or empty, becomes one; `create` refuses any other.
             Err(error) if error.code() == Code::NotANamespace => {
                 let checked = self.check_beside(dir, progress)?;
-                let namespace = Namespace::create(dir, &self.application.settings.options())?;
+                let namespace = Namespace::create(dir, &self.application.settings.options(dir))?;
                 Ok(Opened { namespace, created: true, checked })
             }
             Err(error) => Err(error),
@@ -334,8 +336,9 @@ impl<'a> Changes<'a> {
 
     /// The changes that applying would make to `namespace`, or to a new one. Nothing is changed.
     pub fn plan(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
-        namespace.map_or(Ok(()), |namespace| self.application.settings.check(namespace))?;
-        let mut steps = self.plan_logs(namespace)?;
+        namespace.map_or(Ok(()), |namespace| self.check_settings(namespace))?;
+        let mut steps = namespace.map(|namespace| self.plan_settings(namespace)).unwrap_or_default();
+        steps.extend(self.plan_logs(namespace)?);
         let there = namespace.map_or(Ok(Vec::new()), Namespace::functions)?;
         namespace.map_or(Ok(()), |namespace| self.check_origins(namespace, &there))?;
         let deployed: BTreeMap<_, _> = there.iter().map(|function| (&*function.name, &function.definition)).collect();
@@ -355,6 +358,20 @@ impl<'a> Changes<'a> {
         let leftovers = namespace.map(|namespace| self.leftovers(namespace, &there)).unwrap_or_default();
         steps.extend(leftovers.iter().map(|function| Step::removed(&function.name, function.pending())));
         Ok(steps)
+    }
+
+    /// Refuses other settings than those that applying can change. Retention is for the owner of the files, who may need the journal.
+    fn check_settings(&self, namespace: &Namespace) -> Result<()> {
+        match self.sent {
+            Some(_) => self.application.settings.check_all(namespace),
+            None => self.application.settings.check(namespace),
+        }
+    }
+
+    /// The settings that applying would change.
+    fn plan_settings(&self, namespace: &Namespace) -> Vec<Step> {
+        let changes = self.application.settings.changes(namespace);
+        changes.iter().map(|change| Step::new(What::Setting, change, Action::Updated)).collect()
     }
 
     fn same(&self, definition: &Definition, declared: &FunctionDeclaration) -> Result<bool> {
@@ -410,7 +427,7 @@ impl<'a> Changes<'a> {
     /// Pending runs of functions that are removed are given up if `force` says so, and are an error otherwise.
     pub fn apply(&self, opened: &Opened, force: bool, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
         let namespace = &opened.namespace;
-        let mut errors: Vec<Error> = self.application.settings.check(namespace).err().into_iter().collect();
+        let mut errors: Vec<Error> = self.check_settings(namespace).err().into_iter().collect();
         let planned = self.plan_logs(Some(namespace))?;
         let there = namespace.functions()?;
         let leftovers = self.leftovers(namespace, &there);
@@ -422,6 +439,10 @@ impl<'a> Changes<'a> {
         errors.extend(refused);
         all_of(errors)?;
 
+        for step in self.plan_settings(namespace) {
+            self.application.settings.apply(namespace)?;
+            progress(Progress::Step(&step));
+        }
         let declared = self.application.logs.iter().map(|log| (&log.name, log.history));
         let dead_letters = self.dead_letters().into_iter().map(|name| (name, DEAD_LETTER_HISTORY));
         let histories: BTreeMap<&str, _> =

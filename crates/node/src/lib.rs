@@ -46,7 +46,8 @@ pub use millrace_dispatch::{
 };
 pub use millrace_entities::{Called, Shown};
 pub use millrace_journal::{
-    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Pin, Position, Rebuilt, Recovery, Salvaged,
+    CreateOptions, Durability, Journal, Log, LostRecords, LowSpace, OpenOptions, Pin, Position, Rebuilt, Recovery,
+    Salvaged, Space,
 };
 pub use millrace_links as links;
 pub use millrace_namespace::{
@@ -64,4 +65,4 @@ pub use millrace_wire::{
     Result, history, token,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
-pub use why::{LinkReason, Reason, Why, why};
+pub use why::{LinkReason, Reason, Why, low_space, why};

@@ -3,6 +3,7 @@
 use crate::{
     DeadLetters, FunctionState, Holder, HostStatus, Level, LiveFunction, Namespace, RunFilter, RunState, RunView,
     Runtime,
+    application::units,
     links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal, rfc3339},
     repairs::{amendments, repairs},
 };
@@ -41,6 +42,7 @@ pub enum Reason {
     NoHost,
     HostFailed { failure: String },
     Refusing { refusal: String },
+    DiskLow { available_bytes: u64, needed_bytes: u64 },
     Notice { notice: String },
     NothingBound { log: String },
     Removing { function: Name },
@@ -97,7 +99,16 @@ fn runs_are(n: u64, function: &Name) -> String {
 
 /// Milliseconds for people.
 fn shown(ms: u64) -> String {
-    crate::application::units::show_duration(Duration::from_millis(ms))
+    units::show_duration(Duration::from_millis(ms))
+}
+
+/// That a disk is nearly full, for people.
+pub fn low_space(available_bytes: u64, needed_bytes: u64) -> String {
+    let (available, needed) = (units::show_size(available_bytes), units::show_size(needed_bytes));
+    format!(
+        "the disk is nearly full: {available} are free, and the journal needs {needed}; free space, or keep less (`millrace log trim`, \
+         `millrace log set --history`, `millrace log rm`, `millrace namespace set --retain-bytes`)"
+    )
 }
 
 impl fmt::Display for Reason {
@@ -108,6 +119,7 @@ impl fmt::Display for Reason {
             Self::Refusing { refusal } => {
                 write!(f, "appends fail, so no run can start or end: {refusal}")
             }
+            Self::DiskLow { available_bytes, needed_bytes } => f.write_str(&low_space(*available_bytes, *needed_bytes)),
             Self::Notice { notice } => f.write_str(notice),
             Self::NothingBound { log } => write!(f, "no function is bound to log '{log}'"),
             Self::Removing { function } => write!(f, "function '{function}' is being removed"),
@@ -371,7 +383,10 @@ impl Asked<'_> {
             (Some(_), Some(failure)) => Some(Reason::HostFailed { failure: failure.clone() }),
             (Some(_), None) => None,
         };
-        refusing.chain(host).collect()
+        let low = self.namespace.journal().low_space();
+        let low =
+            low.map(|low| Reason::DiskLow { available_bytes: low.available_bytes, needed_bytes: low.needed_bytes });
+        refusing.chain(low).chain(host).collect()
     }
 
     /// Whether a host runs what there is to run.

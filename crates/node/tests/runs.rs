@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Fixture, LONG, log, name, until};
-use millrace_node::{AppendOptions, Code, EventId, RunFilter, RunState, functions};
+use millrace_node::{AppendOptions, Code, EventId, NewRecord, RunFilter, RunState, functions};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -363,6 +363,36 @@ fn a_run_that_appends_to_no_log_or_too_much_fails_and_leaves_nothing() {
     codes.sort();
     let expected = [("long", Code::RecordTooLong), ("lost", Code::LogNotFound), ("wide", Code::RunTooWide)];
     assert_eq!(codes, expected.map(|(function, code)| (function.to_owned(), code.id().to_owned())));
+    host.stop(LONG).unwrap();
+}
+
+/// Logs that are read side by side, by a run that reads more records than it could name one by one.
+#[test]
+fn a_run_reads_ranges_of_any_length() {
+    const RECORDS: u64 = 6000;
+    let f = Fixture::new();
+    for name in ["in", "out", "a", "b"] {
+        f.namespace.create_log(&log(name), 10_000).unwrap();
+    }
+    for name in ["a", "b"] {
+        let records = (0..RECORDS).map(|n| Ok(NewRecord { log: name.into(), payload: n.to_string().into_bytes() }));
+        f.namespace.append_many(records, AppendOptions::default(), |_| {}).unwrap();
+    }
+    let body = format!(
+        "total = sum(int(ctx.get(name, i).text()) for i in range(1, {RECORDS} + 1) for name in ('a', 'b'))\n\
+         ctx.append('out', str(total))"
+    );
+    f.python("wide", &["in"], &body, |spec| spec.retries = 0);
+    let host = f.host();
+    f.append("in", "x");
+    f.idle();
+    assert_eq!(f.all("out"), [(RECORDS * (RECORDS - 1)).to_string()]);
+    let mut rows = 0;
+    let mut scan = f.namespace.journal().scan(millrace_node::Position::default());
+    while let Some(entry) = scan.next().unwrap() {
+        rows += entry.reads().count();
+    }
+    assert_eq!(rows, 2, "a range is one read");
     host.stop(LONG).unwrap();
 }
 

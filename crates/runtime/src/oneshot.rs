@@ -171,7 +171,7 @@ impl Running {
 }
 
 fn with_output(error: Error, output: &Output) -> Error {
-    match tail(output.kept()) {
+    match tail(&output.last()) {
         printed if printed.is_empty() => error,
         printed => error.code().error(format!("{}; it printed last:\n{printed}", error.detail())),
     }

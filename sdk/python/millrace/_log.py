@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Optional, Protocol, TypeVar, Union, overload
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from millrace._namespace import Namespace, Records
 
 T = TypeVar("T")
+
+#: A float holds every integer up to this one.
+_FLOAT_EXACT_MAX = 2**53
 
 
 class Entry(Generic[T]):
@@ -130,31 +134,76 @@ class Series(Generic[T]):
         return latest + 1 + back
 
     def to_arrow(self, start: Optional[int] = None, stop: Optional[int] = None) -> pyarrow.Table:
-        """The records as an Arrow table: the rows of all batches, or a row per record. Needs the package `pyarrow`."""
+        """The records as an Arrow table: the rows of all batches, or a row per record. Needs the package `pyarrow`.
+
+        Batches may have different fields; a field that a batch lacks is null in its rows. Dicts become columns beside
+        `seqno` and `time`; a field with one of these names is in the column `field.seqno` or `field.time`.
+        """
         arrow = package("pyarrow")
         if isinstance(self.codec, Arrow):
-            batches: list[Any] = [entry.value for entry in self.range(start, stop)]
-            return arrow.Table.from_batches(batches) if batches else arrow.table({})
-        return arrow.Table.from_pylist(list(self._rows(start, stop)))
+            return self._joined(arrow, start, stop)
+        columns = {}
+        for name, values in self._columns(start, stop).items():
+            try:
+                columns[name] = arrow.array(values)
+            except Exception as why:
+                raise _native.error("MR6104", f"column {name!r} of {self.KIND} '{self.name}': {_said(why)}") from why
+        return arrow.table(columns)
+
+    def _joined(self, arrow: Any, start: Optional[int], stop: Optional[int]) -> pyarrow.Table:
+        """The rows of all batches."""
+        batches: list[Any] = []
+        schema: Any = None
+        for entry in self.range(start, stop):
+            batch: Any = entry.value
+            if schema is not None and not schema.equals(batch.schema):
+                try:
+                    schema = arrow.unify_schemas([schema, batch.schema], promote_options="permissive")
+                except Exception as why:
+                    detail = f"record {entry.seqno} of {self.KIND} '{self.name}' has another schema than the records before it"
+                    raise _native.error("MR6104", f"{detail}: {_said(why)}") from why
+            schema = batch.schema if schema is None else schema
+            batches.append(arrow.Table.from_batches([batch]))
+        if not batches:
+            return arrow.table({})
+        if all(table.schema.equals(schema) for table in batches):
+            return arrow.concat_tables(batches)
+        try:
+            return arrow.concat_tables(batches, promote_options="permissive")
+        except Exception as why:
+            raise _native.error("MR6104", f"the batches of {self.KIND} '{self.name}': {_said(why)}") from why
 
     def to_pandas(self, start: Optional[int] = None, stop: Optional[int] = None) -> pandas.DataFrame:
         """The records as a data frame: the rows of Arrow batches, or a row per record with its number as index.
 
-        Dicts become columns beside `time`; any other value is in the column `value`. Needs the package `pandas`.
+        Dicts become columns beside `time`; any other value is in the column `value`. A field named `seqno` or `time` is
+        in the column `field.seqno` or `field.time`. Needs the package `pandas`.
         """
         pandas = package("pandas")
         if isinstance(self.codec, Arrow):
             return self.to_arrow(start, stop).to_pandas()
-        rows = list(self._rows(start, stop))
-        if not rows:
-            return pandas.DataFrame({"time": []}, index=pandas.Index([], name="seqno", dtype="int64"))
-        return pandas.DataFrame(rows).set_index("seqno")
+        columns = self._columns(start, stop, missing=math.nan)
+        index = pandas.Index(columns.pop("seqno"), name="seqno", dtype="int64")
+        return pandas.DataFrame({name: _exact(pandas, values, index) for name, values in columns.items()}, index=index)
 
-    def _rows(self, start: Optional[int], stop: Optional[int]) -> Iterator[dict[str, Any]]:
+    def _columns(self, start: Optional[int], stop: Optional[int], missing: Any = None) -> dict[str, list[Any]]:
+        """The records by column; a row without a field has `missing`. No field takes the place of another column."""
+        entries, rows = [], []
         for entry in self.range(start, stop):
+            entries.append(entry)
             value = entry.value
-            fields = value if isinstance(value, dict) else {"value": value}
-            yield {"seqno": entry.seqno, "time": entry.time, **fields}
+            rows.append(value if isinstance(value, dict) else {"value": value})
+        columns: dict[str, list[Any]] = {
+            "seqno": [entry.seqno for entry in entries],
+            "time": [entry.time for entry in entries],
+        }
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        for name in names:
+            column = name
+            while column in columns or (column != name and column in names):
+                column = f"field.{column}"
+            columns[column] = [row.get(name, missing) for row in rows]
+        return columns
 
     def encode(self, value: T) -> bytes:
         """The bytes of a value, as the codec writes it."""
@@ -216,6 +265,13 @@ class Log(Series[T]):
         """Appends values as they arrive, many per commit, and returns their numbers."""
         pairs = ((self.name, self.encode(value)) for value in values)
         return self.namespace.append_many(pairs, durability=durability, patience=patience)
+
+
+def _exact(pandas: Any, values: list[Any], index: Any) -> Any:
+    """A column of a data frame. Beside a missing value pandas makes numbers of integers that a float cannot hold."""
+    large = any(isinstance(value, int) and abs(value) > _FLOAT_EXACT_MAX for value in values)
+    kind = object if large and any(value is None or isinstance(value, float) for value in values) else None
+    return pandas.Series(values, index=index, dtype=kind)
 
 
 def _said(error: Exception) -> str:

@@ -45,9 +45,9 @@ def create(
 ) -> Namespace:
     """Creates a namespace in a new or empty directory, and opens it.
 
-    The settings cannot be changed later: `durability` is the default of appends, `segment_bytes` the size of a journal
-    segment (a power of two from 1 MiB), `retain_bytes` and `retain_age` (seconds) how much of the journal is kept even
-    if nothing needs it.
+    `durability` is the default of appends, `segment_bytes` the size of a journal segment (a power of two from 1 MiB);
+    both cannot be changed later. `retain_bytes` and `retain_age` (seconds) are how much of the journal is kept even if
+    nothing needs it; `millrace namespace set` changes them. On a small disk, sizes that are not given fit the disk.
     """
     text = os.fspath(path)
     _native.LocalNamespace.make(text, durability, segment_bytes, retain_bytes, retain_age)

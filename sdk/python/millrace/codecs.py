@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -80,13 +80,20 @@ class Struct:
         count = len(self._struct.unpack(bytes(self._struct.size)))
         if self._names is not None and len(self._names) != count:
             raise ValueError(f"format {format!r} has {count} fields, and {len(self._names)} names were given")
+        if self._names is not None and len(set(self._names)) != count:
+            raise ValueError(f"a name occurs twice: {', '.join(self._names)}")
 
     def encode(self, value: Any) -> bytes:
         if self._names is not None and isinstance(value, dict):
             if value.keys() != set(self._names):
                 raise ValueError(f"the fields are {', '.join(self._names)}, not {', '.join(map(str, value))}")
             value = [value[name] for name in self._names]
-        return self._struct.pack(*value)
+        packed = self._struct.pack(*value)
+        # `struct` cuts bytes that are too long.
+        for given, kept in zip(value, self._struct.unpack(packed)):
+            if isinstance(given, (bytes, bytearray)) and len(given) > len(kept):
+                raise ValueError(f"{bytes(given)!r} is longer than its field of {len(kept)} bytes")
+        return packed
 
     def decode(self, data: bytes) -> Any:
         values = self._struct.unpack(data)
@@ -119,7 +126,8 @@ class Arrow:
     """An Arrow record batch per record, as an IPC stream with its schema. Needs the package `pyarrow`.
 
     Accepts everything that `pyarrow.RecordBatch` can be made from: a batch, a table, a pandas data frame, a list of
-    dicts, a dict of lists.
+    dicts, a dict of lists. The index of a data frame is kept unless it only counts from 0, and a field that some dicts
+    of a list lack is null there. With a schema, fields that it does not have are refused.
     """
 
     def __init__(self, schema: Optional[pyarrow.Schema] = None) -> None:
@@ -137,22 +145,51 @@ class Arrow:
 
     def decode(self, data: bytes) -> pyarrow.RecordBatch:
         with self._arrow.ipc.open_stream(data) as reader:
-            return reader.read_next_batch()
+            # Other writers may have written several batches, or none.
+            return self._whole(reader.read_all())
 
     def _batch(self, value: Any) -> pyarrow.RecordBatch:
         arrow, schema = self._arrow, self._schema
         if isinstance(value, arrow.RecordBatch):
             return value if schema is None else value.cast(schema)
         if isinstance(value, dict):
+            self._check(value)
             return arrow.RecordBatch.from_pydict(value, schema=schema)
         if isinstance(value, list):
-            return arrow.RecordBatch.from_pylist(value, schema=schema)
+            # From rows, pyarrow takes the fields of the first row only.
+            names = schema.names if schema is not None else list(dict.fromkeys(name for row in value for name in row))
+            self._check(name for row in value for name in row)
+            columns = {name: [row.get(name) for row in value] for name in names}
+            return arrow.RecordBatch.from_pydict(columns, schema=schema)
         if not isinstance(value, arrow.Table):
-            value = arrow.Table.from_pandas(value, schema=schema, preserve_index=False)
-        batches = value.combine_chunks().to_batches()
+            value = self._table(value)
+        elif schema is not None:
+            value = value.cast(schema)
+        return self._whole(value)
+
+    def _table(self, frame: Any) -> pyarrow.Table:
+        """The table of a data frame with its index, unless that only counts the rows."""
+        if not hasattr(frame, "columns") or not hasattr(frame, "index"):
+            raise TypeError(f"cannot make a record batch of {type(frame).__name__}")
+        pandas = package("pandas")
+        index = frame.index
+        counts = isinstance(index, pandas.RangeIndex) and (index.start, index.step, index.name) == (0, 1, None)
+        table = self._arrow.Table.from_pandas(frame, preserve_index=not counts)
+        if self._schema is None:
+            return table
+        self._check(table.schema.names)
+        return table.select(self._schema.names).cast(self._schema)
+
+    def _check(self, names: Iterable[str]) -> None:
+        """Refuses fields that the schema would drop."""
+        if self._schema is not None and (other := [name for name in dict.fromkeys(names) if name not in self._schema.names]):
+            raise ValueError(f"the schema has no field {', '.join(map(repr, other))}")
+
+    def _whole(self, table: pyarrow.Table) -> pyarrow.RecordBatch:
+        batches = table.combine_chunks().to_batches()
         if len(batches) > 1:
             raise ValueError("the table is too large for one record")
-        return batches[0] if batches else arrow.RecordBatch.from_pylist([], schema=value.schema)
+        return batches[0] if batches else self._arrow.RecordBatch.from_pylist([], schema=table.schema)
 
     def __repr__(self) -> str:
         return "Arrow()" if self._schema is None else f"Arrow(schema of {len(self._schema)} fields)"

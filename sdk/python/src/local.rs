@@ -113,10 +113,9 @@ impl LocalNamespace {
         retain_bytes: Option<RetainBytes>,
         retain_age: Option<f64>,
     ) -> PyResult<()> {
-        let mut options = CreateOptions::default();
+        let sizes = (segment_bytes.map(|bytes| bytes.0), retain_bytes.map(|bytes| bytes.0));
+        let mut options = CreateOptions::fitting(&path, sizes.0, sizes.1);
         options.durability = arguments::durability(py, Some(durability))?.unwrap_or(options.durability);
-        options.segment_bytes = segment_bytes.map_or(options.segment_bytes, |bytes| bytes.0);
-        options.retain_bytes = retain_bytes.map_or(options.retain_bytes, |bytes| bytes.0);
         options.retain_age = retain_age.map(|age| seconds(py, "retain_age", age)).transpose()?;
         py.detach(|| Namespace::create(&path, &options).map(drop)).or_raise(py)
     }

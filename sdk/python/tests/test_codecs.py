@@ -124,6 +124,76 @@ def test_arrow_batches_keep_their_schema(ns: millrace.Namespace) -> None:
         narrow.append({"n": [1 << 20]})
 
 
+def test_no_column_of_a_frame_or_of_rows_is_lost(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codec=codecs.Arrow())
+    frame = pandas.DataFrame({"v": [1.5, 2.5]}, index=pandas.Index(["a", "b"], name="room"))
+    log.append(frame)
+    assert log[1].to_pandas().equals(frame)
+    sums = pandas.DataFrame({"k": [1, 1, 2], "j": ["x", "y", "x"], "v": [1, 2, 3]}).groupby(["k", "j"]).sum()
+    log.append(sums)
+    assert log[2].to_pandas().equals(sums)
+    log.append(pandas.DataFrame({"v": [1]}, index=[7]))
+    assert list(log[3].to_pandas().index) == [7]
+    log.append(pandas.DataFrame({"v": range(10)})[4:6])
+    assert list(log[4].to_pandas().index) == [4, 5]
+    log.append([{"a": 1}, {"b": "x"}, {"a": 3, "c": None}])
+    assert log[5].to_pydict() == {"a": [1, None, 3], "b": [None, "x", None], "c": [None, None, None]}
+    assert log.to_arrow(1, 6).num_rows == 11 and len(log.to_pandas()) == 11
+    assert set(log.to_arrow().schema.names) >= {"room", "v", "k", "j", "a", "b", "c"}
+    assert log.to_arrow().column("k").to_pylist() == [None, None, 1, 1, 2] + [None] * 6
+    narrow = ns.log("raw", codec=codecs.Arrow(pyarrow.schema([("n", pyarrow.int16())])))
+    table = pyarrow.table({"n": [1], "m": [2]})
+    for value in ({"n": [1], "m": [2]}, [{"n": 1}, {"n": 2, "m": 3}], table, table.to_pandas(), frame):
+        with pytest.raises(millrace.Invalid, match="MR6104"):
+            narrow.append(value)
+    assert narrow.append(pyarrow.table({"n": [1]})) == 6 and narrow[6].schema.field("n").type == pyarrow.int16()
+    # A stream that another program wrote in several batches.
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+        writer.write_table(table)
+    ns.append("raw", sink.getvalue().to_pybytes())
+    assert log[7].num_rows == 2
+
+
+def test_a_batch_that_fits_no_table_is_named(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codec=codecs.Arrow())
+    log.append({"v": [1]})
+    log.append({"v": [1.5]})
+    assert log.to_arrow().column("v").to_pylist() == [1.0, 1.5]
+    log.append({"v": ["text"]})
+    for convert in (log.to_arrow, log.to_pandas):
+        with pytest.raises(millrace.Invalid, match="MR6104.*record 3 of log 'raw' has another schema"):
+            convert()
+    assert log.to_arrow(1, 3).num_rows == 2
+
+
+def test_fields_do_not_replace_what_the_record_has(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codec=codecs.Json())
+    log.append({"a": 1})
+    log.append({"time": "noon", "seqno": 17, "field.time": "x", "n": 2**53 + 1})
+    frame = log.to_pandas()
+    assert list(frame.index) == [1, 2] and str(frame["time"].dt.tz) == "UTC"
+    assert (frame["field.seqno"][2], frame["field.field.time"][2], frame["field.time"][2]) == (17, "noon", "x")
+    assert frame["n"][2] == 2**53 + 1
+    table = log.to_arrow()
+    assert table.column("seqno").to_pylist() == [1, 2]
+    assert table.column("field.seqno").to_pylist() == [None, 17] and table.column("a").to_pylist() == [1, None]
+    log.append({"a": "text"})
+    with pytest.raises(millrace.Invalid, match="MR6104.*column 'a' of log 'raw'"):
+        log.to_arrow()
+
+
+def test_structs_do_not_cut_bytes(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codec=codecs.Struct("<4sH"))
+    log.append((b"four", 4))
+    assert log[1] == (b"four", 4)
+    with pytest.raises(millrace.Invalid, match="MR6104.*longer than its field"):
+        log.append((b"seven77", 7))
+    with pytest.raises(ValueError, match="occurs twice"):
+        codecs.Struct("<qq", names=("a", "a"))
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "msgpack", None)
     with pytest.raises(ImportError, match="MR6105.*pip install msgpack") as refused:

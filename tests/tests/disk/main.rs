@@ -6,6 +6,7 @@
 
 mod ends;
 mod groups;
+mod small;
 mod support;
 
 use millrace_client::{AppendOptions, Durability, Options, Wait, blocking::Client};

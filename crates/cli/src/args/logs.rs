@@ -1,7 +1,10 @@
 //! `millrace log …`
 
 use super::Durability;
-use crate::complete;
+use crate::{
+    commands::log::types::{Type, Types},
+    complete,
+};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use clap_complete::ArgValueCompleter;
 use millrace_node::{HISTORY_ALL, HISTORY_DEFAULT, application::units};
@@ -74,13 +77,23 @@ Examples:
     Export(ExportArgs),
     /// Append the records of a file: NDJSON, CSV or Parquet
     #[command(after_help = "\
-Reads the files that `millrace log export` writes, and files with the same structure: NDJSON objects with \"data\" or \"base64\", CSV with \
-a header, or Parquet. A row of CSV becomes a JSON object, unless the file has a column data or base64; a row of Parquet does, unless the \
-file has a column data. Parquet cannot be read from standard input. Records get new sequence numbers, ids and times. If the import stops, \
-the command prints how to continue it.
+A file that `millrace log export` wrote gives the same records again. Of any other file, each row or line becomes a JSON object with all \
+columns; one column named data does not make a file an export. NDJSON lines with nothing but \"data\" or \"base64\" are records as \
+`millrace log append --ndjson` reads them.
+
+In CSV, the delimiter (',', ';', tab or '|'), the header and one type per column are guessed, and the command prints its guesses. A \
+column is number if all of its cells are numbers, bool if all are true or false, json if all are JSON arrays or objects, and otherwise \
+text. Codes that only look like numbers (007, 28e4) are text. An empty cell is an absent field. All rows of a file are examined; of \
+standard input, the first 1 MiB, and a later cell that does not have the type stops the import. Parquet cannot be read from standard \
+input; its NaN and infinite numbers become null, and the command prints how many.
+
+Records get new sequence numbers, ids and times. If the import stops, the command prints how to continue it.
 
 Examples:
   millrace log import raw/kitchen kitchen.ndjson
+  millrace log import raw/kitchen kitchen.csv --dry-run    # show how the file would be read
+  millrace log import raw/kitchen kitchen.csv --types room=text --null NA
+  millrace log import raw/kitchen kitchen.csv --no-header --columns time,celsius
   millrace log import raw/kitchen kitchen.csv --skip 5000  # continue after the first 5000 records
   millrace log export a | millrace log import b -          # copy a log")]
     Import(ImportArgs),
@@ -290,12 +303,84 @@ pub struct ImportArgs {
     /// Skip this many records at the beginning of the file
     #[arg(long, value_name = "RECORDS", default_value_t = 0, value_parser = units::parse_count)]
     pub skip: u64,
+    /// Read the file and show how it is read, but append nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
     /// What to wait for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
     /// How long to keep trying while too many runs are pending
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = units::parse_duration)]
     pub busy_timeout: Duration,
+}
+
+/// How a file is read that is no export; what is not given is guessed.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ReadingArgs {
+    /// CSV: the character between cells; `tab` is a tab [default: guessed]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    pub delimiter: Option<u8>,
+    /// CSV: the first line is a header
+    #[arg(long, conflicts_with = "no_header")]
+    pub header: bool,
+    /// CSV: the first line is a row; without --columns, columns are named c1, c2 and so on
+    #[arg(long)]
+    pub no_header: bool,
+    /// CSV: the names of the columns, of a file without a header or, with --header, instead of its names
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub columns: Vec<String>,
+    /// CSV: types of columns: text, number, bool or json [default: guessed]
+    #[arg(long, value_name = "COLUMN=TYPE,…")]
+    pub types: Vec<Types>,
+    /// CSV: all columns without a type in --types are text
+    #[arg(long)]
+    pub text: bool,
+    /// CSV: a cell that stands for no value, and becomes null; can be repeated
+    #[arg(long, value_name = "CELL")]
+    pub null: Vec<String>,
+    /// Each row or line becomes a JSON object with all columns, even if the file is an export
+    #[arg(long, conflicts_with = "value")]
+    pub objects: bool,
+    /// The cells of this column are the records, and other columns are not imported
+    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["types", "text", "null"])]
+    pub value: Option<String>,
+}
+
+impl ReadingArgs {
+    /// Whether the user says how the file is to be read: then it is not taken for an export.
+    pub fn is_given(&self) -> bool {
+        self.only_for_csv().is_some() || self.objects || self.value.is_some()
+    }
+
+    /// The first option that was given and is for CSV only.
+    pub fn only_for_csv(&self) -> Option<&'static str> {
+        let given = [
+            (self.delimiter.is_some(), "--delimiter"),
+            (self.header, "--header"),
+            (self.no_header, "--no-header"),
+            (!self.columns.is_empty(), "--columns"),
+            (!self.types.is_empty(), "--types"),
+            (self.text, "--text"),
+            (!self.null.is_empty(), "--null"),
+        ];
+        given.into_iter().find_map(|(given, option)| given.then_some(option))
+    }
+
+    /// The types that were given, by column.
+    pub fn types(&self) -> Vec<(String, Type)> {
+        self.types.iter().flat_map(|types| types.0.clone()).collect()
+    }
+}
+
+/// A delimiter of the command line.
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        _ if matches!(text, "tab" | "\\t") => Ok(b'\t'),
+        [one] if one.is_ascii() && !matches!(one, b'"' | b'\n' | b'\r') => Ok(*one),
+        _ => Err("a delimiter is one ASCII character other than a quote, or 'tab'".into()),
+    }
 }
 
 #[derive(Clone, Debug, Args)]

@@ -33,8 +33,10 @@ pub use history::{
 pub use links::{
     AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RetryPeerArgs, RmPeerArgs, RmRelayArgs,
 };
-pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, LsArgs, SetArgs, TailArgs, TrimArgs};
-pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
+pub use logs::{
+    AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, LsArgs, ReadingArgs, SetArgs, TailArgs, TrimArgs,
+};
+pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs, RetentionArgs};
 pub use serving::{ListenArgs, ServeArgs};
 pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
 

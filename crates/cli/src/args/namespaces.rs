@@ -1,7 +1,8 @@
 //! Arguments of the commands for whole namespaces: check, backup, restore.
 
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use millrace_node::application::units;
+use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub enum NamespaceCommand {
@@ -47,6 +48,44 @@ Examples:
   millrace namespace restore /backup/monday restored
   millrace namespace restore /backup/mill /var/lib/mill --json")]
     Restore(RestoreArgs),
+    /// Change how much of the journal is kept
+    #[command(after_help = "\
+The journal keeps its newest segments up to --retain-bytes, and everything that logs and pending runs still need. Older segments are dropped. \
+A running host follows within seconds; without a host, the command drops them at once. If free space is low, segments are dropped even \
+within these limits. The size of segments and the durability cannot be changed. The next `millrace up` restores the values of millrace.toml, \
+if they are there.
+
+Examples:
+  millrace namespace set --retain-bytes 40MiB
+  millrace -n /var/lib/mill namespace set --retain-bytes 1GiB --retain-age 168h
+  millrace namespace set --retain-age none")]
+    Set(RetentionArgs),
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct RetentionArgs {
+    /// The size of the journal that is kept
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    pub retain_bytes: Option<u64>,
+    /// Segments older than this are dropped as well; `none` keeps them at any age
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    pub retain_age: Option<Age>,
+}
+
+/// An age, or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Age(pub Option<Duration>);
+
+fn age(text: &str) -> Result<Age, String> {
+    if text == "none" {
+        return Ok(Age(None));
+    }
+    let age = units::parse_duration(text).map_err(|error| format!("{error}, nor 'none'"))?;
+    if age < Duration::from_secs(1) {
+        return Err("the shortest age is 1s".into());
+    }
+    Ok(Age(Some(age)))
 }
 
 #[derive(Debug, Args)]

@@ -10,10 +10,11 @@ use millrace_node::{
     Code, Error, HostEvent,
     application::units,
     links::{LinkChange, LinkNews, OUTBOX_DEAD_LETTERS},
+    low_space,
 };
 use serde_json::json;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::PathBuf,
     sync::{
         Arc,
@@ -138,6 +139,8 @@ impl HostProblems {
 #[derive(Default)]
 pub struct Refusals {
     reported: HashMap<PathBuf, Code>,
+    /// Disks that are nearly full, as of the last report.
+    low: HashSet<PathBuf>,
 }
 
 impl Refusals {
@@ -156,6 +159,27 @@ impl Refusals {
                         out.object(&json!({ "event": "resumed", "namespace": dir }))?;
                     } else {
                         out.line(format!("{}: the disk accepts appends again", dir.display()))?;
+                    }
+                    out.flush()?;
+                }
+                _ => {}
+            }
+            match namespace.journal().low_space() {
+                Some(low) if self.low.insert(dir.to_owned()) => {
+                    let (available, needed) = (low.available_bytes, low.needed_bytes);
+                    if out.json() {
+                        out.object(&json!({ "event": "disk_low", "namespace": dir, "available_bytes": available,
+                            "needed_bytes": needed }))?;
+                    } else {
+                        out.line(format!("{}: {}", dir.display(), low_space(available, needed)))?;
+                    }
+                    out.flush()?;
+                }
+                None if self.low.remove(dir) => {
+                    if out.json() {
+                        out.object(&json!({ "event": "disk_enough", "namespace": dir }))?;
+                    } else {
+                        out.line(format!("{}: the disk has enough free space again", dir.display()))?;
                     }
                     out.flush()?;
                 }

@@ -7,8 +7,8 @@ use crate::{
     report::Outcome,
 };
 use millrace_node::{
-    Code, Durability, Namespace, Result,
-    application::{Application, FILE_NAME, NAMESPACE_DIR, Settings},
+    Code, CreateOptions, Durability, Namespace, Result,
+    application::{Application, FILE_NAME, NAMESPACE_DIR, Settings, units},
 };
 use serde_json::json;
 use std::{
@@ -23,8 +23,26 @@ const FUNCTION: &str = include_str!("init/hello.py");
 pub fn run(args: &InitArgs, global: &Global, out: &mut Out) -> Outcome {
     millrace_node::check_directory(&args.dir)?; // Before anything is made of its name.
     let mut made = Made::default();
-    let (dir, created, written) = make(args, global, &mut made).inspect_err(|_| made.undo())?;
-    report(args, &dir, created, &written, out)
+    let (dir, created, sizes, written) = make(args, global, &mut made).inspect_err(|_| made.undo())?;
+    report(args, (&dir, created, &sizes), &written, out)
+}
+
+/// The sizes that a namespace has.
+struct Sizes {
+    segment: u64,
+    retain: u64,
+    /// Whether they are smaller than usual because of the disk.
+    are_fitted: bool,
+}
+
+impl Sizes {
+    fn of(dir: &Path, settings: &Settings) -> Result<Self> {
+        let made = Namespace::open(dir)?.journal().made_with();
+        let usual = CreateOptions::default();
+        let are_fitted = settings.segment_bytes.is_none() && made.segment_bytes < usual.segment_bytes
+            || settings.retain_bytes.is_none() && made.retain_bytes < usual.retain_bytes;
+        Ok(Self { segment: made.segment_bytes, retain: made.retain_bytes, are_fitted })
+    }
 }
 
 /// The files created so far, the newest last.
@@ -41,7 +59,7 @@ impl Made {
 }
 
 /// Makes application and namespace; says where the namespace is, whether it was made, and which files were written.
-fn make(args: &InitArgs, global: &Global, made: &mut Made) -> Result<(PathBuf, bool, Vec<PathBuf>)> {
+fn make(args: &InitArgs, global: &Global, made: &mut Made) -> Result<(PathBuf, bool, Sizes, Vec<PathBuf>)> {
     let mut written = Vec::new();
     make_dir(&args.dir, made)?;
     let file = args.dir.join(FILE_NAME);
@@ -62,7 +80,8 @@ fn make(args: &InitArgs, global: &Global, made: &mut Made) -> Result<(PathBuf, b
         .unwrap_or_else(|| args.dir.join(NAMESPACE_DIR));
     let dir = place::tidy(dir);
     let created = ensure_namespace(&dir, &settings)?;
-    Ok((dir, created, written))
+    let sizes = Sizes::of(&dir, &settings)?;
+    Ok((dir, created, sizes, written))
 }
 
 fn adjust(settings: &mut Settings, args: &InitArgs) -> Result<()> {
@@ -84,9 +103,11 @@ fn adjust(settings: &mut Settings, args: &InitArgs) -> Result<()> {
 /// Creates the namespace with the given settings unless it exists; returns whether it did.
 pub fn ensure_namespace(dir: &Path, settings: &Settings) -> Result<bool> {
     match Namespace::open(dir) {
-        Ok(namespace) => settings.check(&namespace).map(|()| false),
+        Ok(namespace) => settings.check(&namespace).and_then(|()| settings.apply(&namespace)).map(|()| false),
         // A directory that is not there, or empty, becomes one; `create` refuses any other.
-        Err(error) if error.code() == Code::NotANamespace => Namespace::create(dir, &settings.options()).map(|_| true),
+        Err(error) if error.code() == Code::NotANamespace => {
+            Namespace::create(dir, &settings.options(dir)).map(|_| true)
+        }
         Err(error) => Err(error),
     }
 }
@@ -120,9 +141,15 @@ fn write_new(path: &Path, text: &str, made: &mut Made) -> Result<bool> {
     }
 }
 
-fn report(args: &InitArgs, dir: &Path, created: bool, written: &[PathBuf], out: &mut Out) -> Outcome {
+fn report(
+    args: &InitArgs,
+    (dir, created, sizes): (&Path, bool, &Sizes),
+    written: &[PathBuf],
+    out: &mut Out,
+) -> Outcome {
     if out.json() {
-        let object = json!({ "namespace": dir, "created": created, "written": written });
+        let object = json!({ "namespace": dir, "created": created, "written": written,
+            "segment_bytes": sizes.segment, "retain_bytes": sizes.retain });
         return Ok(out.object(&object)?);
     }
     for path in written {
@@ -130,6 +157,14 @@ fn report(args: &InitArgs, dir: &Path, created: bool, written: &[PathBuf], out: 
     }
     let state = if created { "created" } else { "found existing" };
     out.line(format!("{state} namespace {}", dir.display()))?;
+    if created && sizes.are_fitted {
+        let (segment, retain) = (units::show_size(sizes.segment), units::show_size(sizes.retain));
+        out.line(format!(
+            "the disk is small, so the journal keeps at least {retain} in segments of {segment}; a record can have {}",
+            units::show_size((sizes.segment / 4).min(16 << 20))
+        ))?;
+        out.line("change it with `millrace namespace set --retain-bytes SIZE`; segments keep their size")?;
+    }
     if !args.bare && (created || !written.is_empty()) {
         let here = args.dir == Path::new(".");
         let dev = if here { "millrace dev".into() } else { format!("cd {} && millrace dev", args.dir.display()) };

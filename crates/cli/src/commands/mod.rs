@@ -13,7 +13,7 @@ mod init;
 mod journal;
 mod link;
 mod live;
-mod log;
+pub mod log;
 mod misc;
 mod namespace;
 mod run;

@@ -46,6 +46,9 @@ pub(super) struct Status {
     healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
+    /// That the disk is nearly full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_low: Option<String>,
     /// The blockage of the journal, if it is sound but blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked: Option<String>,
@@ -93,6 +96,7 @@ impl Status {
             durability: journal.durability(),
             healthy: failure.is_none(),
             failure: failure.map(|error| error.to_string()),
+            disk_low: journal.low_space().map(|low| millrace_node::low_space(low.available_bytes, low.needed_bytes)),
             blocked: served.blocked().map(|blocked| blocked.to_string()),
             first: journal.first().get(),
             tail: journal.tail().get(),

@@ -42,7 +42,7 @@ struct Pinned<'j> {
 impl<'j> Pinned<'j> {
     fn begin(journal: &'j Journal) -> Self {
         let inner = journal.inner();
-        let bytes_max = inner.settings.retain_bytes.max(PIN_SEGMENTS * inner.segments.bytes());
+        let bytes_max = inner.retention.bytes().max(PIN_SEGMENTS * inner.segments.bytes());
         let owner = format!("a backup by process {}", std::process::id());
         // A full disk takes no pin, and can be backed up all the same.
         let pin = if inner.is_view { None } else { journal.pin(&owner, bytes_max, PIN_LASTS).ok() };

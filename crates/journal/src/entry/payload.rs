@@ -317,47 +317,60 @@ pub struct ReadRow<'b> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     rows: Vec<u8>,
-    open: Option<(u32, u64, u64, What)>,
+    /// Rows that can become longer, the oldest first.
+    open: Vec<(u32, u64, u64, What)>,
 }
 
+/// Rows that reads can continue, at most: a run that reads several logs side by side has one for each.
+const OPEN_ROWS_MAX: usize = 64;
+/// The most bytes that the row of a log takes.
+const ROW_MAX_BYTES: usize = 1 + 5 + 10 + 10 + 3;
+
 impl Reads {
-    /// Notes a read of one record of a log. One behind the last that was noted goes into its row.
+    /// Notes a read of one record of a log. One behind or before the records of a row of this log goes into that row.
     pub fn log(&mut self, log: u32, seqno: u64, what: What) {
-        if let Some((of, from, count, before)) = &mut self.open
-            && (*of, *before, *from + *count) == (log, what, seqno)
-            && what != What::Latest
-        {
-            *count += 1;
-            return;
+        let rows = self.open.iter_mut().rev().filter(|(of, .., before)| (*of, *before) == (log, what));
+        for (_, from, count, _) in rows.filter(|_| what != What::Latest) {
+            if *from + *count == seqno {
+                *count += 1;
+                return;
+            }
+            if seqno.checked_add(1) == Some(*from) {
+                (*from, *count) = (seqno, *count + 1);
+                return;
+            }
         }
-        self.close();
-        self.open = Some((log, seqno, 1, what));
+        if self.open.len() == OPEN_ROWS_MAX {
+            self.close(1);
+        }
+        self.open.push((log, seqno, 1, what));
     }
 
     /// Notes that there was no log of this name.
     pub fn name(&mut self, name: &str, seqno: u64, what: What) {
-        self.close();
+        self.close(OPEN_ROWS_MAX);
         push_row(&mut self.rows, ReadRow { log: ReadFrom::Name(name), from: seqno, count: 1, what });
     }
 
-    /// How many bytes the rows take so far.
+    /// How many bytes the rows take so far, at most.
     pub fn bytes(&self) -> usize {
-        self.rows.len()
+        self.rows.len() + self.open.len() * ROW_MAX_BYTES
     }
 
     /// Whether nothing was read.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.open.is_none()
+        self.rows.is_empty() && self.open.is_empty()
     }
 
-    fn close(&mut self) {
-        if let Some((log, from, count, what)) = self.open.take() {
+    /// Ends the oldest rows.
+    fn close(&mut self, rows: usize) {
+        for (log, from, count, what) in self.open.drain(..rows.min(self.open.len())) {
             push_row(&mut self.rows, ReadRow { log: ReadFrom::Log(log), from, count, what });
         }
     }
 
     pub(crate) fn encode(mut self) -> Vec<u8> {
-        self.close();
+        self.close(OPEN_ROWS_MAX);
         let mut payload = Vec::with_capacity(self.rows.len() + 4);
         push(&mut payload, key::READ_ROWS, &self.rows);
         payload
@@ -606,6 +619,35 @@ mod tests {
                 ReadRow { log: ReadFrom::Name("gone"), from: 7, count: 1, what: What::Refused(2104) },
             ]
         );
+    }
+
+    #[test]
+    fn logs_that_are_read_side_by_side_have_a_row_each() {
+        let mut reads = Reads::default();
+        for seqno in 1..=1000 {
+            (1..=20).for_each(|log| reads.log(log, seqno, What::Record));
+            reads.log(21, 2001 - seqno, What::Record);
+        }
+        let payload = reads.encode();
+        let rows: Vec<_> = Reads::decode(&payload).map(|row| (row.log, row.from, row.count)).collect();
+        let mut expected: Vec<_> = (1..=20).map(|log| (ReadFrom::Log(log), 1, 1000)).collect();
+        expected.push((ReadFrom::Log(21), 1001, 1000));
+        assert_eq!(rows, expected);
+        // No order of reads loses one.
+        let mut reads = Reads::default();
+        let noted: Vec<(u32, u64)> = (0..5000u64).map(|n| ((n % 100) as u32, n * 7919 % 5000 + 1)).collect();
+        noted.iter().for_each(|(log, seqno)| reads.log(*log, *seqno, What::Record));
+        assert!(reads.bytes() >= reads.clone().encode().len() - 8);
+        let payload = reads.encode();
+        let mut all: Vec<(u32, u64)> = Reads::decode(&payload)
+            .flat_map(|row| {
+                let ReadFrom::Log(log) = row.log else { panic!("all were of logs") };
+                (row.from..row.from + row.count).map(move |seqno| (log, seqno))
+            })
+            .collect();
+        let mut noted = noted;
+        (all.sort_unstable(), noted.sort_unstable());
+        assert_eq!(all, noted);
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 //! inherits the file description, so it closes it at once.
 
 use super::{Holder, LockReplaced, Medium, NotFlushed, Region, SLOT_MAX, Slot, bus, holder};
+use crate::space::Space;
 use std::{
     fs, io,
     mem::ManuallyDrop,
@@ -180,7 +181,28 @@ fn check(result: i32) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The size and the free space of the file system of a path.
+pub(crate) fn space_of(path: &Path) -> Option<Space> {
+    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
+    let mut stats = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends with a zero byte, and the call fills the structure if it returns 0.
+    let stats = unsafe {
+        if libc::statvfs(path.as_ptr(), stats.as_mut_ptr()) != 0 {
+            return None;
+        }
+        stats.assume_init()
+    };
+    // Some file systems do not count.
+    let (block, blocks) = (stats.f_frsize, stats.f_blocks);
+    let total_bytes = Some(block.saturating_mul(blocks)).filter(|bytes| *bytes > 0)?;
+    Some(Space { total_bytes, available_bytes: block.saturating_mul(stats.f_bavail) })
+}
+
 impl Medium for FileMedium {
+    fn space(&self) -> Option<Space> {
+        space_of(&self.path(""))
+    }
+
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         fs::read(self.path(name))
     }

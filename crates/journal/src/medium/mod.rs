@@ -15,8 +15,11 @@ mod view;
 pub use file::FileMedium;
 pub use holder::Holder;
 pub use view::ViewMedium;
+
+pub(crate) use file::space_of;
 pub mod sim;
 
+use crate::space::Space;
 use std::{
     io,
     sync::{
@@ -145,6 +148,10 @@ pub trait Medium: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file; a missing file is not an error.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// The size of the disk and its free space, if this is known.
+    fn space(&self) -> Option<Space> {
+        None
+    }
     /// The names in a folder.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
     /// Runs `f` while no other process is in such a section of this namespace.

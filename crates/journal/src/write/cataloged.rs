@@ -68,8 +68,8 @@ impl Inner {
             let head = Head {
                 namespace: self.namespace,
                 epoch: self.epoch,
-                retain_bytes: self.settings.retain_bytes,
-                retain_age_ms: self.settings.retain_age_ms,
+                retain_bytes: self.retention.bytes(),
+                retain_age_ms: self.retention.age_ms(),
                 durability: self.settings.durability,
                 replay_seed: self.settings.replay_seed,
                 created_us: self.settings.created_us,

@@ -32,6 +32,7 @@ use crate::{
         span,
     },
     journal::Inner,
+    space::UPKEEP_BYTES,
     store::{
         arena,
         control::POISON_COMMIT,
@@ -205,6 +206,8 @@ pub struct Transaction<'j> {
     defines: bool,
     /// Whether it holds anything but records.
     work: bool,
+    /// Whether it frees space, and may use the storage that is kept for that.
+    frees: bool,
     committed: bool,
     /// Logs that it makes.
     created: Vec<Log>,
@@ -246,6 +249,7 @@ impl<'j> Transaction<'j> {
             last_define: inner.control.writer.defined.load(Ordering::Relaxed),
             defines: false,
             work: false,
+            frees: false,
             committed: false,
             created: Vec::new(),
             removed: Vec::new(),
@@ -337,6 +341,7 @@ impl<'j> Transaction<'j> {
             let own = self.own_log(log)?;
             return self.trim(&own, before);
         }
+        self.frees = true;
         if log.trim_to(self.number, before)? {
             let header = Header { kind: Kind::Trim as u8, subject: log.id(), seqno: before, ..Header::default() };
             self.stage(header, EventId::NONE, &[])?;
@@ -377,6 +382,7 @@ impl<'j> Transaction<'j> {
         if log.history() == history {
             return Ok(false);
         }
+        self.frees = true;
         // Bytes of records that have left a shorter history are still in the journal: without a TRIM they would come back.
         let earliest = log.earliest();
         if earliest > 1 && log.history() < history {
@@ -390,6 +396,7 @@ impl<'j> Transaction<'j> {
     pub fn remove_log(&mut self, name: &LogName) -> Result<()> {
         let log = self.catalog().log(name).cloned();
         let log = log.ok_or_else(|| Code::LogNotFound.error(format!("no log '{name}'")))?;
+        self.frees = true;
         self.define(log.id(), &Definition::RemoveLog { id: log.id() })
     }
 
@@ -431,6 +438,7 @@ impl<'j> Transaction<'j> {
 
     /// Stages the copy of an entry whose segment is to go.
     pub(crate) fn carry(&mut self, entry: &Entry) -> Result<EventId> {
+        self.frees = true;
         self.inner.make_place(entry.kind, entry.subject, entry.seqno)?;
         let extension = carried_extension(entry.id, entry.written.0, &entry.extension);
         let (kind, flags) =
@@ -442,17 +450,20 @@ impl<'j> Transaction<'j> {
 
     /// Stages the note that the journal was opened under a new epoch.
     pub(crate) fn opened(&mut self, payload: &[u8]) -> Result<EventId> {
+        self.frees = true; // Only an open namespace can be trimmed.
         self.stage(Header { kind: Kind::Open as u8, ..Header::default() }, EventId::NONE, &[payload])
     }
 
     /// Stages the note of how far the journal is durable.
     pub(crate) fn mark(&mut self, durable: u64) -> Result<()> {
+        self.frees = true; // What frees space relies on marks, too.
         self.stage(Header { kind: Kind::Mark as u8, seqno: durable, ..Header::default() }, EventId::NONE, &[])?;
         Ok(())
     }
 
     /// Stages a part of a CATALOG and returns its position; `follow` more parts follow.
     pub(crate) fn catalog_part(&mut self, follow: u16, first: Position, payload: &[u8]) -> Result<Position> {
+        self.frees = true;
         let header = Header { kind: Kind::Catalog as u8, ordinal: follow, seqno: first.0, ..Header::default() };
         self.stage(header, EventId::NONE, &[payload])?;
         Ok(Position(self.open.expect("a part was staged")))
@@ -648,7 +659,13 @@ impl<'j> Transaction<'j> {
     /// Makes sure that there is storage up to `end`, or notes that the disk gives none.
     #[inline]
     fn ensure_ready(&self, end: u64) -> Result<()> {
-        self.inner.ensure_ready(end).inspect_err(|error| self.inner.note_refusal(end, error))
+        let inner = self.inner;
+        if self.frees {
+            return inner.ensure_ready_to_free(end);
+        }
+        // What frees space finds storage even when nothing else does.
+        let end = end + UPKEEP_BYTES;
+        inner.ensure_ready(end).inspect_err(|error| inner.note_refusal(end, error))
     }
 
     #[cold]

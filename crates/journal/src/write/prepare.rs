@@ -64,28 +64,45 @@ impl Inner {
         if end <= self.control.upkeep.ready.load(Ordering::Acquire) { Ok(()) } else { self.extend_ready(end) }
     }
 
+    /// The same for what frees space, which may use all that is left.
+    #[inline]
+    pub(crate) fn ensure_ready_to_free(&self, end: u64) -> Result<()> {
+        if end <= self.control.upkeep.ready.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match self.extend(end, false) {
+            Err(error) if error.code() == Code::DiskFull && self.release_reserve() => self.extend(end, false),
+            result => result,
+        }
+    }
+
     #[cold]
     pub(crate) fn extend_ready(&self, end: u64) -> Result<()> {
+        self.extend(end, true)
+    }
+
+    #[cold]
+    fn extend(&self, end: u64, keeps_reserve: bool) -> Result<()> {
         let lock = self.prepare_lock();
         lock.acquire(); // From a dead preparer or not: `ready` tells all there is to know.
-        let result = self.extend_to(end);
+        let result = self.extend_to(end, keeps_reserve);
         lock.release();
         result
     }
 
     /// The caller holds `prepare_lock`.
-    fn extend_to(&self, end: u64) -> Result<()> {
+    fn extend_to(&self, end: u64, keeps_reserve: bool) -> Result<()> {
         loop {
             let ready = self.control.upkeep.ready.load(Ordering::Acquire);
             if ready >= end {
                 return Ok(());
             }
-            self.extend_once(ready, end)?;
+            self.extend_once(ready, end, keeps_reserve)?;
         }
     }
 
     /// Prepares the next piece after `ready`, at most to the end of one segment. The caller holds `prepare_lock`.
-    fn extend_once(&self, ready: u64, end: u64) -> Result<()> {
+    fn extend_once(&self, ready: u64, end: u64, keeps_reserve: bool) -> Result<()> {
         let segments = &self.segments;
         // Also the end of a segment that the next batch skips: the one after that may fit there.
         let number = segments.number(ready);
@@ -99,8 +116,14 @@ impl Inner {
             self.control.upkeep.ready.store(start + segments.bytes(), Ordering::Release);
             return Ok(());
         }
-        let region = segments.map(number, true)?;
+        if from == start {
+            self.keep_reserve();
+        }
         let to = (start + segments.bytes()).min(end.max(from + CHUNK_BYTES).next_multiple_of(CHUNK_BYTES));
+        if keeps_reserve {
+            self.check_space(to - from)?;
+        }
+        let region = segments.map(number, true)?;
         if !segments.through {
             // Blocks that are had now need not be found while others wait for the file system.
             self.medium
@@ -187,6 +210,20 @@ impl Inner {
                 self.control.set_refusing(self.slot, None);
             }
             Err(error) => self.note_refusal(needed, &error),
+        }
+    }
+
+    /// Takes over the refusal of a process that has ended: on a full disk, appends of the command line fail one by one, and only
+    /// a process that stays can report it, and detect that it is over.
+    fn adopt_refusal(&self) {
+        let Some((slot, _)) = self.control.refusing() else { return };
+        if self.refuses.load(Ordering::Acquire) || slot == self.slot || self.medium.is_alive(slot) {
+            return;
+        }
+        let next = self.control.upkeep.ready.load(Ordering::Acquire) + 1;
+        match self.extend_ready(next) {
+            Ok(()) => self.control.set_refusing(slot, None),
+            Err(error) => self.note_refusal(next, &error),
         }
     }
 
@@ -303,10 +340,12 @@ impl Preparer {
                     // If the disk refuses it, the next check tries again; retention does not continue without one.
                     let _ = inner_there.write_catalog();
                 }
+                inner_there.adopt_refusal();
                 let touched = inner_there.touch_ahead(&mut present);
                 if !inner_there.prepare_ahead() && !touched {
                     let tail = inner_there.control.published.tail.load(Ordering::Acquire);
-                    let is_at_rest = tail == seen && !inner_there.refuses.load(Ordering::Acquire);
+                    let is_well = !inner_there.refuses.load(Ordering::Acquire) && inner_there.missing_bytes() == 0;
+                    let is_at_rest = tail == seen && is_well;
                     pause = if is_at_rest { (pause * 2).min(LOOK_IDLE) } else { LOOK };
                     seen = tail;
                     thread::park_timeout(pause);

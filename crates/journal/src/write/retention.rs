@@ -4,7 +4,7 @@
 //! the newest attempt and its result, and the calls of streamed runs. The oldest segments are dropped when at most a quarter of them, taken
 //! together, is live: the smallest number of segments for which this is true, and the following ones in which nothing is live. Dropping
 //! more would copy more than it frees; with fewer, one idle log whose records fill the oldest segments would keep everything after them.
-//! Each dropped segment has to be beyond `retain_bytes` or older than `retain_age`. So the journal takes at most the sum of `retain_bytes`,
+//! Each dropped segment has to be beyond `retain_bytes` or older than `retain_age`, unless free space is low (`space.rs`). So the journal takes at most the sum of `retain_bytes`,
 //! four times its live entries, and some segments.
 //!
 //! A process may die after any step: copies are committed and flushed, and so is the beginning of what stays; then the manifest is
@@ -15,7 +15,7 @@ use super::{prepare::spare_name, standing::is_ahead};
 use crate::{
     catalog::Catalog,
     entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position, payload::CARRIED_MAX_BYTES},
-    journal::{Inner, Journal, MANIFEST},
+    journal::{Inner, Journal},
     read::{scan::Scan, walk::Walk},
     store::{
         index::{Index, JOURNAL_ID},
@@ -31,6 +31,8 @@ use std::{collections::HashSet, ops::Range, sync::atomic::Ordering};
 const CARRY_BATCH_BYTES: u64 = 256 << 10;
 /// Segments stay if more than one part in this many is live.
 const LIVE_PART: u64 = 4;
+/// If space is low, they stay if more than this part is live: every copy has to free something.
+const LOW_LIVE_PART: (u64, u64) = (3, 4);
 /// The maximum number of retained segments, whatever is configured, so that there is room for copies and for appends.
 pub(crate) const RETAINED_MAX: u64 = SEGMENTS_MAX - 64;
 /// How many segments are dropped with one manifest.
@@ -44,6 +46,8 @@ pub(crate) struct Staying {
     until: u64,
     segments: Range<u64>,
     live_bytes: u64,
+    /// Whether space was low.
+    low: bool,
 }
 
 /// The oldest segments, as far as they can go together.
@@ -105,17 +109,19 @@ impl Inner {
         let mut done = Maintained::default();
         let mut ended = HashSet::new();
         self.remove_old_pins()?;
+        self.refresh_retention();
         loop {
             // A log that another process defined since is as live as any.
             self.fresh_catalog()?;
             let first = self.segments.number(self.control.upkeep.first.load(Ordering::Acquire));
             let tail = self.control.published.tail.load(Ordering::Acquire);
-            let due = self.first_not_due(first, tail)?;
+            let missing = self.missing_bytes();
+            let due = self.first_not_due(first, tail, missing)?;
             let due = self.first_pinned()?.map_or(due, |pinned| due.min(pinned.max(first)));
             if due == first {
                 break;
             }
-            let Some(going) = self.going(first..due, tail, needed)? else {
+            let Some(going) = self.going(first..due, tail, missing > 0, needed)? else {
                 done.held_by_live = true;
                 break;
             };
@@ -146,6 +152,7 @@ impl Inner {
             }
             self.forget_dropped()?;
         }
+        self.keep_reserve();
         Ok(done)
     }
 
@@ -175,13 +182,14 @@ impl Inner {
         Ok(())
     }
 
-    /// The oldest of those that are due that can go together; `None` if all have to stay for now.
-    fn going(&self, due: Range<u64>, tail: u64, needed: Needed<'_>) -> Result<Option<Going>> {
+    /// The oldest of those that are due that can go together; `None` if all have to stay for now. If space is `low`, more is copied.
+    fn going(&self, due: Range<u64>, tail: u64, low: bool, needed: Needed<'_>) -> Result<Option<Going>> {
         let bytes = tail - self.segments.start(due.start);
-        let mut held = Staying { until: tail + bytes / GROWTH_PART, segments: due.start..due.start, live_bytes: 0 };
+        let until = tail + bytes / GROWTH_PART;
+        let mut held = Staying { until, segments: due.start..due.start, live_bytes: 0, low };
         {
             let before = self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if tail < before.until && before.segments.start == due.start {
+            if tail < before.until && before.segments.start == due.start && (before.low || !low) {
                 // Only what has become due since is looked at: of the others no more is live than was.
                 held = before.clone();
             }
@@ -193,7 +201,8 @@ impl Inner {
             if number == due.start {
                 live_in_first = Some(live);
             }
-            if held.live_bytes <= (number + 1 - due.start) * self.segments.bytes() / LIVE_PART {
+            let bytes = (number + 1 - due.start) * self.segments.bytes();
+            if held.live_bytes <= if low { bytes / LOW_LIVE_PART.1 * LOW_LIVE_PART.0 } else { bytes / LIVE_PART } {
                 let live_in_first = match live_in_first {
                     Some(live) => live,
                     None => self.live_entries(due.start, needed)?.0,
@@ -212,13 +221,16 @@ impl Inner {
     }
 
     /// The oldest segment that is to be kept by its age and by how much there is; it and what is behind it stays.
-    fn first_not_due(&self, first: u64, tail: u64) -> Result<u64> {
+    fn first_not_due(&self, first: u64, tail: u64, missing_bytes: u64) -> Result<u64> {
         let segments = &self.segments;
         let current = segments.number(tail - 1);
-        let kept = self.settings.retain_bytes.min(RETAINED_MAX * segments.bytes()) / segments.bytes();
+        let mut kept = self.retention.bytes().min(RETAINED_MAX * segments.bytes()) / segments.bytes();
+        if missing_bytes > 0 {
+            kept = kept.min((current - first).saturating_sub(missing_bytes.div_ceil(segments.bytes())));
+        }
         // So many, and what is in the one that is written to.
         let mut due = current.saturating_sub(kept).max(first);
-        if let Some(age_ms) = self.settings.retain_age_ms {
+        if let Some(age_ms) = self.retention.age_ms() {
             let newest_us = self.medium.wall_us().saturating_sub(age_ms.saturating_mul(1000));
             while due < current && self.is_older(due, tail, newest_us)? {
                 due += 1;
@@ -397,8 +409,10 @@ impl Inner {
         if self.first_pinned()?.is_some_and(|pinned| pinned < numbers.end) {
             return Ok(false);
         }
-        self.check_first(numbers.start)?;
-        self.replace_manifest(manifest)?;
+        let stored = self.check_first(numbers.start)?;
+        let mut manifest = manifest.clone();
+        self.keep_retention(&mut manifest, &stored);
+        self.replace_manifest(&manifest)?;
         let lock = self.prepare_lock();
         lock.acquire(); // Whoever makes room gives spare segments new names.
         self.control.upkeep.first.store(next, Ordering::Release);
@@ -420,6 +434,8 @@ impl Inner {
     /// come back with a power failure: recovery removes what is before the first segment, and who uses a spare one flushes as well.
     fn release_files(&self, numbers: &Range<u64>) -> Result<Vec<u64>> {
         let mut kept = Vec::new();
+        // Where space is low, one is kept for the next segment, and others can use the rest.
+        let spares = if self.missing_bytes() > 0 { 1 } else { SPARES_MAX };
         for number in numbers.clone() {
             let name = segments::name(number);
             let failed = |error: std::io::Error| io_error(&name, &error);
@@ -429,7 +445,7 @@ impl Inner {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(failed(error)),
             };
-            match (0..SPARES_MAX).map(spare_name).find(|spare| self.medium.identify(spare).is_err()) {
+            match (0..spares).map(spare_name).find(|spare| self.medium.identify(spare).is_err()) {
                 Some(spare) => {
                     self.medium.rename(&name, &spare).map_err(failed)?;
                     kept.push(identity);
@@ -442,10 +458,10 @@ impl Inner {
 
     /// Whether the manifest says as well that this segment is the oldest: a flipped bit in the control page must not drop what
     /// is still kept. A process may have died between the manifest and the page.
-    fn check_first(&self, number: u64) -> Result<()> {
-        let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
-        let reported = Manifest::decode(&bytes)?.first_segment;
-        if (number..=number + DROPPED_AT_ONCE).contains(&reported) { Ok(()) } else { Err(self.control.contradicted()) }
+    fn check_first(&self, number: u64) -> Result<Manifest> {
+        let stored = self.stored_manifest()?;
+        let is_right = (number..=number + DROPPED_AT_ONCE).contains(&stored.first_segment);
+        if is_right { Ok(stored) } else { Err(self.control.contradicted()) }
     }
 
     fn is_spare(&self, identity: u64) -> bool {
@@ -469,10 +485,6 @@ impl Inner {
         Ok((manifest, tail))
     }
 
-    fn replace_manifest(&self, manifest: &Manifest) -> Result<()> {
-        self.medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))
-    }
-
     pub(crate) fn manifest(&self, first_segment: u64, epoch: u32) -> Manifest {
         let catalog = self.cached_catalog();
         Manifest {
@@ -481,8 +493,8 @@ impl Inner {
             replay_seed: self.settings.replay_seed,
             epoch,
             segment_bytes: self.segments.bytes(),
-            retain_bytes: self.settings.retain_bytes,
-            retain_age_ms: self.settings.retain_age_ms,
+            retain_bytes: self.retention.bytes(),
+            retain_age_ms: self.retention.age_ms(),
             durability: self.settings.durability,
             created_us: self.settings.created_us,
             first_segment,

@@ -46,7 +46,9 @@ impl Namespace {
             }
             tx.trim(&log, before)
         })?;
-        self.settle(Site::Trim, committed.end, None)
+        self.settle(Site::Trim, committed.end, None)?;
+        self.reclaim_alone();
+        Ok(())
     }
 
     fn check_forwarded(&self, log: &Log, before: u64) -> Result<()> {

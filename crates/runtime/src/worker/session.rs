@@ -280,7 +280,7 @@ impl Wires {
                 }
             }
         }
-        let printed = match tail(output.kept()) {
+        let printed = match tail(&output.last()) {
             printed if printed.is_empty() => String::new(),
             printed => format!("; it printed last:\n{printed}"),
         };

@@ -55,6 +55,8 @@ const REAP: u8 = b'R';
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// An import that takes longer is reported to the caller of [`Zygote::start`] while it is in progress.
 const SLOW_AFTER: Duration = Duration::from_secs(3);
+/// How often the pipe of an interpreter that ended is read, at most: a read takes what a pipe holds.
+const LAST_READS_MAX: usize = 2;
 /// The longest message of a zygote.
 const MESSAGE_MAX_BYTES: usize = 32 << 10;
 
@@ -98,7 +100,7 @@ impl Zygote {
             slow(within);
             answer = conversation.answer(began + within, Some((&printed, &mut output)));
         }
-        let last = |output: &Output| match tail(output.kept()) {
+        let last = |output: &Output| match tail(&output.last()) {
             printed if printed.is_empty() => String::new(),
             printed => format!("; it printed last:\n{printed}"),
         };
@@ -119,8 +121,9 @@ impl Zygote {
             ))),
             Err(Silence::Gone) => {
                 let ended = conversation.child.end();
-                while read_some(&printed, |bytes| output.push(bytes)) && output.kept().len() < 16 << 10 {
-                    if !readable(printed.as_fd(), Duration::ZERO) {
+                // What is left in the pipe, unless another process goes on printing.
+                for _ in 0..LAST_READS_MAX {
+                    if !read_some(&printed, |bytes| output.push(bytes)) || !readable(printed.as_fd(), Duration::ZERO) {
                         break;
                     }
                 }

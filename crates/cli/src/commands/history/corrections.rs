@@ -1,8 +1,11 @@
 //! New values for records of the past, from CSV or JSON.
 
-use crate::show;
+use crate::{
+    commands::log::fields::{Fields, compact},
+    show,
+};
 use millrace_node::{Code, Error, Hlc, Result};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::{
     collections::BTreeMap,
     fs,
@@ -144,35 +147,49 @@ fn rows(text: &str, path: &Path) -> Result<Vec<Row>> {
 }
 
 fn json_rows(text: &str) -> Result<Vec<Row>> {
+    let wrong = |error: serde_json::Error| invalid(error.to_string());
     let mut rows = Vec::new();
-    for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
-        match value.map_err(|error| invalid(error.to_string()))? {
-            Value::Array(values) => {
-                for value in values {
-                    rows.push(json_row(&value)?);
-                }
+    for value in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
+        let value = value.map_err(wrong)?.get();
+        if value.starts_with('[') {
+            for row in serde_json::from_str::<Vec<&RawValue>>(value).map_err(wrong)? {
+                rows.push(json_row(row.get())?);
             }
-            value => rows.push(json_row(&value)?),
+        } else {
+            rows.push(json_row(value)?);
         }
     }
     Ok(rows)
 }
 
-/// A text is its bytes; any other value is its JSON.
-fn json_row(row: &Value) -> Result<Row> {
-    let seqno = match &row["seqno"] {
-        Value::Null => None,
-        seqno => Some(
+/// A text is its bytes; any other value is its JSON, and numbers keep their digits. `base64` is for bytes.
+fn json_row(row: &str) -> Result<Row> {
+    let fields: Fields<'_> = serde_json::from_str(row).map_err(|_| invalid(format!("{row} is not an object")))?;
+    let get = |name: &str| fields.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get());
+    let text = |json: &str| serde_json::from_str::<String>(json).ok();
+    let seqno = match get("seqno") {
+        None | Some("null") => None,
+        Some(seqno) => Some(
             seqno
-                .as_u64()
+                .parse()
+                .ok()
                 .filter(|seqno| *seqno > 0)
                 .ok_or_else(|| invalid(format!("the seqno in {row} is not a whole number of 1 or more")))?,
         ),
     };
-    let value = match row.get("value") {
-        Some(Value::String(text)) => text.clone().into_bytes(),
-        Some(value) => value.to_string().into_bytes(),
-        None => return Err(invalid(format!("{row} has no key 'value'"))),
+    let value = match (get("value"), get("base64")) {
+        (Some(_), Some(_)) => return Err(invalid(format!("{row} has both 'value' and 'base64'"))),
+        (Some("null"), None) => {
+            let detail =
+                format!("the value in {row} is null: write \"null\" for this text, or void the record with --void");
+            return Err(invalid(detail));
+        }
+        (Some(value), None) => text(value).unwrap_or_else(|| compact(value)).into_bytes(),
+        (None, Some(value)) => {
+            let bytes = text(value).and_then(|text| show::from_base64(&text));
+            bytes.ok_or_else(|| invalid(format!("the base64 in {row} is not base64")))?
+        }
+        (None, None) => return Err(invalid(format!("{row} has no key 'value'"))),
     };
     Ok((seqno, value))
 }
@@ -182,8 +199,10 @@ fn csv_rows(text: &str) -> Result<Vec<Row>> {
     let wrong = |error: csv::Error| invalid(error.to_string());
     let header = reader.headers().map_err(wrong)?.clone();
     let column = |name: &str| header.iter().position(|title| title == name);
-    let (seqnos, value) = (column("seqno"), column("value"));
-    let value = value.ok_or_else(|| invalid("the first line has no column 'value'"))?;
+    let (seqnos, value, base64) = (column("seqno"), column("value"), column("base64"));
+    if value.is_none() && base64.is_none() {
+        return Err(invalid("the first line has no column 'value' or 'base64'"));
+    }
     let mut rows = Vec::new();
     for record in reader.records() {
         let record = record.map_err(wrong)?;
@@ -195,7 +214,13 @@ fn csv_rows(text: &str) -> Result<Vec<Row>> {
                 invalid(format!("line {line}: '{}' is not a whole number of 1 or more", field(at).escape_debug()))
             })
         });
-        rows.push((seqno.transpose()?, field(value).as_bytes().to_vec()));
+        let bytes = match (value.map_or("", field), base64.map_or("", field)) {
+            (value, "") => value.as_bytes().to_vec(),
+            ("", base64) => show::from_base64(base64)
+                .ok_or_else(|| invalid(format!("line {line}: its \"base64\" is not base64")))?,
+            _ => return Err(invalid(format!("line {line}: it has both \"value\" and \"base64\""))),
+        };
+        rows.push((seqno.transpose()?, bytes));
     }
     Ok(rows)
 }
@@ -228,6 +253,15 @@ mod tests {
     }
 
     #[test]
+    fn values_can_be_bytes_and_numbers_keep_their_digits() {
+        let bytes = Corrections::from([(7, Some(vec![0xff, 0])), (8, Some(b"x".to_vec()))]);
+        assert_eq!(values(None, "seqno,value,base64\n7,,/wA=\n8,x,\n").unwrap(), bytes);
+        assert_eq!(values(None, "[{\"seqno\":7,\"base64\":\"/wA=\"},{\"seqno\":8,\"value\":\"x\"}]").unwrap(), bytes);
+        let digits = "{\"seqno\":7,\"value\":[12345678901234567890123, 21.50]}";
+        assert_eq!(values(None, digits).unwrap(), of(&[(7, "[12345678901234567890123,21.50]")]));
+    }
+
+    #[test]
     fn values_without_seqnos_go_with_a_range() {
         assert_eq!(values(Some("3..4"), "value\na\nb\n").unwrap(), of(&[(3, "a"), (4, "b")]));
         assert_eq!(read(Some("3"), None, &mut no_times).unwrap(), Corrections::from([(3, None)]));
@@ -244,6 +278,9 @@ mod tests {
             (None, "seqno,value\n"),
             (None, "seqno,other\n6,a\n"),
             (None, "{\"seqno\":7}"),
+            (None, "{\"seqno\":7,\"value\":null}"),
+            (None, "{\"seqno\":7,\"base64\":\"%\"}"),
+            (None, "seqno,value,base64\n7,x,eA==\n"),
             (None, "{\"seqno\":-7,\"value\":1}"),
             (None, "{\"seqno\":7,"),
         ] {

@@ -1,5 +1,6 @@
 //! `millrace log append`: one record, or a stream of them.
 
+use super::transfer::fields::{Fields, compact};
 use crate::{
     args::{AppendArgs, Durability as Level},
     out::Out,
@@ -14,7 +15,7 @@ use millrace_node::{
     repairs::{Amendments, Correction},
 };
 use millrace_wire::protocol::Fence;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal, Read},
@@ -290,19 +291,26 @@ impl<'a> Stream<'a> {
 
 /// The record of an object `{"log": …, "data": …}`, or its error.
 pub fn from_object(line: &[u8], log: Option<&str>) -> Result<NewRecord, String> {
-    let object: Value = serde_json::from_slice(line).map_err(|error| format!("it is not JSON: {error}"))?;
-    let object = object.as_object().ok_or("it is not an object {\"log\": …, \"data\": …}")?;
-    let log = match object.get("log") {
-        Some(Value::String(log)) => log.clone(),
-        Some(_) => return Err("\"log\" is not a string".into()),
+    let fields: Fields<'_> = match serde_json::from_slice::<&RawValue>(line) {
+        Err(error) => return Err(format!("it is not JSON: {error}")),
+        Ok(json) => serde_json::from_str(json.get()).map_err(|_| "it is not an object {\"log\": …, \"data\": …}")?,
+    };
+    // Of a repeated key the last counts.
+    let get = |name: &str| fields.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get());
+    let text = |json: &str| serde_json::from_str::<String>(json);
+    let log = match get("log").map(text) {
+        Some(Ok(log)) => log,
+        Some(Err(_)) => return Err("\"log\" is not a string".into()),
         None => log.ok_or("it has no \"log\", and none was given on the command line")?.into(),
     };
-    let payload = match (object.get("data"), object.get("base64")) {
+    let payload = match (get("data"), get("base64")) {
         (Some(_), Some(_)) => return Err("it has both \"data\" and \"base64\"".into()),
-        (Some(Value::String(text)), None) => text.clone().into_bytes(),
-        (Some(value), None) => value.to_string().into_bytes(),
-        (None, Some(Value::String(text))) => show::from_base64(text).ok_or("its \"base64\" is not base64")?,
-        (None, Some(_)) => return Err("\"base64\" is not a string".into()),
+        // Numbers keep their digits.
+        (Some(value), None) => text(value).unwrap_or_else(|_| compact(value)).into_bytes(),
+        (None, Some(value)) => {
+            let value = text(value).map_err(|_| "\"base64\" is not a string")?;
+            show::from_base64(&value).ok_or("its \"base64\" is not base64")?
+        }
         (None, None) => return Err("it has neither \"data\" nor \"base64\"".into()),
     };
     Ok(NewRecord { log, payload })
@@ -321,6 +329,10 @@ mod tests {
         assert_eq!(payload(r#"{"data": "a\nb"}"#).unwrap(), b"a\nb");
         assert_eq!(payload(r#"{"data": {"t":  21.5}}"#).unwrap(), br#"{"t":21.5}"#);
         assert_eq!(payload(r#"{"data": null}"#).unwrap(), b"null");
+        assert_eq!(
+            payload(r#"{"data": [12345678901234567890123, 21.50, "a \" b"]}"#).unwrap(),
+            br#"[12345678901234567890123,21.50,"a \" b"]"#
+        );
         assert_eq!(payload(r#"{"base64": "/wA="}"#).unwrap(), b"\xff\x00");
         assert_eq!(from_object(br#"{"data": 1}"#, Some("l")).unwrap().log, "l");
         assert_eq!(from_object(br#"{"data": 1, "log": "k", "seqno": 7}"#, Some("l")).unwrap().log, "k");

@@ -6,6 +6,7 @@ mod tail;
 mod transfer;
 
 pub use append::{RECORD_MAX_BYTES, durability};
+pub use transfer::{fields, types};
 
 use crate::{
     args::{GetArgs, Global, LogCommand, LsArgs, SetArgs, TailArgs, TrimArgs},

@@ -3,7 +3,7 @@
 mod check;
 
 use crate::{
-    args::{BackupArgs, CheckArgs, Global, NamespaceCommand, RestoreArgs},
+    args::{BackupArgs, CheckArgs, Global, NamespaceCommand, RestoreArgs, RetentionArgs},
     out::Out,
     place::{self, Place, Target},
     progress::{Progress, Unit},
@@ -11,7 +11,7 @@ use crate::{
     show,
 };
 use millrace_node::{
-    Code, Namespace, Result,
+    Code, CreateOptions, Namespace, Result,
     application::units,
     upkeep::{self, Backup},
 };
@@ -23,6 +23,7 @@ pub fn run(command: &NamespaceCommand, global: &Global, out: &mut Out) -> Outcom
         NamespaceCommand::Check(args) => check(args, global, out),
         NamespaceCommand::Backup(args) => backup(args, global, out),
         NamespaceCommand::Restore(args) => restore(args, out),
+        NamespaceCommand::Set(args) => set(args, global, out),
     }
 }
 
@@ -115,15 +116,44 @@ fn object(dir: &Path, head: &Backup, bytes: u64) -> serde_json::Value {
     })
 }
 
+/// Makes a restored namespace keep no more than a new one on this disk would; what it kept before, if it changed.
+fn fit(namespace: &Namespace, dir: &Path) -> Result<Option<u64>> {
+    let journal = namespace.journal();
+    let made = journal.made_with();
+    let fitting = CreateOptions::fitting(dir, Some(made.segment_bytes), None).retain_bytes;
+    if fitting >= made.retain_bytes || fitting >= CreateOptions::default().retain_bytes {
+        return Ok(None);
+    }
+    // Nothing is dropped yet: whoever needs the old entries can still raise the limit.
+    Ok(journal.set_retention(Some(fitting), None)?.then_some(made.retain_bytes))
+}
+
+fn set(args: &RetentionArgs, global: &Global, out: &mut Out) -> Outcome {
+    let place = Place::find(global)?;
+    let namespace = place.files()?;
+    let changed = namespace.set_retention(args.retain_bytes, args.retain_age.map(|age| age.0))?;
+    let made = namespace.journal().made_with();
+    if out.json() {
+        let age_ms = made.retain_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        return Ok(
+            out.object(&json!({ "changed": changed, "retain_bytes": made.retain_bytes, "retain_age_ms": age_ms }))?
+        );
+    }
+    let age = made.retain_age.map_or("none".into(), units::show_duration);
+    Ok(out.line(format!("retain_bytes {}, retain_age {age}", units::show_size(made.retain_bytes)))?)
+}
+
 fn restore(args: &RestoreArgs, out: &mut Out) -> Outcome {
     let progress = Progress::new("verifying", Some(0), Unit::Bytes, true);
     let head = upkeep::restore(&args.from, &args.dir, &mut |done, total| progress.set_of(done, total))?;
     drop(progress);
     let namespace = Namespace::open(&args.dir)?;
     let (id, epoch) = (namespace.journal().namespace(), namespace.journal().epoch());
+    let fitted = fit(&namespace, &args.dir)?;
+    let retain_bytes = namespace.journal().made_with().retain_bytes;
     if out.json() {
         return Ok(out.object(&json!({
-            "restored": args.dir, "namespace": id.to_string(), "epoch": epoch,
+            "restored": args.dir, "namespace": id.to_string(), "epoch": epoch, "retain_bytes": retain_bytes,
             "from": { "namespace": head.namespace, "epoch": head.epoch },
         }))?);
     }
@@ -132,6 +162,12 @@ fn restore(args: &RestoreArgs, out: &mut Out) -> Outcome {
         args.dir.display(),
         head.namespace
     ))?;
+    if let Some(was) = fitted {
+        let (now, was) = (units::show_size(retain_bytes), units::show_size(was));
+        out.line(format!(
+            "the disk is small, so the journal keeps at least {now} and no longer {was}; `millrace namespace set` changes this"
+        ))?;
+    }
     Ok(out.line(
         "links to other namespaces are stopped until you confirm that this copy replaces the original: \
          `millrace outbox ls`, `millrace relay ls`",

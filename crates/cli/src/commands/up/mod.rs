@@ -151,6 +151,7 @@ fn report(step: &Step, planned: bool, out: &mut Out) -> io::Result<()> {
     let what = match step.what {
         What::Log => "log",
         What::Function => "function",
+        What::Setting => "namespace",
         What::Topic => "topic",
         What::Subscription => "subscription",
         What::Feed => "feed",

@@ -11,7 +11,7 @@ use crate::{
 };
 use hyper::{StatusCode, header::HeaderValue};
 use millrace_node::{
-    Access, Gated, LogName, Name, Namespace, Obstacle, Served,
+    Access, Gated, LogName, Name, Namespace, Obstacle, Served, Space,
     links::{LinkState, Links, OUTBOX_DEAD_LETTERS},
 };
 use millrace_wire::{
@@ -148,6 +148,12 @@ fn of_disk(metrics: &mut Metrics, served: &Served) {
     metrics.gauge("millrace_journal_healthy", help, &labels, u64::from(journal.check_health().is_ok()));
     let help = "Whether appends fail because the disk is full, read-only or broken.";
     metrics.gauge("millrace_journal_refusing", help, &labels, u64::from(journal.refusal().is_some()));
+    let help = "Whether so little of the disk is free that the journal keeps less than `retain_bytes`, and that appends may fail soon.";
+    metrics.gauge("millrace_disk_low", help, &labels, u64::from(journal.low_space().is_some()));
+    if let Some(space) = Space::of(journal.dir()) {
+        let help = "Free space of the disk that the namespace is on.";
+        metrics.gauge("millrace_disk_available_bytes", help, &labels, space.available_bytes);
+    }
     let blocked = served.blocked();
     for (by, flush) in [("lock", false), ("flush", true)] {
         let time = blocked.as_ref().filter(|blocked| (blocked.by == Obstacle::Flush) == flush);

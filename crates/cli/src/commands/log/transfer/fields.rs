@@ -41,7 +41,8 @@ pub fn of(record: &[u8]) -> Option<Fields<'_>> {
     distinct.then_some(fields)
 }
 
-fn is_json(text: &str) -> bool {
+/// Whether a text is JSON.
+pub fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
@@ -53,22 +54,46 @@ pub fn cell(value: &RawValue) -> String {
     }
 }
 
-/// Converts rows back to objects. An empty cell is an absent field.
+/// Converts rows of an export back to objects. An empty cell is an absent field.
 pub fn object<'a>(cells: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+    let value = |cell: &str| if is_json(cell) { cell.trim().to_string() } else { quoted(cell) };
+    let fields: Vec<(&str, String)> =
+        cells.filter(|(_, cell)| !cell.is_empty()).map(|(name, cell)| (name, value(cell))).collect();
+    written(fields.iter().map(|(name, value)| (*name, value.as_str())))
+}
+
+/// An object of fields whose values are JSON.
+pub fn written<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
     let mut object = String::from("{");
-    for (name, cell) in cells.filter(|(_, cell)| !cell.is_empty()) {
+    for (name, value) in fields {
         if object.len() > 1 {
             object.push(',');
         }
         object.push_str(&quoted(name));
         object.push(':');
-        if is_json(cell) { object.push_str(cell.trim()) } else { object.push_str(&quoted(cell)) }
+        object.push_str(value);
     }
     object.push('}');
     object.into_bytes()
 }
 
-fn quoted(text: &str) -> String {
+/// JSON without the spaces between its tokens, and otherwise as it was written: numbers keep their digits.
+pub fn compact(json: &str) -> String {
+    let (mut in_text, mut is_escaped) = (false, false);
+    let keep = |byte: &char| {
+        match byte {
+            '"' if !is_escaped => in_text = !in_text,
+            ' ' | '\n' | '\r' | '\t' if !in_text => return false,
+            _ => {}
+        }
+        is_escaped = *byte == '\\' && !is_escaped;
+        true
+    };
+    json.chars().filter(keep).collect()
+}
+
+/// A text as JSON.
+pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 

@@ -1,8 +1,8 @@
 //! `millrace log import`: a file's records into a log.
 
-use super::{Source, csv::Table, format_of, is_stream, ndjson::Objects, parquet, unreadable};
+use super::{Source, format_of, is_stream, ndjson::Objects, parquet, table::Table, unreadable};
 use crate::{
-    args::{Format, ImportArgs},
+    args::{Format, ImportArgs, ReadingArgs},
     commands::log::append::durability,
     out::Out,
     place::Place,
@@ -33,7 +33,14 @@ pub fn run(place: &Place, args: &ImportArgs, out: &mut Out) -> Outcome {
     let format = format_of(args.format, &args.file)?;
     // A missing log is reported before any input is read.
     place.bounds(&args.log)?;
-    let Input { mut source, size, read } = Input::open(&args.file, format)?;
+    if let Some(option) = args.reading.only_for_csv().filter(|_| format != Format::Csv) {
+        let detail = format!("{option} is for CSV, and {} is read as {}", args.file.display(), name(format));
+        return Err(Code::UsageInvalid.error(detail).into());
+    }
+    let Input { mut source, size, read } = Input::open(&args.file, format, &args.reading)?;
+    if args.dry_run {
+        return dry_run(&mut *source, args, format, out);
+    }
     let (total, unit) = match size {
         Size::Bytes(bytes) => (Some(bytes), Unit::Bytes),
         Size::Records(records) => (Some(records), Unit::Records),
@@ -49,12 +56,47 @@ pub fn run(place: &Place, args: &ImportArgs, out: &mut Out) -> Outcome {
     if out.json() {
         let first = (done > 0).then(|| last + 1 - done);
         let object = json!({ "log": args.log, "file": args.file, "records": done, "skipped": args.skip,
-            "first": first, "last": first.map(|_| last) });
+            "first": first, "last": first.map(|_| last), "format": name(format), "read": source.describe().to_json() });
         out.object(&object)?;
     } else {
         out.line(format!("imported {} into log {}", show::count(done, "record"), args.log))?;
+        for line in source.describe().lines() {
+            out.line(line)?;
+        }
     }
     Ok(())
+}
+
+/// Reads the file to its end, and shows how; appends nothing.
+fn dry_run(source: &mut dyn Source, args: &ImportArgs, format: Format, out: &mut Out) -> Outcome {
+    let (mut records, mut first) = (0, None);
+    while let Some(record) = source.next().map_err(|error| error.within(args.file.display()))? {
+        records += 1;
+        first.get_or_insert(record);
+    }
+    if out.json() {
+        let mut object = json!({ "file": args.file, "records": records, "format": name(format),
+            "read": source.describe().to_json() });
+        show::put_data(&mut object, &first.unwrap_or_default());
+        out.object(&object)?;
+        return Ok(());
+    }
+    out.line(format!("{} of {} would be imported", show::count(records, "record"), args.file.display()))?;
+    for line in source.describe().lines() {
+        out.line(line)?;
+    }
+    if let Some(first) = first {
+        out.line(format!("the first record: {}", show::one_line(&first)))?;
+    }
+    Ok(())
+}
+
+fn name(format: Format) -> &'static str {
+    match format {
+        Format::Ndjson => "ndjson",
+        Format::Csv => "csv",
+        Format::Parquet => "parquet",
+    }
 }
 
 /// How much there is to import.
@@ -87,13 +129,13 @@ impl<R: Read> Read for Counted<R> {
 }
 
 impl Input {
-    fn open(path: &Path, format: Format) -> Result<Self> {
+    fn open(path: &Path, format: Format, reading: &ReadingArgs) -> Result<Self> {
         let read = Arc::new(AtomicU64::new(0));
         if format == Format::Parquet {
             if is_stream(path) {
                 return Err(Code::FormatUnfit.error("Parquet cannot be read from standard input"));
             }
-            let table = parquet::Table::open(path.into())?;
+            let table = parquet::Table::open(path.into(), reading)?;
             return Ok(Self { size: Size::Records(table.rows()), source: Box::new(table), read });
         }
         let (file, size): (Box<dyn Read>, Size) = if is_stream(path) {
@@ -106,8 +148,16 @@ impl Input {
         };
         let reader = BufReader::with_capacity(BUFFER_BYTES, Counted { reader: file, read: read.clone() });
         let source: Box<dyn Source> = match format {
-            Format::Csv => Box::new(Table::new(reader, path.into())?),
-            _ => Box::new(Objects::new(reader, path.into())),
+            Format::Csv => {
+                // A regular file is read twice: the types of its columns come from all rows.
+                let again = match size {
+                    Size::Bytes(_) => Some(File::open(path).map_err(|error| unreadable(path, error))?),
+                    Size::Records(_) | Size::Unknown => None,
+                };
+                let again = again.map(|file| Box::new(BufReader::with_capacity(BUFFER_BYTES, file)) as Box<dyn Read>);
+                Box::new(Table::new(reader, again, path.into(), reading)?)
+            }
+            _ => Box::new(Objects::new(reader, path.into(), reading)),
         };
         Ok(Self { source, size, read })
     }

@@ -1,10 +1,10 @@
 //! Parquet: the columns seqno, time, id, cause and data, in row groups that fit in memory.
 
-use super::{Sink, Source, invalid, unreadable};
-use crate::report::Outcome;
+use super::{Column, Described, Sink, Source, invalid, table::no_column, unreadable};
+use crate::{args::ReadingArgs, report::Outcome, show};
 use millrace_node::{Code, Error, Record, Result};
 use parquet::{
-    basic::Compression,
+    basic::{Compression, ConvertedType, Type as Physical},
     column::reader::{ColumnReader, ColumnReaderImpl},
     data_type::{ByteArray, ByteArrayType, Int64Type},
     errors::ParquetError,
@@ -13,8 +13,8 @@ use parquet::{
         reader::{FileReader, SerializedFileReader},
         writer::{SerializedFileWriter, SerializedRowGroupWriter},
     },
-    record::reader::RowIter,
-    schema::parser::parse_message_type,
+    record::{Field, Row, reader::RowIter},
+    schema::{parser::parse_message_type, types::Type},
 };
 use std::{
     cell::Cell,
@@ -32,7 +32,8 @@ const SCHEMA: &str = "message log {
   optional binary cause (string);
   required binary data;
 }";
-/// The column that import reads.
+/// The columns of an export, and the one of them that import reads.
+const EXPORTED: [&str; 5] = ["seqno", "time", "id", "cause", DATA];
 const DATA: &str = "data";
 /// A row group is written when it has this number of bytes or of records.
 const GROUP_BYTES_MAX: usize = 8 << 20;
@@ -94,7 +95,7 @@ impl<W: Write + Send> Groups<W> {
     }
 }
 
-fn no_column() -> ParquetError {
+fn no_more_columns() -> ParquetError {
     ParquetError::General("the schema has fewer columns than the export writes".into())
 }
 
@@ -102,7 +103,7 @@ fn write_numbers<W: Write + Send>(
     rows: &mut SerializedRowGroupWriter<'_, W>,
     values: &[i64],
 ) -> Result<(), ParquetError> {
-    let mut column = rows.next_column()?.ok_or_else(no_column)?;
+    let mut column = rows.next_column()?.ok_or_else(no_more_columns)?;
     column.typed::<Int64Type>().write_batch(values, None, None)?;
     column.close()
 }
@@ -112,7 +113,7 @@ fn write_bytes<W: Write + Send>(
     values: &[ByteArray],
     there: Option<&[i16]>,
 ) -> Result<(), ParquetError> {
-    let mut column = rows.next_column()?.ok_or_else(no_column)?;
+    let mut column = rows.next_column()?.ok_or_else(no_more_columns)?;
     column.typed::<ByteArrayType>().write_batch(values, there, None)?;
     column.close()
 }
@@ -159,6 +160,9 @@ pub struct Table {
     row: u64,
     rows_total: u64,
     rows: Rows,
+    described: Described,
+    /// In how many rows each column has a number that JSON lacks.
+    lost: Vec<u64>,
 }
 
 thread_local! {
@@ -186,20 +190,41 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Parqu
 }
 
 impl Table {
-    pub fn open(path: PathBuf) -> Result<Self> {
+    pub fn open(path: PathBuf, reading: &ReadingArgs) -> Result<Self> {
         let file = File::open(&path).map_err(|error| unreadable(&path, error))?;
         let reader = guarded(|| SerializedFileReader::new(file)).map_err(|error| unfit(&path, &error))?;
         let rows_total = u64::try_from(reader.metadata().file_metadata().num_rows()).unwrap_or(0);
         let schema = reader.metadata().file_metadata().schema_descr();
-        let column = (0..schema.num_columns()).find(|index| schema.column(*index).path().string() == DATA);
-        let rows = match column {
-            Some(column) if schema.column(column).max_rep_level() > 0 => {
-                return Err(unfit(&path, "its column data is repeated"));
-            }
-            Some(column) => Rows::Data(Box::new(Data::new(reader, column))),
-            None => Rows::Objects(RowIter::from_file_into(Box::new(reader))),
+        let names: Vec<String> = schema.columns().iter().map(|column| column.path().string()).collect();
+        let wanted = match &reading.value {
+            Some(value) => Some(value.as_str()),
+            // Another table may have a column `data`, too.
+            None => (!reading.objects && names == EXPORTED).then_some(DATA),
         };
-        Ok(Self { path, row: 0, rows_total, rows })
+        let shape = match (&reading.value, wanted) {
+            (Some(_), _) => "value",
+            (None, Some(_)) => "export",
+            (None, None) => "objects",
+        };
+        let mut described = Described { shape, ..Described::default() };
+        let rows = match wanted.map(|wanted| names.iter().position(|name| name == wanted).ok_or(wanted)) {
+            Some(Err(missing)) => return Err(no_column("--value", missing, &names)),
+            Some(Ok(column)) if schema.column(column).max_rep_level() > 0 => {
+                return Err(unfit(&path, format!("its column '{}' is repeated", names[column].escape_debug())));
+            }
+            Some(Ok(column)) => Rows::Data(Box::new(Data::new(reader, column))),
+            None => {
+                described.columns = columns(schema.root_schema().get_fields());
+                let mut sorted: Vec<&str> = described.columns.iter().map(|column| column.name.as_str()).collect();
+                sorted.sort_unstable();
+                if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+                    return Err(unfit(&path, format!("it has two columns '{}'", twice[0].escape_debug())));
+                }
+                Rows::Objects(RowIter::from_file_into(Box::new(reader)))
+            }
+        };
+        let lost = vec![0; described.columns.len()];
+        Ok(Self { path, row: 0, rows_total, rows, described, lost })
     }
 
     /// How many rows the file says it has.
@@ -217,17 +242,83 @@ impl Source for Table {
         self.row += 1;
         match &mut self.rows {
             Rows::Data(data) => match guarded(|| data.next()) {
-                Ok(Some(None)) => Err(invalid("row", self.row, "its \"data\" is null")),
+                Ok(Some(None)) => Err(invalid("row", self.row, "its value is null")),
                 Ok(record) => Ok(record.flatten()),
                 Err(error) => Err(unfit(&self.path, error).within(format!("row {}", self.row))),
             },
             Rows::Objects(rows) => {
-                let row = guarded(|| Ok(rows.next().transpose()?.map(|row| row.to_json_value().to_string())));
-                let row = row.map_err(|error| unfit(&self.path, error).within(format!("row {}", self.row)))?;
-                Ok(row.map(String::into_bytes))
+                let read = guarded(|| {
+                    let row = rows.next().transpose()?;
+                    Ok(row.map(|row| (not_finite(&row), row.to_json_value().to_string())))
+                });
+                let read = read.map_err(|error| unfit(&self.path, error).within(format!("row {}", self.row)))?;
+                Ok(read.map(|(lost, row)| {
+                    for column in lost {
+                        self.lost[column] += 1;
+                    }
+                    row.into_bytes()
+                }))
             }
         }
     }
+
+    fn describe(&self) -> Described {
+        let mut described = self.described.clone();
+        for (column, lost) in described.columns.iter_mut().zip(&self.lost).filter(|(_, lost)| **lost > 0) {
+            let rows = show::count(*lost, "row");
+            let note = format!("NaN or infinite in {rows}, where the records have null");
+            column.note = Some(column.note.as_ref().map_or_else(|| note.clone(), |more| format!("{more}; {note}")));
+        }
+        described
+    }
+}
+
+/// The columns of a file with what their values become.
+fn columns(fields: &[Arc<Type>]) -> Vec<Column> {
+    let column = |field: &Arc<Type>| {
+        let info = field.get_basic_info();
+        let (kind, note) = match (field.is_primitive(), info.logical_type_ref(), info.converted_type()) {
+            (false, ..) => ("json".to_string(), None),
+            (true, Some(logical), ConvertedType::NONE) => {
+                // The library gives such values as they are stored.
+                let note = format!("the numbers or base64 of what the file declares as {logical:?}");
+                (format!("{:?}", field.get_physical_type()).to_lowercase(), Some(note))
+            }
+            (true, _, converted) => {
+                let note = match (field.get_physical_type(), converted) {
+                    (Physical::INT96, _) => Some("times to the millisecond, in UTC".to_string()),
+                    (Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY, ConvertedType::NONE) => {
+                        Some("bytes, as base64".to_string())
+                    }
+                    _ => None,
+                };
+                let kind = match converted {
+                    ConvertedType::NONE => format!("{:?}", field.get_physical_type()),
+                    converted => format!("{converted:?}"),
+                };
+                (kind.to_lowercase(), note)
+            }
+        };
+        Column { name: field.name().to_string(), kind, guessed: false, note }
+    };
+    fields.iter().map(column).collect()
+}
+
+/// The columns of a row that have numbers which JSON lacks.
+fn not_finite(row: &Row) -> Vec<usize> {
+    fn is_lost(field: &Field) -> bool {
+        match field {
+            Field::Float16(n) => !f32::from(*n).is_finite(),
+            Field::Float(n) => !n.is_finite(),
+            Field::Double(n) => !n.is_finite(),
+            Field::Group(row) => row.get_column_iter().any(|(_, field)| is_lost(field)),
+            Field::ListInternal(list) => list.elements().iter().any(is_lost),
+            Field::MapInternal(map) => map.entries().iter().any(|(key, value)| is_lost(key) || is_lost(value)),
+            _ => false,
+        }
+    }
+    let lost = row.get_column_iter().enumerate().filter(|(_, (_, field))| is_lost(field));
+    lost.map(|(column, _)| column).collect()
 }
 
 /// The column of data, row group by row group.
@@ -259,7 +350,7 @@ impl Data {
                 }
                 match self.reader.get_row_group(self.group)?.get_column_reader(self.column)? {
                     ColumnReader::ByteArrayColumnReader(values) => self.values = Some(values),
-                    _ => return Err(ParquetError::General("its column data has neither text nor bytes".into())),
+                    _ => return Err(ParquetError::General("the column has neither text nor bytes".into())),
                 }
                 self.group += 1;
                 continue;

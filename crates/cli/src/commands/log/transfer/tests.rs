@@ -2,10 +2,12 @@
 
 use super::{
     Sink, Source,
-    csv::{Rows, Survey, Table},
+    csv::{Rows, Survey},
     ndjson::{Lines, Objects},
     parquet,
+    table::Table,
 };
+use crate::args::ReadingArgs;
 use millrace_node::{Code, EventId, Hlc, Record};
 use proptest::prelude::*;
 use std::{fs::File, path::PathBuf};
@@ -51,15 +53,39 @@ fn csv(payloads: &[Vec<u8>], whole: bool) -> Vec<u8> {
     file
 }
 
+/// Options of the command line.
+fn reading(options: &[&str]) -> ReadingArgs {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        reading: ReadingArgs,
+    }
+    <Line as clap::Parser>::try_parse_from(["import"].iter().chain(options)).unwrap().reading
+}
+
 fn read_csv(file: &[u8]) -> millrace_node::Result<Vec<Vec<u8>>> {
-    all(Table::new(file, path())?)
+    all(Table::new(file, None, path(), &reading(&[]))?)
+}
+
+/// The records as text, and how the file was read.
+fn read_as(file: &str, options: &[&str]) -> millrace_node::Result<(Vec<String>, serde_json::Value)> {
+    let mut table = Table::new(file.as_bytes(), None, path(), &reading(options))?;
+    let mut records = Vec::new();
+    while let Some(record) = table.next()? {
+        records.push(String::from_utf8(record).unwrap());
+    }
+    Ok((records, table.describe().to_json()))
+}
+
+fn read_ndjson(file: &[u8]) -> millrace_node::Result<Vec<Vec<u8>>> {
+    all(Objects::new(file, path(), &reading(&[])))
 }
 
 fn read_parquet(bytes: &[u8]) -> millrace_node::Result<Vec<Vec<u8>>> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
     std::fs::write(&path, bytes).unwrap();
-    all(parquet::Table::open(path)?)
+    all(parquet::Table::open(path, &reading(&[]))?)
 }
 
 fn parquet(payloads: &[Vec<u8>]) -> Vec<u8> {
@@ -116,7 +142,7 @@ proptest! {
 
     #[test]
     fn bytes_come_back_exactly(payloads in prop::collection::vec(payload(), 0..12)) {
-        prop_assert_eq!(&all(Objects::new(&ndjson(&payloads)[..], path())).unwrap(), &payloads);
+        prop_assert_eq!(&read_ndjson(&ndjson(&payloads)).unwrap(), &payloads);
         prop_assert_eq!(&read_csv(&csv(&payloads, true)).unwrap(), &payloads);
         prop_assert_eq!(&read_parquet(&parquet(&payloads)).unwrap(), &payloads);
     }
@@ -135,7 +161,7 @@ proptest! {
         payloads in prop::collection::vec(payload(), 1..6), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut: bool
     ) {
         for (mut file, read) in [
-            (ndjson(&payloads), (|file| all(Objects::new(file, path()))) as fn(&[u8]) -> _),
+            (ndjson(&payloads), read_ndjson as fn(&[u8]) -> _),
             (csv(&payloads, false), read_csv),
             (parquet(&payloads), read_parquet),
         ] {
@@ -171,11 +197,115 @@ fn records_that_do_not_fit_columns_stand_whole() {
 }
 
 #[test]
-fn tables_of_others_become_objects() {
-    let file = "\u{feff}origin,temp,note\nEWR,39.02,\nJFK,NA,\"two\nlines\"\n";
-    let rows = read_csv(file.as_bytes()).unwrap();
-    assert_eq!(rows[0], br#"{"origin":"EWR","temp":39.02}"#);
-    assert_eq!(rows[1], br#"{"origin":"JFK","temp":"NA","note":"two\nlines"}"#);
+fn tables_of_others_become_objects_with_one_type_per_column() {
+    let file = "\u{feff}origin,temp,note,code\nEWR,39.02,,28e4\nJFK,40,\"two\nlines\",12\n";
+    let (rows, read) = read_as(file, &[]).unwrap();
+    assert_eq!(rows[0], r#"{"origin":"EWR","temp":39.02,"code":"28e4"}"#);
+    assert_eq!(rows[1], r#"{"origin":"JFK","temp":40,"note":"two\nlines","code":"12"}"#);
+    assert_eq!((&read["delimiter"], &read["header"]), (&",".into(), &true.into()));
+    assert_eq!(read["guessed"], serde_json::json!(["delimiter", "header", "types"]));
+    let kinds: Vec<_> = read["columns"].as_array().unwrap().iter().map(|column| column["type"].clone()).collect();
+    assert_eq!(kinds, ["text", "number", "text", "text"]);
+    assert_eq!(read["columns"][3]["note"], "not number, because line 2 has \"28e4\"");
+}
+
+#[test]
+fn a_column_of_an_exports_name_does_not_make_a_file_an_export() {
+    for (file, expected) in [
+        ("time,data,unit\n7:00,21,C\n", r#"{"time":"7:00","data":21,"unit":"C"}"#),
+        ("base64,n\neA==,1\n", r#"{"base64":"eA==","n":1}"#),
+        ("data\nx\n", r#"{"data":"x"}"#),
+        ("seqno,time,data,base64\n1,noon,x,\n", r#"{"seqno":1,"time":"noon","data":"x"}"#),
+        ("_seqno,_time,t\nx,y,1\n", r#"{"_seqno":"x","_time":"y","t":1}"#),
+    ] {
+        assert_eq!(read_as(file, &[]).unwrap().0, [expected], "{file}");
+    }
+    let lines = "\u{feff}{\"data\": 21.50, \"unit\": \"C\"}\n{\"x\":123456789012345678901234}\n";
+    let expected = [&br#"{"data": 21.50, "unit": "C"}"#[..], br#"{"x":123456789012345678901234}"#];
+    assert_eq!(read_ndjson(lines.as_bytes()).unwrap(), expected);
+    let file = b"{\"time\":1,\"data\":2}\n";
+    assert_eq!(read_ndjson(file).unwrap(), [b"{\"time\":1,\"data\":2}"]);
+    let value = all(Objects::new(&file[..], path(), &reading(&["--value", "data"]))).unwrap();
+    assert_eq!(value, [b"2"]);
+    let (rows, read) = read_as("time,data\n7:00,021\n", &["--value", "data"]).unwrap();
+    assert_eq!((rows[0].as_str(), &read["shape"]), ("021", &"value".into()));
+    // An export that is to be read as a table.
+    let csv = String::from_utf8(csv(&[b"x".to_vec()], true)).unwrap();
+    assert!(read_as(&csv, &["--objects"]).unwrap().0[0].starts_with("{\"seqno\":18446744073709551615,\"time\":"));
+}
+
+#[test]
+fn a_parquet_file_with_a_column_data_keeps_its_other_columns() {
+    use ::parquet::{data_type::*, file::writer::SerializedFileWriter, schema::parser::parse_message_type};
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.parquet");
+    let schema = "message x { required binary data (string); required double t; required binary raw; }";
+    let schema = std::sync::Arc::new(parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(File::create(&file).unwrap(), schema, Default::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let texts: Vec<ByteArray> = ["a", "b"].into_iter().map(ByteArray::from).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&texts, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<DoubleType>().write_batch(&[1.5, f64::NAN], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&texts, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    let mut table = parquet::Table::open(file.clone(), &reading(&[])).unwrap();
+    assert_eq!(table.next().unwrap().unwrap(), br#"{"data":"a","t":1.5,"raw":"YQ=="}"#);
+    assert_eq!(table.next().unwrap().unwrap(), br#"{"data":"b","t":null,"raw":"Yg=="}"#);
+    assert!(table.next().unwrap().is_none());
+    let read = table.describe().to_json();
+    assert_eq!(read["columns"][1]["note"], "NaN or infinite in 1 row, where the records have null");
+    assert_eq!(read["columns"][2]["note"], "bytes, as base64");
+    assert_eq!(all(parquet::Table::open(file.clone(), &reading(&["--value", "data"])).unwrap()).unwrap(), [b"a", b"b"]);
+    let missing = parquet::Table::open(file, &reading(&["--value", "datum"])).map(drop).unwrap_err();
+    assert!(missing.detail().contains("the columns are 'data', 't', 'raw'"), "{missing}");
+}
+
+#[test]
+fn files_without_commas_or_header_are_read_right_or_refused() {
+    let (rows, read) = read_as("at;celsius\n7:00;21,5\n", &[]).unwrap();
+    assert_eq!((rows[0].as_str(), &read["delimiter"]), (r#"{"at":"7:00","celsius":"21,5"}"#, &";".into()));
+    let (rows, read) = read_as("at\tcelsius\n7:00\t21.5\n", &[]).unwrap();
+    assert_eq!((rows[0].as_str(), &read["delimiter"]), (r#"{"at":"7:00","celsius":21.5}"#, &"\t".into()));
+    let refused = read_as("2026-01-01,7.5\n2026-01-02,8.5\n", &[]).unwrap_err();
+    assert!(refused.detail().contains("'7.5' is a number") && refused.detail().contains("--no-header"), "{refused}");
+    let (rows, _) = read_as("2026-01-01,7.5\n", &["--no-header"]).unwrap();
+    assert_eq!(rows, [r#"{"c1":"2026-01-01","c2":7.5}"#]);
+    let (rows, _) = read_as("2026-01-01,7.5\n", &["--columns", "at,celsius"]).unwrap();
+    assert_eq!(rows, [r#"{"at":"2026-01-01","celsius":7.5}"#]);
+    let (rows, _) = read_as("country,2019\nNA,1\n", &["--header"]).unwrap();
+    assert_eq!(rows, [r#"{"country":"NA","2019":1}"#]);
+}
+
+#[test]
+fn types_can_be_given() {
+    let file = "a,b,c\n1,2,NA\n,3,4\n";
+    let (rows, read) = read_as(file, &["--types", "a=text", "--null", "NA"]).unwrap();
+    assert_eq!(rows, [r#"{"a":"1","b":2,"c":null}"#, r#"{"b":3,"c":4}"#]);
+    assert_eq!((&read["columns"][0]["guessed"], &read["columns"][1]["guessed"]), (&false.into(), &true.into()));
+    let (rows, _) = read_as(file, &["--text", "--types", "b=number"]).unwrap();
+    assert_eq!(rows[0], r#"{"a":"1","b":2,"c":"NA"}"#);
+    let refused = read_as(file, &["--types", "c=number"]).unwrap_err();
+    assert!(refused.detail().starts_with("line 2: column 'c' has \"NA\", which is no number"), "{refused}");
+    let refused = read_as(file, &["--types", "d=number"]).unwrap_err();
+    assert!(refused.detail().contains("the columns are 'a', 'b', 'c'"), "{refused}");
+}
+
+/// More rows than the sample has: a file is examined whole, a stream is refused where its first rows were no guide.
+#[test]
+fn a_late_cell_counts() {
+    let file = format!("n\n{}x\n", "1\n".repeat(600_000));
+    let again: Box<dyn std::io::Read> = Box::new(std::io::Cursor::new(file.clone().into_bytes()));
+    let mut table = Table::new(file.as_bytes(), Some(again), path(), &reading(&[])).unwrap();
+    assert_eq!(table.next().unwrap().unwrap(), br#"{"n":"1"}"#);
+    let refused = all(Table::new(file.as_bytes(), None, path(), &reading(&[])).unwrap()).unwrap_err();
+    assert!(refused.detail().starts_with("line 600002: column 'n' has \"x\""), "{refused}");
 }
 
 #[test]
@@ -185,20 +315,24 @@ fn bad_input_is_told_with_its_line() {
         error.detail().to_string()
     };
     let lines = "{\"data\":1}\n\n{\"data\":2}\n{\"x\":3}\n";
-    assert!(fault(all(Objects::new(lines.as_bytes(), path())).unwrap_err()).starts_with("line 4: it has neither"));
+    assert!(fault(read_ndjson(lines.as_bytes()).unwrap_err()).starts_with("line 4: it has neither"));
+    let lines = "{\"data\":1}\n{\"data\":2,\"unit\":3}\n";
+    assert!(fault(read_ndjson(lines.as_bytes()).unwrap_err()).starts_with("line 2: it has other fields"));
+    assert!(fault(read_ndjson(b"[1]\n").unwrap_err()).starts_with("line 1: it is not a JSON object"));
     for (file, start) in [
-        (&b"a,b\n1,2\n\"x\ny\",2\n1\n"[..], "line 5: it has 1 cells where the header has 2"),
+        (&b"a,b\nx,y\n\"x\ny\",z\nx\n"[..], "line 5: it has 1 cells where the first line has 2"),
         (b"a\n\xff\n", "line 2: it is not UTF-8"),
         (b"a,a\n", "line 1: column 'a' occurs twice"),
-        (b"data,base64\nx,\ny,eA==\n", "line 3: it has both"),
-        (b"base64\n!\n", "line 2: its \"base64\" is not base64"),
+        (b"seqno,time,data,base64\n1,2026-01-01T00:00:00Z,x,\n2,2026-01-01T00:00:00Z,y,eA==\n", "line 3: it has both"),
+        (b"seqno,time,data,base64\n1,2026-01-01T00:00:00Z,,!\n", "line 2: its \"base64\" is not base64"),
     ] {
         let said = fault(read_csv(file).unwrap_err());
         assert!(said.starts_with(start), "{said}");
     }
     let endless = std::io::Read::chain(&b"a\n\""[..], std::io::repeat(b'x'));
-    let said = fault(all(Table::new(endless, path()).unwrap()).unwrap_err());
+    let said = fault(Table::new(endless, None, path(), &reading(&[])).and_then(all).unwrap_err());
     assert!(said.contains("longer than any record"), "{said}");
     let endless = std::io::BufReader::new(std::io::repeat(b'{'));
-    assert!(fault(all(Objects::new(endless, path())).unwrap_err()).contains("longer than any record"));
+    let said = fault(all(Objects::new(endless, path(), &reading(&[]))).unwrap_err());
+    assert!(said.contains("longer than any record"), "{said}");
 }
