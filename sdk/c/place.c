@@ -322,7 +322,8 @@ static void put(uint8_t *at, const void *value, size_t size) {
 
 /* The user of the socket at `theirs` that is connected to `ours`: 1, 0 if it was closed, or -1 if the kernel does not tell. */
 static int user_of(int family, end theirs, end ours, uint32_t *user) {
-    enum { REQUEST = 72, ANSWER = 88, BY_FAMILY = 20 };
+    /* The states of a socket that is connected: ESTABLISHED, FIN_WAIT 1 and 2, CLOSE_WAIT, LAST_ACK, CLOSING. */
+    enum { REQUEST = 72, ANSWER = 88, BY_FAMILY = 20, CONNECTED = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11 };
     struct sockaddr_nl kernel;
     uint8_t ask[REQUEST], answer[512];
     uint32_t length = REQUEST, inode;
@@ -359,7 +360,7 @@ static int user_of(int family, end theirs, end ours, uint32_t *user) {
     }
     memcpy(user, answer + 80, sizeof *user);
     memcpy(&inode, answer + 84, sizeof inode);
-    return inode != 0;
+    return inode != 0 && answer[17] < 16 && (CONNECTED >> answer[17] & 1) != 0;
 }
 
 static int check_user(mrc_client *client, const struct sockaddr_storage *theirs, const struct sockaddr_storage *ours) {
@@ -367,6 +368,9 @@ static int check_user(mrc_client *client, const struct sockaddr_storage *theirs,
     socklen_t size = sizeof still;
     uint32_t user = 0;
     int known = user_of(theirs->ss_family, end_of(theirs), end_of(ours), &user);
+    /* After a reset, a program of any user may connect from the same port, and the kernel reports that one: its answer is about this
+       connection if the connection still stands. */
+    if (known > 0 && getpeername(client->fd, (struct sockaddr *)&still, &size) != 0) known = 0;
     if (known > 0 && user == (uint32_t)geteuid()) return 0;
     /* Answers of another user's program may have come with the greeting. */
     if (known == 0) return mrc_fail(client, MRC_CONNECTION_LOST, "the host closed the connection");

@@ -176,7 +176,9 @@ impl Place {
         command
             .env("XDG_RUNTIME_DIR", self.dir.path().join("run"))
             .env("XDG_STATE_HOME", self.dir.path().join("state"));
-        command.env_remove("MILLRACE_CAPABILITY").env_remove("MILLRACE_WITHOUT");
+        for variable in ["MILLRACE_CAPABILITY", "MILLRACE_WITHOUT", "MILLRACE_TRUSTED", "SUDO_UID"] {
+            command.env_remove(variable);
+        }
         if let Some(defence) = &self.without {
             command.env("MILLRACE_WITHOUT", defence);
         }

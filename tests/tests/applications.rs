@@ -300,6 +300,61 @@ fn development_takes_up_code_that_was_missing_when_the_file_named_it() {
 }
 
 #[test]
+fn a_file_that_is_being_written_gives_nothing_up() {
+    let place = application();
+    place.run(["up"]).ok();
+    place.run(["log", "append", "inbox", "1"]).ok();
+    // Without a host, the run is pending.
+    for file in ["", "[namespace]\n", "# nothing\n"] {
+        place.write("millrace.toml", file);
+        for args in [&["up"][..], &["up", "--dry-run"], &["up", "--force"]] {
+            place.run(args).fails("MR4033", 1);
+        }
+    }
+    place.write("millrace.toml", APPLICATION);
+    let dev = Host::start(place.command(["dev"]));
+    place.idle();
+    assert_eq!(place.records("outbox"), ["hey 1"]);
+    // Nothing that is saved removes a function at once, and an empty file never does.
+    place.write("millrace.toml", "");
+    dev.line_with(&["the last valid version keeps running"]);
+    place.run(["log", "append", "inbox", "2"]).ok();
+    place.idle();
+    place.write("millrace.toml", APPLICATION);
+    dev.line_with(&["the error is corrected"]);
+    assert_eq!(place.records("outbox"), ["hey 1", "hey 2"]);
+    // A function with a pending run stays, if the file no longer names it.
+    place.write("shout.sh", "#!/bin/sh\nwhile ! test -e go; do sleep 0.05; done\n");
+    dev.line_with(&["function shout updated"]);
+    place.run(["log", "append", "inbox", "3"]).ok();
+    place.write("millrace.toml", "[logs.inbox]\n[logs.outbox]\n");
+    dev.line_with(&["the last valid version keeps running"]);
+    assert_eq!(place.run(["--json", "function", "ls"]).ok().objects()[0]["pending"], 1);
+    drop(dev);
+    // The remedy of an empty file.
+    place.write("millrace.toml", "");
+    place.run(["down", "--force"]).ok();
+    assert!(place.run(["--json", "function", "ls"]).ok().objects().is_empty());
+    place.run(["up"]).ok();
+}
+
+#[test]
+fn an_empty_input_is_no_record() {
+    let place = application();
+    place.run(["up"]).ok();
+    for args in [&["log", "append", "inbox"][..], &["function", "invoke", "shout"], &["secret", "set", "key"]] {
+        place.run(args).fails("MR4034", 2);
+    }
+    place.run(["log", "append", "inbox", "--lines"]).ok();
+    assert!(place.records("inbox").is_empty());
+    // The remedy.
+    place.run(["log", "append", "inbox", ""]).ok();
+    assert_eq!(place.records("inbox"), [""]);
+    place.write("nothing", "");
+    place.run(["secret", "set", "key", "--file", "nothing"]).ok();
+}
+
+#[test]
 fn development_shows_no_records_of_the_runtime() {
     let place = application();
     let dev = Host::start(place.command(["dev"]));

@@ -15,6 +15,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod topics;
+pub mod trust;
 pub mod units;
 mod watch;
 

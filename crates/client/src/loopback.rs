@@ -35,10 +35,16 @@ const REQUEST_BYTES: usize = 72;
 /// Where fields of the answer stand: behind a header of 16 bytes, `struct inet_diag_msg`.
 const ANSWER_BYTES: usize = 88;
 const FAMILY: usize = 16;
+const STATE: usize = 17;
 const PORTS: usize = 20;
 const ADDRESSES: usize = 24;
 const UID: usize = 80;
 const INODE: usize = 84;
+
+/// The states of a socket that is connected, or was until its program began to close it, as bits: `ESTABLISHED`, both of `FIN_WAIT`,
+/// `CLOSE_WAIT`, `LAST_ACK` and `CLOSING`. A socket that still asks for a connection (`SYN_SENT`) has the addresses of one that it may never
+/// get.
+const CONNECTED: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 
 /// How often the kernel is asked about one connection.
 const ASKED_MAX: u32 = 3;
@@ -48,7 +54,7 @@ const ASKED_MAX: u32 = 3;
 pub enum Holder {
     /// This user made its socket.
     User(u32),
-    /// The other end is closed, so the kernel does not report its user, and the sender of the received bytes is unknown.
+    /// One of the ends is closed, so the kernel does not report the user of the other one, and the sender of the received bytes is unknown.
     Nobody,
     /// The kernel does not report it, or this machine has no such socket.
     Unknown,
@@ -121,7 +127,8 @@ fn holder(answer: &[u8], theirs: SocketAddr, ours: SocketAddr) -> Holder {
         return Holder::Unknown;
     }
     // A socket without an inode has lost its owner. Older kernels then report user 0 for every socket.
-    if u32_at(answer, INODE) == 0 { Holder::Nobody } else { Holder::User(u32_at(answer, UID)) }
+    let is_connected = 1u32.checked_shl(answer[STATE].into()).is_some_and(|state| CONNECTED & state != 0);
+    if u32_at(answer, INODE) == 0 || !is_connected { Holder::Nobody } else { Holder::User(u32_at(answer, UID)) }
 }
 
 impl Loopback {
@@ -137,14 +144,18 @@ impl Loopback {
         Ok(Self { kernel, sequence: 0 })
     }
 
-    /// The user of the socket at `theirs` that is connected to the one at `ours`. The kernel answers before `send` returns, so this never
-    /// waits.
-    pub fn holder(&mut self, theirs: SocketAddr, ours: SocketAddr) -> Holder {
+    /// The user of the other end of a connection. `ends` asks the connection's own socket for its addresses, theirs first; a socket whose
+    /// connection is over has none. The kernel answers before `send` returns, so this never waits.
+    pub fn holder(&mut self, ends: impl Fn() -> io::Result<(SocketAddr, SocketAddr)>) -> Holder {
         let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        let Ok((theirs, ours)) = ends() else { return Holder::Nobody };
         let (theirs, ours) = (plain(theirs), plain(ours));
         // A kernel that is short of memory may drop an answer.
         let mut found = (0..ASKED_MAX).map(|_| self.ask(theirs, ours).unwrap_or(Holder::Unknown));
-        found.find(|holder| *holder != Holder::Unknown).unwrap_or(Holder::Unknown)
+        let found = found.find(|holder| *holder != Holder::Unknown).unwrap_or(Holder::Unknown);
+        // After a reset, a socket of any user may connect from the same port, and the kernel reports that one. Two connections never have
+        // the same addresses at once, so the answer is about this one if it still stands.
+        if ends().is_err() && Defence::SameConnection.stands() { Holder::Nobody } else { found }
     }
 
     fn ask(&mut self, theirs: SocketAddr, ours: SocketAddr) -> io::Result<Holder> {
@@ -181,9 +192,9 @@ pub(crate) fn is_unknown(error: &Error) -> bool {
 /// broken connection no longer has them.
 pub(crate) fn check(ends: impl Fn() -> io::Result<(SocketAddr, SocketAddr)>) -> Result<()> {
     let broken = |error: io::Error| Code::ConnectionLost.error(format!("the connection broke: {error}"));
-    let (theirs, ours) = ends().map_err(broken)?;
+    let (theirs, _) = ends().map_err(broken)?;
     let own = rustix::process::geteuid().as_raw();
-    match Loopback::new().map_or(Holder::Unknown, |mut kernel| kernel.holder(theirs, ours)) {
+    match Loopback::new().map_or(Holder::Unknown, |mut kernel| kernel.holder(&ends)) {
         Holder::User(user) if user == own => Ok(()),
         Holder::User(_) | Holder::Nobody if !Defence::HostUser.stands() => Ok(()),
         // Answers of another user's program may have come with the greeting.
@@ -230,9 +241,8 @@ mod tests {
             let (host, _) = listener.accept().unwrap();
             let mut kernel = Loopback::new().unwrap();
             for stream in [&client, &host] {
-                let (theirs, ours) = ends(stream);
-                assert_eq!(kernel.holder(theirs, ours), own(), "{address}");
-                check(|| Ok((theirs, ours))).unwrap();
+                assert_eq!(kernel.holder(|| Ok(ends(stream))), own(), "{address}");
+                check(|| Ok(ends(stream))).unwrap();
             }
         }
     }
@@ -245,17 +255,57 @@ mod tests {
         let (theirs, ours) = ends(&host);
         let mut kernel = Loopback::new().unwrap();
         drop(client);
-        assert_eq!(kernel.holder(theirs, ours), Holder::Nobody);
+        assert_eq!(kernel.holder(|| Ok((theirs, ours))), Holder::Nobody);
         // It could belong to any user.
         assert_eq!(check(|| Ok((theirs, ours))).unwrap_err().code(), Code::ConnectionLost);
         drop(host);
         // The listener has the address of the first, and is another socket.
         let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
-        assert_eq!(kernel.holder(listener.local_addr().unwrap(), elsewhere), Holder::Unknown);
+        assert_eq!(kernel.holder(|| Ok((listener.local_addr()?, elsewhere))), Holder::Unknown);
         let unknown = check(|| Ok((listener.local_addr()?, elsewhere)));
         assert_eq!(unknown.unwrap_err().code(), Code::HostUnknown);
         let broken = check(|| Err(io::ErrorKind::NotConnected.into()));
         assert_eq!(broken.unwrap_err().code(), Code::ConnectionLost);
+    }
+
+    /// A connection from this port of 127.0.0.1, which a later one may use as well.
+    fn from_port(port: u16, to: SocketAddr) -> TcpStream {
+        use rustix::net::{bind, sockopt};
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+        bind(&socket, &SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+        connect(&socket, &to).unwrap();
+        socket.into()
+    }
+
+    #[test]
+    fn a_later_connection_of_the_same_port_does_not_vouch_for_one_that_was_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let first = from_port(0, to);
+        let port = first.local_addr().unwrap().port();
+        let reset = rustix::net::sockopt::set_socket_linger(&first, Some(std::time::Duration::ZERO));
+        reset.unwrap();
+        drop(first);
+        let second = from_port(port, to);
+        let (of_first, theirs) = listener.accept().unwrap();
+        let (of_second, same) = listener.accept().unwrap();
+        assert_eq!(theirs, same);
+        let mut kernel = Loopback::new().unwrap();
+        // Had the reset come between the question and the answer, only the second look at the socket would show it.
+        let looks = std::cell::Cell::new(0);
+        let late = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 { Ok((theirs, to)) } else { of_first.peer_addr().map(|_| (theirs, to)) }
+        };
+        assert_eq!(kernel.holder(late), Holder::Nobody);
+        assert_eq!(looks.get(), 2);
+        assert_eq!(kernel.holder(|| Ok(ends(&of_second))), own());
+        assert_eq!(
+            check(|| Ok((of_first.peer_addr()?, of_first.local_addr()?))).unwrap_err().code(),
+            Code::ConnectionLost
+        );
+        drop(second);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     Application, Raised, Reply, Session,
     session::{Asked, Client, Kept, OPEN_MAX},
     state::{Effect, State},
-    types::{Args, DELETE, Flow, Method, STATE_MAX_BYTES, Turn, Type, made, user::CLASS_METHOD},
+    types::{ANSWER_MAX_BYTES, Args, DELETE, Flow, Method, STATE_MAX_BYTES, Turn, Type, made, user::CLASS_METHOD},
     value,
 };
 pub use durable::Cursor;
@@ -551,8 +551,13 @@ impl Space {
             fences::note(&mut turn, call.kind, call.fence);
         }
         let ran = call.kind.run(&mut turn, call.method.name, args);
-        if ran.is_err() {
+        if matches!(ran, Err(_) | Ok(Flow::TooLarge)) {
             turn.undo();
+        }
+        if matches!(ran, Ok(Flow::TooLarge)) {
+            let (method, key) = (call.method.name, call.key);
+            let reported = format!("the answer of {method} of '{key}' would have more than {ANSWER_MAX_BYTES} bytes");
+            return Err(Code::ObjectTooLarge.error(reported));
         }
         if let Err(error) = self.limits.check_growth(turn.state, others, self.bytes) {
             turn.undo();
@@ -562,7 +567,7 @@ impl Space {
         let changes = mem::take(&mut turn.done);
         self.bytes = others + entity.state.bytes();
         let reply = match ran {
-            Ok(Flow::Wait) => None,
+            Ok(Flow::Wait | Flow::TooLarge) => None,
             Ok(Flow::Reply(reply)) => Some(Ok(reply.into())),
             Err(raised) => Some(Err(raised)),
         };

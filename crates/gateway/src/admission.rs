@@ -1,6 +1,10 @@
 //! The caller of a connection and of a request: the owner, or the holder of a capability.
 
-use crate::{Hosted, unknown::Unknown};
+use crate::{
+    Hosted,
+    memory::{Account, Connected},
+    unknown::Unknown,
+};
 use millrace_client::loopback::{Holder, Loopback};
 use millrace_node::{
     Access, Caller, Resource, Right, Served, is_local, is_owner,
@@ -8,7 +12,10 @@ use millrace_node::{
     token::{Action, Binding, Now, Peer, Proof, Rate, Rates, Token, Way, admit, check},
 };
 use millrace_wire::{Code, Defence, Error, Result};
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    net::{SocketAddr, TcpStream},
+    sync::{Arc, OnceLock, atomic::Ordering},
+};
 
 /// The caller of a connection, as far as the connection itself determines it.
 #[derive(Clone)]
@@ -25,6 +32,8 @@ pub(crate) struct Identity {
     pub not_owner: Option<NotOwner>,
     /// The place among the connections that are not authenticated yet.
     pub unknown: Option<Arc<Unknown>>,
+    /// The place among the connections with the capability that was shown first.
+    pub connected: Arc<OnceLock<Connected>>,
 }
 
 /// A caller at a loopback address that is not the owner.
@@ -65,14 +74,16 @@ impl LocalPeers {
         Self { kernel: kernel.ok(), own: rustix::process::geteuid().as_raw() }
     }
 
-    /// A caller that connected from `theirs` to `ours`. At a loopback address the user who runs the host is the owner, as at the Unix socket.
-    pub fn identity(&mut self, hosted: &Hosted, theirs: SocketAddr, ours: io::Result<SocketAddr>) -> Identity {
+    /// A caller that connected from `theirs`. At a loopback address the user who runs the host is the owner, as at the Unix socket.
+    pub fn identity(&mut self, hosted: &Hosted, theirs: SocketAddr, stream: &TcpStream) -> Identity {
         let peer = Peer { way: Way::Channel, address: Some(theirs.ip()), key: None };
-        let nobody = Identity { peer, owner: None, holder: None, binding: None, not_owner: None, unknown: None };
+        let nobody = Identity::nobody(peer);
         if !is_local(theirs.ip()) {
             return nobody;
         }
-        let holder = self.kernel.as_mut().zip(ours.ok()).map(|(kernel, ours)| kernel.holder(theirs, ours));
+        let ends =
+            || Ok((if Defence::SameConnection.stands() { stream.peer_addr()? } else { theirs }, stream.local_addr()?));
+        let holder = self.kernel.as_mut().map(|kernel| kernel.holder(ends));
         let not_owner = match holder {
             Some(Holder::User(user)) if !is_owner(user, self.own) && Defence::LoopbackUser.stands() => {
                 NotOwner::User(user)
@@ -103,20 +114,41 @@ impl Identity {
     pub fn at_socket(user: u32, own: u32) -> Self {
         let peer = Peer { way: Way::Unix, address: None, key: None };
         let owner = is_owner(user, own).then(|| Arc::new(Caller::owner(peer)));
-        Self { peer, owner, holder: None, binding: None, not_owner: None, unknown: None }
+        Self { owner, ..Self::nobody(peer) }
+    }
+
+    /// Somebody who has shown nothing.
+    fn nobody(peer: Peer) -> Self {
+        let connected = Arc::default();
+        Self { peer, owner: None, holder: None, binding: None, not_owner: None, unknown: None, connected }
+    }
+
+    /// Whose memory the connection uses until a capability is shown.
+    pub fn account(&self) -> Account {
+        match (&self.holder, &self.owner) {
+            (Some((_, caller)), _) => Account::of(caller.principal()),
+            (None, Some(_)) => Account::Owner,
+            (None, None) => Account::Unknown,
+        }
     }
 
     /// The same over TLS, where every caller needs a capability.
     pub fn over_tls(self, binding: Binding, key: Option<[u8; 32]>) -> Self {
         let peer = Peer { way: Way::TlsProof, key, ..self.peer };
-        Self { peer, owner: None, holder: None, binding: Some(binding), not_owner: None, unknown: self.unknown }
+        Self { binding: Some(binding), unknown: self.unknown, ..Self::nobody(peer) }
     }
 
-    /// The other end has shown a capability: it is counted among the unknown no longer.
-    pub fn has_shown(&self) {
+    /// The other end has shown a capability: it is counted among the unknown no longer, but among those with the capability.
+    pub fn has_shown(&self, hosted: &Hosted, caller: &Caller) -> Result<()> {
+        if self.connected.get().is_none() {
+            let limit = hosted.connections_limit.load(Ordering::Relaxed);
+            // Of two requests that are the first, one gives its place back.
+            let _ = self.connected.set(Account::of(caller.principal()).connect(limit)?);
+        }
         if let Some(unknown) = &self.unknown {
             unknown.leave();
         }
+        Ok(())
     }
 
     /// Whether no third party can read the bytes: they are encrypted, or do not leave this machine.
@@ -169,7 +201,7 @@ impl Hosted {
         }
         let peer = Peer { way: Way::HttpBearer, ..identity.peer };
         let (served, caller) = self.admit(namespace, token.body(), Proof::Bearer(token.signature()), peer)?;
-        identity.has_shown();
+        identity.has_shown(self, &caller)?;
         Ok(self.within_limits(&served, &caller))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     http::{Origin, Sample},
+    memory,
     server::{Certificate, Silence},
 };
 use millrace_node::{
@@ -51,6 +52,8 @@ pub struct Hosted {
     reported: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
     /// Counters for metrics.
     pub counters: Counters,
+    /// How many connections may be open.
+    pub connections_limit: AtomicUsize,
 }
 
 /// Logs of a namespace beyond which clients make no further one.
@@ -112,6 +115,7 @@ impl Hosted {
             deploying,
             reported,
             counters,
+            connections_limit: usize::MAX.into(),
         }
     }
 
@@ -176,6 +180,8 @@ impl Hosted {
 
     /// A namespace as `caller` may use it from outside.
     pub(crate) fn within_limits(&self, served: &Served, caller: &Arc<Caller>) -> Access {
+        // Every request of a caller gets its access here.
+        memory::charge(caller.principal());
         served.access(caller).within(Limits { logs_max: LOGS_MAX, index_max_bytes: CLIENT_INDEX_MAX_BYTES })
     }
 

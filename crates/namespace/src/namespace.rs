@@ -374,6 +374,11 @@ impl Namespace {
         self.out(self.get_gated(log, seqno, None), None)
     }
 
+    /// The newest record of a log that no repair made void.
+    pub fn newest(&self, log: &str) -> Result<Record> {
+        self.out(self.get_gated(log, 0, None), None)
+    }
+
     /// A record, 0 for the newest, still held at the gate.
     pub fn get_gated(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Result<Gated<Record>> {
         let log = self.log(log)?;

@@ -324,6 +324,16 @@ impl<'a> Changes<'a> {
         }
     }
 
+    /// Refuses to remove every function for a file that declares nothing: an editor or a program may have emptied it to write it again.
+    fn check_declares(&self, leftovers: &[&FunctionStat]) -> Result<()> {
+        let Application { path, logs, topics, functions, .. } = self.application;
+        if leftovers.is_empty() || !(logs.is_empty() && topics.is_empty() && functions.is_empty()) {
+            return Ok(());
+        }
+        let (path, count) = (path.display(), leftovers.len());
+        Err(Code::ApplicationEmpty.error(format!("{path} declares nothing; {count} functions were deployed from it")))
+    }
+
     /// The functions that applying would remove.
     pub(crate) fn gone(&self, namespace: &Namespace) -> Result<Vec<Name>> {
         let there = namespace.functions()?;
@@ -341,6 +351,8 @@ impl<'a> Changes<'a> {
         steps.extend(self.plan_logs(namespace)?);
         let there = namespace.map_or(Ok(Vec::new()), Namespace::functions)?;
         namespace.map_or(Ok(()), |namespace| self.check_origins(namespace, &there))?;
+        let leftovers = namespace.map(|namespace| self.leftovers(namespace, &there)).unwrap_or_default();
+        self.check_declares(&leftovers)?;
         let deployed: BTreeMap<_, _> = there.iter().map(|function| (&*function.name, &function.definition)).collect();
         let origin = namespace.map(|namespace| self.origin(namespace));
         for declared in &self.application.functions {
@@ -355,7 +367,6 @@ impl<'a> Changes<'a> {
             };
             steps.push(Step::new(What::Function, &declared.spec.name, action));
         }
-        let leftovers = namespace.map(|namespace| self.leftovers(namespace, &there)).unwrap_or_default();
         steps.extend(leftovers.iter().map(|function| Step::removed(&function.name, function.pending())));
         Ok(steps)
     }
@@ -432,6 +443,7 @@ impl<'a> Changes<'a> {
         let there = namespace.functions()?;
         let leftovers = self.leftovers(namespace, &there);
         errors.extend(self.check_origins(namespace, &there).err());
+        errors.extend(self.check_declares(&leftovers).err());
         errors.extend(if force { None } else { busy(&leftovers) });
         // Until the function is defined, only this keeps the code from being removed.
         let _lock = StoreLock::shared(namespace.dir())?;

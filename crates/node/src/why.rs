@@ -5,7 +5,7 @@ use crate::{
     Runtime,
     application::units,
     links::{self, LinkView, Links, OUTBOX_DEAD_LETTERS, Refusal, rfc3339},
-    repairs::{amendments, repairs},
+    repairs::{AMENDMENT_DEAD_LETTERS, Phase, amendments, repairs},
 };
 use millrace_dispatch::status::wall_ms;
 use millrace_journal::{Catalog, Function};
@@ -71,7 +71,8 @@ pub enum Reason {
     LinkIdle { link: String },
     OutboxDead { log: String, records: u64 },
     RepairOpen { repair: u64, phase: &'static str, error: Option<String>, topics: Vec<String> },
-    AmendmentsWait { log: String, waiting: u64, count: u64, due_in_ms: u64 },
+    AmendmentsWait { log: String, waiting: u64, count: u64, due_in_ms: u64, error: Option<String> },
+    AmendmentsDead { log: String, records: u64 },
 }
 
 /// A link that has something to carry, or something wrong with it.
@@ -219,16 +220,19 @@ impl fmt::Display for Reason {
                 }
                 write!(f, "; see `millrace repair show {repair}`")
             }
-            Self::AmendmentsWait { log, waiting, count, due_in_ms: 0 } => {
-                write!(
-                    f,
-                    "{waiting} of {count} amendments of log '{log}' wait for a host, or for the end of the open repair"
-                )
+            Self::AmendmentsWait { log, waiting, count, due_in_ms, error } => {
+                write!(f, "{waiting} of {count} amendments of log '{log}' wait")?;
+                match (error, due_in_ms) {
+                    (Some(error), _) => {
+                        write!(f, "; the last repair of them stopped, and the host tries again: {error}")
+                    }
+                    (None, 0) => write!(f, " for a host, or for the end of the open repair"),
+                    (None, due_in_ms) => write!(f, "; they become a repair within {}", shown(*due_in_ms)),
+                }
             }
-            Self::AmendmentsWait { log, waiting, count, due_in_ms } => write!(
+            Self::AmendmentsDead { log, records } => write!(
                 f,
-                "{waiting} of {count} amendments of log '{log}' wait; they become a repair within {}",
-                shown(*due_in_ms)
+                "amendments could not be applied: log '{log}' has {records}; `millrace log tail {log}` shows why"
             ),
         }
     }
@@ -257,7 +261,8 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
         now_ms: wall_ms(),
     };
     let (what, mut reasons) = if target.is_empty() {
-        let links = links_behind(namespace, |_| true)?.into_iter().chain(asked.refused_messages());
+        let dead = asked.refused_messages().into_iter().chain(asked.refused_amendments());
+        let links = links_behind(namespace, |_| true)?.into_iter().chain(dead);
         let repairs = repairs_behind(namespace, |_| true)?;
         let worth = refused_streams(namespace)?.into_iter().chain(wrong_clock(namespace));
         ("namespace".into(), asked.all().into_iter().chain(links).chain(repairs).chain(worth).collect())
@@ -321,23 +326,31 @@ fn wrong_clock(namespace: &Namespace) -> Option<Reason> {
     Some(Reason::Notice { notice: format!("{}: {}. {remedy}", code.id(), error.detail()) })
 }
 
-/// The repair of a log that is open, and the amendments that wait.
+/// The repair of a log that is open, or that its amendments wait for, and the amendments that wait.
 fn repairs_behind(namespace: &Namespace, wanted: impl Fn(&str) -> bool) -> Result<Vec<Reason>> {
-    let is_wanted = |log: &Option<LogName>| log.as_ref().is_none_or(|log| wanted(log));
-    let open = repairs(namespace)?.into_iter().filter(|repair| repair.phase.is_open() && is_wanted(&repair.log));
+    let all = repairs(namespace)?;
+    let waiting: Vec<_> = amendments(namespace)?.into_iter().filter(|of| of.waiting > 0 && wanted(&of.log)).collect();
+    // One repair is open at a time, so amendments wait for that of any log.
+    let is_wanted = |log: &Option<LogName>| !waiting.is_empty() || log.as_ref().is_none_or(|log| wanted(log));
+    let text = |error: &(String, String)| format!("{}: {}", error.0, error.1);
+    let stopped = |log: &LogName| {
+        let last = all.iter().rfind(|repair| repair.auto && repair.log.as_ref() == Some(log))?;
+        last.error.as_ref().filter(|_| last.phase == Phase::Abandoned).map(text)
+    };
+    let open = all.iter().filter(|repair| repair.phase.is_open() && is_wanted(&repair.log));
     let open = open.map(|repair| Reason::RepairOpen {
         repair: repair.repair,
         phase: repair.phase.as_str(),
-        error: repair.error.map(|(code, error)| format!("{code}: {error}")),
-        topics: repair.topics.into_iter().map(|of| of.topic).collect(),
+        error: repair.error.as_ref().map(text),
+        topics: repair.topics.iter().map(|of| of.topic.clone()).collect(),
     });
     let now_ms = wall_ms();
-    let waiting = amendments(namespace)?.into_iter().filter(|of| of.waiting > 0 && wanted(&of.log));
-    let waiting = waiting.map(|of| Reason::AmendmentsWait {
+    let waiting = waiting.iter().map(|of| Reason::AmendmentsWait {
         log: of.log.to_string(),
         waiting: of.waiting,
         count: of.count,
         due_in_ms: of.due_us.map_or(0, |due_us| (due_us / 1000).saturating_sub(now_ms)),
+        error: stopped(&of.log),
     });
     Ok(open.chain(waiting).collect())
 }
@@ -373,6 +386,12 @@ impl Asked<'_> {
         // If it cannot be read, all count.
         let records = self.namespace.letters_waiting(log).unwrap_or(DeadLetters::of(self.catalog, log).kept);
         (records > 0).then(|| Reason::OutboxDead { log: log.to_string(), records })
+    }
+
+    /// Amendments that became dead letters.
+    fn refused_amendments(&self) -> Option<Reason> {
+        let log = self.catalog.log(AMENDMENT_DEAD_LETTERS).filter(|log| log.latest() >= log.earliest().max(1))?;
+        Some(Reason::AmendmentsDead { log: log.name().to_string(), records: log.latest() + 1 - log.earliest() })
     }
 
     /// The reason why nothing runs.

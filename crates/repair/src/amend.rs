@@ -4,7 +4,7 @@
 //! applies it as soon as all affected runs are replayed. A log is amendable while its `_amend/LOGID` exists.
 
 use crate::{
-    book::{Note, Phase, news, note, repair, repairs},
+    book::{Note, Phase, Repair, corrections_of, news, note, repair, repairs},
     open::{Correction, Opening, abandon, begin, check, check_length},
 };
 use millrace_journal::{Log, Transaction};
@@ -16,14 +16,15 @@ use millrace_namespace::{
 use millrace_wire::{Code, Error, EventId, HISTORY_ALL, Hlc, JsonBytes, LogName, Result};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant, SystemTime},
 };
 
 /// The prefix of the names of their logs.
 const PREFIX: &str = "_amend/";
-/// The log of amendments that could not be applied, and how many it keeps.
-const DEAD_LETTERS: &str = "dead/amend";
+/// The log of amendments that could not be applied.
+pub const DEAD_LETTERS: &str = "dead/amend";
+/// How many of them it keeps.
 const DEAD_LETTERS_HISTORY: u64 = 1000;
 /// Bytes of amendments that are committed at once.
 const BATCH_BYTES: usize = 128 << 10;
@@ -31,6 +32,8 @@ const BATCH_BYTES: usize = 128 << 10;
 const LINE_BYTES: usize = 128;
 /// The maximum size of the waiting amendments of a log. At half of it, they become a repair.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+/// How many repairs of a log's amendments may stop in a row until these amendments become dead letters.
+const STOPS_MAX: u32 = 10;
 /// The pause after a failed attempt; it doubles with each further one, at most this often.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_DOUBLINGS: u32 = 10;
@@ -141,9 +144,13 @@ impl Attempts {
     /// Records a failed attempt. The pauses grow.
     fn failed(&mut self, log: u32) {
         let times = self.failed.get(&log).map_or(0, |(times, _)| *times);
-        let pause = PAUSE.saturating_mul(1 << times.min(PAUSE_DOUBLINGS));
+        let pause = pause_after(times);
         self.failed.insert(log, (times + 1, Instant::now() + pause));
     }
+}
+
+fn pause_after(times: u32) -> Duration {
+    PAUSE.saturating_mul(1 << times.min(PAUSE_DOUBLINGS))
 }
 
 impl State {
@@ -262,7 +269,7 @@ pub fn declare_amendable(namespace: &Namespace, name: &LogName, policy: Option<A
     if let (None, Some(held)) = (policy, namespace.journal().catalog()?.log(&notes)) {
         state.follow(namespace, held)?;
         let dead: Vec<_> = state.waiting.iter().map(|it| (&it.correction, ended(name))).collect();
-        bury_all(namespace, name, (held, state.newest), &dead)?;
+        bury_all(namespace, name, Some((held, state.newest)), &dead)?;
     }
     namespace.journal().commit(|tx| {
         let Some(policy) = policy else {
@@ -316,12 +323,9 @@ pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> 
             let held = tx.catalog().log(&notes).cloned().ok_or_else(refused)?;
             state.follow(namespace, &held)?;
             state.check_room(name, &rest[..part])?;
-            for Correction { seqno, value } in &rest[..part] {
-                let note =
-                    Line::Amend { seqno: *seqno, void: value.is_none() }.with(value.as_deref().unwrap_or_default());
-                tx.append(&held, &note, EventId::NONE, 0)?;
-            }
-            Ok(())
+            rest[..part]
+                .iter()
+                .try_for_each(|correction| tx.append(&held, &amend_note(correction), EventId::NONE, 0).map(drop))
         })?;
         rest = &rest[part..];
     }
@@ -351,9 +355,17 @@ fn of_notes(notes: &Log) -> Option<u32> {
 pub fn take_due(namespace: &Namespace, attempts: &mut Attempts) -> Result<Due> {
     let noted = news(namespace)?;
     if attempts.clean != Some(noted) {
-        // A host ended while it opened this one. Its amendments still wait, or their log is no longer amendable.
-        if let Some(left) = repairs(namespace)?.iter().find(|repair| repair.auto && repair.phase == Phase::Open) {
-            abandon(namespace, left.repair)?;
+        for left in repairs(namespace)?.iter().filter(|repair| repair.auto) {
+            match (left.phase, &left.error) {
+                // A host ended while it opened this one. Its amendments still wait, or their log is no longer amendable.
+                (Phase::Open, _) => abandon(namespace, left.repair)?,
+                // A host ended while it gave this one up.
+                (Phase::Stopped, Some((code, detail))) => {
+                    let code = Code::from_id(code).unwrap_or(Code::RepairUnsupported);
+                    give_back(namespace, left, &code.error(detail.clone()))?;
+                }
+                _ => continue,
+            }
             return Ok(Due::Taken);
         }
         attempts.clean = Some(noted);
@@ -374,12 +386,13 @@ pub fn take_due(namespace: &Namespace, attempts: &mut Attempts) -> Result<Due> {
             next = Some(next.map_or(due_us, |next| next.min(due_us)));
             continue;
         }
-        if let Some(pause) = attempts.pause(id) {
-            let until_us = now_us.saturating_add(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+        let all = repairs(namespace)?;
+        let until_us = attempts.pause(id).map(|pause| after_us(now_us, pause));
+        if let Some(until_us) = until_us.max(stopped_until_us(&all, log.name()).filter(|until_us| *until_us > now_us)) {
             next = Some(next.map_or(until_us, |next| next.min(until_us)));
             continue;
         }
-        if repairs(namespace)?.iter().any(|repair| repair.phase.is_open()) {
+        if all.iter().any(|repair| repair.phase.is_open()) {
             return failure.map_or(Ok(Due::Nothing), Err);
         }
         if let Err(error) = take(namespace, log, notes) {
@@ -394,6 +407,77 @@ pub fn take_due(namespace: &Namespace, attempts: &mut Attempts) -> Result<Due> {
         return Err(error);
     }
     Ok(next.map_or(Due::Nothing, |due_us| Due::In(Duration::from_micros(due_us.saturating_sub(now_us)))))
+}
+
+fn after_us(time_us: u64, pause: Duration) -> u64 {
+    time_us.saturating_add(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// The repairs of the amendments of a log that stopped since the last one that did not, the newest first.
+fn stopped<'a>(all: &'a [Repair], log: &'a LogName) -> impl Iterator<Item = &'a Repair> {
+    let of_log = all.iter().rev().filter(move |repair| repair.auto && repair.log.as_ref() == Some(log));
+    of_log.take_while(|repair| repair.phase == Phase::Abandoned && repair.error.is_some())
+}
+
+/// When the next repair of a log's amendments may be opened after some that stopped.
+fn stopped_until_us(all: &[Repair], log: &LogName) -> Option<u64> {
+    let (newest, times) = (stopped(all, log).next()?, stopped(all, log).count());
+    Some(after_us(newest.at_us, pause_after(u32::try_from(times).unwrap_or(u32::MAX))))
+}
+
+/// Gives up a repair of amendments that cannot continue, because it would hold back all others until somebody noticed. Its amendments wait
+/// again; if that was tried often enough, they become dead letters.
+pub(crate) fn give_back(namespace: &Namespace, repair: &Repair, error: &Error) -> Result<()> {
+    let (journal, number) = (namespace.journal(), repair.repair);
+    let catalog = journal.catalog()?;
+    // A log that was removed has taken its records, and their amendments, with it.
+    if let Some(log) = repair.log.as_ref().and_then(|name| catalog.log(name)) {
+        let corrections = corrections_of(namespace, number, log)?;
+        let times = stopped(&repairs(namespace)?, log.name()).count() as u32 + 1;
+        match catalog.log(&notes_of(log)).filter(|_| times < STOPS_MAX) {
+            Some(notes) => wait_again(namespace, notes, &corrections)?,
+            None => {
+                let dead: Vec<_> = corrections.iter().map(|it| (it, error.code().error(error.detail()))).collect();
+                bury_all(namespace, log.name(), None, &dead)?;
+            }
+        }
+    }
+    let (code, detail) = (error.code().id().to_owned(), error.detail().to_owned());
+    journal.commit(|tx| note(tx, &Note::Stopped { repair: number, code, error: detail }).map(drop))?;
+    abandon(namespace, number)
+}
+
+/// Notes amendments again, except those whose records have newer ones.
+fn wait_again(namespace: &Namespace, notes: &Log, corrections: &[Correction]) -> Result<()> {
+    let (mut state, mut rest) = (State::default(), corrections);
+    while !rest.is_empty() {
+        let noted = namespace.journal().commit(|tx| {
+            let gone = || Code::NotAmendable.error("the log is no longer amendable");
+            let held = tx.catalog().log(notes.name()).cloned().ok_or_else(gone)?;
+            state.follow(namespace, &held)?;
+            let newer: BTreeSet<u64> = state.waiting.iter().map(|waiting| waiting.correction.seqno).collect();
+            let (mut bytes, mut count) = (0, 0_usize);
+            for correction in rest {
+                count += 1;
+                if newer.contains(&correction.seqno) {
+                    continue;
+                }
+                tx.append(&held, &amend_note(correction), EventId::NONE, 0)?;
+                bytes += note_bytes(correction);
+                if bytes > BATCH_BYTES {
+                    break;
+                }
+            }
+            Ok(count)
+        })?;
+        rest = &rest[noted.value..];
+    }
+    Ok(())
+}
+
+/// The note of an amendment.
+fn amend_note(Correction { seqno, value }: &Correction) -> Vec<u8> {
+    Line::Amend { seqno: *seqno, void: value.is_none() }.with(value.as_deref().unwrap_or_default())
 }
 
 fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
@@ -411,7 +495,7 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log) -> Result<()> {
         }
     }
     // Dead letters never make a repair fail. If the repair fails, they are not written again.
-    bury_all(namespace, log.name(), (notes, taken), &dead)?;
+    bury_all(namespace, log.name(), Some((notes, taken)), &dead)?;
     let count = state.waiting.len();
     let number = if kept.is_empty() {
         None
@@ -461,11 +545,11 @@ fn is_for_good(code: Code) -> bool {
     matches!(code, Code::CorrectionTooOld | Code::ReadersUnknown | Code::EntryDamaged | Code::AboveTail)
 }
 
-/// Commits dead letters in batches, and records that their amendments no longer wait.
+/// Commits dead letters in batches, and records that their amendments up to a note no longer wait, if they did.
 fn bury_all(
     namespace: &Namespace,
     name: &LogName,
-    (notes, upto): (&Log, u64),
+    waiting: Option<(&Log, u64)>,
     dead: &[(&Correction, Error)],
 ) -> Result<()> {
     let (journal, mut rest) = (namespace.journal(), dead);
@@ -474,8 +558,10 @@ fn bury_all(
             let (mut bytes, mut part) = (0, 0_usize);
             for (correction, error) in rest {
                 bytes += bury(tx, name, correction, error, journal.record_max_bytes())?;
-                let line = Line::Dead { seqno: correction.seqno, upto };
-                tx.append(notes, &line.with(b""), EventId::NONE, 0)?;
+                if let Some((notes, upto)) = waiting {
+                    let line = Line::Dead { seqno: correction.seqno, upto };
+                    tx.append(notes, &line.with(b""), EventId::NONE, 0)?;
+                }
                 part += 1;
                 if bytes > BATCH_BYTES {
                     break;
@@ -585,6 +671,61 @@ mod tests {
         let asked = begin(&namespace, &log, &kept, opening(false)).unwrap();
         assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Nothing);
         assert_eq!(phase(asked), Phase::Open);
+    }
+
+    #[test]
+    fn amendments_whose_repair_stops_wait_again_and_become_dead_letters_in_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = Namespace::create(dir.path(), &millrace_namespace::CreateOptions::default()).unwrap();
+        let name = log_name("raw");
+        let log = namespace.create_log(&name, 10).unwrap();
+        for value in ["20", "30"] {
+            namespace.append("raw", value.as_bytes(), millrace_namespace::AppendOptions::default()).unwrap();
+        }
+        let policy = AmendPolicy { count: 2, age_ms: 3_600_000 };
+        declare_amendable(&namespace, &name, Some(policy)).unwrap();
+        let of = |seqno, value: Option<&str>| Correction { seqno, value: value.map(|value| value.as_bytes().to_vec()) };
+        let waiting = || {
+            let catalog = namespace.journal().catalog().unwrap();
+            let state = read(&namespace, catalog.log(&notes_of(&log)).unwrap(), true).unwrap();
+            state.waiting.into_iter().map(|waiting| waiting.correction).collect::<Vec<_>>()
+        };
+        let error = Code::RepairUnsupported.error("it cannot be replayed");
+        let (first, void) = (of(1, Some("21")), of(2, None));
+        for times in 1..=STOPS_MAX {
+            let opening = Opening {
+                reason: "a test".to_owned(),
+                append_new: true,
+                auto: true,
+                across: Vec::new(),
+                accept_unknown: false,
+                run_external: Vec::new(),
+            };
+            let number = begin(&namespace, &log, &[first.clone(), void.clone()], opening).unwrap();
+            // A newer one has come meanwhile.
+            let newer = of(1, Some("22"));
+            if times == 2 {
+                amend(&namespace, &Amendments { log: name.clone(), corrections: vec![newer.clone()] }).unwrap();
+            }
+            give_back(&namespace, &repair(&namespace, number).unwrap(), &error).unwrap();
+            let found = repair(&namespace, number).unwrap();
+            assert_eq!((found.phase, found.error.is_some()), (Phase::Abandoned, true));
+            let expected = match times {
+                STOPS_MAX => vec![],
+                2 => vec![newer, void.clone()],
+                _ => vec![first.clone(), void.clone()],
+            };
+            assert_eq!(waiting(), expected, "{times}");
+            // As if they had been taken.
+            let catalog = namespace.journal().catalog().unwrap();
+            let held = catalog.log(&notes_of(&log)).unwrap();
+            let taken = Line::Policy { policy, taken: held.latest() }.with(b"");
+            namespace.journal().commit(|tx| tx.append(held, &taken, EventId::NONE, 0).map(drop)).unwrap();
+        }
+        assert_eq!(namespace.log(DEAD_LETTERS).unwrap().latest(), 2);
+        // Others are not held back, and the next attempt for this log has to wait.
+        assert!(repairs(&namespace).unwrap().iter().all(|repair| !repair.phase.is_open()));
+        assert!(stopped_until_us(&repairs(&namespace).unwrap(), &name).is_some());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The repairs and their progress: records in a log of the runtime. A repair's number is the seqno of its first record.
 
+use crate::open::Correction;
 use millrace_journal::{Kind, Log, Position, Transaction};
 use millrace_namespace::{Definition, Namespace, found, names};
 use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// The log.
 pub(crate) const LOG: &str = names::REPAIRS;
@@ -47,7 +48,7 @@ pub struct NotRun {
     pub function: Name,
     /// How many.
     pub runs: u64,
-    /// Whether they cannot be replayed and ended after the repair was decided. Otherwise they may have effects outside the namespace.
+    /// Whether they cannot be replayed, and nobody could decide about that. Otherwise they may have effects outside the namespace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unable: bool,
 }
@@ -468,6 +469,20 @@ pub(crate) fn corrections(namespace: &Namespace, number: u64) -> Result<u64> {
         count += u64::from(entry.shadow && entry.kind == Kind::Append && entry.repair() == Some(number));
     }
     Ok(count)
+}
+
+/// The corrections of a repair in the journal, those of records of this log.
+pub(crate) fn corrections_of(namespace: &Namespace, number: u64, log: &Log) -> Result<Vec<Correction>> {
+    let mut scan = namespace.journal().scan_all(position(namespace, number)?);
+    let mut found = BTreeMap::new();
+    while let Some(entry) = scan.next()? {
+        let is_correction = entry.shadow && entry.kind == Kind::Append && entry.cause == EventId::NONE;
+        if is_correction && entry.repair() == Some(number) && entry.subject == log.id() {
+            let is_void = entry.replaced().is_some_and(|replaced| replaced.void);
+            found.insert(entry.seqno, (!is_void).then(|| entry.payload.to_vec()));
+        }
+    }
+    Ok(found.into_iter().map(|(seqno, value)| Correction { seqno, value }).collect())
 }
 
 fn read(namespace: &Namespace, log: &Log) -> Result<Vec<Repair>> {

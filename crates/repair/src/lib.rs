@@ -35,7 +35,10 @@ mod session;
 mod verify;
 
 pub use across::{NoPeers, PartAsk, Peers, SentPage, Step, outcomes, part, sent_page};
-pub use amend::{Amendments, Attempts, Due, Waiting, amend, amend_policy, amendments, declare_amendable, take_due};
+pub use amend::{
+    Amendments, Attempts, DEAD_LETTERS as AMENDMENT_DEAD_LETTERS, Due, Waiting, amend, amend_policy, amendments,
+    declare_amendable, take_due,
+};
 pub use book::{
     CodeGiven, Counts, Covered, LateOf, Member, NotRun, PartOf, Phase, Progress, Repair, TopicKept, in_force, news,
     repair, repairs,

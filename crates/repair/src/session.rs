@@ -3,6 +3,7 @@
 use crate::{
     DeadLetter, Peers, Runner,
     across::{Rounds, seeds::Seeds},
+    amend::give_back,
     book::{self, Counts, NewCode, NotRun, Note, Phase, Progress, Repair, TopicKept, note},
     calls::{Calls, newest},
     overlay::{Overlay, is_after},
@@ -74,7 +75,7 @@ pub struct Session<'a> {
     /// The code that it gives a function.
     pub(crate) code: Option<(NewCode, Arc<Definition>)>,
     append_new: bool,
-    /// Whether it is a part whose initiator has switched: then it must switch, too.
+    /// Whether nobody decides about it any more: it is a part whose initiator has switched, or its corrections are amendments.
     is_decided: bool,
     /// Functions that are replayed although they may have effects outside.
     run_external: Vec<Name>,
@@ -129,7 +130,7 @@ impl<'a> Session<'a> {
         let code = repair.code.as_ref().map(parsed).transpose()?;
         let opened = book::position(namespace, repair.repair)?;
         let (is_across, seeds, changes) = (repair.is_across(), Seeds::of(repair.repair), 0);
-        let is_decided = repair.phase == Phase::Committing;
+        let is_decided = repair.phase == Phase::Committing || repair.auto;
         let (undo, append_new, run_external) = (repair.undo, repair.append_new, repair.run_external.clone());
         let (repair, append_new) = (repair.repair, append_new || is_decided);
         let kept = HashMap::new();
@@ -422,7 +423,7 @@ impl<'a> Session<'a> {
         self.past.logs.get(&log).map_or_else(|| format!("log {log}"), |past| format!("log '{}'", past.name))
     }
 
-    /// Replays a run and journals its effects. A part that has to switch keeps the records of a run that cannot be replayed.
+    /// Replays a run and journals its effects. If nobody decides about the repair any more, the records of a run that cannot be replayed stay.
     fn settle(&mut self, at: usize) -> Result<()> {
         let run = self.past.runs[at].clone();
         let unable = |code| matches!(code, Code::RepairUnsupported | Code::RepairGrows);
@@ -773,6 +774,10 @@ pub fn drive(
     let is_of_disk = error.code().transient() == Some(Transient::Disk);
     if is_of_disk || matches!(error.code(), Code::Busy | Code::HostStopping | Code::RepairPhase | Code::RepairPeer) {
         return Err(error);
+    }
+    if repair.auto {
+        give_back(namespace, &repair, &error)?;
+        return Ok(true);
     }
     let (code, detail) = (error.code().id().to_owned(), error.detail().to_owned());
     let noted = namespace.journal().commit(|tx| {

@@ -49,13 +49,17 @@ pub enum Defence {
     Existence = 1 << 17,
     /// Unauthenticated connections make room for others.
     Unknown = 1 << 18,
+    /// The kernel's answer about the user of a connection counts only while that connection is open.
+    SameConnection = 1 << 19,
+    /// A file or directory that a command found, and nobody named, is under the control of its user.
+    OwnFiles = 1 << 20,
 }
 
 static OUT: AtomicU32 = AtomicU32::new(0);
 
 impl Defence {
     /// All of them.
-    pub const ALL: [Defence; 19] = [
+    pub const ALL: [Defence; 21] = [
         Defence::Proof,
         Defence::Grants,
         Defence::Time,
@@ -75,6 +79,8 @@ impl Defence {
         Defence::OwnStreams,
         Defence::Existence,
         Defence::Unknown,
+        Defence::SameConnection,
+        Defence::OwnFiles,
     ];
 
     /// Whether it is active. In other builds than test builds it always is.

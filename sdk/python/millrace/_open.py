@@ -28,7 +28,9 @@ def open(place: Optional[PathOrAddress] = None, *, ca: Optional[PathOrAddress] =
     this machine; by default MILLRACE_CA.
     """
     if place is None:
-        place = os.environ.get("MILLRACE_NAMESPACE") or "."
+        place = os.environ.get("MILLRACE_NAMESPACE") or None
+    if place is None:
+        return LocalNamespace(_found())
     text = os.fspath(place)
     if text.startswith(("mr://", "unix:")):
         return RemoteNamespace(text, None if ca is None else os.fspath(ca))
@@ -52,6 +54,18 @@ def create(
     text = os.fspath(path)
     _native.LocalNamespace.make(text, durability, segment_bytes, retain_bytes, retain_age)
     return LocalNamespace(text)
+
+
+def _found() -> str:
+    """The namespace here. Nobody named it, so it must not be one that another user put there."""
+    _native.check_trusted(_APPLICATION)
+    found = _directory(".")
+    # Another directory is the choice of the user who wrote the application file.
+    if found == ".":
+        _native.check_trusted("manifest")
+    elif Path(found) == Path(_NAMESPACE_DIR):
+        _native.check_trusted(found)
+    return found
 
 
 def _directory(place: str) -> str:

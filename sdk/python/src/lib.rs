@@ -20,7 +20,8 @@ mod remote_records;
 mod topics;
 mod views;
 
-use millrace_node::application::Application;
+use errors::OrRaise;
+use millrace_node::application::{Application, trust};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
@@ -32,6 +33,12 @@ fn empty_call() {}
 #[pyfunction]
 fn namespace_of(path: PathBuf) -> Option<PathBuf> {
     Application::namespace_of(&path)
+}
+
+/// Refuses a file or a directory that nobody named, and that another user controls.
+#[pyfunction]
+fn check_trusted(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    trust::check(&path).or_raise(py)
 }
 
 #[pymodule]
@@ -49,5 +56,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(empty_call, module)?)?;
     module.add_function(wrap_pyfunction!(errors::codes, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error, module)?)?;
+    module.add_function(wrap_pyfunction!(check_trusted, module)?)?;
     module.add_function(wrap_pyfunction!(namespace_of, module)?)
 }

@@ -222,7 +222,7 @@ impl LocalNamespace {
             Some(seqno) => namespace.get(name, seqno),
             None => match namespace.latest(name)? {
                 0 => Err(Code::AboveTail.error(format!("log '{name}' has no records yet"))),
-                latest => namespace.get(name, latest),
+                _ => namespace.newest(name),
             },
         };
         // In a namespace on disk the record may have to become durable first.

@@ -323,3 +323,26 @@ def test_an_append_with_a_key_happens_once(ns: millrace.Namespace) -> None:
     assert ns.latest("raw") == 1
     with pytest.raises(millrace.Conflict, match="MR6023"):
         ns.append("raw", b"something else", key="order-7")
+
+
+def test_a_namespace_that_nobody_named_is_not_taken_from_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MILLRACE_NAMESPACE", raising=False)
+    monkeypatch.delenv("MILLRACE_TRUSTED", raising=False)
+    millrace.create(tmp_path / ".millrace", durability="memory", segment_bytes=1 << 20).close()
+    monkeypatch.chdir(tmp_path)
+    millrace.open().close()
+    for path in [tmp_path / ".millrace", tmp_path]:
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        if path == tmp_path:
+            (tmp_path / "millrace.toml").write_text("")
+        with pytest.raises(millrace.Error) as refused:
+            millrace.open()
+        assert refused.value.code == "MR4032"
+        # Both remedies.
+        millrace.open(tmp_path / ".millrace").close()
+        with monkeypatch.context() as trusting:
+            trusting.setenv("MILLRACE_TRUSTED", f"/nowhere:{tmp_path}")
+            millrace.open().close()
+        path.chmod(mode)
+    millrace.open().close()

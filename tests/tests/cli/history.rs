@@ -482,6 +482,48 @@ fn a_source_amends_records_and_the_host_repairs_them() {
 }
 
 #[test]
+fn the_newest_record_is_one_that_no_repair_made_void() {
+    let place = measured("");
+    place.run(["log", "append", "other", "2"]).ok();
+    place.run(["repair", "run", "other", "--at", "2", "--void"]).ok();
+    place.run(["repair", "apply", "1"]).ok();
+    assert_eq!(place.run(["log", "get", "other"]).ok().text(), "1\n");
+    place.run(["log", "get", "other", "2"]).fails("MR7006", 1);
+    let host = place.serve_tcp(["--name", "farm"]);
+    let address = format!("mr://127.0.0.1:{}/farm", host.port());
+    assert_eq!(place.run(["-n", &address, "log", "get", "other"]).ok().text(), "1\n");
+}
+
+#[test]
+fn an_amendment_of_a_record_of_a_streamed_run_holds_no_repair_back() {
+    let place = Place::empty();
+    place.write("f.py", "def live(record, ctx):\n    ctx.append('seen', record.data)\n\ndef twice(record, ctx):\n    ctx.append('double', str(2 * float(record.data)))\n");
+    let function = |name: &str, on: &str, more: &str| {
+        format!(
+            "[functions.{name}]\nruntime = \"python\"\ncode = \"f.py\"\nhandler = \"f:{name}\"\non = [\"{on}\"]\n{more}\n"
+        )
+    };
+    let logs = "[logs.raw]\namendable = true\namend_count = 1\n[logs.other]\namendable = true\namend_count = 1\n[logs.seen]\n[logs.double]\n";
+    let functions = [function("live", "raw", "streamed = true"), function("twice", "other", "")].concat();
+    place.write("millrace.toml", &format!("[namespace]\nsegment_size = \"1MiB\"\n{logs}{functions}"));
+    place.run(["up"]).ok();
+    let host = place.serve_tcp(["--name", "farm"]);
+    place.run(["log", "append", "raw", "1"]).ok();
+    place.run(["log", "append", "other", "1"]).ok();
+    place.idle();
+    place.run(["log", "append", "raw", "--amends", "1", "5"]).ok();
+    eventually("the record is amended", || place.records("raw") == ["5"]);
+    place.run(["log", "append", "other", "--amends", "1", "7"]).ok();
+    eventually("another log is repaired", || place.records("double") == ["14.0"]);
+    // What a streamed run has left stays, and the repair says so.
+    assert_eq!(place.records("seen"), ["1"]);
+    let show = json(&place, &["repair", "show", "1"]);
+    assert_eq!(show["phase"], "applied", "{show}");
+    assert_eq!(show["not_run"], json!([{ "function": "live", "runs": 1, "unable": true }]), "{show}");
+    drop(host);
+}
+
+#[test]
 fn a_plan_of_records_that_have_left_their_log_says_what_can_still_be_corrected() {
     let place = measured("");
     place.run(["log", "set", "raw", "--history", "2"]).ok();

@@ -40,7 +40,10 @@ impl Site {
         let mut command = self.place.command(["--json", "serve", "--name", "site", "--listen", &listen]);
         command.args(["--election", "500ms"]);
         if let Some(nats) = &self.nats {
-            command.args(["--nats", nats]).args(&self.options);
+            // A password is not for everybody to see.
+            let command =
+                if nats.contains('@') { command.env("MILLRACE_NATS", nats) } else { command.args(["--nats", nats]) };
+            command.args(&self.options);
         }
         if let Some(first) = join {
             let at = format!("mr://127.0.0.1:{}/site", first.port);
@@ -191,6 +194,9 @@ fn hosts_without_nats_say_what_they_lack() {
     site.topic(&["create", "t"]).ok();
     site.die();
     site.place.run(["serve", "--listen", "none", "--nats", "http://a"]).fails("MR7247", 2);
+    let shown =
+        site.place.run(["serve", "--listen", "none", "--nats", "nats://mill:secret@127.0.0.1:1"]).fails("MR7247", 2);
+    assert!(shown.stderr.contains("set MILLRACE_NATS") && !shown.stderr.contains("secret"), "{}", shown.stderr);
     let missing = ["serve", "--listen", "none", "--nats", "nats://127.0.0.1:1", "--nats-creds", "missing"];
     site.place.run(missing).fails("MR7247", 2);
 }

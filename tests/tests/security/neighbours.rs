@@ -5,14 +5,16 @@ use millrace_tests::{
     raw::{Client, LONG, framed, hello},
 };
 use millrace_wire::protocol::PREFACE;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use std::{
     fs,
     io::{Read, Write},
-    net::TcpListener,
+    net::{SocketAddr, TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     thread,
+    time::Duration,
 };
 
 /// A user whom nobody else uses.
@@ -252,6 +254,126 @@ fn a_function_with_the_network_does_not_get_the_rights_of_the_hosts_user() {
     millrace_tests::eventually("the owner is known again", || {
         curl(other("curl"), &[], &url).text().contains("\"logs\"")
     });
+}
+
+/// A command of root, which works in a directory below one of the other user.
+fn below_theirs(place: &Place, args: &[&str]) -> Command {
+    let mut command = place.command(args);
+    command.current_dir(place.path().join("theirs/below"));
+    command
+}
+
+/// A directory of the other user with an application, in which root has a directory.
+fn with_application_of_other(place: &Place) -> PathBuf {
+    let theirs = public(place).join("theirs");
+    fs::create_dir_all(theirs.join("below")).unwrap();
+    place.write("theirs/millrace.toml", "[logs.stolen]\n");
+    for path in [&theirs, &theirs.join("millrace.toml")] {
+        std::os::unix::fs::chown(path, OTHER.parse().ok(), OTHER.parse().ok()).unwrap();
+    }
+    theirs
+}
+
+/// Whether root applies the application of another user by working below it.
+pub fn applies_what_it_finds(place: &Place) -> bool {
+    let theirs = with_application_of_other(place);
+    end(below_theirs(place, &["up"]), b"");
+    theirs.join(".millrace").exists()
+}
+
+#[test]
+fn an_application_of_another_user_is_refused_unless_it_is_named_or_trusted() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::empty();
+    let theirs = with_application_of_other(&place);
+    for args in [
+        &["up"][..],
+        &["up", "--dry-run"],
+        &["dev"],
+        &["down"],
+        &["log", "append", "stolen", "x"],
+        &["context", "show"],
+    ] {
+        let refused = end(below_theirs(&place, args), b"").fails("MR4032", 1);
+        assert!(refused.stderr.contains(&format!("belongs to user {OTHER}")), "{}", refused.stderr);
+    }
+    assert!(!theirs.join(".millrace").exists());
+    // Root's files count for everybody, and those of the user who called sudo for root.
+    let mut sudo = below_theirs(&place, &["up", "--dry-run"]);
+    sudo.env("SUDO_UID", OTHER);
+    end(sudo, b"").ok();
+    // Each of the remedies.
+    end(below_theirs(&place, &["up", "--file", "../millrace.toml"]), b"").ok();
+    end(below_theirs(&place, &["-n", "../.millrace", "log", "append", "stolen", "x"]), b"").ok();
+    let refused = end(below_theirs(&place, &["log", "ls"]), b"").fails("MR4032", 1);
+    let remedy = refused.stderr.lines().find_map(|line| line.split_once("directory: ")).expect("a line to type").1;
+    let mut trusting = Command::new("sh");
+    trusting.args(["-c", &format!("{remedy}; \"$0\" log ls")]).arg(binary()).current_dir(theirs.join("below"));
+    assert!(end(trusting, b"").ok().text().contains("stolen"));
+    // The directory of a namespace, and the file of contexts.
+    let place = Place::new();
+    let owned_by = |path: &Path| std::os::unix::fs::chown(path, OTHER.parse().ok(), None).unwrap();
+    owned_by(&place.namespace());
+    place.run(["log", "ls"]).fails("MR4032", 1);
+    place.run(["init", "--bare"]).fails("MR4032", 1);
+    let place = Place::empty();
+    place.write("config/millrace/contexts.toml", "current = \"x\"\n[contexts.x]\naddress = \"unix:/nowhere\"\n");
+    owned_by(&place.path().join("config/millrace/contexts.toml"));
+    place.run(["log", "ls"]).fails("MR4032", 1);
+}
+
+#[test]
+fn an_application_that_everybody_can_change_is_refused() {
+    let place = Place::empty();
+    place.write("millrace.toml", "[logs.in]\n");
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    place.run(["up"]).fails("MR4032", 1);
+    place.run(["up", "--file", "millrace.toml"]).ok();
+}
+
+/// A connection of the user `of` from this port of 127.0.0.1, or from any if it is 0, which a later connection may use again.
+fn from_port(of: u32, port: u16, to: u16) -> TcpStream {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    // To the kernel, this user made the socket.
+    rustix::fs::fchown(&socket, Some(rustix::fs::Uid::from_raw(of)), None).unwrap();
+    sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+    connect(&socket, &SocketAddr::from(([127, 0, 0, 1], to))).unwrap();
+    socket.into()
+}
+
+/// The records of the log after another user has sent an append and reset its connection, and the host's user has connected from the same
+/// port before the host looked at either.
+pub fn appended_by_a_connection_that_was_reset(place: Place) -> Vec<String> {
+    let (place, host) = local(place);
+    let port = host.port();
+    host.signal("STOP");
+    let mut first = from_port(OTHER.parse().unwrap(), 0, port);
+    let request =
+        "POST /v1/namespaces/hub/logs/raw/records HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\n\r\nstolenG";
+    first.write_all(request.as_bytes()).unwrap();
+    let again = first.local_addr().unwrap().port();
+    sockopt::set_socket_linger(&first, Some(Duration::ZERO)).unwrap();
+    drop(first);
+    let owners = from_port(0, again, port);
+    host.signal("CONT");
+    // Both were accepted, and the first has ended, when only the owner's and the one that asks are open.
+    let url = format!("http://127.0.0.1:{port}/metrics");
+    millrace_tests::eventually("the first connection has ended", || {
+        let metrics = curl(Command::new("curl"), &[], &url).text().to_owned();
+        metrics.lines().any(|line| line == "millrace_connections 2")
+    });
+    drop(owners);
+    place.records("raw")
+}
+
+#[test]
+fn the_owner_does_not_vouch_for_a_connection_that_had_the_same_port_before() {
+    if is_root() {
+        assert_eq!(appended_by_a_connection_that_was_reset(Place::new()), [""; 0]);
+    }
 }
 
 /// Takes one connection for the user `of`, answers its greeting with `welcome`, and returns what it is told after that.

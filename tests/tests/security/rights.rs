@@ -208,6 +208,10 @@ fn repairs() -> Vec<Request> {
         ),
         repair(&["append=raw"], r#"{"do":"amend","log":"raw","corrections":[{"seqno":1,"data":"y"}]}"#),
         repair(
+            &["append=raw", "delete=raw"],
+            r#"{"do":"amend","log":"raw","corrections":[{"seqno":1,"data":"y"},{"seqno":1,"void":true}]}"#,
+        ),
+        repair(
             &["repair=namespace"],
             r#"{"do":"part","part_of":{"namespace":"0000000000aa","repair":1},"ask":{"step":"replay"}}"#,
         ),

@@ -33,7 +33,8 @@ pub struct ClusterArgs {
     /// building, `wan` (3s) for hosts on several continents, or ten times the longest round-trip time [default: 300ms]
     #[arg(long, value_name = "DURATION", value_parser = election)]
     pub election: Option<Duration>,
-    /// The NATS servers that keep topics with the engine nats: addresses nats://[USER[:PASSWORD]@]HOST:PORT or tls://…, separated by commas
+    /// The NATS servers that keep topics with the engine nats: addresses nats://HOST:PORT or tls://HOST:PORT, separated by commas. In the
+    /// variable, USER:PASSWORD@ or TOKEN@ may stand before HOST; in the option, which all users of the machine can read, it is refused
     #[arg(long, value_name = "ADDRESSES", env = "MILLRACE_NATS", hide_env_values = true)]
     pub nats: Option<String>,
     /// The credentials file of the NATS user, or a file with the seed of its NKey

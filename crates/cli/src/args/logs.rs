@@ -24,9 +24,9 @@ Examples:
     Create(CreateArgs),
     /// Append records, and print their sequence numbers
     #[command(after_help = "\
-Without DATA, standard input is one record. With --lines, each line of standard input is a record. With --ndjson, each line is an \
-object {\"log\": …, \"data\": …}: a string is appended unchanged, any other JSON value as compact JSON; \"base64\" instead of \
-\"data\" is for bytes. With --lines and --ndjson, records are committed in batches. The command ends when all records have the \
+Without DATA, standard input is one record, which must not be empty (MR4034). With --lines, each line of standard input is a record. \
+With --ndjson, each line is an object {\"log\": …, \"data\": …}: a string is appended unchanged, any other JSON value as compact \
+JSON; \"base64\" instead of \"data\" is for bytes. With --lines and --ndjson, records are committed in batches. The command ends when all records have the \
 requested durability.
 
 Examples:

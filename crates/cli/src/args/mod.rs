@@ -43,7 +43,7 @@ pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
 use crate::complete;
 use clap::{Parser, Subcommand};
 use clap_complete::ArgValueCompleter;
-use millrace_node::application::units;
+use millrace_node::{Result, application::units};
 use std::{ffi::OsString, path::PathBuf};
 
 /// Append-only logs that run functions: each appended record runs the functions bound to its log, and each run takes effect exactly once.
@@ -119,8 +119,8 @@ Examples:
     /// Run the application of the current directory, and apply each saved change
     #[command(after_help = "\
 Creates the namespace if there is none, applies millrace.toml, runs the functions, and prints each record and run. A change of \
-millrace.toml or of a function's code is applied within a second, as by `millrace up --force --take-over`: functions that the file no longer names are \
-removed, and their pending runs are abandoned. If a change is invalid, the command prints the error and keeps running the last valid \
+millrace.toml or of a function's code is applied within a second, as by `millrace up --take-over`. Functions that the file no longer names \
+are removed after two more seconds, unless they have pending runs: `millrace up --force` abandons these. If a change is invalid, the command prints the error and keeps running the last valid \
 version. A file with topics is refused (MR7221): `millrace up` applies it through a host of the cluster. Without --namespace and \
 $MILLRACE_NAMESPACE, the namespace is the `path` in the file, else .millrace beside the file.
 
@@ -332,7 +332,8 @@ Examples:
         after_help = "\
 A context's name can be given wherever --namespace is accepted. The namespace of a command is the first of these: \
 --namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, the millrace.toml of a parent directory, the selected context. \
-A context takes precedence over a directory with the same name; write ./NAME for the directory. Contexts are stored in \
+Of these, what the command finds by itself must belong to you or to root, and not everybody may change it (MR4032); MILLRACE_TRUSTED lists \
+directories that are used nevertheless, separated by ':'. A context takes precedence over a directory with the same name; write ./NAME for the directory. Contexts are stored in \
 $XDG_CONFIG_HOME/millrace/contexts.toml, or ~/.config/millrace/contexts.toml.
 
 Examples:
@@ -488,8 +489,8 @@ pub struct FileArg {
 
 impl FileArg {
     /// The file that was named, or the nearest one.
-    pub fn path(&self) -> PathBuf {
-        self.file.clone().unwrap_or_else(crate::place::application_file)
+    pub fn path(&self) -> Result<PathBuf> {
+        self.file.clone().map_or_else(crate::place::application_file, Ok)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     show,
 };
 use millrace_node::{
-    Code,
+    Code, Name,
     application::{Application, Fingerprint},
     changes::{Action, Changes, Opened, Progress},
 };
@@ -29,6 +29,8 @@ use std::{
 
 /// How often files are looked at; a save is applied once two looks agree, so that no half-written file is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A file that no longer names a function is applied once it has stayed like that for this long: it may be half written.
+const REMOVES_AFTER: Duration = Duration::from_secs(2);
 /// Pause between two reports, so that a busy journal is reported in batches.
 const TELL_EVERY: Duration = Duration::from_millis(50);
 /// How long runs in progress may take to end.
@@ -39,7 +41,7 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     logging::start(&args.listen.log_level, out.json());
     let stop = on_signals(Some(DRAIN))?;
     // Before the files are read: what is saved meanwhile is noticed.
-    let file = args.file.path();
+    let file = args.file.path()?;
     let looked = Looked::at(&file);
     let application = Application::load(&file)?;
     check(&application)?;
@@ -84,12 +86,16 @@ struct Looked {
     applied: Fingerprint,
     last: Fingerprint,
     at: Instant,
+    /// When what is there now was seen first, and what was applied before it.
+    since: Instant,
+    before: Fingerprint,
 }
 
 impl Looked {
     fn at(path: &Path) -> Self {
         let now = Fingerprint::of_application(path);
-        Self { path: path.to_owned(), applied: now, last: now, at: Instant::now() }
+        let at = Instant::now();
+        Self { path: path.to_owned(), applied: now, last: now, at, since: at, before: now }
     }
 
     /// Whether something was saved since the application was last applied, and nothing is being saved right now.
@@ -100,11 +106,23 @@ impl Looked {
         let now = Fingerprint::of_application(&self.path);
         let settled = now == self.last;
         (self.last, self.at) = (now, Instant::now());
+        if !settled {
+            self.since = self.at;
+        }
         let saved = settled && now != self.applied;
         if saved {
-            self.applied = now;
+            (self.before, self.applied) = (self.applied, now);
         }
         saved
+    }
+
+    /// Whether what was saved may still change; then the next look finds it again.
+    fn waits(&mut self) -> bool {
+        let waits = self.since.elapsed() < REMOVES_AFTER;
+        if waits {
+            self.applied = self.before;
+        }
+        waits
     }
 }
 
@@ -170,9 +188,16 @@ impl Dev {
                 "`path` in [namespace] has changed; stop `millrace dev` and start it again to use the other namespace";
             return self.mistake(&Code::ApplicationInvalid.error(detail), out);
         }
-        self.application = new;
+        let names = |name: &Name| new.functions.iter().any(|declared| declared.spec.name == *name);
+        if !self.application.functions.iter().all(|declared| names(&declared.spec.name)) && self.looked.waits() {
+            return Ok(());
+        }
+        let old = std::mem::replace(&mut self.application, new);
         match self.apply(true, out) {
-            Err(report::Failure::Coded(error)) => self.mistake(&error, out),
+            Err(report::Failure::Coded(error)) => {
+                self.application = old;
+                self.mistake(&error, out)
+            }
             Ok(()) if std::mem::take(&mut self.mistaken) && !out.json() => {
                 out.line("the error is corrected; what runs is as the file says")?;
                 Ok(out.flush()?)
@@ -192,15 +217,20 @@ impl Dev {
         Ok(out.flush()?)
     }
 
-    /// Applies the application; functions that the file no longer names go with their pending runs.
+    /// Applies the application. A function that the file no longer names and that has pending runs stays: saving a file is no reason to
+    /// give them up.
     fn apply(&self, reloading: bool, out: &mut Out) -> Outcome {
         check(&self.application)?;
         super::up::each_step(out, |progress| {
-            Changes::of(&self.application).taking_over(true).apply(&self.opened, true, &mut |reported| match reported {
-                // After a save only what changed is news.
-                Progress::Step(step) if reloading && step.action == Action::Unchanged => {}
-                reported => progress(reported),
-            })
+            Changes::of(&self.application).taking_over(true).apply(
+                &self.opened,
+                false,
+                &mut |reported| match reported {
+                    // After a save only what changed is news.
+                    Progress::Step(step) if reloading && step.action == Action::Unchanged => {}
+                    reported => progress(reported),
+                },
+            )
         })
     }
 }

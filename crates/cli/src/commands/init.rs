@@ -8,7 +8,7 @@ use crate::{
 };
 use millrace_node::{
     Code, CreateOptions, Durability, Namespace, Result,
-    application::{Application, FILE_NAME, NAMESPACE_DIR, Settings, units},
+    application::{Application, FILE_NAME, NAMESPACE_DIR, Settings, trust, units},
 };
 use serde_json::json;
 use std::{
@@ -63,6 +63,9 @@ fn make(args: &InitArgs, global: &Global, made: &mut Made) -> Result<(PathBuf, b
     let mut written = Vec::new();
     make_dir(&args.dir, made)?;
     let file = args.dir.join(FILE_NAME);
+    for found in [&file, &args.dir.join(NAMESPACE_DIR)] {
+        trust::check(found)?;
+    }
     if !args.bare && write_new(&file, APPLICATION, made)? {
         written.push(file.clone());
         let function = args.dir.join("functions/hello.py");

@@ -49,6 +49,9 @@ fn value(args: &SetSecretArgs) -> Result<Vec<u8>> {
     })?;
     if args.file.is_none() {
         let line = value.strip_suffix(b"\n").map_or(value.len(), <[u8]>::len);
+        if value.is_empty() {
+            return Err(Code::InputEmpty.error("standard input is empty"));
+        }
         value.truncate(line);
     }
     Ok(value)

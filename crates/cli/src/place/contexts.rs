@@ -1,6 +1,6 @@
 //! Contexts: short names for namespaces elsewhere, kept in the user's configuration.
 
-use millrace_node::{Code, Error, Name, Result};
+use millrace_node::{Code, Error, Name, Result, application::trust};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -57,6 +57,7 @@ impl Contexts {
     }
 
     fn read(path: &Path) -> Result<Self> {
+        trust::check(path)?;
         let text = match fs::metadata(path).and_then(|file| Ok((file.len(), fs::read_to_string(path)?))) {
             Ok((bytes, _)) if bytes > FILE_BYTES_MAX => return Err(unusable(path, "use", "it is longer than 1 MiB")),
             Ok((_, text)) => text,

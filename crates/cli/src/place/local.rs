@@ -175,3 +175,7 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<WhyDoc> {
 pub fn get(namespace: &Namespace, log: &str, seqno: u64) -> Result<Record> {
     namespace.get(log, seqno)
 }
+
+pub fn newest(namespace: &Namespace, log: &str) -> Result<Record> {
+    namespace.newest(log)
+}

@@ -203,6 +203,14 @@ impl Place {
         }
     }
 
+    /// The newest record that no repair made void.
+    pub fn newest(&self, log: &str) -> Result<Record> {
+        match self {
+            Place::Local(namespace) => local::newest(namespace, log),
+            Place::Remote(remote, _) => remote.newest(log),
+        }
+    }
+
     /// Reads `from` to `to`, in order, and passes each place to `visit`.
     pub fn read(&self, log: &str, from: u64, to: u64, visit: &mut dyn FnMut(u64, Found) -> Outcome) -> Outcome {
         self.read_of(log, None, (from, to), visit)

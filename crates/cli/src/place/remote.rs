@@ -269,6 +269,10 @@ impl Remote {
         self.client.get(log, seqno, Wait::default()).map(record)
     }
 
+    pub fn newest(&self, log: &str) -> Result<Record> {
+        self.client.get(log, 0, Wait::default()).map(record)
+    }
+
     pub fn incarnation(&self, log: &str) -> Result<Option<u32>> {
         Ok(Some(self.log(log)?.incarnation).filter(|incarnation| *incarnation != 0))
     }

@@ -4,7 +4,7 @@ use super::contexts::{Context, Contexts};
 use crate::args::Global;
 use millrace_node::{
     Code, Result,
-    application::{Application, FILE_NAME, NAMESPACE_DIR},
+    application::{Application, FILE_NAME, NAMESPACE_DIR, trust},
 };
 use millrace_wire::{Address, Peer};
 use std::{
@@ -67,12 +67,19 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The application file here or in the nearest directory above that has one; if none does, where it would be here.
-pub fn application_file() -> PathBuf {
+/// The application file here or in the nearest directory above that has one; if none does, where it would be here. Another user's is
+/// refused, and not passed over: the user means it, or has to know that it is there.
+pub fn application_file() -> Result<PathBuf> {
     let depth = std::env::current_dir().map_or(0, |dir| dir.components().count());
     let above = (0..depth).map(|up| PathBuf::from("../".repeat(up)).join(FILE_NAME));
     let mut above = above.filter(|file| file.exists());
-    above.next().unwrap_or_else(|| FILE_NAME.into())
+    let Some(file) = above.next() else { return Ok(FILE_NAME.into()) };
+    trust::check(&file)?;
+    let beside = file.with_file_name(NAMESPACE_DIR);
+    if Application::namespace_of(&file).is_some_and(|dir| dir == beside) {
+        trust::check(&beside)?;
+    }
+    Ok(file)
 }
 
 impl Target {
@@ -143,9 +150,10 @@ impl Target {
         // The namespace of this directory takes precedence over the selected context: a user in an application's directory means that application.
         let here = Path::new(NAMESPACE_DIR);
         if here.is_dir() && !Path::new(FILE_NAME).exists() {
+            trust::check(here)?;
             return Ok((Target::Directory(here.into()), Origin::Here));
         }
-        let file = application_file();
+        let file = application_file()?;
         if let Some(dir) = Application::namespace_of(&file) {
             return Ok((Target::Directory(dir), Origin::Application(file)));
         }

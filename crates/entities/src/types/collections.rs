@@ -1,6 +1,6 @@
 //! Collections: maps, sets, lists and logs.
 
-use super::{Args, Flow, Turn, done, reply, unknown};
+use super::{ANSWER_MAX_BYTES, Args, Flow, Turn, done, listed, reply, unknown};
 use crate::{
     Raised,
     state::{Effect, State},
@@ -16,9 +16,8 @@ fn keys(state: &State, sorted: bool) -> Pairs<'_> {
 }
 
 /// Keys and values alternately.
-fn flat<'s>(pairs: impl Iterator<Item = (&'s [u8], &'s [u8])>) -> Vec<u8> {
-    let all: Vec<&[u8]> = pairs.flat_map(|(key, value)| [key, value]).collect();
-    value::array(all.into_iter())
+fn flat<'s>(pairs: impl Iterator<Item = (&'s [u8], &'s [u8])>) -> Result<Flow, Raised> {
+    listed(pairs.flat_map(|(key, value)| [key, value]))
 }
 
 /// A value, or none: an array of one or no element.
@@ -65,9 +64,9 @@ pub(super) fn dict(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result
 pub(super) fn sorted_dict(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
     let bound = |at: usize| args.0.get(at).copied().filter(|key| !value::is_nil(key));
     match method {
-        "range" => reply(flat(turn.state.sorted(bound(0), bound(1)))),
-        "first" => reply(flat(turn.state.sorted(None, None).take(1))),
-        "last" => reply(flat(turn.state.sorted(None, None).next_back().into_iter())),
+        "range" => flat(turn.state.sorted(bound(0), bound(1))),
+        "first" => flat(turn.state.sorted(None, None).take(1)),
+        "last" => flat(turn.state.sorted(None, None).next_back().into_iter()),
         _ => map(turn, method, args, true),
     }
 }
@@ -122,7 +121,7 @@ fn map(turn: &mut Turn<'_>, method: &str, args: &Args<'_>, sorted: bool) -> Resu
         "len" => reply(value::count(turn.state.len())),
         "keys" => listed(keys(turn.state, sorted).map(|(key, _)| key)),
         "values" => listed(keys(turn.state, sorted).map(|(_, value)| value)),
-        "items" => reply(flat(keys(turn.state, sorted))),
+        "items" => flat(keys(turn.state, sorted)),
         "clear" => {
             turn.clear_map();
             done()
@@ -137,11 +136,6 @@ fn is(there: Option<&[u8]>, expected: Option<&[u8]>) -> bool {
         (Some(there), Some(expected)) => value::same(there, expected),
         (there, expected) => there == expected,
     }
-}
-
-fn listed<'s>(values: impl Iterator<Item = &'s [u8]>) -> Result<Flow, Raised> {
-    let all: Vec<&[u8]> = values.collect();
-    reply(value::array(all.into_iter()))
 }
 
 /// `Counter`: how often each key was counted.
@@ -174,7 +168,7 @@ pub(super) fn counter(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Res
             let count = |value: &[u8]| value::as_float(value).unwrap_or(0.0);
             // The sort keeps the order of those that were counted equally often, as Python's does.
             all.sort_by(|(_, one), (_, other)| count(other).total_cmp(&count(one)));
-            reply(flat(all.into_iter().take(most)))
+            flat(all.into_iter().take(most))
         }
         "total" => {
             let counts = turn.state.inserted().map(|(_, value)| value::as_int(value));
@@ -183,7 +177,7 @@ pub(super) fn counter(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Res
             reply(total.map_or_else(|| value::float(floats()), value::int))
         }
         "len" => reply(value::count(turn.state.len())),
-        "items" => reply(flat(turn.state.inserted())),
+        "items" => flat(turn.state.inserted()),
         "clear" => {
             turn.clear_map();
             done()
@@ -363,6 +357,10 @@ pub(super) fn list(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result
         }
         // All items with their digest, and other items in their place if they still have it: for changes that the caller computes.
         "snapshot" => {
+            let bytes: usize = turn.state.sequence().iter().map(Vec::len).sum();
+            if bytes > ANSWER_MAX_BYTES {
+                return Ok(Flow::TooLarge);
+            }
             let items = value::array(turn.state.sequence().iter().map(Vec::as_slice));
             reply(value::array([&*value::bytes(&digest(turn.state)), &items].into_iter()))
         }

@@ -13,11 +13,16 @@ use crate::{
     state::{Effect, State, Ticket, Waiter},
     value,
 };
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{
+    Code, Error, Result,
+    protocol::{FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES},
+};
 use std::{str::FromStr, sync::Arc};
 
 /// The most bytes of one entity's state.
 pub(crate) const STATE_MAX_BYTES: usize = 256 << 20;
+/// The most bytes of one answer: a frame carries no more.
+pub(crate) const ANSWER_MAX_BYTES: usize = FRAME_MAX_BYTES - FRAME_OVERHEAD_BYTES;
 /// The most calls that wait for one entity.
 pub(crate) const WAITERS_MAX: usize = 100_000;
 
@@ -151,7 +156,7 @@ impl Type {
                 made::record(self, turn, args);
                 Ok(())
             }
-            Flow::Wait => Err(Raised::new("RuntimeError", "a constructor cannot wait")),
+            Flow::Wait | Flow::TooLarge => Err(Raised::new("RuntimeError", "a constructor cannot wait")),
         }
     }
 
@@ -248,6 +253,8 @@ pub(crate) enum Flow {
     Reply(Vec<u8>),
     /// The call waits: [`Turn::wait`] has put it into the state.
     Wait,
+    /// The answer would have more than [`ANSWER_MAX_BYTES`], and was not made.
+    TooLarge,
 }
 
 /// One step of one entity: its changes and its answers.
@@ -411,6 +418,24 @@ impl<'a> Args<'a> {
 
 fn reply(value: Vec<u8>) -> std::result::Result<Flow, Raised> {
     Ok(Flow::Reply(value))
+}
+
+/// A copy of bytes of the state, if it is not too large.
+fn reply_bytes(bytes: &[u8]) -> std::result::Result<Flow, Raised> {
+    if bytes.len() > ANSWER_MAX_BYTES { Ok(Flow::TooLarge) } else { reply(value::bytes(bytes)) }
+}
+
+/// Values of the state as one array, if it is not too large: what they take is known before any of them is copied.
+fn listed<'s>(values: impl Iterator<Item = &'s [u8]>) -> std::result::Result<Flow, Raised> {
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    for value in values {
+        bytes += value.len();
+        if bytes > ANSWER_MAX_BYTES {
+            return Ok(Flow::TooLarge);
+        }
+        all.push(value);
+    }
+    reply(value::array(all.into_iter()))
 }
 
 fn done() -> std::result::Result<Flow, Raised> {

@@ -1,6 +1,6 @@
 //! Single values: numbers, booleans, references, bytes and matrices.
 
-use super::{Args, Flow, Turn, done, reply, unknown};
+use super::{Args, Flow, Turn, done, reply, reply_bytes, unknown};
 use crate::{Raised, state::Effect, value};
 
 const VALUE: u8 = 0;
@@ -90,7 +90,7 @@ pub(super) fn blob(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result
         "read" => {
             let from = place(0)?.min(length);
             let count = usize::try_from(args.int_or(1, -1)?).unwrap_or(usize::MAX);
-            return reply(value::bytes(&turn.state.blob()[from..from.saturating_add(count).min(length)]));
+            return reply_bytes(&turn.state.blob()[from..from.saturating_add(count).min(length)]);
         }
         "write" => {
             let (at, bytes) = (place(0)?, args.bytes(1)?);
@@ -147,9 +147,9 @@ pub(super) fn matrix(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
         "get" => return reply(value::float(number_at(turn.state.blob(), cell()?))),
         "row" => {
             let at = row()?;
-            return reply(value::bytes(&turn.state.blob()[at..at + row_bytes]));
+            return reply_bytes(&turn.state.blob()[at..at + row_bytes]);
         }
-        "all" => return reply(value::bytes(turn.state.blob())),
+        "all" => return reply_bytes(turn.state.blob()),
         "set" => {
             let (at, value) = (cell()?, args.float(2)?);
             turn.apply(Effect::Write(at, value.to_le_bytes().to_vec(), length));

@@ -1,6 +1,6 @@
 //! Types that calls wait for and that have no owner: queues, events, barriers, latches, futures.
 
-use super::{Args, Flow, Turn, Type, done, reply, unknown};
+use super::{Args, Flow, Turn, Type, done, listed, reply, unknown};
 use crate::{
     Outcome, Raised, Session,
     state::{Effect, Ticket, Waiter},
@@ -102,7 +102,7 @@ pub(super) fn queue(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resul
             Some(item) => reply(item.clone()),
             None => Err(Raised::new("queue.Empty", "")),
         },
-        "items" => reply(value::array(turn.state.sequence().iter().map(Vec::as_slice))),
+        "items" => listed(turn.state.sequence().iter().map(Vec::as_slice)),
         "qsize" => reply(value::count(length)),
         "maxsize" => reply(value::int(most)),
         _ => unknown(method),

@@ -67,7 +67,7 @@ where
     let mut stream = Watched::new(stream, activity, hosted);
     // hyper's buffers take 16 KiB and more, so they are only there while there is something to do.
     loop {
-        let room = match memory::for_http().await {
+        let room = match session.account().within(memory::for_http()).await {
             Ok(room) => room,
             Err(error) => {
                 let _ = timeout(FAREWELL, stream.write_all(&response::raw_refusal(&error))).await;

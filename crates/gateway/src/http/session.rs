@@ -6,7 +6,7 @@ use super::{
     response::{self, Response},
     route::Place,
 };
-use crate::{Hosted, admission::Identity, documents};
+use crate::{Hosted, admission::Identity, documents, memory::Account};
 use futures_util::FutureExt;
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
@@ -62,6 +62,11 @@ impl Session {
         Self { identity, bearer: None, hosted, activity, stopped }
     }
 
+    /// Whose memory the connection itself uses.
+    pub fn account(&self) -> Account {
+        self.identity.account()
+    }
+
     /// The namespace of this name.
     pub fn access(&self, namespace: &str) -> Result<Access> {
         if namespace.is_empty() {
@@ -79,8 +84,12 @@ impl Session {
         self.hosted.served().iter().all(observes)
     }
 
-    /// Answers a request; a failure is an answer as well.
-    pub async fn answer(&self, request: Request<Incoming>) -> Response {
+    /// Answers a request; a failure is an answer as well. Its memory is counted for the caller.
+    pub fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response> {
+        self.account().within(self.answered(request))
+    }
+
+    async fn answered(&self, request: Request<Incoming>) -> Response {
         let exchange = self.activity.begin();
         if let Some(unknown) = &self.identity.unknown {
             unknown.is_heard();

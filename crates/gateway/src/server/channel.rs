@@ -64,7 +64,7 @@ pub(super) async fn accept(
             First::Incomplete(again) => accepted = again,
             First::Open { caller, channel, plain, used } => {
                 let caller = known(&served, caller).map_err(broken)?;
-                identity.has_shown();
+                identity.has_shown(hosted, &caller).map_err(broken)?;
                 let records = Records::new(channel, plain, received.split_off(used));
                 let identity = Identity { owner: None, not_owner: None, holder: Some((served, caller)), ..identity };
                 return Ok(Some((ChannelStream::new(stream, records), identity)));

@@ -50,6 +50,8 @@ pub(super) const QUEUE: usize = 1024;
 const QUEUE_PATIENCE: Duration = Duration::from_secs(1);
 /// So many connections may be open beyond the bound, while silent ones that make room for them close.
 const ROOM_MAKING: usize = 128;
+/// This part of the connections is for the owner.
+const OWNERS_PART: usize = 8;
 /// After this number of connections the limit is computed again.
 const LOOK_EVERY: u64 = 64;
 /// Connections beyond the limit are refused in their protocol: this many at once, each within this time.
@@ -362,7 +364,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<H
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
                 keep_alive(&stream);
-                let identity = local_peers.identity(&shared.hosted, address, stream.local_addr());
+                let identity = local_peers.identity(&shared.hosted, address, &stream);
                 hand_over(Incoming::Tcp(stream, identity), &shared, &loops).await;
             }
             Err(error) => pause(&error).await,
@@ -416,8 +418,12 @@ async fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle
     if counters.accepted.load(Ordering::Relaxed) % LOOK_EVERY == 1 {
         let most = shared.hosted.connections_max().min(shared.connections_wanted);
         shared.connections_max.store(most, Ordering::Relaxed);
+        shared.hosted.connections_limit.store(most, Ordering::Relaxed);
     }
-    let beyond = shared.open().checked_sub(shared.connections_max.load(Ordering::Relaxed));
+    let limit = shared.connections_max.load(Ordering::Relaxed);
+    // The owner finds room after all others have taken theirs.
+    let owners = if incoming.identity().owner.is_some() { 0 } else { limit / OWNERS_PART };
+    let beyond = shared.open().checked_sub(limit - owners);
     if beyond.is_some_and(|beyond| beyond >= ROOM_MAKING || !shared.hosted.silence.make_room()) {
         let most = shared.connections_max.load(Ordering::Relaxed);
         shared.refuse(incoming, Code::ConnectionsExhausted.error(format!("{most} connections are open")));

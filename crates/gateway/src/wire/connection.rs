@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Hosted,
     admission::Identity,
-    memory::{self, Reservation, SMALL_BYTES},
+    memory::{self, Account, Reservation, SMALL_BYTES},
     server::Stream,
 };
 use millrace_node::{Access, Gated, manage::uploads::Uploads};
@@ -50,6 +50,8 @@ const WORK_BYTES: usize = 4 << 10;
 const WAITING_BYTES: usize = 256;
 /// How often memory for a large frame is asked for, while others have it.
 const MEMORY_RETRY: Duration = Duration::from_millis(50);
+/// For this part of the connection's patience: 5 s, half of what a client waits for the answer to a PING.
+const STARVED_PART: u32 = 6;
 /// More than this waits to be taken by the other end: then nothing more is read from it.
 const OUT_MAX_BYTES: usize = 1 << 20;
 /// Buffers that grew beyond this are given back when they are empty.
@@ -100,12 +102,16 @@ pub(super) struct Connection {
     patience: Duration,
     /// Bytes that the other end has taken since the deadline was set.
     taken: usize,
+    /// Whose memory it uses.
+    account: Account,
     /// The counted memory of the buffers and of waiting answers.
     counted: Reservation,
     /// Room for a large frame that has begun, all of it: so what has begun can be finished.
     coming: Option<Reservation>,
     /// While there is no such room.
     starved: Option<Pin<Box<Sleep>>>,
+    /// Since when there is none for a frame that has begun.
+    starved_since: Option<Instant>,
     /// The remaining budget of this turn.
     turn: usize,
 }
@@ -119,6 +125,7 @@ pub(super) enum Over {
 
 impl Connection {
     pub fn new(stream: Stream, identity: Identity, hosted: Arc<Hosted>, patience: Duration) -> Self {
+        let account = identity.account();
         Self {
             stream,
             hosted,
@@ -143,15 +150,27 @@ impl Connection {
             deadline: None,
             patience,
             taken: 0,
+            account,
             counted: Reservation::default(),
             coming: None,
             starved: None,
+            starved_since: None,
             turn: TURN_WORK,
         }
     }
 
     /// Does the work that is possible now, within the budget of one turn.
     pub fn poll(&mut self, cx: &mut Context<'_>, stopping: Pin<&mut impl Future>) -> Poll<Over> {
+        let mut account = std::mem::take(&mut self.account);
+        let polled = account.scope(|| self.poll_within(cx, stopping));
+        if !self.counted.is_of(&account) {
+            self.counted.charge_to(&account);
+        }
+        self.account = account;
+        polled
+    }
+
+    fn poll_within(&mut self, cx: &mut Context<'_>, stopping: Pin<&mut impl Future>) -> Poll<Over> {
         if !self.closing && (self.hosted.is_draining() || stopping.poll(cx).is_ready()) {
             (self.closing, self.parting) = (true, true);
             self.waits.end();
@@ -320,7 +339,7 @@ impl Connection {
         self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
         (self.closing, self.parting, self.refused) = (true, false, true);
         self.input = Vec::new();
-        (self.coming, self.starved, self.deadline) = (None, None, None);
+        (self.coming, self.starved, self.starved_since, self.deadline) = (None, None, None, None);
         self.commits = Commits::default();
         self.held.clear();
         self.held_bytes = 0;
@@ -382,7 +401,7 @@ impl Connection {
         let length = u32::from_le_bytes(*length) as usize + 4;
         let free = SMALL_BYTES.min(memory::allowance());
         if self.coming.is_some() || length <= free || length <= self.input.len() {
-            self.starved = None;
+            (self.starved, self.starved_since) = (None, None);
             return true;
         }
         if self.starved.as_mut().is_some_and(|starved| starved.as_mut().poll(cx).is_pending()) {
@@ -390,12 +409,13 @@ impl Connection {
         }
         match Reservation::of(length) {
             Ok(room) if room.is_some() => {
-                (self.coming, self.starved) = (room, None);
+                (self.coming, self.starved, self.starved_since) = (room, None, None);
                 // No more than it needs, and not before it comes: what is not touched is not there.
                 self.input.reserve_exact(length - self.input.len() + READ_BYTES);
                 true
             }
             _ => {
+                self.starved_since.get_or_insert_with(Instant::now);
                 self.starve(cx);
                 false
             }
@@ -505,6 +525,18 @@ impl Connection {
                 self.deadline = None;
                 return Poll::Pending;
             }
+            // Behind the frame there may be a PING, which the client wants answered: it gets to know why it waits before it takes the host
+            // for dead.
+            if let Some(waited) =
+                self.starved_since.map(|since| since.elapsed()).filter(|it| *it >= self.patience / STARVED_PART)
+            {
+                let waited = waited.as_secs();
+                self.close(
+                    &Code::HttpMemoryShort.error(format!("no memory became free for a request within {waited} s")),
+                );
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let left = self.out.len() - self.sent;
             let (deadline, due) = self.deadline.get_or_insert_with(|| {
                 self.taken = 0;
@@ -516,14 +548,6 @@ impl Connection {
             if *due > 0 && self.taken >= *due {
                 self.deadline = None;
                 continue;
-            }
-            if self.starved.is_some() {
-                let waited = self.patience.as_secs();
-                self.close(
-                    &Code::HttpMemoryShort.error(format!("no memory became free for a request within {waited} s")),
-                );
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
             }
             self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
             let waited = self.patience.as_secs();

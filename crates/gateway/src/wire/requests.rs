@@ -273,7 +273,7 @@ impl Connection {
         };
         let proof = Proof::Bound(binding, proof);
         let (served, caller) = self.hosted.admit(namespace, offer.capability, proof, self.identity.peer)?;
-        self.identity.has_shown();
+        self.identity.has_shown(&self.hosted, &caller)?;
         Ok(self.hosted.within_limits(&served, &caller))
     }
 

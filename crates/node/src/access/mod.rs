@@ -274,12 +274,16 @@ impl Access {
     }
 
     /// Executes a request about repairs. A repair requires the right `repair` on each log that it changes; an amendment requires the right
-    /// to append to its log, which must be amendable.
+    /// to append to its log, which must be amendable, and the right to delete if it makes a record void.
     pub fn ask_repair(&self, ask: Ask) -> Gated<Reported> {
         let asked = || {
             let namespace = self.namespace();
             if let Some((log, bytes)) = ask.amended() {
                 self.check_append(log, bytes, None)?;
+                // A record that becomes void is gone for its readers, like one that was trimmed.
+                if ask.removes_records() {
+                    self.check(Right::Delete, Resource::log(log))?;
+                }
             }
             if ask.is_of_initiator() || !ask.across().is_empty() {
                 // It can change records that links delivered, or make this host request such changes from other hosts.

@@ -228,6 +228,11 @@ impl Ask {
         Some((log, lengths.max().unwrap_or(0)))
     }
 
+    /// Whether it amends a record so that it is void.
+    pub fn removes_records(&self) -> bool {
+        matches!(self, Ask::Amend(amendments) if amendments.corrections.iter().any(|it| it.value.is_none()))
+    }
+
     /// The log that is corrected, if that is one: it is found without reading the journal.
     pub fn corrected(&self, namespace: &Namespace) -> Result<Option<LogName>> {
         match self {

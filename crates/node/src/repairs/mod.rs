@@ -5,6 +5,7 @@ mod ask;
 pub use ask::{Ask, NewCode, Page, Reported, is_moving, page};
 use millrace_dispatch::{Again, Environment, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
+pub use millrace_repair::AMENDMENT_DEAD_LETTERS;
 pub use millrace_repair::{
     Amendments, Change, CodeGiven, CodeRequest, Correction, Counts, Member, NoPeers, NotRun, PartAsk, PartOf, Peers,
     Phase, Repair, Request, SLOTS_MAX, SentPage, Step, TopicKept, Verified, Waiting, abandon, amend, amend_policy,
@@ -134,9 +135,15 @@ fn look(namespace: &Namespace, environment: &Environment, peers: &mut dyn Peers,
 /// Notes which repairs are in another phase than when this was called last.
 fn note_phases(namespace: &Namespace, phases: &mut HashMap<u64, Phase>) {
     let Ok(all) = repairs(namespace) else { return };
-    for Repair { repair, phase, .. } in all {
-        if phases.insert(repair, phase) != Some(phase) {
-            tracing::info!(target: "repairs", repair, phase = phase.as_str(), "another phase");
+    for Repair { repair, phase, error, .. } in all {
+        if phases.insert(repair, phase) == Some(phase) {
+            continue;
+        }
+        match error.filter(|_| matches!(phase, Phase::Stopped | Phase::Abandoned)) {
+            Some((code, error)) => {
+                tracing::warn!(target: "repairs", repair, phase = phase.as_str(), code, error, "a repair stopped");
+            }
+            None => tracing::info!(target: "repairs", repair, phase = phase.as_str(), "another phase"),
         }
     }
 }

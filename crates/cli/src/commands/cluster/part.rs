@@ -19,9 +19,19 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 /// The site of a host that names none.
 const SITE: &str = "main";
 
+/// The variable that takes the place of `--nats`.
+const NATS_VARIABLE: &str = "MILLRACE_NATS";
+
 /// The connection to the NATS servers that were named, if any were.
 pub fn to_nats(args: &ClusterArgs) -> Result<Option<Arc<nats::Nats>>> {
     let Some(servers) = &args.nats else { return Ok(None) };
+    // The variable may have one: only this user can read it.
+    if servers.contains('@') && std::env::var(NATS_VARIABLE).ok().as_ref() != Some(servers) {
+        return Err(Code::NatsOptions.error(format!(
+            "an address of --nats has a user, a password or a token, which all users of this machine see in the list of processes; set \
+             {NATS_VARIABLE} instead of --nats, or use --nats-creds"
+        )));
+    }
     let ClusterArgs { nats_creds, nats_ca, nats_replicas, .. } = args.clone();
     let options = nats::Options {
         servers: servers.clone(),

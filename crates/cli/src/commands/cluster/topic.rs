@@ -190,6 +190,9 @@ fn publish(client: &Client, args: &PublishArgs, out: &mut Out) -> Outcome {
         data.clear();
         let read = std::io::stdin().lock().take(RECORD_MAX_BYTES + 1).read_to_end(&mut data);
         read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
+        if data.is_empty() {
+            return Err(Code::InputEmpty.error("standard input is empty").into());
+        }
         // Only as much was read.
         if data.len() as u64 > RECORD_MAX_BYTES {
             let detail = format!("standard input has more than {RECORD_MAX_BYTES} bytes, the limit of a record");

@@ -2,6 +2,7 @@
 
 use crate::{
     args::InvokeArgs,
+    commands::log::whole_input,
     out::Out,
     place::{Place, docs::RunDoc},
     report::{self, Failure, Outcome},
@@ -9,10 +10,7 @@ use crate::{
 };
 use millrace_node::{Code, Error, EventId, Name, RunFilter, application::units::show_duration};
 use serde_json::{Value, json};
-use std::{
-    io::Read,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// The runs of the record are searched among this number of the log's newest runs.
 const NEWEST_MAX: usize = 1000;
@@ -27,12 +25,7 @@ pub fn run(place: &Place, args: &InvokeArgs, out: &mut Out) -> Outcome {
     }
     let payload = match &args.data {
         Some(data) => data.clone().into_bytes(),
-        None => {
-            let mut payload = Vec::new();
-            let read = std::io::stdin().lock().read_to_end(&mut payload);
-            read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
-            payload
-        }
+        None => whole_input()?,
     };
     let (log, receipt) = place.invoke(&name, args.log.as_deref(), &payload)?;
     if args.wait {

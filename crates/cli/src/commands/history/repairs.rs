@@ -289,7 +289,7 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
     if let Some((code, error)) = &repair.waits {
         out.line(format!("  waits      {error} [{code}]"))?;
     }
-    if let Some((code, error)) = repair.error.as_ref().filter(|_| repair.phase == "stopped") {
+    if let Some((code, error)) = repair.error.as_ref().filter(|_| matches!(&*repair.phase, "stopped" | "abandoned")) {
         out.line(format!("  stopped    {error} [{code}]"))?;
     }
     let number = repair.repair;

@@ -87,13 +87,16 @@ fn amend(place: &Place, args: &AppendArgs, first: u64, out: &mut Out) -> Outcome
     let log = args.log.as_deref().unwrap_or_default().parse()?;
     let input = match &args.data {
         Some(data) => data.as_bytes().to_vec(),
+        // No line, and not an empty one: this is refused below.
+        None if args.lines => {
+            whole_input().or_else(|error| if error.code() == Code::InputEmpty { Ok(Vec::new()) } else { Err(error) })?
+        }
         None => whole_input()?,
     };
     if args.lines && input.len() > RECORD_MAX_BYTES {
         return Err(Code::UsageInvalid.error("--amends with --lines reads at most 16 MiB").into());
     }
     let corrections = match args.lines {
-        // No line, and not an empty one: this is refused.
         true if input.is_empty() => Vec::new(),
         true => {
             let lines = input.strip_suffix(b"\n").unwrap_or(&input).split(|byte| *byte == b'\n');
@@ -129,8 +132,9 @@ fn unreadable(error: &io::Error) -> Error {
     Code::InputUnreadable.error(format!("cannot read standard input: {error}"))
 }
 
-/// All of standard input, or as much of it as proves that it is too long.
-fn whole_input() -> Result<Vec<u8>> {
+/// All of standard input, or as much of it as proves that it is too long. Without a byte it is refused: a command in front of the pipe
+/// that fails writes nothing.
+pub fn whole_input() -> Result<Vec<u8>> {
     let mut stdin = io::stdin().lock();
     if stdin.is_terminal() {
         eprintln!("millrace: type the record, and end it with Ctrl-D on an empty line");
@@ -138,7 +142,10 @@ fn whole_input() -> Result<Vec<u8>> {
     let mut payload = Vec::new();
     let limit = RECORD_MAX_BYTES as u64 + 1;
     stdin.by_ref().take(limit).read_to_end(&mut payload).map_err(|error| unreadable(&error))?;
-    Ok(payload)
+    match payload.is_empty() {
+        true => Err(Code::InputEmpty.error("standard input is empty")),
+        false => Ok(payload),
+    }
 }
 
 /// Appends a stream line by line: all lines that could be read at once are committed together, so that a fast producer is batched and a

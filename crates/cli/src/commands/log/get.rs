@@ -14,14 +14,13 @@ pub fn run(place: &Place, args: &GetArgs, out: &mut Out) -> Outcome {
     if args.all || args.from.is_some() || args.to.is_some() {
         return range(place, args, out);
     }
-    let seqno = match &args.seqno {
-        Some(text) => parse_seqno(text)?,
+    let record = match &args.seqno {
+        Some(text) => place.get(&args.log, parse_seqno(text)?)?,
         None => match place.bounds(&args.log)?.1 {
             0 => return Err(Code::AboveTail.error(format!("log '{}' has no records yet", args.log)).into()),
-            latest => latest,
+            _ => place.newest(&args.log)?,
         },
     };
-    let record = place.get(&args.log, seqno)?;
     if out.json() {
         out.object(&record_object(&args.log, &record))?;
     } else if args.raw {

@@ -5,7 +5,7 @@ mod get;
 mod tail;
 mod transfer;
 
-pub use append::{RECORD_MAX_BYTES, durability};
+pub use append::{RECORD_MAX_BYTES, durability, whole_input};
 pub use transfer::{fields, types};
 
 use crate::{

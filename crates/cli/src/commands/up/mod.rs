@@ -24,7 +24,7 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
     if let Some(remote) = place::chosen_host(global)? {
         return send::up(&remote, args, out);
     }
-    let application = Application::load(&args.file.path())?;
+    let application = Application::load(&args.file.path()?)?;
     let dir = place::application_dir(global, &application);
     let there = match Namespace::open(&dir) {
         Ok(namespace) => Some(namespace),
@@ -87,7 +87,7 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
     if let Some(remote) = place::chosen_host(global)? {
         return send::down(&remote, args, out);
     }
-    let application = Application::load(&args.file.path())?;
+    let application = Application::load(&args.file.path()?)?;
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
     let remote = topics::host_of(&application, Some(&namespace))?;
     let topics = remote.as_ref().and_then(|remote| Topics::of(&application, remote));

@@ -53,7 +53,7 @@ fn shown(path: &Path) -> Result<String> {
 }
 
 pub fn up(remote: &Remote, args: &UpArgs, out: &mut Out) -> Outcome {
-    let path = args.file.path();
+    let path = args.file.path()?;
     // Errors in it are reported before anything is sent.
     let application = Application::load(&path)?;
     let mut sending = sending(&path)?;
@@ -154,7 +154,7 @@ fn hash_of(text: &str) -> Result<Vec<u8>> {
 }
 
 pub fn down(remote: &Remote, args: &DownArgs, out: &mut Out) -> Outcome {
-    let path = args.file.path();
+    let path = args.file.path()?;
     let application = Application::load(&path)?;
     let DownArgs { logs, force, take_over, .. } = *args;
     let order = Order::Down(Down { sending: sending(&path)?, logs, force, take_over });

@@ -71,9 +71,12 @@ fn respond(session: &Session, source: impl Source) -> Response {
         state: State::Fresh,
         reserved: None,
     };
-    let events = stream::unfold(follow, |mut follow| async move {
-        let event = follow.event().await?;
-        Some((event, follow))
+    let account = memory::current();
+    let events = stream::unfold(follow, move |mut follow| {
+        account.clone().within(async move {
+            let event = follow.event().await?;
+            Some((event, follow))
+        })
     });
     let mut response = hyper::Response::new(Content::stream(events));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -7,6 +7,7 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -19,8 +20,13 @@ final class Loopback {
     private static final List<Path> TABLES = List.of(Path.of("/proc/net/tcp"), Path.of("/proc/net/tcp6"));
     private static final int LOCAL = 1;
     private static final int REMOTE = 2;
+    private static final int STATE = 3;
     private static final int USER = 7;
     private static final int INODE = 9;
+    /** A socket that asks for a connection, which it may never get. */
+    private static final String SYN_SENT = "02";
+    /** The descriptors of this program. */
+    private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
 
     private Loopback() {}
 
@@ -33,9 +39,16 @@ final class Loopback {
         }
     }
 
-    /** Refuses a host that does not belong to this user. */
+    /** Refuses a host that does not belong to this user; {@code ours} is the address of a socket of this program. */
     static void check(InetSocketAddress theirs, InetSocketAddress ours) {
-        Integer user = holder(theirs, ours);
+        String[] other = socket(theirs, ours);
+        // After a reset, another program may connect from the same port. What the table says is about this program's connection if that
+        // one still stands.
+        String[] own = socket(ours, theirs);
+        if (other != null && (own == null || !isOwn(own[INODE]))) {
+            throw new MillraceException("MR6123", "the host closed the connection");
+        }
+        Integer user = other == null ? null : Integer.valueOf(other[USER]);
         if (user == null) {
             throw new MillraceException("MR6163", "the kernel does not report whose process listens at " + theirs);
         }
@@ -44,7 +57,8 @@ final class Loopback {
         }
     }
 
-    private static Integer holder(InetSocketAddress theirs, InetSocketAddress ours) {
+    /** The connected socket at {@code local}, as the kernel lists it; null if there is none. */
+    private static String[] socket(InetSocketAddress local, InetSocketAddress remote) {
         for (Path table : TABLES) {
             List<String> lines;
             try {
@@ -55,12 +69,36 @@ final class Loopback {
             for (String line : lines) {
                 String[] columns = line.strip().split(" +");
                 // A socket without an inode has no owner, so the user in the table is meaningless.
-                if (columns.length > INODE && same(columns[LOCAL], theirs) && same(columns[REMOTE], ours) && !columns[INODE].equals("0")) {
-                    return Integer.valueOf(columns[USER]);
+                if (columns.length > INODE && same(columns[LOCAL], local) && same(columns[REMOTE], remote) && !columns[INODE].equals("0")
+                        && !columns[STATE].equals(SYN_SENT)) {
+                    return columns;
                 }
             }
         }
         return null;
+    }
+
+    /** Whether this program has the socket with this inode. */
+    private static boolean isOwn(String inode) {
+        String wanted = "socket:[" + inode + "]";
+        try (DirectoryStream<Path> descriptors = Files.newDirectoryStream(DESCRIPTORS)) {
+            for (Path descriptor : descriptors) {
+                if (points(descriptor, wanted)) {
+                    return true;
+                }
+            }
+            return false;
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+
+    private static boolean points(Path descriptor, String to) {
+        try {
+            return Files.readSymbolicLink(descriptor).toString().equals(to);
+        } catch (IOException closed) {
+            return false;
+        }
     }
 
     /** Whether a column of the table, words of 32 bits in the byte order of the machine and then the port, is this address. */

@@ -106,4 +106,20 @@ class HostileTest {
             assertTrue(accepted.isConnected());
         }
     }
+
+    @Test
+    void aConnectionOfAnotherProgramDoesNotVouchForOneThatIsOver() throws IOException {
+        try (ServerSocket server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            String connect = "exec 3<>/dev/tcp/127.0.0.1/" + server.getLocalPort() + "; read -r line <&3";
+            Process other = new ProcessBuilder("bash", "-c", connect).start();
+            try (Socket accepted = server.accept()) {
+                InetSocketAddress theirs = (InetSocketAddress) accepted.getLocalSocketAddress();
+                InetSocketAddress ours = (InetSocketAddress) accepted.getRemoteSocketAddress();
+                // The socket at `ours` is now the other program's, as after a reset of this program's connection.
+                assertEquals("MR6123", assertThrows(MillraceException.class, () -> Loopback.check(theirs, ours)).code());
+            } finally {
+                other.destroy();
+            }
+        }
+    }
 }
