@@ -2,6 +2,8 @@
 
 /* ---- settings ---- */
 
+static const char newer_firmware[] = "newer firmware wrote the flash";
+
 static int refuse(mrd *device, int error, const char *why) {
     device->why = why;
     return error;
@@ -136,7 +138,8 @@ static void adopt_function(mrd *device, mapping *map, const mrd_definition *foun
     if (state->cursor == MRD_NONE) state->pending = 0;
 }
 
-static bool read_catalog(mrd *device, mapping *map, mrd_walk *walk, const mrd_header *header) {
+/* Returns 1, 0 if it is damaged, or a refusal. */
+static int read_catalog(mrd *device, mapping *map, mrd_walk *walk, const mrd_header *header) {
     mrd_reader reader;
     mrd_definition found;
     unsigned logs = 0, functions = 0;
@@ -144,14 +147,14 @@ static bool read_catalog(mrd *device, mapping *map, mrd_walk *walk, const mrd_he
     memset(map->log, -1, sizeof map->log);
     memset(map->function, -1, sizeof map->function);
     mrd_walk_begin(walk, device, header);
-    if (!mrd_next_burst(walk)) return false;
+    if (!mrd_next_burst(walk)) return 0;
     mrd_reader_begin(&reader, device, walk->body + 1, walk->end);
     while (mrd_catalog_next(&reader, &found, &device->sent)) {
         if (found.what == MRD_DEFINE_LOG) adopt_log(device, map, &found, header->serial), logs++;
         if (found.what == MRD_DEFINE_FUNCTION) adopt_function(device, map, &found, header), functions++;
     }
     if (logs != device->log_count || functions != device->function_count) map->differs = true;
-    return !reader.failed;
+    return reader.failed ? refuse(device, MRD_FORMAT_UNKNOWN, newer_firmware) : 1;
 }
 
 /* ---- replay ---- */
@@ -177,7 +180,7 @@ static void replay_run(mrd *device, const mapping *map, const mrd_entry *entry) 
     state->ended++;
 }
 
-static void replay_burst(mrd *device, const mapping *map, const mrd_walk *walk) {
+static bool replay_burst(mrd *device, const mapping *map, const mrd_walk *walk) {
     mrd_reader reader;
     mrd_entry entry;
     device->burst_sequence = device->sequence;
@@ -201,6 +204,7 @@ static void replay_burst(mrd *device, const mapping *map, const mrd_walk *walk) 
         default: break;
         }
     }
+    return !reader.failed;
 }
 
 static uint32_t count_torn(mrd *device, const mrd_walk *walk) {
@@ -248,14 +252,13 @@ static void begin_replay(mrd *device, const mrd_header *header) {
 }
 
 /* The newest sector with a catalog; normally the newest one of all. */
-static bool find_catalog(mrd *device, mapping *map, mrd_walk *walk) {
+static int find_catalog(mrd *device, mapping *map, mrd_walk *walk) {
     mrd_header header;
     for (uint32_t serial = device->serial;; serial--) {
-        if (mrd_header_of(device, serial, &header) && read_catalog(device, map, walk, &header)) {
-            begin_replay(device, &header);
-            return true;
-        }
-        if (serial == device->oldest) return false;
+        int result = mrd_header_of(device, serial, &header) ? read_catalog(device, map, walk, &header) : 0;
+        if (result > 0) begin_replay(device, &header);
+        if (result != 0) return result;
+        if (serial == device->oldest) return refuse(device, MRD_RECORD_DAMAGED, "no sector has an intact catalog");
     }
 }
 
@@ -264,11 +267,11 @@ static int recover(mrd *device, const mrd_header *newest) {
     mrd_walk walk;
     device->serial = newest->serial;
     find_oldest(device);
-    if (!find_catalog(device, &map, &walk)) {
-        device->why = "no sector has an intact catalog";
-        return MRD_RECORD_DAMAGED;
+    int result = find_catalog(device, &map, &walk);
+    if (result < 0) return result;
+    while (mrd_next_burst(&walk)) {
+        if (!replay_burst(device, &map, &walk)) return refuse(device, MRD_FORMAT_UNKNOWN, newer_firmware);
     }
-    while (mrd_next_burst(&walk)) replay_burst(device, &map, &walk);
     bool newer = walk.sector != mrd_sector_at(device, newest->serial);
     if (newer) begin_replay(device, newest);
     if (newer || (walk.torn && is_damaged(device, &walk))) device->damaged_from = device->sequence;

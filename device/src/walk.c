@@ -117,10 +117,14 @@ bool mrd_next_entry(mrd_reader *reader, mrd_entry *entry) {
     case MRD_FIRED: entry->attempt = mrd_take(reader); break;
     case MRD_DEFINE:
         entry->what = mrd_take(reader);
+        if (entry->what > MRD_DEFINE_FUNCTION) reader->failed = true;
         read_sized(reader, entry);
         break;
     case MRD_OPEN: read_open(reader, entry); break;
-    case MRD_CLOCK: entry->value = mrd_take_v(reader); break;
+    case MRD_CLOCK:
+        entry->value = mrd_take_v(reader);
+        if (entry->id > MRD_JUMP) reader->failed = true;
+        break;
     case MRD_NOTE: read_sized(reader, entry); break;
     default: reader->failed = true; break;
     }

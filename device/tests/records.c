@@ -187,6 +187,26 @@ static void other_content_is_refused(void) {
     EQUAL(mrd_latest(&device, "raw"), 0);
 }
 
+static void entries_of_newer_firmware_are_refused(void) {
+    /* An entry of kind 0, a CLOCK and a DEFINE of an unknown kind, with the right checksum. */
+    static const uint8_t bodies[3][6] = {{1, 0x00, 0, 0, 0, 0}, {1, 0xC2, 1, 0xC0, 1, 0xC0}, {1, 0x80, 2, 1, 0, 0xE0}};
+    for (unsigned i = 0; i < 3; i++) {
+        blank(4, 4096);
+        EQUAL(reopen(3), 0);
+        EQUAL(mrd_append(&device, "raw", "1", 1, NULL), 1);
+        EQUAL(mrd_sync(&device), 0);
+        uint8_t *burst = flash.bytes + device.head;
+        mrd_store(burst, sizeof bodies[i], 2);
+        memcpy(burst + MRD_BURST_HEAD, bodies[i], sizeof bodies[i]);
+        uint32_t crc = mrd_crc(mrd_crc_chain(device.crc), burst, 2);
+        mrd_store(burst + 2, mrd_crc(crc, bodies[i], sizeof bodies[i]), 4);
+        uint8_t before[256];
+        memcpy(before, flash.bytes, sizeof before);
+        EQUAL(reopen(3), MRD_FORMAT_UNKNOWN);
+        EQUAL(memcmp(before, flash.bytes, sizeof before), 0);
+    }
+}
+
 static void settings_are_checked(void) {
     static const mrd_log twice[] = {{"raw", 1, 0}, {"raw", 1, 0}}, unnamed[] = {{"", 1, 0}}, hidden[] = {{"_x", 1, 0}},
                          endless[] = {{"raw", 0, 0}}, slash[] = {{"a/", 1, 0}}, deep[] = {{"a/b.c", 1, 0}};
@@ -240,6 +260,7 @@ int main(void) {
     damage_is_not_returned_as_a_record();
     failing_flash_is_not_written_again();
     other_content_is_refused();
+    entries_of_newer_firmware_are_refused();
     settings_are_checked();
     a_file_keeps_the_flash();
     mrd_flash_close(&flash);
