@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Union
 
+#: The versions of Python whose tests this list is for; those of others differ, and do not run.
+VERSIONS = ((3, 11),)
+
 _NAMED = "objects show their keys, by which other programs find them"
 _INSIDE = "it looks at the inside of CPython's class"
 _MEMORY = "it needs memory that processes share; the host has the values"

@@ -1,7 +1,7 @@
 """CPython's own tests of `threading`, `queue`, `multiprocessing` and `concurrent.futures`, for the modules with these names here.
 
 The tests come from the package `test` of the interpreter that runs this, which some systems install separately; a suite that is not
-installed does not run. `refused.py` lists the tests that cannot pass, with the reasons.
+installed does not run, nor do those of a version of Python for which there is no list. `refused.py` lists the tests that cannot pass, with the reasons.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import millrace
-from refused import REFUSED
+from refused import REFUSED, VERSIONS
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,6 +32,9 @@ def host(binary: Path, request: pytest.FixtureRequest) -> Iterator[millrace.Conn
 
 def suite(name: str) -> Any:
     """A module of the package `test`; one without tests if it is not installed."""
+    if sys.version_info[:2] not in VERSIONS:
+        print(f"CPython's test.{name} does not run: refused.py is not for this version of Python", file=sys.stderr)
+        return types.SimpleNamespace()
     try:
         found = importlib.import_module(f"test.{name}")
     except ImportError as error:
