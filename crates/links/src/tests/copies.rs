@@ -19,7 +19,9 @@ fn kinds() -> [Kind; 2] {
         "all",
         |world| drop(world.a.links().resume_relay("all", false, None).unwrap()),
     );
-    let outbox: Kind = (world, THERE, |world| drop(world.a.links().reset_outbox("b_1_farm", false).unwrap()));
+    let outbox: Kind = (world, THERE, |world| {
+        world.a.links().reset_outbox("b_1_farm", false).unwrap();
+    });
     [relay, outbox]
 }
 
