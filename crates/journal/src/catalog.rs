@@ -13,7 +13,7 @@ use crate::{
         slot::WRONG,
     },
 };
-use millrace_wire::{Code, HISTORY_ALL, LogName, Name, Result};
+use millrace_wire::{Code, HISTORY_ALL, HISTORY_MAX, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -23,6 +23,14 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+
+/// Refuses a history that no log can have.
+pub(crate) fn check_history(log: &LogName, history: u64) -> Result<()> {
+    if history != HISTORY_ALL && !(1..=HISTORY_MAX).contains(&history) {
+        return Err(Code::HistoryInvalid.error(format!("a history of {history} records for log '{log}'")));
+    }
+    Ok(())
+}
 
 /// A history as definitions encode it: 0 means [`HISTORY_ALL`].
 pub(crate) fn defined_history(history: u64) -> u64 {

@@ -7,6 +7,8 @@
 //! ```
 
 use crate::{
+    catalog::Definition,
+    entry::{Header, Kind},
     journal::{Inner, Journal, MANIFEST},
     options::CreateOptions,
     store::{
@@ -23,7 +25,7 @@ use std::{
 };
 
 /// Storage that only what frees space may use: definitions that trim or remove logs, and copies that retention makes.
-pub(crate) const UPKEEP_BYTES: u64 = 64 << 10;
+const UPKEEP_BYTES: u64 = 64 << 10;
 /// A file that is removed when the disk is full, so that retention can write what it has to write before it removes more.
 const RESERVE: &str = "reserve";
 /// It takes as much as the copies of a segment may take, and at most this part of the disk.
@@ -43,6 +45,39 @@ const ROOMY_BYTES: u64 = 1 << 30;
 const SEGMENT_MIN_BYTES: u64 = 1 << 20;
 /// No age.
 const NO_AGE: u64 = u64::MAX;
+
+/// How a batch helps to free space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Upkeep {
+    None,
+    /// It has copies or a CATALOG, without which no segment can be dropped: it may use the reserve.
+    Copies,
+    /// It trims or removes a log, or opens the journal for that: it may also use the storage that every other batch leaves.
+    Frees,
+}
+
+impl Upkeep {
+    #[inline]
+    pub fn of(header: &Header) -> Self {
+        const TRIM: u8 = Kind::Trim as u8;
+        const OPEN: u8 = Kind::Open as u8;
+        const MARK: u8 = Kind::Mark as u8;
+        const CATALOG: u8 = Kind::Catalog as u8;
+        match header.kind {
+            TRIM | OPEN | MARK => Self::Frees,
+            CATALOG => Self::Copies,
+            _ if header.is_carried() => Self::Copies,
+            _ => Self::None,
+        }
+    }
+
+    pub fn of_definition(definition: &Definition) -> Self {
+        match definition {
+            Definition::RemoveLog { .. } | Definition::LogHistory { .. } => Self::Frees,
+            _ => Self::None,
+        }
+    }
+}
 
 /// The size of a file system, and how much of it this process can still use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +193,18 @@ pub(crate) fn check_retained(bytes: u64, segment_bytes: u64) -> Result<()> {
 }
 
 impl Inner {
+    /// Makes sure that a batch has storage up to `end`, or notes that the disk gives none.
+    #[inline]
+    pub(crate) fn ensure_room(&self, upkeep: Upkeep, end: u64) -> Result<()> {
+        // What frees space finds storage even when nothing else does.
+        let behind = end + UPKEEP_BYTES;
+        match upkeep {
+            Upkeep::None => self.ensure_ready(behind).inspect_err(|error| self.note_refusal(behind, error)),
+            Upkeep::Copies => self.ensure_ready_to_free(behind),
+            Upkeep::Frees => self.ensure_ready_to_free(end),
+        }
+    }
+
     fn low_space(&self) -> Option<LowSpace> {
         let space = self.medium.space()?;
         let needed_bytes = space.needed_bytes(self.segments.bytes());

@@ -86,7 +86,6 @@ fn a_full_disk_is_announced_and_freed_by_trimming_removing_and_keeping_less() {
     eventually("the host frees what is no longer needed", || !low());
     eventually("it is ready again", || farm.is_ready().status == 200);
     append("c").ok();
-    assert!(!why().contains("nearly full"), "{}", why());
     disk.empty();
     drop(farm);
     place.run(["namespace", "check"]).ok();

@@ -646,7 +646,8 @@ mod tests {
             })
             .collect();
         let mut noted = noted;
-        (all.sort_unstable(), noted.sort_unstable());
+        all.sort_unstable();
+        noted.sort_unstable();
         assert_eq!(all, noted);
     }
 

@@ -22,7 +22,7 @@ use super::{
     standing::{followed, is_ahead},
 };
 use crate::{
-    catalog::{Catalog, Definition, Function, Log, Pin, Subject, defined_history},
+    catalog::{Catalog, Definition, Function, Log, Pin, Subject, check_history, defined_history},
     entry::{
         Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_COMPACT, FLAG_EXTENDED, FLAG_LAST, FLAG_SHADOW, HEADER_BYTES, Header,
         Kind, Position,
@@ -32,7 +32,7 @@ use crate::{
         span,
     },
     journal::Inner,
-    space::UPKEEP_BYTES,
+    space::Upkeep,
     store::{
         arena,
         control::POISON_COMMIT,
@@ -40,7 +40,7 @@ use crate::{
         segments::{SegmentHeader, io_error},
     },
 };
-use millrace_wire::{Code, Error, EventId, HISTORY_ALL, HISTORY_MAX, Hlc, LogName, Name, Result, history};
+use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result, history};
 use std::{
     cell::Cell,
     sync::{
@@ -100,13 +100,6 @@ pub struct Committed<R> {
     pub value: R,
     /// The end of the batch: it is on disk once [`crate::Journal::durable`] has reached this.
     pub end: Position,
-}
-
-fn check_history(log: &LogName, history: u64) -> Result<()> {
-    if history != HISTORY_ALL && !(1..=HISTORY_MAX).contains(&history) {
-        return Err(Code::HistoryInvalid.error(format!("a history of {history} records for log '{log}'")));
-    }
-    Ok(())
 }
 
 /// A staged record.
@@ -206,8 +199,7 @@ pub struct Transaction<'j> {
     defines: bool,
     /// Whether it holds anything but records.
     work: bool,
-    /// Whether it frees space, and may use the storage that is kept for that.
-    frees: bool,
+    upkeep: Upkeep,
     committed: bool,
     /// Logs that it makes.
     created: Vec<Log>,
@@ -249,7 +241,7 @@ impl<'j> Transaction<'j> {
             last_define: inner.control.writer.defined.load(Ordering::Relaxed),
             defines: false,
             work: false,
-            frees: false,
+            upkeep: Upkeep::None,
             committed: false,
             created: Vec::new(),
             removed: Vec::new(),
@@ -341,7 +333,6 @@ impl<'j> Transaction<'j> {
             let own = self.own_log(log)?;
             return self.trim(&own, before);
         }
-        self.frees = true;
         if log.trim_to(self.number, before)? {
             let header = Header { kind: Kind::Trim as u8, subject: log.id(), seqno: before, ..Header::default() };
             self.stage(header, EventId::NONE, &[])?;
@@ -382,7 +373,6 @@ impl<'j> Transaction<'j> {
         if log.history() == history {
             return Ok(false);
         }
-        self.frees = true;
         // Bytes of records that have left a shorter history are still in the journal: without a TRIM they would come back.
         let earliest = log.earliest();
         if earliest > 1 && log.history() < history {
@@ -396,7 +386,6 @@ impl<'j> Transaction<'j> {
     pub fn remove_log(&mut self, name: &LogName) -> Result<()> {
         let log = self.catalog().log(name).cloned();
         let log = log.ok_or_else(|| Code::LogNotFound.error(format!("no log '{name}'")))?;
-        self.frees = true;
         self.define(log.id(), &Definition::RemoveLog { id: log.id() })
     }
 
@@ -438,7 +427,6 @@ impl<'j> Transaction<'j> {
 
     /// Stages the copy of an entry whose segment is to go.
     pub(crate) fn carry(&mut self, entry: &Entry) -> Result<EventId> {
-        self.frees = true;
         self.inner.make_place(entry.kind, entry.subject, entry.seqno)?;
         let extension = carried_extension(entry.id, entry.written.0, &entry.extension);
         let (kind, flags) =
@@ -450,20 +438,17 @@ impl<'j> Transaction<'j> {
 
     /// Stages the note that the journal was opened under a new epoch.
     pub(crate) fn opened(&mut self, payload: &[u8]) -> Result<EventId> {
-        self.frees = true; // Only an open namespace can be trimmed.
         self.stage(Header { kind: Kind::Open as u8, ..Header::default() }, EventId::NONE, &[payload])
     }
 
     /// Stages the note of how far the journal is durable.
     pub(crate) fn mark(&mut self, durable: u64) -> Result<()> {
-        self.frees = true; // What frees space relies on marks, too.
         self.stage(Header { kind: Kind::Mark as u8, seqno: durable, ..Header::default() }, EventId::NONE, &[])?;
         Ok(())
     }
 
     /// Stages a part of a CATALOG and returns its position; `follow` more parts follow.
     pub(crate) fn catalog_part(&mut self, follow: u16, first: Position, payload: &[u8]) -> Result<Position> {
-        self.frees = true;
         let header = Header { kind: Kind::Catalog as u8, ordinal: follow, seqno: first.0, ..Header::default() };
         self.stage(header, EventId::NONE, &[payload])?;
         Ok(Position(self.open.expect("a part was staged")))
@@ -499,6 +484,7 @@ impl<'j> Transaction<'j> {
 
     fn define(&mut self, id: u32, definition: &Definition) -> Result<()> {
         self.defines = true;
+        self.upkeep = self.upkeep.max(Upkeep::of_definition(definition));
         let header = Header { kind: Kind::Define as u8, subject: id, ..Header::default() };
         self.stage(header, EventId::NONE, &[&definition.encode()])?;
         self.last_define = self.open.expect("a definition was staged");
@@ -521,6 +507,7 @@ impl<'j> Transaction<'j> {
         if header.flags & FLAG_CARRIED == 0 {
             header.hlc = hlc.get();
         }
+        self.upkeep = self.upkeep.max(Upkeep::of(&header));
         let payload_bytes = payload.iter().map(|part| part.len() as u64).sum::<u64>();
         let short = if self.head == 0 { None } else { self.short(&header, payload_bytes)? };
         let header_bytes = short.as_ref().map_or(HEADER_BYTES, |short| short.bytes().len() as u64);
@@ -659,13 +646,7 @@ impl<'j> Transaction<'j> {
     /// Makes sure that there is storage up to `end`, or notes that the disk gives none.
     #[inline]
     fn ensure_ready(&self, end: u64) -> Result<()> {
-        let inner = self.inner;
-        if self.frees {
-            return inner.ensure_ready_to_free(end);
-        }
-        // What frees space finds storage even when nothing else does.
-        let end = end + UPKEEP_BYTES;
-        inner.ensure_ready(end).inspect_err(|error| inner.note_refusal(end, error))
+        self.inner.ensure_room(self.upkeep, end)
     }
 
     #[cold]
