@@ -49,13 +49,15 @@ pub enum Defence {
     Existence = 1 << 17,
     /// Unauthenticated connections make room for others.
     Unknown = 1 << 18,
+    /// Who does not administer a namespace names no programs of its host by their paths.
+    Programs = 1 << 24,
 }
 
 static OUT: AtomicU32 = AtomicU32::new(0);
 
 impl Defence {
     /// All of them.
-    pub const ALL: [Defence; 19] = [
+    pub const ALL: [Defence; 20] = [
         Defence::Proof,
         Defence::Grants,
         Defence::Time,
@@ -75,6 +77,7 @@ impl Defence {
         Defence::OwnStreams,
         Defence::Existence,
         Defence::Unknown,
+        Defence::Programs,
     ];
 
     /// Whether it is active. In other builds than test builds it always is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Optional, Union
 
@@ -30,6 +31,7 @@ def open(place: Optional[PathOrAddress] = None, *, ca: Optional[PathOrAddress] =
     if place is None:
         place = os.environ.get("MILLRACE_NAMESPACE") or "."
     text = os.fspath(place)
+    _check_importing(text)
     if text.startswith(("mr://", "unix:")):
         return RemoteNamespace(text, None if ca is None else os.fspath(ca))
     return LocalNamespace(_directory(text))
@@ -52,6 +54,13 @@ def create(
     text = os.fspath(path)
     _native.LocalNamespace.make(text, durability, segment_bytes, retain_bytes, retain_age)
     return LocalNamespace(text)
+
+
+def _check_importing(place: str) -> None:
+    """Raises while the module of a function is imported, before anything is said of the place."""
+    importing = getattr(sys.modules.get("millrace._worker"), "importing", None)
+    if importing is not None:
+        raise _native.error("MR3142", f"the namespace '{place}' was to be opened while module '{importing}' was imported")
 
 
 def _directory(place: str) -> str:

@@ -3,6 +3,7 @@
 use super::{
     Hub,
     attacks::{append_with, bearer, changed, private},
+    deploy,
     neighbours::{self, Theirs, is_root},
     strangers, tls,
 };
@@ -52,6 +53,7 @@ fn attack(on: Defence) -> Attack {
             Some(logs)
         },
         Defence::Unknown => strangers::flood,
+        Defence::Programs => deploy::foreign_program,
     }
 }
 
