@@ -379,3 +379,52 @@ fn a_function_has_its_secret_and_nobody_else_is_told() {
         place.run(["secret", "rm", "api-key"]).fails("MR3133", 1);
     }
 }
+
+/// Whether functions are kept from the files of the user here.
+fn has_sandbox(place: &Place) -> bool {
+    let status = std::fs::read_to_string(place.namespace().join("host.json")).unwrap();
+    serde_json::from_str::<Value>(&status).unwrap()["sandbox"]["level"] != "none"
+}
+
+/// A place with a function that reads a file of the user when it is imported and when it runs.
+fn spying(place: &Place) -> std::path::PathBuf {
+    let secret = place.path().join("secret");
+    place.write("secret", "told");
+    let source = format!(
+        "def spy():\n    try: return open({secret:?}).read()\n    except OSError: return 'nothing'\n\
+         if spy() == 'told': raise Exception('the import was told')\n\
+         def run(record, ctx): ctx.append('out', record.text() + ' ' + spy())\n"
+    );
+    place.write("code/spy.py", &source);
+    place.write(
+        "millrace.toml",
+        "[logs.in]\n[logs.out]\n[functions.spy]\nruntime = \"python\"\ncode = \"code\"\nhandler = \"spy:run\"\n\
+         on = [\"in\"]\n",
+    );
+    secret
+}
+
+#[test]
+fn code_is_checked_and_replayed_in_a_sandbox_without_a_host_too() {
+    let place = Place::empty();
+    let secret = spying(&place);
+    let upped = place.run(["up"]);
+    let host = place.serve();
+    if !has_sandbox(&place) {
+        return;
+    }
+    upped.ok();
+    let deploy = "function deploy again --runtime python --code code --handler spy:run --on in";
+    place.run(deploy.split(' ')).ok();
+    place.run(["function", "rm", "again"]).ok();
+    place.run(["log", "append", "in", "a"]).ok();
+    place.idle();
+    assert_eq!(place.records("out"), ["a nothing"]);
+    drop(host);
+    let plan = place.run(["--json", "repair", "plan", "in", "--at", "1", "--verify", "10"]).ok().object();
+    assert_eq!(plan["verified"], json!([{ "function": "spy", "runs": 1, "same": 1, "differs": null }]), "{plan}");
+    place.feed(["repair", "run", "in", "--at", "1", "--values", "-"], b"{\"seqno\": 1, \"value\": \"b\"}").ok();
+    place.run(["repair", "apply", "1"]).ok();
+    assert_eq!(place.records("out"), ["b nothing"]);
+    assert_eq!(std::fs::read_to_string(secret).unwrap(), "told");
+}

@@ -3,8 +3,8 @@
 use crate::functions::{self, Launch, Sighting, wasm_engine};
 use millrace_namespace::Definition;
 use millrace_runtime::{
-    Asked, Executor, Isolation, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction, RedactingExecutor,
-    Sandbox, SandboxSpec, SecretBytes, SecretFiles, Secrets, WasmExecutor, WasmFunction,
+    Asked, Executor, Isolation, Level, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction,
+    RedactingExecutor, Sandbox, SandboxSpec, SecretBytes, SecretFiles, Secrets, WasmExecutor, WasmFunction,
 };
 use millrace_wire::{Code, EventId, Name, Result};
 use std::{
@@ -74,13 +74,30 @@ enum Loaded {
     Python(Arc<PythonFunction>),
 }
 
-/// Imports a Python function in its sandbox, without its secrets.
-pub(super) fn try_import(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Result<()> {
-    let Launch::Python(spec) = Launch::of(namespace_dir, definition) else { return Ok(()) };
+/// Checks that a function can be started, in its sandbox and without its secrets: imports a Python function, and finds the program of
+/// another. Without sandboxes it is checked as it would run.
+pub(super) fn try_out(
+    namespace_dir: &Path,
+    definition: &Definition,
+    isolation: &Arc<Isolation>,
+    slow: &mut dyn FnMut(&str),
+) -> Result<()> {
     let environment = Environment { isolation: Some(isolation.clone()), ..Environment::default() };
     let starter = Starter::new(namespace_dir, Arc::new(definition.clone()), environment);
-    let sandbox = starter.sandbox(&Arc::new(Secrets::new(Vec::new())));
-    PythonFunction::within(spec, functions::limits(&definition.spec), sandbox).try_import()
+    starter.check_level()?;
+    let (launch, limits) = (Launch::of(namespace_dir, definition), functions::limits(&definition.spec));
+    let Some(sandbox) = starter.sandbox(&Arc::new(Secrets::new(Vec::new()))) else {
+        return launch.validate(&definition.spec, slow);
+    };
+    match launch {
+        Launch::Python(spec) => {
+            let module = spec.module.clone();
+            PythonFunction::within(spec, limits, Some(sandbox))
+                .try_import(&mut |within| slow(&functions::still_importing(&module, within)))
+        }
+        Launch::Process(_) | Launch::Oneshot(_) => sandbox.check_program(),
+        Launch::Wasm { .. } => launch.validate(&definition.spec, slow),
+    }
 }
 
 impl Starter {
@@ -101,6 +118,7 @@ impl Starter {
     /// Checks that the code is unchanged and that the secrets exist. Both are read before the first run; later the code is read if its
     /// metadata changed, and other values of secrets restart the function.
     pub fn check(&self) -> Result<()> {
+        self.check_level()?;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.as_ref().is_some_and(|(_, at)| at.elapsed() < LOOK_INTERVAL) {
             return Ok(());
@@ -116,6 +134,21 @@ impl Starter {
         live.secrets.get_or_insert_with(|| Arc::new(secrets));
         *seen = Some((sighting, Instant::now()));
         Ok(())
+    }
+
+    /// Code of somebody who does not administer the namespace runs only in a full sandbox, also if it was deployed to a host that had one,
+    /// or if a repair runs it in place of the host.
+    fn check_level(&self) -> Result<()> {
+        if !self.definition.confined {
+            return Ok(());
+        }
+        match self.environment.isolation.as_ref().map_or(Level::None, |isolation| isolation.level()) {
+            Level::Full => Ok(()),
+            level => {
+                let name = &self.definition.spec.name;
+                Err(Code::SandboxWeak.error(format!("function '{name}' would run in a sandbox of level {level}")))
+            }
+        }
     }
 
     fn read_secrets(&self) -> Result<Secrets> {
@@ -236,7 +269,8 @@ impl Starter {
         };
         let (network, workers) = (spec.network, spec.concurrency);
         let (limits, secrets) = (functions::limits(spec), secrets.clone());
-        let spec = SandboxSpec { code, scratch, program, is_python, network, workers, limits, secrets };
+        let processors_max = self.definition.confined.then_some(workers);
+        let spec = SandboxSpec { code, scratch, program, is_python, network, workers, limits, processors_max, secrets };
         self.environment.isolation.as_ref()?.sandbox(spec)
     }
 }

@@ -6,14 +6,14 @@ use crate::{
     server::{Certificate, Silence},
 };
 use millrace_node::{
-    Access, CLIENT_INDEX_MAX_BYTES, Caller, Definition, Gated, Isolation, Limits, Name, Runtime, Served,
+    Access, CLIENT_INDEX_MAX_BYTES, Caller, Definition, Gated, Isolation, Limits, Name, Runtime, Served, token::TokenId,
 };
 use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
     collections::HashMap,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -48,6 +48,9 @@ pub struct Hosted {
     pub(crate) slow: Arc<Semaphore>,
     /// Deployments, whose checks of code may take long: they wait for each other, and do not delay other slow work.
     deploying: Arc<Semaphore>,
+    /// The same for callers that do not administer the namespace, and of each of those one at a time.
+    deploying_others: Arc<Semaphore>,
+    deployers: Mutex<HashMap<TokenId, Weak<Semaphore>>>,
     /// The last reported values of each namespace.
     reported: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
     /// Counters for metrics.
@@ -113,6 +116,8 @@ impl Hosted {
             silence,
             slow,
             deploying,
+            deploying_others: Arc::new(Semaphore::new(DEPLOYING_MAX)),
+            deployers: Mutex::default(),
             reported,
             counters,
             connections_limit: usize::MAX.into(),
@@ -195,13 +200,29 @@ impl Hosted {
         Self::work(self.slow.clone(), access, act).await
     }
 
-    /// The same for what deploys.
+    /// The same for what deploys. What one deployer sends delays its own further deployments, and no deployment of those who administer the
+    /// namespace.
     pub(crate) async fn deploy<T: Send + Unpin + 'static>(
         &self,
         access: Access,
         act: impl FnOnce(&Access) -> Gated<T> + Send + 'static,
     ) -> Result<T> {
-        Self::work(self.deploying.clone(), access, act).await
+        let Some(deployer) = access.deployer() else { return Self::work(self.deploying.clone(), access, act).await };
+        let own = self.turns_of(deployer);
+        let _turn = own.acquire().await;
+        Self::work(self.deploying_others.clone(), access, act).await
+    }
+
+    /// The place of the one deployment of this capability that is worked on.
+    fn turns_of(&self, deployer: TokenId) -> Arc<Semaphore> {
+        let mut deployers = self.deployers.lock().unwrap_or_else(PoisonError::into_inner);
+        deployers.retain(|_, turns| turns.strong_count() > 0);
+        let known = deployers.get(&deployer).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let turns = Arc::new(Semaphore::new(1));
+            deployers.insert(deployer, Arc::downgrade(&turns));
+            turns
+        })
     }
 
     async fn work<T: Send + Unpin + 'static>(
@@ -296,7 +317,10 @@ mod tests {
         let up = r#"{"do":"up","file":"millrace.toml","origin":"/x/millrace.toml","text":"nonsense","functions":{}}"#;
         let remove = r#"{"do":"remove-function","function":"f"}"#;
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-            for (taken, all, order) in [(&hosted.slow, SLOW_MAX, up), (&hosted.deploying, DEPLOYING_MAX, remove)] {
+            let others = (&hosted.deploying_others, DEPLOYING_MAX, up);
+            for (taken, all, order) in
+                [(&hosted.slow, SLOW_MAX, up), (&hosted.deploying, DEPLOYING_MAX, remove), others]
+            {
                 let _taken = taken.clone().acquire_many_owned(all as u32).await.unwrap(); // a few
                 let answer = documents::manage(&hosted, access(), order.into(), None);
                 // Nothing here takes this long unless it hangs.

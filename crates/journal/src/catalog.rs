@@ -45,13 +45,50 @@ pub(crate) fn history_of(defined: u64) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "define", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Definition {
-    Log { id: u32, name: LogName, history: u64 },
-    LogHistory { id: u32, history: u64 },
-    RemoveLog { id: u32 },
-    Function { id: u32, name: Name, attributes: String, revision: u32 },
-    RemoveFunction { id: u32 },
-    Pin { id: u32, from: u64, bytes_max: u64, until_us: u64, owner: String },
-    RemovePin { id: u32 },
+    Log {
+        id: u32,
+        name: LogName,
+        history: u64,
+    },
+    LogHistory {
+        id: u32,
+        history: u64,
+    },
+    RemoveLog {
+        id: u32,
+    },
+    Function {
+        id: u32,
+        name: Name,
+        attributes: String,
+        revision: u32,
+        #[serde(rename = "before?", default, skip_serializing_if = "Option::is_none")]
+        before: Option<Before>,
+    },
+    RemoveFunction {
+        id: u32,
+        #[serde(rename = "before?", default, skip_serializing_if = "Option::is_none")]
+        before: Option<Before>,
+    },
+    Pin {
+        id: u32,
+        from: u64,
+        bytes_max: u64,
+        until_us: u64,
+        owner: String,
+    },
+    RemovePin {
+        id: u32,
+    },
+}
+
+/// The definition of a function that another DEFINE replaces. Runs of it may be kept for longer than its own DEFINE.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Before {
+    pub name: Name,
+    pub attributes: String,
+    pub revision: u32,
 }
 
 /// Protects the journal after a position from retention; see [`crate::Journal::pin`].
@@ -77,13 +114,21 @@ impl Pin {
     }
 }
 
+/// The key of the definition that a DEFINE replaces: a reader that does not know it needs it only for repairs.
+const BEFORE: &str = "before?";
+
 impl Definition {
+    /// A function, and its definition before.
+    pub fn of_function(id: u32, name: &Name, attributes: &str, revision: u32, before: Option<Before>) -> Self {
+        Self::Function { id, name: name.clone(), attributes: attributes.to_owned(), revision, before }
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("plain data always serialises")
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self> {
-        json::decode(payload).map_err(|error| match error {
+        json::decode_with(payload, &[BEFORE]).map_err(|error| match error {
             Unread::TooNew(what) => Code::FormatVersion.error(format!("a definition: {what}")),
             Unread::Malformed(what) => Code::EntryDamaged.error(format!("a definition: {what}")),
         })
@@ -297,6 +342,11 @@ impl Function {
     /// Counts its definitions, from 1 on: a FIRED names the one that runs.
     pub fn revision(&self) -> u32 {
         self.0.revision
+    }
+
+    /// What the DEFINE that replaces it says of it.
+    pub(crate) fn as_before(&self) -> Before {
+        Before { name: self.name().clone(), attributes: self.attributes().to_owned(), revision: self.revision() }
     }
 
     /// How many runs were ever triggered.
@@ -517,7 +567,8 @@ impl Catalog {
         }
         for row in &manifest.functions {
             let (name, attributes) = (row.name.clone(), row.attributes.clone());
-            let definition = Definition::Function { id: row.id, name, attributes, revision: row.revision };
+            let definition =
+                Definition::Function { id: row.id, name, attributes, revision: row.revision, before: None };
             catalog.apply(&definition, manifest.defined, indexes)?;
         }
         for pin in &manifest.pins {
@@ -553,7 +604,7 @@ impl Catalog {
             }
             // The history is in the index, which all processes share: the commit of this entry changes it there.
             Definition::LogHistory { .. } => {}
-            Definition::Function { id, name, attributes, revision } => {
+            Definition::Function { id, name, attributes, revision, .. } => {
                 let known = indexes.known.and_then(|known| known.function_by_id(*id));
                 let function = match self.function_by_id(*id).or(known) {
                     Some(function) => function.redefined(attributes.clone(), *revision),
@@ -577,7 +628,7 @@ impl Catalog {
                 self.next_id = self.next_id.max(id + 1);
             }
             Definition::RemovePin { id } => drop(self.pins.remove(id)),
-            Definition::RemoveFunction { id } => {
+            Definition::RemoveFunction { id, .. } => {
                 if let Some(function) = self.function_by_id(*id).cloned() {
                     self.functions.remove(function.key());
                     self.by_id.set(*id, None);

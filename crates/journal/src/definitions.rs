@@ -78,6 +78,32 @@ impl Inner {
         Ok(catalog)
     }
 
+    /// Calls `each` with the attributes of every definition of a function in the part of the journal that is kept, and of those that were
+    /// replaced in it, until it returns an error.
+    pub(crate) fn functions_kept(&self, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        let mut position = self.control.writer.defined.load(Ordering::Acquire);
+        // Each is before the one that names it.
+        while position >= self.control.upkeep.first.load(Ordering::Acquire) {
+            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.folded() == Some(Kind::Define))
+            else {
+                return Ok(());
+            };
+            let (of, before) = match Definition::decode(self.segments.payload(position, &header)?) {
+                Ok(Definition::Function { attributes, before, .. }) => (Some(attributes), before),
+                Ok(Definition::RemoveFunction { before, .. }) => (None, before),
+                _ => (None, None),
+            };
+            of.into_iter()
+                .chain(before.map(|before| before.attributes))
+                .try_for_each(|attributes| each(&attributes))?;
+            if header.seqno >= position {
+                return Ok(());
+            }
+            position = header.seqno;
+        }
+        Ok(())
+    }
+
     /// Definitions after `version`, the newest first: each DEFINE has the position of the previous one.
     fn definitions_since(&self, version: u64) -> Result<Found> {
         let mut found = Vec::new();

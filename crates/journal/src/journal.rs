@@ -307,6 +307,11 @@ impl Journal {
         self.0.control.writer.defined.load(Ordering::Acquire)
     }
 
+    /// Calls `each` with the attributes of every definition of a function whose runs the journal may still have.
+    pub fn functions_kept(&self, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.0.functions_kept(each)
+    }
+
     /// The log of this name.
     pub fn log(&self, name: &LogName) -> Result<Log> {
         let catalog = self.catalog()?;

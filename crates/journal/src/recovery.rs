@@ -151,7 +151,7 @@ impl Fold<'_> {
         let is_known = kind == Some(Kind::Define) && position <= state.catalog.version();
         if kind == Some(Kind::Define) && !is_known {
             let definition = Definition::decode(self.inner.segments.payload(position, header)?)?;
-            if let Definition::RemoveLog { id } | Definition::RemoveFunction { id } = &definition
+            if let Definition::RemoveLog { id } | Definition::RemoveFunction { id, .. } = &definition
                 && let Some(subject) = state.catalog.subject(*id)
             {
                 subject.remove();

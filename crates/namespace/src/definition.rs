@@ -241,6 +241,8 @@ fn millis(time: Duration) -> u64 {
 
 /// The key of [`Definition::application`]: a reader that does not know it may ignore it.
 const APPLICATION: &str = "application?";
+/// The key of [`Definition::confined`]: earlier versions did not check it.
+const CONFINED: &str = "confined?";
 
 /// A function as it is deployed in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -256,6 +258,9 @@ pub struct Definition {
     /// A host runs the function without knowing it.
     #[serde(rename = "application?", default, skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
+    /// Whether somebody deployed it who does not administer the namespace: it runs only where a sandbox keeps it from everything else.
+    #[serde(rename = "confined?", default, skip_serializing_if = "std::ops::Not::not")]
+    pub confined: bool,
     /// The function is being removed: its pending runs are being dropped and it takes no new ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removing: bool,
@@ -265,7 +270,7 @@ impl Definition {
     /// The definition that a DEFINE entry carries.
     pub fn from_attributes(name: &str, attributes: &str) -> Result<Self> {
         let definition: Self =
-            json::decode_with(attributes.as_bytes(), &[APPLICATION]).map_err(|error| match error {
+            json::decode_with(attributes.as_bytes(), &[APPLICATION, CONFINED]).map_err(|error| match error {
                 // A later version defined it; to run it without what that says could do harm.
                 Unread::TooNew(what) => {
                     Code::FormatVersion.error(format!("the definition of function '{name}': {what}"))
@@ -296,6 +301,11 @@ mod tests {
         FunctionSpec::new("f".parse().unwrap(), runtime)
     }
 
+    fn definition(spec: FunctionSpec) -> Definition {
+        let code = "ab".repeat(32);
+        Definition { spec, code, file: None, application: None, confined: false, removing: false }
+    }
+
     #[test]
     fn a_definition_comes_back_from_its_attributes() {
         let mut spec = spec(Runtime::Python);
@@ -308,7 +318,7 @@ mod tests {
             sends: vec!["mr://cloud/farm/raw".parse().unwrap()],
             secrets: vec!["api-key".parse().unwrap()],
         };
-        let definition = Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
+        let definition = Definition { confined: true, ..definition(spec) };
         assert_eq!(Definition::from_attributes("f", &definition.to_attributes()).unwrap(), definition);
         assert_eq!(
             Definition::from_attributes("g", &definition.to_attributes()).unwrap_err().code(),
@@ -319,8 +329,7 @@ mod tests {
     #[test]
     fn what_a_later_version_says_of_a_function_is_ignored_only_if_it_may_be() {
         let application = Some("millrace.toml".to_owned());
-        let definition =
-            Definition { spec: spec(Runtime::Wasm), code: "ab".repeat(32), file: None, application, removing: false };
+        let definition = Definition { application, ..definition(spec(Runtime::Wasm)) };
         assert!(definition.to_attributes().contains("\"application?\":\"millrace.toml\""));
         let with = |key: &str| definition.to_attributes().replacen("\"name\"", &format!("\"{key}\":1,\"name\""), 1);
         assert_eq!(Definition::from_attributes("f", &with("fuel?")).unwrap(), definition);
@@ -331,13 +340,8 @@ mod tests {
     #[test]
     fn code_outside_its_directory_is_refused() {
         for (code, file) in [("../../etc", None), (&*"ab".repeat(32), Some("../x")), (&"ab".repeat(32), Some(".."))] {
-            let definition = Definition {
-                spec: spec(Runtime::Wasm),
-                code: code.into(),
-                file: file.map(String::from),
-                application: None,
-                removing: false,
-            };
+            let definition =
+                Definition { code: code.into(), file: file.map(String::from), ..definition(spec(Runtime::Wasm)) };
             let error = Definition::from_attributes("f", &definition.to_attributes()).unwrap_err();
             assert_eq!(error.code(), Code::DefinitionDamaged, "{code} {file:?}");
         }

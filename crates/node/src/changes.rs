@@ -7,7 +7,7 @@
 use crate::{
     DEAD_LETTER_HISTORY, Definition, FunctionStat, Isolation, Namespace,
     audit::{Audited, audit},
-    functions::{self, StoreLock},
+    functions::{self, Apart, StoreLock},
     pools,
     repairs::{amend_policy, declare_amendable},
 };
@@ -177,6 +177,8 @@ pub(crate) struct Sent {
     pub codes: BTreeMap<Name, String>,
     /// How code is kept apart from the host when it is checked.
     pub isolation: Option<Arc<Isolation>>,
+    /// Whether the sender does not administer the namespace.
+    pub confined: bool,
     /// The lines for the audit log.
     pub line: Audited,
     /// The logs that the sender may have removed.
@@ -199,17 +201,25 @@ pub struct Changes<'a> {
     sent: Option<&'a Sent>,
     /// Whether it may change and remove functions that were deployed from another application.
     take_over: bool,
+    /// How code is kept apart from this process when it is checked.
+    apart: Option<Apart<'a>>,
 }
 
 impl<'a> Changes<'a> {
     /// Those of this application.
     pub fn of(application: &'a Application) -> Self {
-        Self { application, sent: None, take_over: false }
+        Self { application, sent: None, take_over: false, apart: None }
+    }
+
+    /// The same; the code is checked only where `apart` keeps it from this process.
+    #[must_use]
+    pub fn kept_apart(self, apart: Apart<'a>) -> Self {
+        Self { apart: Some(apart), ..self }
     }
 
     /// The changes of an application that a client sent to the namespace's host.
     pub(crate) fn sent(application: &'a Application, sent: &'a Sent) -> Self {
-        Self { application, sent: Some(sent), take_over: false }
+        Self { application, sent: Some(sent), take_over: false, apart: None }
     }
 
     /// The same; if `take_over` is set, it may change and remove functions that were deployed from another application.
@@ -255,8 +265,9 @@ impl<'a> Changes<'a> {
         for declared in &self.application.functions {
             let function = &declared.spec.name;
             let slow = &mut |what: &str| progress(Progress::Slow { function, what });
-            let isolation = self.sent.and_then(|sent| sent.isolation.as_ref());
-            let prepared = functions::prepare(dir, &declared.spec, &declared.source, checked, isolation, slow);
+            let of_host = self.sent.and_then(|sent| sent.isolation.as_ref()).map(|of| move || Ok(of.clone()));
+            let apart = of_host.as_ref().map(|apart| apart as Apart<'_>).or(self.apart);
+            let prepared = functions::prepare(dir, &declared.spec, &declared.source, checked, apart, slow);
             match prepared.and_then(|definition| self.as_announced(definition)) {
                 Ok(definition) => definitions.push(definition),
                 Err(error) => errors.push(error),
@@ -385,8 +396,12 @@ impl<'a> Changes<'a> {
         changes.iter().map(|change| Step::new(What::Setting, change, Action::Updated)).collect()
     }
 
+    fn confined(&self) -> bool {
+        self.sent.is_some_and(|sent| sent.confined)
+    }
+
     fn same(&self, definition: &Definition, declared: &FunctionDeclaration) -> Result<bool> {
-        if definition.spec != declared.spec {
+        if definition.spec != declared.spec || definition.confined != self.confined() {
             return Ok(false);
         }
         match self.sent.and_then(|sent| sent.codes.get(&declared.spec.name)) {
@@ -476,7 +491,9 @@ impl<'a> Changes<'a> {
             namespace.make_pool(&pool.parse()?)?;
         }
         let origin = self.origin(namespace);
-        definitions.iter_mut().for_each(|definition| definition.application = Some(origin.clone()));
+        for definition in &mut definitions {
+            (definition.application, definition.confined) = (Some(origin.clone()), self.confined());
+        }
         let gone: Vec<&Name> = leftovers.iter().map(|function| &function.name).collect();
         // Another application may have been applied while the code was checked.
         let check = |tx: &mut Transaction<'_>| {

@@ -11,8 +11,15 @@ pub(crate) fn of(spec: &FunctionSpec) -> Option<&str> {
     tasks::function(pool).is_ok_and(|name| name == spec.name).then_some(pool)
 }
 
-/// Creates a pool, or rebuilds it with other settings. `spec` has the settings of its workers; `source` is their code.
-pub fn make(namespace: &Namespace, pool: &Name, spec: &FunctionSpec, source: &Path) -> Result<functions::Deployed> {
+/// Creates a pool, or rebuilds it with other settings. `spec` has the settings of its workers; `source` is their code, which is checked
+/// where `apart` keeps it from this process.
+pub fn make(
+    namespace: &Namespace,
+    pool: &Name,
+    spec: &FunctionSpec,
+    source: &Path,
+    apart: Option<functions::Apart<'_>>,
+) -> Result<functions::Deployed> {
     if !matches!(spec.runtime, Runtime::Python | Runtime::Wasm) {
         let reported = format!("the workers of a pool run Python or a WebAssembly module, not {}", spec.runtime);
         return Err(Code::FunctionInvalid.error(reported));
@@ -23,5 +30,5 @@ pub fn make(namespace: &Namespace, pool: &Name, spec: &FunctionSpec, source: &Pa
     // A task reads its pool's bodies and appends its result; of the other logs it needs none.
     let rights = Rights { reads: Some(Vec::new()), appends: Some(Vec::new()), ..Rights::default() };
     let spec = FunctionSpec { name, on: vec![tasks], rights, ..spec.clone() };
-    functions::deploy(namespace, &spec, source)
+    functions::deploy_with(namespace, &spec, source, apart, &mut |_| ())
 }

@@ -231,6 +231,16 @@ struct Define {
     attributes: String,
     #[serde(default)]
     revision: u32,
+    /// The definition of a function that this one replaced: its own DEFINE may be gone.
+    #[serde(default, rename = "before?")]
+    before: Option<Before>,
+}
+
+#[derive(Deserialize)]
+struct Before {
+    name: String,
+    attributes: String,
+    revision: u32,
 }
 
 impl Past {
@@ -344,7 +354,10 @@ impl Past {
 
     fn define(&mut self, entry: &Entry) {
         // An unreadable definition is neither of a log nor of a function.
-        let Ok(define) = serde_json::from_slice::<Define>(&entry.payload) else { return };
+        let Ok(mut define) = serde_json::from_slice::<Define>(&entry.payload) else { return };
+        if let Some(Before { name, attributes, revision }) = define.before.take() {
+            self.definitions.entry((define.id, revision)).or_insert((name, attributes));
+        }
         let history = if define.history == 0 { HISTORY_ALL } else { define.history };
         match (&*define.define, define.name.parse::<LogName>()) {
             ("log", Ok(name)) => {

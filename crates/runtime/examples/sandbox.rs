@@ -49,6 +49,7 @@ fn executor(isolation: &Arc<Isolation>, dir: &Path) -> PythonExecutor {
         secrets: Default::default(),
         workers: 1,
         limits,
+        processors_max: None,
     });
     let spec = PythonSpec {
         python: python.into(),

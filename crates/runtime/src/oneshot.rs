@@ -95,7 +95,10 @@ impl Executor for OneshotExecutor {
     /// Only a stop is handled here: a caller that lets other executors run the rest passes a batch of one run.
     fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
         for (i, call) in batch.iter_mut().enumerate() {
+            let batch = self.sandbox.as_ref().map(Sandbox::batch);
             let completion = self.run_one(call, progress);
+            // What the process left behind has ended before the run is reported.
+            drop(batch);
             progress.ended(i, completion);
         }
     }

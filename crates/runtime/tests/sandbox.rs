@@ -24,10 +24,15 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(SUPERVISOR) {
         return supervise();
     }
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 11] = [
         ("every_runtime_works_at_every_level", every_runtime_works_at_every_level),
         ("a_function_is_shown_its_secrets_and_cannot_change_them", a_function_is_shown_its_secrets),
         ("an_interpreter_below_tmp_is_shown", an_interpreter_below_tmp_is_shown),
+        (
+            "an_installed_program_shows_nothing_else_of_its_prefix",
+            an_installed_program_shows_nothing_else_of_its_prefix,
+        ),
+        ("a_process_that_forked_twice_ends_with_its_run", a_process_that_forked_twice_ends_with_its_run),
         ("attacks_fail", attacks_fail),
         ("attacks_succeed_without_their_defence", attacks_succeed_without_their_defence),
         ("a_sandbox_that_ended_is_made_anew_and_one_that_is_dropped_is_gone", a_sandbox_that_ended_is_made_anew),
@@ -73,6 +78,7 @@ impl Place {
             secrets: secrets(),
             workers: 1,
             limits: limits(),
+            processors_max: None,
         });
         Self { dir, sandbox }
     }
@@ -169,6 +175,78 @@ fn an_interpreter_below_tmp_is_shown() {
     let (completion, appended) = run(&mut executor, &[b"1"]).remove(0);
     assert_eq!(completion.outcome, Outcome::Done, "{}", printed(&completion));
     assert_eq!(appended[0].1, dir.path().to_str().unwrap().as_bytes());
+}
+
+/// As `~/.local`, in which there is more than programs.
+fn an_installed_program_shows_nothing_else_of_its_prefix() {
+    let prefix = tempfile::Builder::new().prefix("local").tempdir_in("/tmp").unwrap();
+    let at = |name: &str| prefix.path().join(name);
+    for dir in ["bin", "lib", "share", "state"] {
+        fs::create_dir(at(dir)).unwrap();
+    }
+    fs::write(at("state/capability"), "told").unwrap();
+    common::script(&at("bin"), "tool", "#!/bin/sh\ncd \"$1\" && find . | sort >&2; cat state/capability\n");
+    let program = at("bin/tool");
+    for level in [Level::Partial, Level::Full] {
+        let place = Place::new(isolation(level), program.to_str().unwrap(), false, false, "");
+        let spec = ProcessSpec {
+            command: vec![program.to_str().unwrap().into(), prefix.path().to_str().unwrap().into()],
+            dir: place.code(),
+            env: no_env(),
+            scratch: Some(place.dir.path().join("scratch")),
+        };
+        let mut executor = OneshotExecutor::new(spec, limits()).within(place.sandbox.clone());
+        let (completion, _) = run(&mut executor, &[b"1"]).remove(0);
+        assert!(!printed(&completion).contains("told"), "{level}: {}", printed(&completion));
+        if place.sandbox.is_some() && isolation(level).level() == Level::Full {
+            let seen = printed(&completion);
+            assert!(seen.contains("./bin/tool") && !seen.contains("./state"), "{level}: {seen}");
+        }
+    }
+}
+
+fn a_process_that_forked_twice_ends_with_its_run() {
+    if isolation(Level::Full).level() < Level::Full {
+        // The kernel lists the processes of a sandbox in its cgroup.
+        return;
+    }
+    // It tells its pid through a file, which is there before the run ends. One that has ended may not have been reaped yet.
+    let daemon = r"def lives(pid):
+  try: return open(f'/proc/{pid}/stat').read().rsplit(')')[1].split()[0] != 'Z'
+  except OSError: return False
+if os.path.exists('/tmp/daemon'):
+  ctx.append('out', [lives(open('/tmp/daemon').read())])
+else:
+  child = os.fork()
+  if child == 0:
+    os.setsid()
+    if os.fork() == 0:
+      if record.text() == '2' and os.fork() != 0: time.sleep(600)
+      with open('/tmp/d', 'w') as f: f.write(str(os.getpid()))
+      os.rename('/tmp/d', '/tmp/daemon')
+      time.sleep(600)
+    os._exit(0)
+  os.waitpid(child, 0)
+  while not os.path.exists('/tmp/daemon'): time.sleep(0.01)
+  ctx.append('out', [True])";
+    for (first, open) in [(b"1", false), (b"2", false), (b"1", true)] {
+        let isolation = isolation(Level::Full);
+        let isolation = if open { isolation.without(Defence::Orphans) } else { isolation };
+        let (mut executor, _place) = python(isolation, false, daemon);
+        let appended = |record: &[u8], executor: &mut PythonExecutor| {
+            let (completion, appended) = run(executor, &[record]).remove(0);
+            assert_eq!(completion.outcome, Outcome::Done, "{}", printed(&completion));
+            String::from_utf8(appended[0].1.clone()).unwrap()
+        };
+        assert_eq!(appended(first, &mut executor), "[true]");
+        assert_eq!(
+            appended(b"3", &mut executor),
+            format!("[{open}]"),
+            "whether a process outlives the run that left it"
+        );
+        // The worker is still there.
+        assert_eq!(appended(b"4", &mut executor), format!("[{open}]"));
+    }
 }
 
 /// What a function tries, in Python: `attack()` returns what it got, or raises.

@@ -53,13 +53,15 @@ pub enum Defence {
     SameConnection = 1 << 19,
     /// A file or directory that a command found, and nobody named, is under the control of its user.
     OwnFiles = 1 << 20,
+    /// Who does not administer a namespace names no programs of its host by their paths.
+    Programs = 1 << 24,
 }
 
 static OUT: AtomicU32 = AtomicU32::new(0);
 
 impl Defence {
     /// All of them.
-    pub const ALL: [Defence; 21] = [
+    pub const ALL: [Defence; 22] = [
         Defence::Proof,
         Defence::Grants,
         Defence::Time,
@@ -81,6 +83,7 @@ impl Defence {
         Defence::Unknown,
         Defence::SameConnection,
         Defence::OwnFiles,
+        Defence::Programs,
     ];
 
     /// Whether it is active. In other builds than test builds it always is.

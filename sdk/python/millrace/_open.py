@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Optional, Union
 
@@ -32,6 +33,7 @@ def open(place: Optional[PathOrAddress] = None, *, ca: Optional[PathOrAddress] =
     if place is None:
         return LocalNamespace(_found())
     text = os.fspath(place)
+    _check_importing(text)
     if text.startswith(("mr://", "unix:")):
         return RemoteNamespace(text, None if ca is None else os.fspath(ca))
     return LocalNamespace(_directory(text))
@@ -66,6 +68,13 @@ def _found() -> str:
     elif Path(found) == Path(_NAMESPACE_DIR):
         _native.check_trusted(found)
     return found
+
+
+def _check_importing(place: str) -> None:
+    """Raises while the module of a function is imported, before anything is said of the place."""
+    importing = getattr(sys.modules.get("millrace._worker"), "importing", None)
+    if importing is not None:
+        raise _native.error("MR3142", f"the namespace '{place}' was to be opened while module '{importing}' was imported")
 
 
 def _directory(place: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import errno
 import gc
 import importlib
 import importlib.util
@@ -76,11 +77,17 @@ _IMPORT_FAILED = 3115
 _HANDLER_MISSING = 3116
 _HANDLER_INVALID = 3117
 _PYTHON_UNUSABLE = 3118
+_IMPORT_USES_NAMESPACE = 3142
 
 _NAME_BYTES_MAX = 255
 _RECORD_BYTES_MAX = 16 << 20
 _MESSAGE_CHARACTERS_MAX = 6000
 _OVER = "the run is over; its context can no longer be used"
+
+
+#: The module of a function, while it is imported. The package does not open namespaces meanwhile: the module is imported whenever the
+#: function is started or checked, so a program that deploys a function of its own would run again and again.
+importing: Optional[str] = None
 
 
 class Settings:
@@ -636,6 +643,8 @@ def _explain(error: BaseException) -> str:
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         if isinstance(error, SystemExit):
             summary = f"the function called sys.exit({error.code!r})"
+        if _is_refused(error):
+            summary = f"{summary[:800]} (the sandbox does not permit it; connections need `network = true` in the function's settings)"
         where = traceback.TracebackException(type(error), error, error.__traceback__)
         frames = [f for f in where.stack if f.filename != __file__ and not f.filename.startswith("<frozen importlib")]
         where.stack = traceback.StackSummary.from_list(frames)
@@ -646,6 +655,19 @@ def _explain(error: BaseException) -> str:
         return f"{summary[:1000]}\n{text}"
     except BaseException:  # A hostile __str__, or no memory left to format with.
         return type(error).__name__
+
+
+def _is_refused(error: Optional[BaseException]) -> bool:
+    """Whether the sandbox refused a system call. Libraries raise errors of their own for it."""
+    for _ in range(16):
+        reason = getattr(error, "reason", None)
+        for given in (error, reason):
+            if isinstance(given, OSError) and given.errno == errno.ENOSYS:
+                return True
+        if error is None:
+            break
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _work(channel: _Channel, handler: Handler) -> None:
@@ -718,13 +740,19 @@ def _load(directory: str, module_name: str, function_name: str) -> tuple[Optiona
     """The handler, or the number of an error code and a detail."""
     if sys.version_info < (3, 9):
         return None, _PYTHON_UNUSABLE, f"{sys.executable} is Python {sys.version.split()[0]}; 3.9 is needed"
+    global importing
     sys.path.insert(0, directory)
     _offer_millrace()
+    importing = module_name
     try:
         module = importlib.import_module(module_name)
     except BaseException as error:
+        if getattr(error, "code", None) == f"MR{_IMPORT_USES_NAMESPACE}":
+            return None, _IMPORT_USES_NAMESPACE, f"cannot import '{module_name}': {_explain(error)}"
         code = _MEMORY_EXCEEDED if isinstance(error, MemoryError) else _IMPORT_FAILED
         return None, code, f"cannot import '{module_name}': {_explain(error)}"
+    finally:
+        importing = None
     try:
         handler = getattr(module, function_name)
     except AttributeError:
@@ -750,7 +778,15 @@ def _offer_millrace() -> None:
             setattr(package, name, globals()[name])
         package.__dict__["__all__"] = list(OFFERED)
         package.__path__ = []
+        package.__dict__["__getattr__"] = _not_offered
         sys.modules["millrace"] = package
+
+
+def _not_offered(name: str) -> object:
+    """What the package has elsewhere and functions do without."""
+    if importing is not None and name in ("open", "create"):
+        raise error_of(f"MR{_IMPORT_USES_NAMESPACE}", f"millrace.{name}() was called while module '{importing}' was imported")
+    raise AttributeError(f"functions have no millrace.{name}, unless the package is installed for their interpreter")
 
 
 def main(arguments: list[str]) -> None:

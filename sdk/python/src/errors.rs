@@ -22,6 +22,18 @@ pub fn refuse(py: Python<'_>, code: Code, detail: impl Into<String>) -> PyErr {
     exception(py, &code.error(detail))
 }
 
+/// An error while the module of a function is imported, which happens each time the function is started or checked.
+pub fn check_importing(py: Python<'_>, place: &str) -> PyResult<()> {
+    let modules = py.import("sys")?.getattr("modules")?;
+    let worker = modules.call_method1("get", ("millrace._worker",))?;
+    let Ok(importing) = worker.getattr("importing") else { return Ok(()) };
+    if importing.is_none() {
+        return Ok(());
+    }
+    let detail = format!("the namespace '{place}' was to be opened while module '{importing}' was imported");
+    Err(refuse(py, Code::ImportUsesNamespace, detail))
+}
+
 /// Turns an error into its exception.
 pub trait OrRaise<T> {
     /// The value, or the exception.

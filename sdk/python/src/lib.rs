@@ -17,6 +17,7 @@ mod record;
 mod records;
 mod remote;
 mod remote_records;
+mod sandbox;
 mod topics;
 mod views;
 
@@ -57,5 +58,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(errors::codes, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error, module)?)?;
     module.add_function(wrap_pyfunction!(check_trusted, module)?)?;
+    module.add_function(wrap_pyfunction!(sandbox::become_supervisor, module)?)?;
     module.add_function(wrap_pyfunction!(namespace_of, module)?)
 }

@@ -8,10 +8,11 @@ use crate::{
         self, History, Incarnation, RetainBytes, SLICE, SegmentBytes, Seqno, Token, bytes_of, event, fence_of,
         history_of, patiently, seconds, text,
     },
-    errors::{OrRaise, refuse},
+    errors::{OrRaise, check_importing, refuse},
     forks::Birth,
     record::{Meta, Record},
     records::Records,
+    sandbox::isolation,
     views,
 };
 use millrace_node::{
@@ -99,6 +100,7 @@ fn append_together(
 impl LocalNamespace {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        check_importing(py, &path.display().to_string())?;
         py.detach(|| Namespace::open(&path)).map(Self::over).or_raise(py)
     }
 
@@ -113,6 +115,7 @@ impl LocalNamespace {
         retain_bytes: Option<RetainBytes>,
         retain_age: Option<f64>,
     ) -> PyResult<()> {
+        check_importing(py, &path.display().to_string())?;
         let sizes = (segment_bytes.map(|bytes| bytes.0), retain_bytes.map(|bytes| bytes.0));
         let mut options = CreateOptions::fitting(&path, sizes.0, sizes.1);
         options.durability = arguments::durability(py, Some(durability))?.unwrap_or(options.durability);
@@ -292,13 +295,15 @@ impl LocalNamespace {
 
     /// Deploys a function as its JSON says, with the code at `source`.
     fn deploy_code(&self, py: Python<'_>, spec: &str, source: PathBuf) -> PyResult<String> {
-        self.detached(py, |namespace| views::deploy(namespace, spec, &source))
+        let isolation = isolation(py)?;
+        self.detached(py, |namespace| views::deploy(namespace, spec, &source, &isolation))
     }
 
     /// Makes a pool of workers for tasks, or rebuilds it with other settings.
     fn make_pool(&self, py: Python<'_>, pool: &str, spec: &str, source: PathBuf) -> PyResult<String> {
         let pool: Name = pool.parse().or_raise(py)?;
-        self.detached(py, |namespace| views::make_pool(namespace, &pool, spec, &source))
+        let isolation = isolation(py)?;
+        self.detached(py, |namespace| views::make_pool(namespace, &pool, spec, &source, &isolation))
     }
 
     /// Makes a request about repairs, as JSON, and returns the current state of the repair.
@@ -325,15 +330,19 @@ impl LocalNamespace {
         let since = since.map(|event| event.parse::<EventId>().or_raise(py)).transpose()?;
         let since = since.map_or(0, EventId::sequence);
         let run_external = run_external.iter().map(|name| name.parse()).collect::<Result<_, _>>().or_raise(py)?;
-        let ask = Ask::Code(NewCode { function, source, since, reason, append_new, across, run_external });
+        let isolation = Some(isolation(py)?);
+        let ask = Ask::Code(NewCode { function, source, since, reason, append_new, across, run_external, isolation });
         self.detached(py, |namespace| views::repair(namespace, ask))
     }
 
     /// Does what repairs wait for in this process, unless a host does it.
     fn repair_here(&self, py: Python<'_>) -> PyResult<()> {
-        self.detached(py, |namespace| match repairs::here(namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}) {
-            Err(error) if error.code() == Code::HostHeld => Ok(()),
-            done => done,
+        let isolation = isolation(py)?;
+        self.detached(py, |namespace| {
+            match repairs::here(namespace, &isolation, &mut repairs::NoPeers, &mut |_, _, _, _| {}) {
+                Err(error) if error.code() == Code::HostHeld => Ok(()),
+                done => done,
+            }
         })
     }
 

@@ -6,7 +6,7 @@ use crate::{
         self, History, Incarnation, SLICE, Seqno, Token, bytes_of, event, fence_of, history_of, patiently, seconds,
         text,
     },
-    errors::{OrRaise, refuse},
+    errors::{OrRaise, check_importing, refuse},
     forks::Connections,
     record::{Meta, Record},
     remote_records::RemoteRecords,
@@ -157,6 +157,7 @@ impl RemoteNamespace {
         others: Vec<String>,
         reconnect_ms: Option<u32>,
     ) -> PyResult<Self> {
+        check_importing(py, address)?;
         let place: Place = address.parse().or_raise(py)?;
         let others = others.iter().map(|other| other.parse()).collect::<Result<Vec<Place>>>().or_raise(py)?;
         let places: Vec<Place> = [place.clone()].into_iter().chain(others).collect();

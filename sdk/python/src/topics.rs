@@ -2,7 +2,7 @@
 
 use crate::{
     arguments::{History, SLICE, Seqno, bytes_of, history_of, patiently, seconds, text},
-    errors::OrRaise,
+    errors::{OrRaise, check_importing},
     forks::Connections,
     record::{Meta, Record},
     remote::{Raised, answer, options, wait_for},
@@ -73,6 +73,7 @@ impl Topics {
     #[new]
     #[pyo3(signature = (address, ca=None))]
     fn new(py: Python<'_>, address: &str, ca: Option<PathBuf>) -> PyResult<Self> {
+        check_importing(py, address)?;
         let place: Place = address.parse().or_raise(py)?;
         let raised = Raised::default();
         let options = options(&raised, ca, None);

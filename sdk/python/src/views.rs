@@ -1,12 +1,13 @@
 //! Information about a namespace, as JSON that `millrace._views` reads.
 
 use millrace_node::{
-    Attempt, Deployed, FunctionSpec, FunctionStat, Name, Namespace, RunFilter, RunView, Runtime, functions, pools,
+    Attempt, Deployed, FunctionSpec, FunctionStat, Isolation, Name, Namespace, RunFilter, RunView, Runtime, functions,
+    pools,
     repairs::{self, Ask},
 };
 use millrace_wire::{Code, Error, EventId, Result};
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 /// What goes with a question, by name.
 pub type Options = BTreeMap<String, String>;
@@ -135,13 +136,21 @@ fn filter(options: &Options) -> Result<RunFilter> {
 }
 
 /// Deploys a Python function: `spec` is a JSON object with the keys of millrace.toml, times in seconds, sizes in bytes.
-pub fn deploy(namespace: &Namespace, spec: &str, source: &Path) -> Result<String> {
-    Ok(reported(functions::deploy(namespace, &parse(spec)?, source)?))
+pub fn deploy(namespace: &Namespace, spec: &str, source: &Path, isolation: &Arc<Isolation>) -> Result<String> {
+    let apart = || Ok(isolation.clone());
+    Ok(reported(functions::deploy_with(namespace, &parse(spec)?, source, Some(&apart), &mut |_| ())?))
 }
 
 /// Makes a pool of workers, and tells what came of its function.
-pub fn make_pool(namespace: &Namespace, pool: &Name, spec: &str, source: &Path) -> Result<String> {
-    Ok(reported(pools::make(namespace, pool, &parse(spec)?, source)?))
+pub fn make_pool(
+    namespace: &Namespace,
+    pool: &Name,
+    spec: &str,
+    source: &Path,
+    isolation: &Arc<Isolation>,
+) -> Result<String> {
+    let apart = || Ok(isolation.clone());
+    Ok(reported(pools::make(namespace, pool, &parse(spec)?, source, Some(&apart))?))
 }
 
 fn reported(Deployed { name, code, change }: Deployed) -> String {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 import textwrap
@@ -248,3 +249,59 @@ def test_millrace_toml_names_a_decorated_function_and_needs_nothing_installed(
         host(ns)
         ns.append_many([("raw", 1), ("raw", 2)])
         assert ns.get("clean", 2, wait=120).json() == 3
+
+
+ALONE = """
+    import millrace
+
+    @millrace.function(on="raw")
+    def double(record, ctx):
+        ctx.append("raw", 2)
+
+    {guard}:
+        ns = millrace.open({address!r})
+        ns.append("raw", 1)
+        print(ns.deploy(double).name)
+"""
+
+
+def test_a_program_that_deploys_its_own_function_is_not_run_by_the_deployment(ns: millrace.Namespace, tmp_path: Path) -> None:
+    def run(guard: str) -> subprocess.CompletedProcess[str]:
+        program = tmp_path / "alone.py"
+        program.write_text(textwrap.dedent(ALONE.format(guard=guard, address=ns.address)))
+        return subprocess.run([sys.executable, str(program)], capture_output=True, text=True)
+
+    unguarded = run("if True")
+    assert unguarded.returncode != 0 and "MR3142" in unguarded.stderr, unguarded.stderr
+    assert ns.latest("raw") == 1, "the program ran again while it was imported"
+    assert [function.name for function in ns.functions()] == []
+    guarded = run('if __name__ == "__main__"')
+    assert guarded.returncode == 0 and guarded.stdout == "double\n", guarded.stderr
+    assert ns.latest("raw") == 2
+
+
+def test_the_check_of_a_module_runs_in_a_sandbox(ns: millrace.Namespace, host: Start, write: Write, tmp_path: Path) -> None:
+    running = host(ns)
+    status = json.loads((Path(ns.address) / "host.json").read_text())
+    if status["sandbox"]["level"] == "none":
+        pytest.skip("this machine has no sandboxes")
+    running.process.terminate()
+    running.process.wait()
+    module = write(
+        "marks",
+        f"""
+        import contextlib
+        import pathlib
+
+        with contextlib.suppress(OSError):
+            mark = pathlib.Path({str(tmp_path / "mark")!r})
+            mark.write_text(mark.read_text() + "x" if mark.exists() else "x")
+
+        @millrace.function(on="raw")
+        def marks(record, ctx):
+            pass
+        """,
+    )
+    assert (tmp_path / "mark").read_text() == "x", "the test imports it"
+    ns.deploy(module.marks)
+    assert (tmp_path / "mark").read_text() == "x"

@@ -3,6 +3,7 @@
 use super::{
     Hub,
     attacks::{append_with, bearer, changed, private},
+    deploy,
     neighbours::{self, Theirs, is_root},
     strangers, tls,
 };
@@ -56,6 +57,7 @@ fn attack(on: Defence) -> Attack {
         Defence::OwnFiles => {
             |without| is_root().then(|| neighbours::applies_what_it_finds(&weakened(Place::empty(), without)))
         }
+        Defence::Programs => deploy::foreign_program,
     }
 }
 

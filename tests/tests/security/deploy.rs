@@ -1,8 +1,9 @@
 //! What somebody with a capability may change from elsewhere: each change takes its own right, and a function that is deployed gets no
 //! right that its deployer does not have.
 
-use super::Hub;
+use super::{Hub, defences::hub};
 use millrace_tests::{Ended, Place, end};
+use millrace_wire::Defence;
 
 const SHOUT: &str = "#!/bin/sh\nread -r record\nprintf 'loud\\t%s!\\n' \"$record\" >&3\n";
 const APPLICATION: &str = "[logs.raw]\n[logs.loud]\n[functions.shout]\nruntime = \"oneshot\"\ncode = \"shout.sh\"\n\
@@ -354,4 +355,107 @@ fn a_function_gets_the_monitor_of_another_with_the_right_to_deploy_that_one() {
     assert!(!reported.contains("model"), "{reported}");
     let more = up("more.cap", &["bind=function:model"]);
     assert!(more.code == 0 || more.stderr.starts_with("error[MR6176]"), "{more:?}");
+}
+
+/// Deploys the application with this in place of the command, by somebody who does not administer the namespace.
+fn with_command(hub: &Hub, file: &str, command: &str) -> Option<String> {
+    let deployer = Deployer::new(hub, file, &ENOUGH);
+    deployer.place.write("millrace.toml", &APPLICATION.replace("command = [\"./shout.sh\"]", command));
+    deployer.refused()
+}
+
+/// Whether somebody who does not administer the namespace deploys a function whose program is a file of the host. It takes a machine that
+/// gives such functions a sandbox.
+pub fn foreign_program(without: Option<Defence>) -> Option<bool> {
+    let hub = hub(without);
+    if !is_full(&hub) {
+        return None;
+    }
+    Some(with_command(&hub, "program.cap", "command = [\"/bin/sh\", \"./shout.sh\"]").is_none())
+}
+
+#[test]
+fn a_program_of_the_host_is_named_by_its_path_only_by_those_who_administer_the_namespace() {
+    let hub = Hub::new();
+    let shell = hub.place.path().join("bin/sh");
+    hub.place.write("bin/sh", "#!/bin/sh\n");
+    for (at, program) in ["/bin/sh", "../shout.sh", "./../../shout.sh", &shell.display().to_string()].iter().enumerate()
+    {
+        let command = format!("command = [\"{program}\", \"./shout.sh\"]");
+        let reported = with_command(&hub, &format!("command-{at}.cap"), &command).unwrap_or_default();
+        assert!(reported.starts_with("error[MR6170]") && reported.contains("with the program '"), "{reported}");
+    }
+    let python = APPLICATION
+        .replace("runtime = \"oneshot\"", "runtime = \"python\"")
+        .replace("command = [\"./shout.sh\"]", "handler = \"shout:shout\"\npython = \"/usr/bin/python3\"");
+    let deployer = Deployer::new(&hub, "python.cap", &ENOUGH);
+    deployer.place.write("millrace.toml", &python);
+    let reported = deployer.refused().unwrap_or_default();
+    assert!(reported.starts_with("error[MR6170]") && reported.contains("'/usr/bin/python3'"), "{reported}");
+    // A name is looked up by the host, and a path in the code is the deployer's.
+    for (at, command) in ["command = [\"sh\", \"./shout.sh\"]", "command = [\"shout.sh\"]"].iter().enumerate() {
+        let reported = with_command(&hub, &format!("plain-{at}.cap"), command).unwrap_or_default();
+        assert!(!reported.contains("MR6170"), "{reported}");
+    }
+}
+
+#[test]
+fn the_functions_of_a_deployer_have_a_share_of_the_machine() {
+    let hub = Hub::new();
+    for (at, (line, what)) in
+        [("memory = \"1TiB\"", "bytes of memory"), ("ordered = false\nconcurrency = 64", "64 runs at once")]
+            .iter()
+            .enumerate()
+    {
+        let deployer = Deployer::new(&hub, &format!("{at}.cap"), &ENOUGH);
+        deployer.place.write("millrace.toml", &format!("{APPLICATION}{line}\n"));
+        let reported = deployer.refused().unwrap_or_default();
+        assert!(reported.starts_with("error[MR6170]") && reported.contains(what), "{reported}");
+        let more: Vec<&str> = ENOUGH.iter().copied().chain(["admin=namespace"]).collect();
+        let admin = Deployer::new(&hub, &format!("admin-{at}.cap"), &more);
+        admin.place.write("millrace.toml", &format!("{APPLICATION}{line}\n"));
+        admin.run(&["up", "--take-over"]).ok();
+    }
+}
+
+#[test]
+fn a_deployment_that_is_refused_does_not_tell_of_logs() {
+    let hub = Hub::new();
+    let reported = |file: &str, log: &str, history: &str| {
+        let deployer = Deployer::new(&hub, file, &["append=raw"]);
+        deployer.place.write("millrace.toml", &format!("[logs.{log}]\nhistory = {history}\n"));
+        let dry = deployer.run(&["up", "--dry-run"]).fails("MR6170", 1).stderr;
+        assert_eq!(deployer.run(&["up"]).fails("MR6170", 1).stderr, dry);
+        dry.replace(&format!("'{log}'"), "LOG")
+    };
+    let none = reported("none.cap", "none", "7");
+    assert_eq!(reported("shorter.cap", "other", "7"), none);
+    assert_eq!(reported("longer.cap", "other", "10000000"), none);
+}
+
+/// A file of this machine that somebody with `admin` names as an interpreter, as code that was deployed before.
+#[test]
+fn an_interpreter_that_a_deployment_names_is_not_executed_by_the_host() {
+    let hub = Hub::new();
+    if !is_full(&hub) {
+        // Then functions are not kept from the host either.
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let mark = dir.path().join("mark");
+    let more: Vec<&str> = ENOUGH.iter().copied().chain(["admin=namespace"]).collect();
+    let deployer = Deployer::new(&hub, "admin.cap", &more);
+    deployer.place.write("shout.sh", &format!("#!/bin/sh\necho x > {}\necho /bin/sh\necho /\n", mark.display()));
+    deployer.run(&["up"]).ok();
+    let code = hub.place.run(["--json", "function", "ls"]).ok().object()["code"].as_str().unwrap().to_owned();
+    let program = hub.place.namespace().join("functions").join(code).join("shout.sh");
+    assert!(program.is_file());
+    let python = APPLICATION.replace("runtime = \"oneshot\"", "runtime = \"python\"").replace(
+        "command = [\"./shout.sh\"]",
+        &format!("handler = \"shout:shout\"\npython = \"{}\"", program.display()),
+    );
+    deployer.place.write("millrace.toml", &python);
+    assert_eq!(deployer.run(&["up"]).code, 1);
+    assert!(!mark.exists(), "the host executed a file that a deployment named");
 }

@@ -4,7 +4,7 @@ use super::{
     host_problem::{HostProblems, Refusals, observe},
     live::Live,
     serve::on_signals,
-    serving::Serving,
+    serving::{self, Serving},
     up::topics::need_host,
 };
 use crate::{
@@ -19,6 +19,7 @@ use millrace_node::{
     Code, Name,
     application::{Application, Fingerprint},
     changes::{Action, Changes, Opened, Progress},
+    functions::Apart,
 };
 use serde_json::json;
 use std::{
@@ -46,7 +47,8 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let application = Application::load(&file)?;
     check(&application)?;
     let dir = place::application_dir(global, &application);
-    let opened = super::up::open(&application, &dir, out)?;
+    let apart = || serving::isolation(&args.listen);
+    let opened = super::up::open(&application, &dir, &apart, out)?;
     let namespace = opened.namespace.clone();
     // The host starts first: if another one serves the namespace, nothing is changed. Runs that are given up are reported from the journal,
     // like all others.
@@ -54,7 +56,8 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let (cluster, ca) = (ClusterArgs::default(), global.ca.as_deref());
     let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &cluster, ca, &observers)?;
     let live = Live::new(namespace.journal(), args.quiet);
-    let mut dev = Dev { live, host_problems, opened, looked, application, mistaken: false };
+    let apart = &apart;
+    let mut dev = Dev { live, host_problems, opened, looked, application, apart, mistaken: false };
     dev.apply(false, out)?;
     dev.announce(&serving, out)?;
     dev.follow(&serving, &stop, out)?;
@@ -69,9 +72,11 @@ fn check(application: &Application) -> millrace_node::Result<()> {
     }
 }
 
-struct Dev {
+struct Dev<'a> {
     opened: Opened,
     application: Application,
+    /// How code is kept apart when it is checked: as the host keeps it apart.
+    apart: Apart<'a>,
     looked: Looked,
     live: Live,
     /// Events that are not in the journal: attempts that will be repeated, and functions that cannot be started.
@@ -126,7 +131,7 @@ impl Looked {
     }
 }
 
-impl Dev {
+impl Dev<'_> {
     fn announce(&self, serving: &Serving, out: &mut Out) -> Outcome {
         let functions = self.application.functions.len() as u64;
         if out.json() {
@@ -222,15 +227,12 @@ impl Dev {
     fn apply(&self, reloading: bool, out: &mut Out) -> Outcome {
         check(&self.application)?;
         super::up::each_step(out, |progress| {
-            Changes::of(&self.application).taking_over(true).apply(
-                &self.opened,
-                false,
-                &mut |reported| match reported {
-                    // After a save only what changed is news.
-                    Progress::Step(step) if reloading && step.action == Action::Unchanged => {}
-                    reported => progress(reported),
-                },
-            )
+            let changes = Changes::of(&self.application).taking_over(true).kept_apart(self.apart);
+            changes.apply(&self.opened, false, &mut |reported| match reported {
+                // After a save only what changed is news.
+                Progress::Step(step) if reloading && step.action == Action::Unchanged => {}
+                reported => progress(reported),
+            })
         })
     }
 }

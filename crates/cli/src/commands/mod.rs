@@ -17,6 +17,7 @@ pub mod log;
 mod misc;
 mod namespace;
 mod run;
+mod sandbox;
 mod secret;
 mod serve;
 mod serving;

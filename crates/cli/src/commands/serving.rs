@@ -61,10 +61,9 @@ pub struct Serving {
 }
 
 /// How functions are kept apart: as well as this machine gives, unless less was asked for, and no less than was required.
-fn isolation(args: &ListenArgs) -> Result<Isolation> {
+pub fn isolation(args: &ListenArgs) -> Result<Arc<Isolation>> {
     let required = args.require_sandbox.unwrap_or(Level::None);
-    // The path of this running program, even if its file was replaced.
-    let isolation = Isolation::at_most(args.sandbox.max(required), Path::new("/proc/self/exe"));
+    let isolation = super::sandbox::at_most(args.sandbox.max(required));
     if isolation.level() < required {
         let found = isolation.summary();
         let remedies: Vec<&str> = isolation.shortcomings().iter().map(|missing| missing.remedy).collect();
@@ -131,7 +130,7 @@ impl Serving {
         ca.map_or(Ok(()), credentials::check_authorities)?;
         let refused = |error| millrace_node::Code::HostStart.error(format!("cannot start a thread: {error}"));
         let main = millrace_threads::watch_me().map_err(refused)?;
-        let isolation = Arc::new(isolation(args)?);
+        let isolation = isolation(args)?;
         let mut hosts = Vec::new();
         let mut served: Vec<Served> = Vec::new();
         for (name, namespace) in namespaces {

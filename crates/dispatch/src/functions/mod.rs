@@ -2,7 +2,7 @@
 //!
 //! The copy never changes, so a run in progress keeps its code while a newer version is deployed, and the same code is stored once. A
 //! definition appears only after its code is complete on disk. The code is verified when it is loaded; workers run in directories of their
-//! own. Code that no definition names is removed after a day.
+//! own. Code is removed a day after nothing names it any longer: no function, and no definition in the journal, whose runs a repair may replay.
 
 pub(crate) mod cancel;
 mod listing;
@@ -17,7 +17,7 @@ pub use store::{StoreLock, sweep_scratch};
 pub(crate) use tree::Sighting;
 
 pub use self::cancel::cancel;
-use crate::{DeadLetter, starter::try_import};
+use crate::{DeadLetter, starter::try_out};
 use millrace_journal::{End, Function, Transaction};
 use millrace_namespace::{
     Definition, Ending, FunctionSpec, Namespace, Runtime, Site,
@@ -47,6 +47,9 @@ const SCRATCH: &str = "scratch";
 const DROP_MAX: usize = 1000;
 /// About how many bytes of dead letters go with them.
 const GIVE_UP_BYTES_MAX: usize = 128 << 10;
+
+/// Returns how code is kept apart from this process while it is checked. It is called only if that is needed.
+pub type Apart<'a> = &'a dyn Fn() -> Result<Arc<Isolation>>;
 
 /// The result of a deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -111,17 +114,21 @@ impl Launch {
         }
     }
 
-    /// Checks that the code can be started at all.
-    fn validate(&self, spec: &FunctionSpec, slow: &mut dyn FnMut(&str)) -> Result<()> {
+    /// Checks that the code can be started at all, without a sandbox.
+    pub fn validate(&self, spec: &FunctionSpec, slow: &mut dyn FnMut(&str)) -> Result<()> {
         match self {
             Launch::Wasm { module, export } => wasm_engine()?.validate(module, export),
-            Launch::Python(python) => python.validate(limits(spec), &mut |within| {
-                let (module, seconds) = (&python.module, within.as_secs());
-                slow(&format!("still importing the module '{module}'; it fails after {seconds} s"));
-            }),
+            Launch::Python(python) => {
+                python.validate(limits(spec), &mut |within| slow(&still_importing(&python.module, within)))
+            }
             Launch::Process(process) | Launch::Oneshot(process) => process.validate(),
         }
     }
+}
+
+/// What is said of an import that takes long.
+pub(crate) fn still_importing(module: &str, within: std::time::Duration) -> String {
+    format!("still importing the module '{module}'; it fails after {} s", within.as_secs())
 }
 
 /// The limits of one run of this function.
@@ -171,28 +178,31 @@ pub fn stored_codes(namespace_dir: &Path) -> Result<Vec<String>> {
 
 /// Copies a function's code into a namespace's directory and checks that it can be started. Nothing is defined.
 ///
-/// Functions in `checked` with the same code and declaration were checked already. With `isolation` the code of the function is started in
-/// a sandbox only, as a host does for uploaded code. `slow` is called if a check takes long.
+/// Functions in `checked` with the same code and declaration were checked already. With `apart` the function's program is started in a
+/// sandbox only; without it, as in tests, with the rights of this process. `slow` is called if a check takes long.
 pub fn prepare(
     dir: &Path,
     spec: &FunctionSpec,
     source: &Path,
     checked: &[Definition],
-    isolation: Option<&Arc<Isolation>>,
+    apart: Option<Apart<'_>>,
     slow: &mut dyn FnMut(&str),
 ) -> Result<Definition> {
     spec.validate()?;
     let context = |error: Error| error.within(format!("function '{}'", spec.name));
     let stored = tree::store(source, &dir.join(FUNCTIONS)).map_err(context)?;
     let spec = spec.clone();
-    let mut definition = Definition { spec, code: stored.hash, file: stored.file, application: None, removing: false };
+    let mut definition =
+        Definition { spec, code: stored.hash, file: stored.file, application: None, confined: false, removing: false };
     if definition.spec.runtime == Runtime::Wasm && definition.file.is_none() {
         definition.file = Some(only_module(&dir.join(FUNCTIONS).join(&definition.code)).map_err(context)?);
     }
     if !checked.contains(&definition) {
-        match isolation {
+        match apart {
             // Importing a module runs it.
-            Some(isolation) if definition.spec.runtime == Runtime::Python => try_import(dir, &definition, isolation),
+            Some(apart) if definition.spec.runtime != Runtime::Wasm => {
+                apart().and_then(|isolation| try_out(dir, &definition, &isolation, slow))
+            }
             _ => Launch::of(dir, &definition).validate(&definition.spec, slow),
         }
         .map_err(context)?;
@@ -208,21 +218,23 @@ pub(crate) fn wasm_engine() -> Result<Arc<WasmEngine>> {
 
 /// Deploys a function: copies its code from `source` (a file or a directory), checks it and defines it.
 ///
-/// The logs it is bound to must exist; its dead-letter log is made if need be. Nothing changes when this fails.
+/// The logs it is bound to must exist; its dead-letter log is made if need be. Nothing changes when this fails. The check of the code is not
+/// kept apart from this process; see [`deploy_with`].
 pub fn deploy(namespace: &Namespace, spec: &FunctionSpec, source: &Path) -> Result<Deployed> {
-    deploy_with(namespace, spec, source, &mut |_| ())
+    deploy_with(namespace, spec, source, None, &mut |_| ())
 }
 
-/// [`deploy`]; `slow` is called if a check takes long.
+/// [`deploy`]; `apart` and `slow` are those of [`prepare`].
 pub fn deploy_with(
     namespace: &Namespace,
     spec: &FunctionSpec,
     source: &Path,
+    apart: Option<Apart<'_>>,
     slow: &mut dyn FnMut(&str),
 ) -> Result<Deployed> {
     // Until the function is defined, only this keeps the code from being removed.
     let _lock = StoreLock::shared(namespace.dir())?;
-    let definition = prepare(namespace.dir(), spec, source, &[], None, slow)?;
+    let definition = prepare(namespace.dir(), spec, source, &[], apart, slow)?;
     let committed = namespace.journal().commit(|tx| define(tx, &definition))?;
     namespace.settle(Site::Deploy, committed.end, None)?;
     Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })

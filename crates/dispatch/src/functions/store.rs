@@ -1,8 +1,9 @@
-//! Removes stored code that no definition names, and other leftover files beside it.
+//! Removes stored code that no definition in the journal names, and other leftover files beside it.
 
 use super::{FUNCTIONS, SCRATCH};
 use millrace_namespace::Namespace;
 use millrace_wire::{Code, Error, Result};
+use serde::Deserialize;
 use std::{
     collections::BTreeSet,
     fs::{self, File, TryLockError},
@@ -13,7 +14,7 @@ use std::{
 
 /// The file that a process locks while it needs the stored code.
 const LOCK: &str = "functions.lock";
-/// Code that no definition names is kept for this long after it was last deployed, and so is what a deployment left unfinished.
+/// Code that nothing names any longer is kept for this long after it was last deployed, and so is what a deployment left unfinished.
 const CODE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// A compiled module is kept for this long after it was last loaded.
 const CACHE_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -59,7 +60,8 @@ fn failed(namespace_dir: &Path, error: &io::Error) -> Error {
     Code::Io.error(format!("cannot lock '{}': {error}", namespace_dir.join(LOCK).display()))
 }
 
-/// Removes files that the host no longer needs: code that neither a definition nor `in_use` names, compiled modules that were not loaded
+/// Removes files that the host no longer needs: code that neither a definition nor `in_use` names, nor a former definition whose runs a
+/// repair may replay because the journal has them, compiled modules that were not loaded
 /// for long, and working directories of ended hosts. Files that cannot be removed stay until the next time.
 pub(crate) fn sweep(namespace: &Namespace, cache: &str, in_use: impl FnOnce() -> BTreeSet<String>) -> Result<()> {
     let (dir, now) = (namespace.dir(), SystemTime::now());
@@ -75,8 +77,25 @@ pub(crate) fn sweep(namespace: &Namespace, cache: &str, in_use: impl FnOnce() ->
             Err(_) => return Ok(()), // Nobody knows which code it names.
         }
     }
-    remove_older(&dir.join(FUNCTIONS), now, CODE_KEPT, |name| !needed.contains(name));
+    let is_readable = namespace.journal().functions_kept(&mut |attributes| {
+        // Of a definition that this version cannot read, the code has the same key.
+        let code = serde_json::from_str::<OfCode>(attributes)
+            .map_err(|error| Code::DefinitionDamaged.error(error.to_string()))?;
+        needed.insert(code.code);
+        Ok(())
+    });
+    match is_readable {
+        Ok(()) => remove_older(&dir.join(FUNCTIONS), now, CODE_KEPT, |name| !needed.contains(name)),
+        Err(error) if error.code() == Code::DefinitionDamaged => {} // Nobody knows which code it names.
+        Err(error) => return Err(error),
+    }
     Ok(())
+}
+
+/// What a definition of any version says of its code.
+#[derive(Deserialize)]
+struct OfCode {
+    code: String,
 }
 
 /// Removes the working directories of hosts that are gone.

@@ -1,5 +1,7 @@
 //! Two dispatchers of one namespace, which the host's lock normally prevents: the journal alone must keep them apart.
 
+mod sweep;
+
 use super::*;
 use millrace_journal::{Attempt, Kind, Run, What};
 use millrace_namespace::{
@@ -674,53 +676,6 @@ fn code_that_was_changed_in_the_namespace_does_not_run_until_it_is_deployed_agai
     namespace.wait_idle(LONG).unwrap();
     assert_eq!(texts(&namespace), ["genuine"]);
     host.stop(LONG).unwrap();
-}
-
-#[test]
-fn code_that_nothing_names_is_removed_after_a_day_and_what_runs_stays() {
-    let dir = tempfile::tempdir().unwrap();
-    let namespace = namespace(dir.path());
-    let store = namespace.dir().join("functions");
-    deploy(&namespace, "pass", |_| {});
-    let old = only_code(&namespace);
-    let shared = Shared::new(namespace.clone(), None, None).unwrap();
-    let in_use = shared.state().runners.values().next().unwrap().starter.clone();
-    deploy(&namespace, "return", |_| {});
-    let day = Duration::from_secs(24 * 60 * 60);
-    let age = |path: &std::path::Path, by: Duration| {
-        let before = std::time::SystemTime::now() - by;
-        std::fs::File::open(path).unwrap().set_modified(before).unwrap();
-    };
-    let codes = || crate::functions::stored_codes(namespace.dir()).unwrap().len();
-    let unfinished = store.join(".incoming-1-1");
-    std::fs::create_dir(&unfinished).unwrap();
-    age(&unfinished, 2 * day);
-    let compiled = |name: &str, days: u32| {
-        std::fs::create_dir_all(namespace.dir().join("cache")).unwrap();
-        std::fs::write(namespace.dir().join("cache").join(name), "").unwrap();
-        age(&namespace.dir().join("cache").join(name), days * day);
-    };
-    compiled("used", 6);
-    compiled("unused", 8);
-    shared.sweep().unwrap();
-    assert_eq!(codes(), 2, "it is no day old");
-    assert!(!unfinished.exists());
-    let cached = std::fs::read_dir(namespace.dir().join("cache")).unwrap().map(|entry| entry.unwrap().file_name());
-    assert_eq!(cached.collect::<Vec<_>>(), ["used"]);
-    for code in crate::functions::stored_codes(namespace.dir()).unwrap() {
-        age(&store.join(code), 2 * day);
-    }
-    shared.sweep().unwrap();
-    assert_eq!(codes(), 2, "a run may still use the old code");
-    shared.state().recover(&namespace).unwrap();
-    drop(in_use);
-    let lock = crate::functions::StoreLock::shared(namespace.dir()).unwrap();
-    shared.sweep().unwrap();
-    assert_eq!(codes(), 2, "somebody deploys");
-    drop(lock);
-    shared.sweep().unwrap();
-    assert_eq!(codes(), 1);
-    assert!(!old.exists());
 }
 
 #[test]

@@ -391,22 +391,22 @@ impl<'j> Transaction<'j> {
 
     /// Stages a new function, or new attributes for the one of that name.
     pub fn define_function(&mut self, name: &Name, attributes: &str) -> Result<Function> {
-        let known = self.catalog().function(name).map(|function| (function.id(), function.revision()));
-        let revision = known.map_or(0, |(_, revision)| revision).saturating_add(1);
-        let (id, index) = match known {
-            Some((id, _)) => (id, None),
+        let known = self.catalog().function(name).map(|function| (function.id(), function.as_before()));
+        let (of, before) = known.unzip();
+        let revision = before.as_ref().map_or(0, |before| before.revision).saturating_add(1);
+        let (id, index) = match of {
+            Some(id) => (id, None),
             None => {
                 let id = self.catalog().next_id();
                 (id, Some(self.create_index(id, Role::Function)?))
             }
         };
-        let attributes = attributes.to_owned();
-        let definition = Definition::Function { id, name: name.clone(), attributes: attributes.clone(), revision };
+        let definition = Definition::of_function(id, name, attributes, revision, before);
         self.define(id, &definition)?;
         let position = self.open.expect("a definition was staged");
         let (inner, catalog) = (self.inner, Arc::make_mut(self.catalog.as_mut().expect("just read")));
         match index {
-            Some(index) => catalog.insert_function(Function::new(id, name.clone(), attributes, revision, index)),
+            Some(index) => catalog.insert_function(Function::new(id, name.clone(), attributes.into(), revision, index)),
             None => catalog.apply(&definition, position, &inner.indexes(false))?,
         }
         Ok(catalog.function_by_id(id).expect("just defined").clone())
@@ -414,9 +414,9 @@ impl<'j> Transaction<'j> {
 
     /// Stages the removal of a function; its pending runs stay pending until they are ended.
     pub fn remove_function(&mut self, name: &Name) -> Result<()> {
-        let id = self.catalog().function(name).map(Function::id);
-        let id = id.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{name}'")))?;
-        self.define(id, &Definition::RemoveFunction { id })
+        let known = self.catalog().function(name).map(|function| (function.id(), function.as_before()));
+        let (id, before) = known.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{name}'")))?;
+        self.define(id, &Definition::RemoveFunction { id, before: Some(before) })
     }
 
     /// Runs of the function that have not ended, including what this batch triggers and ends.

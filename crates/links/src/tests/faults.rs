@@ -440,6 +440,7 @@ fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
             code: "ab".repeat(32),
             file: None,
             application: None,
+            confined: false,
             removing: false,
         };
         let define = |tx: &mut millrace_journal::Transaction<'_>| {

@@ -174,6 +174,19 @@ impl Access {
             || SHOWS.into_iter().any(|right| self.may(right, Resource::log(log)))
     }
 
+    /// Whether the caller may do everything in the namespace.
+    pub fn administers(&self) -> bool {
+        self.may(Right::Admin, Resource::NAMESPACE)
+    }
+
+    /// Whose deployments wait for each other: those of one capability do, unless it permits to administer the namespace.
+    pub fn deployer(&self) -> Option<TokenId> {
+        match self.caller.principal() {
+            Principal::Holder { id, .. } if !self.administers() => Some(*id),
+            _ => None,
+        }
+    }
+
     /// Whether the caller has this right now. No rate counts it.
     pub(super) fn may(&self, right: Right, on: Resource<'_>) -> bool {
         self.may_do(&Action::new(right, on))

@@ -4,9 +4,9 @@
 //! up --> every right that a function gets is the deployer's --> files that are missing --(sent, checked)--> code --> Changes
 //! ```
 
-use super::{Access, topics::source_of};
+use super::{Access, limits::Demand, topics::source_of};
 use crate::{
-    Code, FunctionSpec, Gated, Level, Name, Result, Runtime,
+    Code, Definition, FunctionSpec, FunctionStat, Gated, Level, Name, Result, Runtime,
     audit::{Act, Audited},
     changes::{Changes, Opened, Progress, REMOTE, Sent, Withdrawal},
     functions,
@@ -17,12 +17,12 @@ use crate::{
     },
     pools, repairs,
 };
-use millrace_access::{Action, Resource, Right};
+use millrace_access::{Action, Principal, Resource, Right};
 use millrace_application::{Application, FILE_MAX_BYTES, FunctionDeclaration};
-use millrace_wire::{protocol::Upload, token::Kind};
+use millrace_wire::{Defence, protocol::Upload, token::Kind};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 /// Where the code of the functions of a namespace is, in its directory.
@@ -32,6 +32,8 @@ const LACKING_SHOWN_MAX: usize = 20;
 /// Pending runs of a function whose logs are looked up; for code of a function with more of them, its deployer has to be able to read
 /// every log.
 const PENDING_LOOKED_MAX: usize = 20_000;
+/// The longest application file of a deployer without `admin`: it takes a while to read one.
+const CONFINED_FILE_MAX_BYTES: u64 = 256 << 10;
 /// Characters of the functions that a line of the audit log names.
 const ABOUT_MAX_CHARS: usize = 300;
 
@@ -165,11 +167,16 @@ impl Access {
         for (declared, why) in application.functions.iter().zip(&monitors) {
             needed.extend(self.needed_for_monitor(&declared.spec, why)?);
         }
+        let of_admin = self.needs_admin(application, gone)?;
+        let admin = |why| Needed { right: Right::Admin, kind: Kind::Namespace, name: String::new(), below: false, why };
+        needed.extend(of_admin.iter().map(|why| admin(why)));
         let dead_letters = functions.map(|(declared, why)| (&declared.spec.dead_letter, &**why));
         let why = "changing the history of a log";
         for log in &application.logs {
+            // A caller that may not see a log is not told of its history; below, creating the log is what it lacks.
             if let Ok(there) = self.namespace().log(&log.name)
                 && there.history() != log.history
+                && (self.sees(&log.name) || !Defence::Existence.stands())
             {
                 let mut need = |right| {
                     needed.push(Needed { right, kind: Kind::Log, name: log.name.to_string(), below: false, why });
@@ -192,6 +199,41 @@ impl Access {
         needed.extend(removal_of(gone));
         self.check_deployer(&needed)?;
         self.check_level(application)
+    }
+
+    /// What the application has that only those may deploy who administer the namespace: programs of the host by their paths, which may be
+    /// anybody's files, and more memory or runs at once than the host leaves to one deployer.
+    fn needs_admin(&self, application: &Application, gone: &[Name]) -> Result<Vec<String>> {
+        if application.functions.is_empty() || self.administers() {
+            return Ok(Vec::new());
+        }
+        let foreign = |declared: &FunctionDeclaration| {
+            let program = foreign_program(&declared.spec)?;
+            let shown: String = program.chars().take(200).flat_map(char::escape_debug).collect();
+            Some(format!("function '{}' with the program '{shown}', which is not in its code", declared.spec.name))
+        };
+        let named = application.functions.iter().filter(|_| Defence::Programs.stands());
+        let mut needs: Vec<String> = named.filter_map(foreign).collect();
+        let declares = |name: &Name| application.functions.iter().any(|declared| declared.spec.name == *name);
+        let stays = |stat: &&FunctionStat| !declares(&stat.name) && !gone.contains(&stat.name);
+        let there = self.namespace().functions()?;
+        let others = there.iter().filter(stays).filter_map(|stat| stat.definition.as_ref().ok());
+        let own = others.filter(|definition| self.deployed_by_caller(definition)).map(|definition| &definition.spec);
+        let all = application.functions.iter().map(|declared| &declared.spec).chain(own);
+        needs.extend(Demand::of(all).beyond());
+        Ok(needs)
+    }
+
+    /// Whether the caller, or another holder of its capability, deployed this.
+    fn deployed_by_caller(&self, definition: &Definition) -> bool {
+        let principal = match self.caller.principal() {
+            Principal::Owner => "owner".to_owned(),
+            // Subjects are chosen by those that pass a capability on.
+            Principal::Holder { id, .. } => id.to_string(),
+        };
+        let of = definition.application.as_deref().and_then(|origin| origin.strip_prefix(REMOTE));
+        let rest = of.and_then(|of| of.strip_prefix(&*principal));
+        rest.is_some_and(|rest| rest.starts_with([':', '/']))
     }
 
     /// The rights that other code of a function takes: its pending runs, and dead letters that are tried again, have records of the logs
@@ -245,7 +287,7 @@ impl Access {
     /// Code of a deployer without `admin` runs in a full sandbox, or is refused. WebAssembly is compiled and run by the host itself, so it
     /// is not enough that a module can only call what the host offers: a flaw of the compiler would be the host's.
     fn check_level(&self, application: &Application) -> Result<()> {
-        if application.functions.is_empty() || self.may(Right::Admin, Resource::NAMESPACE) {
+        if application.functions.is_empty() || self.administers() {
             return Ok(());
         }
         let in_host = application.functions.iter().find(|declared| declared.spec.runtime == Runtime::Wasm);
@@ -269,6 +311,7 @@ impl Access {
             origin: format!("{REMOTE}{}:{}", self.caller.principal(), sending.origin),
             codes,
             isolation: self.served.inner.isolation.get().cloned(),
+            confined: !self.administers(),
             line: self.line(act, names),
             logs: BTreeSet::new(),
         }
@@ -283,6 +326,7 @@ impl Access {
     /// Applies an application that a client sends, or returns which files the client has to send first.
     pub(super) fn up(&self, up: &Up, uploads: Option<&Uploads>) -> Result<Managed> {
         let sending = &up.sending;
+        self.check_length(sending)?;
         check_all(sending.functions.values())?;
         // Only callers that may deploy learn whether an interpreter exists here.
         let application = sending.application(&|_| true)?;
@@ -293,7 +337,8 @@ impl Access {
         let line = self.line(Act::Deploy, declared().chain(gone.iter().map(|name| format!("-{name}"))));
         let sent = Sent { line, ..sent };
 
-        // Relative paths start at a directory of the sender, of which only the uploaded files exist here.
+        // Relative paths start at a directory of the sender, of which only the uploaded files exist here. Only those who administer the
+        // namespace have named any other.
         let mut application = sending.application(&|path| path.is_absolute() && path.exists())?;
         let dead_letters = Changes::sent(&application, &sent).dead_letters();
         self.check_logs(application.logs.iter().map(|log| (&log.name, log.history)), dead_letters.into_iter())?;
@@ -348,6 +393,17 @@ impl Access {
         Ok(Managed::Steps(StepsDoc { steps }))
     }
 
+    /// Refuses a file that is too long to be read for this caller. What is in it, which decides about the rights, is known only afterwards.
+    fn check_length(&self, sending: &Sending) -> Result<()> {
+        let bytes = sending.text.len() as u64;
+        if bytes <= CONFINED_FILE_MAX_BYTES || self.administers() {
+            return Ok(());
+        }
+        Err(Code::ManageInvalid.error(format!(
+            "an application file of {bytes} bytes; the limit without admin on the namespace is {CONFINED_FILE_MAX_BYTES}"
+        )))
+    }
+
     /// The code of a function that is deployed already with just this code: it need not be sent.
     fn deployed(&self, name: &Name, bundle: &Bundle) -> Option<PathBuf> {
         let definition = self.definition_of(name).ok().filter(|definition| definition.code == bundle.code)?;
@@ -395,6 +451,7 @@ impl Access {
 
     /// Removes what an application made.
     pub(super) fn down(&self, down: &Down) -> Result<Managed> {
+        self.check_length(&down.sending)?;
         let application = down.sending.application(&|_| true)?;
         let declared = application.functions.iter().map(|declared| declared.spec.name.clone());
         let mut sent = self.sent(&down.sending, Act::FunctionRemove, std::iter::empty());
@@ -425,6 +482,18 @@ impl Access {
         })?;
         Ok(Managed::Steps(StepsDoc { steps }))
     }
+}
+
+/// The program of a function that is neither in its code nor looked up by its name, if it is such a one.
+fn foreign_program(spec: &FunctionSpec) -> Option<&str> {
+    let named = match spec.runtime {
+        Runtime::Wasm => return None,
+        // Where it is was determined when the file was read.
+        Runtime::Python => return Some(&*spec.python).filter(|python| python.contains('/')),
+        Runtime::Process | Runtime::Oneshot => spec.command.first()?,
+    };
+    let leads_out = |part: Component<'_>| !matches!(part, Component::Normal(_) | Component::CurDir);
+    Path::new(named).components().any(leads_out).then_some(named.as_str())
 }
 
 /// Why a function takes a right on other functions of its monitor.

@@ -4,7 +4,10 @@
 use super::Access;
 use crate::DEAD_LETTER_HISTORY;
 use millrace_journal::Catalog;
-use millrace_namespace::outbox::{OUTBOX_RECORDS_MAX, outbox_of};
+use millrace_namespace::{
+    FunctionSpec,
+    outbox::{OUTBOX_RECORDS_MAX, outbox_of},
+};
 use millrace_wire::{Address, Code, HISTORY_ALL, HISTORY_MAX, LogName, Result, protocol::Link};
 use std::collections::BTreeSet;
 
@@ -12,6 +15,55 @@ use std::collections::BTreeSet;
 pub const CLIENT_HISTORY_MAX: u64 = 1 << 24;
 /// Bytes of all indexes together, beyond which clients of a host make no log.
 pub const CLIENT_INDEX_MAX_BYTES: u64 = 1 << 30;
+
+/// Runs at once of all functions of one deployer that does not administer the namespace.
+pub const CLIENT_RUNS_MAX: u64 = 16;
+/// The part of the machine's memory that the functions of such a deployer may have together.
+const CLIENT_MEMORY_PART: u64 = 2;
+/// The least that they may have together.
+const CLIENT_MEMORY_MIN_BYTES: u64 = 1 << 30;
+
+/// How much the functions of one deployer may use at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Demand {
+    runs: u64,
+    memory_bytes: u64,
+}
+
+impl Demand {
+    /// That of these functions together.
+    pub(super) fn of<'f>(functions: impl Iterator<Item = &'f FunctionSpec>) -> Self {
+        functions.fold(Self::default(), |sum, spec| {
+            let runs = u64::from(spec.concurrency);
+            let memory_bytes = sum.memory_bytes.saturating_add(spec.memory_max_bytes.saturating_mul(runs));
+            Self { runs: sum.runs + runs, memory_bytes }
+        })
+    }
+
+    /// What is beyond the limits of this machine.
+    pub(super) fn beyond(self) -> Vec<String> {
+        self.beyond_limits(CLIENT_RUNS_MAX, (machine_bytes() / CLIENT_MEMORY_PART).max(CLIENT_MEMORY_MIN_BYTES))
+    }
+
+    fn beyond_limits(self, runs_max: u64, memory_max_bytes: u64) -> Vec<String> {
+        let mut beyond = Vec::new();
+        if self.runs > runs_max {
+            beyond.push(format!("{} runs at once of the deployer's functions (the limit is {runs_max})", self.runs));
+        }
+        if self.memory_bytes > memory_max_bytes {
+            let (memory, most) = (self.memory_bytes, memory_max_bytes);
+            beyond.push(format!("{memory} bytes of memory for the deployer's functions (the limit is {most})"));
+        }
+        beyond
+    }
+}
+
+/// The memory of this machine; 0 if it is not known.
+fn machine_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    total.and_then(|kib| kib.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
+}
 
 /// The limits for clients of one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

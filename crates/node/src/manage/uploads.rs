@@ -1,5 +1,5 @@
 //! Files that are being sent to a host: each arrives in order, and is accepted once its content has the announced hash. They are in a
-//! directory of their own, which is removed with their connection, or, after a minute without progress, when another deployment is
+//! directory of their own, which is removed with their connection, or, after a minute with little progress, when another deployment is
 //! announced.
 
 use super::bundle::{Bundle, Item};
@@ -15,20 +15,27 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 /// The maximum number of deployments that one process receives at once.
 const UPLOADS_MAX: usize = 16;
+/// How many of them may be those of capabilities; the others are the owner's.
+const HOLDERS_MAX: usize = 12;
+/// How many of them may be those of one capability.
+const HOLDER_MAX: usize = 4;
 /// The directory of what belongs to a running process; its leftovers are removed when the next host starts.
 const SCRATCH: &str = "scratch";
 
-/// A deployment without progress for this long is removed when others need its place.
+/// A deployment of which less than [`PROGRESS_MIN_BYTES`] came in this time is removed when another one is announced.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+/// A slow connection of a phone sends as much in a minute.
+const PROGRESS_MIN_BYTES: u64 = 64 << 10;
 
-static OPEN: AtomicUsize = AtomicUsize::new(0);
+/// Who has announced a deployment, once for each.
+static OPEN: Mutex<Vec<Principal>> = Mutex::new(Vec::new());
 /// The connections that have announced deployments.
 static ANNOUNCED: Mutex<Vec<Weak<Mutex<Slot>>>> = Mutex::new(Vec::new());
 
@@ -52,8 +59,9 @@ pub(crate) struct Staging {
     /// The functions that are to be deployed.
     pub functions: Vec<Name>,
     files: BTreeMap<String, Arriving>,
-    /// When something of it came last.
+    /// When it last made progress, and the bytes that came since.
     heard: Instant,
+    came: u64,
 }
 
 struct Arriving {
@@ -119,20 +127,17 @@ impl Staging {
     /// A place for what `principal` sends to the namespace in `dir`.
     pub fn new(dir: &Path, principal: Principal) -> Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        if OPEN.fetch_add(1, Ordering::AcqRel) >= UPLOADS_MAX {
-            OPEN.fetch_sub(1, Ordering::AcqRel);
-            return Err(Code::UploadsBusy.error(format!("{UPLOADS_MAX} deployments are being received")));
-        }
+        enter(&principal)?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = dir.join(SCRATCH).join(format!("{}-upload-{count}", std::process::id()));
-        let staging = Self { dir, principal, functions: Vec::new(), files: BTreeMap::new(), heard: Instant::now() };
+        let (functions, files) = (Vec::new(), BTreeMap::new());
+        let staging = Self { dir, principal, functions, files, heard: Instant::now(), came: 0 };
         make_dir(&staging.dir)?;
         Ok(staging)
     }
 
     /// From now on these files may come, and no others. Those that are complete are kept.
     pub fn expect<'b>(&mut self, files: impl Iterator<Item = &'b Item>) {
-        self.heard = Instant::now();
         let mut wanted = BTreeMap::new();
         for item in files.filter(|item| item.bytes > 0) {
             let kept = self.files.remove(&item.sha256).filter(|file| file.bytes == item.bytes);
@@ -190,7 +195,10 @@ impl Staging {
         }
         arriving.digest.update(data);
         arriving.have = end;
-        self.heard = Instant::now();
+        self.came += data.len() as u64;
+        if self.came >= PROGRESS_MIN_BYTES {
+            (self.heard, self.came) = (Instant::now(), 0);
+        }
         if end == arriving.bytes {
             arriving.file = None;
             let found = Hex(std::mem::take(&mut arriving.digest).finalize()).to_string();
@@ -242,13 +250,50 @@ impl Drop for Staging {
     fn drop(&mut self) {
         // Files that cannot be removed now are removed when the next host starts.
         let _ = fs::remove_dir_all(&self.dir);
-        OPEN.fetch_sub(1, Ordering::AcqRel);
+        leave(&self.principal);
+    }
+}
+
+/// Whether both are the same capability's, whichever subjects it was passed on to.
+fn is_same(one: &Principal, other: &Principal) -> bool {
+    match (one, other) {
+        (Principal::Holder { id, .. }, Principal::Holder { id: other, .. }) => id == other,
+        _ => one == other,
+    }
+}
+
+/// Takes one of the places.
+fn enter(principal: &Principal) -> Result<()> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let busy =
+        |most: usize, of: &str| Err(Code::UploadsBusy.error(format!("{most} deployments{of} are being received")));
+    if *principal != Principal::Owner {
+        let holders = open.iter().filter(|other| **other != Principal::Owner);
+        if holders.clone().filter(|other| is_same(other, principal)).count() >= HOLDER_MAX {
+            return busy(HOLDER_MAX, " of this capability");
+        }
+        if holders.count() >= HOLDERS_MAX {
+            return busy(HOLDERS_MAX, " of capabilities");
+        }
+    }
+    if open.len() >= UPLOADS_MAX {
+        return busy(UPLOADS_MAX, "");
+    }
+    open.push(principal.clone());
+    Ok(())
+}
+
+fn leave(principal: &Principal) {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = open.iter().position(|other| other == principal) {
+        open.swap_remove(at);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millrace_wire::token::TokenId;
 
     /// SHA-256 of "abc".
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -315,7 +360,24 @@ mod tests {
         for uploads in [&idle, &busy] {
             uploads.lock().staging.as_mut().unwrap().heard = long_ago;
         }
-        busy.lock().staging.as_mut().unwrap().take(&hash(), 0, b"ab").unwrap();
+        // A little now and then is no progress.
+        idle.lock().staging.as_mut().unwrap().take(&hash(), 0, b"ab").unwrap();
+        {
+            let mut busy = busy.lock();
+            let staging = busy.staging.as_mut().unwrap();
+            let data = vec![7; PROGRESS_MIN_BYTES as usize];
+            let sha256 = Sha256::digest(&data);
+            let large = Item {
+                path: "b".into(),
+                bytes: PROGRESS_MIN_BYTES,
+                sha256: Hex(&sha256[..]).to_string(),
+                ..Item::default()
+            };
+            staging.expect([item("a"), large].iter());
+            for (at, part) in data.chunks(UPLOAD_PART_MAX_BYTES).enumerate() {
+                staging.take(&sha256, (at * UPLOAD_PART_MAX_BYTES) as u64, part).unwrap();
+            }
+        }
         abandon(IDLE_MAX);
         assert!(idle.lock().staging.is_none() && idle.lock().abandoned);
         assert!(busy.lock().staging.is_some() && !busy.lock().abandoned);
@@ -325,6 +387,31 @@ mod tests {
         idle.announce(&mut slot, dir.path(), Principal::Owner).unwrap().heard = long_ago;
         abandon(IDLE_MAX);
         assert!(slot.staging.is_some() && !slot.abandoned);
+    }
+
+    #[test]
+    fn a_capability_has_a_share_of_the_places_and_leaves_some_to_the_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let holder = |id: u8, subject: Option<&[u8]>| {
+            let subject = subject.map(Box::from);
+            Staging::new(dir.path(), Principal::Holder { id: TokenId([id; 8]), subject })
+        };
+        let code = |result: &Result<Staging>| result.as_ref().err().map(|error| error.code());
+        // Other tests of this process have some of the owner's places.
+        let mut taken: Vec<_> = (0..HOLDER_MAX).map(|_| holder(1, None).unwrap()).collect();
+        assert_eq!(code(&holder(1, None)), Some(Code::UploadsBusy));
+        assert_eq!(
+            code(&holder(1, Some(b"another"))),
+            Some(Code::UploadsBusy),
+            "it is passed on, and is still the same"
+        );
+        for id in 2..2 + (HOLDERS_MAX / HOLDER_MAX - 1) as u8 {
+            taken.extend((0..HOLDER_MAX).map(|_| holder(id, None).unwrap()));
+        }
+        assert_eq!(code(&holder(99, None)), Some(Code::UploadsBusy), "the rest is the owner's");
+        Staging::new(dir.path(), Principal::Owner).unwrap();
+        taken.pop();
+        holder(99, None).unwrap();
     }
 
     #[test]

@@ -4,13 +4,16 @@ use super::{
     Amendments, Change, CodeRequest, Correction, PartAsk, Phase, Repair, Request, Step, Waiting, abandon, amend,
     ask_apply, ask_run, changes, close, open, open_code, part, repair, undo,
 };
-use crate::{Namespace, Runtime};
+use crate::{Isolation, Namespace, Runtime};
 use millrace_dispatch::functions;
 use millrace_namespace::{Definition, no_function};
 use millrace_wire::{Code, JsonBytes, JsonBytesRead, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Bytes of the values of one answer, about.
 const PAGE_BYTES: usize = 1 << 20;
@@ -86,6 +89,8 @@ pub struct NewCode {
     pub across: Vec<String>,
     /// Functions that are replayed although they may have effects outside.
     pub run_external: Vec<Name>,
+    /// How the code is kept apart from this process while it is checked; without it, it is not.
+    pub isolation: Option<Arc<Isolation>>,
 }
 
 /// The request.
@@ -294,15 +299,18 @@ pub enum Reported {
 
 /// Brings the new code of a function into the namespace, checks it, and opens the repair. Its number.
 fn replace(namespace: &Namespace, asked: NewCode) -> Result<u64> {
-    let NewCode { function: name, source, since, reason, append_new, across, run_external } = asked;
+    let NewCode { function: name, source, since, reason, append_new, across, run_external, isolation } = asked;
     // Until a repair names it, only this keeps the code from being removed.
     let _lock = functions::StoreLock::shared(namespace.dir())?;
     let catalog = namespace.journal().catalog()?;
     let function = catalog.function(&name).ok_or_else(|| no_function(&name))?;
     let old = Definition::from_attributes(&name, function.attributes())?;
     check_module(&old, &source)?;
-    let new = functions::prepare(namespace.dir(), &old.spec, &source, &[], None, &mut |_| ())?;
-    let definition = Definition { application: old.application, removing: old.removing, ..new };
+    let apart = isolation.map(|isolation| move || Ok(isolation.clone()));
+    let apart = apart.as_ref().map(|apart| apart as functions::Apart<'_>);
+    let new = functions::prepare(namespace.dir(), &old.spec, &source, &[], apart, &mut |_| ())?;
+    let Definition { application, confined, removing, .. } = old;
+    let definition = Definition { application, confined, removing, ..new };
     // The check of the code has taken a while; what was deployed meanwhile is not replaced.
     let revision = function.revision();
     open_code(namespace, CodeRequest { definition, revision, since, reason, append_new, across, run_external })

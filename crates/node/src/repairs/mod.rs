@@ -3,8 +3,11 @@
 mod ask;
 
 pub use ask::{Ask, NewCode, Page, Reported, is_moving, page};
-use millrace_dispatch::{Again, Environment, dead_letter};
-use millrace_namespace::{Definition, Namespace, holder};
+use millrace_dispatch::{Again, Environment, Isolation, dead_letter};
+use millrace_namespace::{
+    Definition, Namespace,
+    holder::{self, HostLock},
+};
 pub use millrace_repair::AMENDMENT_DEAD_LETTERS;
 pub use millrace_repair::{
     Amendments, Change, CodeGiven, CodeRequest, Correction, Counts, Member, NoPeers, NotRun, PartAsk, PartOf, Peers,
@@ -159,35 +162,80 @@ pub fn topics(namespace: &Namespace) -> Result<Vec<TopicKept>> {
 }
 
 /// Replays the newest runs of each function in this process, at most this many, and says by name whether they leave the same again. Nothing
-/// is written.
-pub fn verify(namespace: &Namespace, most: usize) -> Result<BTreeMap<String, Verified>> {
-    let secrets: Arc<dyn millrace_dispatch::SecretStore> =
-        Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
-    let environment = Environment { isolation: None, secrets: Some(secrets), objects: None };
+/// is written. Functions are kept apart as a host does.
+pub fn verify(namespace: &Namespace, most: usize, isolation: &Arc<Isolation>) -> Result<BTreeMap<String, Verified>> {
+    let environment = in_place_of_host(namespace, isolation);
     millrace_repair::verify(namespace, most, &mut Functions(Again::new(namespace, environment)))
 }
 
-/// Executes pending requests about repairs in this process, in place of a host; an error if a host runs. `progress` gets the repair, the
-/// step, how many runs were examined, and how many there are. `peers` reaches the namespaces that take part; it waits as long as one of
-/// them does not answer.
+/// What functions get from a process that is not the host.
+fn in_place_of_host(namespace: &Namespace, isolation: &Arc<Isolation>) -> Environment {
+    let secrets: Arc<dyn millrace_dispatch::SecretStore> =
+        Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
+    Environment { isolation: Some(isolation.clone()), secrets: Some(secrets), objects: None }
+}
+
+/// Executes pending requests about repairs in this process, in place of a host; an error if a host runs. Functions are kept apart as a host
+/// does. `progress` gets the repair, the step, how many runs were examined, and how many there are. `peers` reaches the namespaces that take
+/// part; it waits as long as one of them does not answer.
+///
+/// A host that starts takes over. Then this returns between two runs, or between two steps, with what has been done until then.
 pub fn here(
     namespace: &Namespace,
+    isolation: &Arc<Isolation>,
     peers: &mut dyn Peers,
     progress: &mut dyn FnMut(u64, &Counts, usize, usize),
 ) -> Result<()> {
-    let _lock = holder::lock(namespace.dir())?;
-    let secrets: Arc<dyn millrace_dispatch::SecretStore> =
-        Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
-    let environment = Environment { isolation: None, secrets: Some(secrets), objects: None };
-    let mut functions = Functions(Again::new(namespace, environment));
-    let stop = AtomicBool::new(false);
-    loop {
+    let lock = holder::lock_until_a_host_starts(namespace.dir())?;
+    let mut functions = Functions(Again::new(namespace, in_place_of_host(namespace, isolation)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let _watch = Yielding::start(lock, &stop)?;
+    while !stop.load(Ordering::Acquire) {
         outcomes(namespace, peers, &stop)?;
         match drive(namespace, &mut functions, peers, &stop, progress) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(error) if error.code() == Code::RepairPeer => thread::sleep(PAUSE),
+            // The host that starts continues.
+            Err(error) if error.code() == Code::HostStopping => return Ok(()),
             Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The lock of a process that stands in for a host, and the thread that tells it to stop when a host wants to start.
+struct Yielding {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    _lock: Arc<HostLock>,
+}
+
+impl Yielding {
+    fn start(lock: HostLock, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let (lock, over, stop) = (Arc::new(lock), Arc::new(AtomicBool::new(false)), stop.clone());
+        let (of_thread, ended) = (lock.clone(), over.clone());
+        let watch = move || {
+            while !ended.load(Ordering::Acquire) {
+                if of_thread.is_wanted() {
+                    stop.store(true, Ordering::Release);
+                    return;
+                }
+                thread::park_timeout(PAUSE);
+            }
+        };
+        let thread = millrace_threads::spawn(thread::Builder::new().name("millrace-yield".into()), watch)
+            .map_err(|error| Code::HostStart.error(format!("cannot start a thread: {error}")))?;
+        Ok(Self { over, thread: Some(thread), _lock: lock })
+    }
+}
+
+impl Drop for Yielding {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            millrace_threads::join(thread);
         }
     }
 }

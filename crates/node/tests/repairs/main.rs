@@ -212,6 +212,7 @@ fn open_code(fixture: &Fixture, function: &str, body: &str, since: u64, append_n
         append_new,
         across: Vec::new(),
         run_external: Vec::new(),
+        isolation: None,
     };
     number(Ask::Code(code).ask(&fixture.namespace).unwrap())
 }
@@ -456,6 +457,7 @@ fn a_source_that_cannot_be_the_functions_code_is_refused() {
             append_new: false,
             across: Vec::new(),
             run_external: Vec::new(),
+            isolation: None,
         };
         Ask::Code(code).ask(&fixture.namespace).unwrap_err().code()
     };

@@ -383,7 +383,7 @@ pub fn definition((n, network): (usize, bool), on: &LogName, steps: &[Step], oth
     spec.dead_letter = "dead".parse().unwrap();
     spec.rights.sends = other.map(|other| other.address.parse().unwrap()).into_iter().collect();
     spec.env.insert("STEPS".into(), serde_json::to_string(steps).unwrap());
-    Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false }
+    Definition { spec, code: "ab".repeat(32), file: None, application: None, confined: false, removing: false }
 }
 
 /// The namespace as the runs of a claim see it.

@@ -75,7 +75,8 @@ impl World {
         spec.command = vec!["program".into()];
         spec.on = vec![on.parse().unwrap()];
         spec.rights.sends = sends.iter().map(|to| to.parse().unwrap()).collect();
-        let definition = Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
+        let definition =
+            Definition { spec, code: "ab".repeat(32), file: None, application: None, confined: false, removing: false };
         let attributes = definition.to_attributes();
         let defined = self.namespace.journal().commit(|tx| tx.define_function(&definition.spec.name, &attributes));
         defined.unwrap().value

@@ -69,7 +69,7 @@ pub(super) fn cstring(text: impl Into<Vec<u8>>) -> Result<CString> {
 }
 
 /// The file that `name` means to a function in `dir`: with a slash it is relative to `dir`, without one it is searched
-/// for in PATH.
+/// for in PATH, of which directories that are relative to the current one are not meant for functions.
 pub(crate) fn program(name: &Path, dir: &Path) -> Result<PathBuf> {
     let usable = |path: &Path| path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok();
     if name.as_os_str().as_bytes().contains(&b'/') {
@@ -85,6 +85,7 @@ pub(crate) fn program(name: &Path, dir: &Path) -> Result<PathBuf> {
     }
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     env::split_paths(&path)
+        .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name))
         .find(|path| !name.as_os_str().is_empty() && usable(path))
         .ok_or_else(|| Code::CommandUnusable.error(format!("'{}' is not a program in PATH", name.display())))

@@ -1,6 +1,7 @@
-//! Limits of all processes of a sandbox together: memory, shared memory included, and how many there are.
+//! Limits of all processes of a sandbox together: memory, shared memory included, how many there are, and processor time; and the list of
+//! these processes, whatever they did to get away from those that started them.
 //!
-//! Each sandbox has a group below the host's own. In version 1 memory and pids are hierarchies of their own; in version 2 a group
+//! Each sandbox has a group below the host's own. In version 1 memory, pids and cpu are hierarchies of their own; in version 2 a group
 //! that has groups below it has no processes itself, so the host moves into a leaf first.
 
 use std::{
@@ -16,6 +17,19 @@ const OWN: &str = "/proc/self/cgroup";
 const LEAF: &str = "millrace-host";
 /// The most processes and threads.
 const PROCESSES_MAX: u64 = 1024;
+/// The share of a sandbox where processors are scarce: half of what another group has, such as the host's, in the units of either version.
+const SHARES: (&str, &str) = ("512", "50");
+/// The time for which a quota of processor time is, in microseconds.
+const PERIOD_US: u64 = 100_000;
+
+/// The limits of a sandbox.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    /// Bytes of memory.
+    pub(super) memory: u64,
+    /// How many processors it may use at once; none if there is no limit but the machine's.
+    pub(super) processors: Option<u32>,
+}
 
 /// Groups that hold the processes of a sandbox, one in each hierarchy. They are removed when this is dropped.
 #[derive(Debug)]
@@ -25,21 +39,24 @@ impl Cgroup {
     /// Whether groups can be made here; if not, why. Those that hosts left that were killed are removed.
     pub(super) fn probe() -> Result<(), String> {
         match parents()? {
-            Parents::V1 { memory, pids } => [Some(memory), pids].into_iter().flatten().for_each(|at| sweep(&at)),
+            Parents::V1 { memory, pids, cpu } => {
+                [Some(memory), pids, cpu].into_iter().flatten().for_each(|at| sweep(&at));
+            }
             Parents::V2(parent) => sweep(&parent),
         }
-        Self::new(64 << 20).map(drop)
+        Self::new(Most { memory: 64 << 20, processors: Some(1) }).map(drop)
     }
 
-    /// New groups that bound memory.
-    pub(super) fn new(memory_max_bytes: u64) -> Result<Self, String> {
+    /// New groups with these limits. Processor time is limited where the host may do so.
+    pub(super) fn new(most: Most) -> Result<Self, String> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("millrace-{}-{}", process::id(), NEXT.fetch_add(1, Relaxed));
         let mut made = Self(Vec::new());
-        let memory = memory_max_bytes.to_string();
+        let memory = most.memory.to_string();
+        let quota = most.processors.map(|processors| u64::from(processors.max(1)) * PERIOD_US);
         let processes = PROCESSES_MAX.to_string();
         match parents()? {
-            Parents::V1 { memory: memory_at, pids } => {
+            Parents::V1 { memory: memory_at, pids, cpu } => {
                 let group = made.add(&memory_at, &name)?;
                 write(&group.join("memory.limit_in_bytes"), &memory)?;
                 // Swapped memory counts only if the kernel accounts for it.
@@ -47,12 +64,23 @@ impl Cgroup {
                 if let Some(pids) = pids {
                     write(&made.add(&pids, &name)?.join("pids.max"), &processes)?;
                 }
+                if let Some(group) = cpu.and_then(|cpu| made.add(&cpu, &name).ok()) {
+                    let _ = fs::write(group.join("cpu.shares"), SHARES.0);
+                    if let Some(quota) = quota {
+                        let _ = fs::write(group.join("cpu.cfs_period_us"), PERIOD_US.to_string());
+                        let _ = fs::write(group.join("cpu.cfs_quota_us"), quota.to_string());
+                    }
+                }
             }
             Parents::V2(parent) => {
                 let group = made.add(&parent, &name)?;
                 write(&group.join("memory.max"), &memory)?;
                 let _ = fs::write(group.join("memory.swap.max"), "0");
                 let _ = fs::write(group.join("pids.max"), &processes);
+                let _ = fs::write(group.join("cpu.weight"), SHARES.1);
+                if let Some(quota) = quota {
+                    let _ = fs::write(group.join("cpu.max"), format!("{quota} {PERIOD_US}"));
+                }
             }
         }
         Ok(made)
@@ -61,6 +89,12 @@ impl Cgroup {
     /// Puts a process, and so all its children, into the groups.
     pub(super) fn take(&self, pid: u32) -> Result<(), String> {
         self.0.iter().try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
+    }
+
+    /// The processes in it, by the pids that the host knows.
+    pub(super) fn members(&self) -> Vec<i32> {
+        let first = self.0.first().and_then(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
+        first.map_or(Vec::new(), |pids| pids.lines().filter_map(|pid| pid.parse().ok()).collect())
     }
 
     fn add(&mut self, parent: &Path, name: &str) -> Result<PathBuf, String> {
@@ -107,7 +141,7 @@ fn owner(name: &str) -> Option<u32> {
 }
 
 enum Parents {
-    V1 { memory: PathBuf, pids: Option<PathBuf> },
+    V1 { memory: PathBuf, pids: Option<PathBuf>, cpu: Option<PathBuf> },
     V2(PathBuf),
 }
 
@@ -116,7 +150,8 @@ fn parents() -> Result<Parents, String> {
     let own = fs::read_to_string(OWN).map_err(|error| failed("read", Path::new(OWN), &error))?;
     let mounts = fs::read_to_string(MOUNTS).map_err(|error| failed("read", Path::new(MOUNTS), &error))?;
     if let Some(memory) = version_1(&own, &mounts, "memory") {
-        return Ok(Parents::V1 { memory, pids: version_1(&own, &mounts, "pids") });
+        let [pids, cpu] = ["pids", "cpu"].map(|controller| version_1(&own, &mounts, controller));
+        return Ok(Parents::V1 { memory, pids, cpu });
     }
     let Some(group) = version_2(&own, &mounts) else { return Err("no cgroups are mounted".into()) };
     let read = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
@@ -135,6 +170,8 @@ fn parents() -> Result<Parents, String> {
         write(&leaf.join("cgroup.procs"), &process::id().to_string())?;
         write(&control, "+memory +pids")?;
     }
+    // It may have been given the others only.
+    let _ = fs::write(&control, "+cpu");
     Ok(Parents::V2(inner))
 }
 

@@ -93,7 +93,7 @@ fn landlock(plan: &Plan) -> Result<(), landlock::RulesetError> {
         for shown in files::readable() {
             rules = beneath(rules, Path::new(shown), read)?;
         }
-        for shown in plan.shown.iter().chain([&plan.code]) {
+        for shown in plan.shown.iter().chain(plan.links.iter().map(|(_, target)| target)).chain([&plan.code]) {
             rules = beneath(rules, shown, read)?;
         }
         rules = beneath(rules, Path::new("/dev/null"), AccessFs::from_file(RULES))?;

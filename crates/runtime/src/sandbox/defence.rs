@@ -22,6 +22,8 @@ pub enum Defence {
     Temporary = 1 << 7,
     /// The limit of memory of all processes together, shared memory included.
     Memory = 1 << 8,
+    /// The end of processes that a run left behind.
+    Orphans = 1 << 9,
 }
 
 impl Defence {

@@ -110,6 +110,7 @@ pub(super) fn change_root(plan: &Plan, shown: &Secrets, owner: Option<u32>) -> A
     }
     // Only now: an interpreter may stand below one of those, which would hide it.
     plan.shown.iter().try_for_each(|path| show(path))?;
+    plan.links.iter().try_for_each(|(link, target)| make_link(link, target))?;
     if !shown.is_empty() {
         let at = new(Path::new(SECRETS));
         fs::create_dir_all(&at).step("make a directory of secrets")?;
@@ -157,6 +158,16 @@ fn show(path: &Path) -> Attempt<()> {
     // Followed as it is outside: links of /etc lead to other places.
     let from = resolve(&from).step("follow a link")?;
     bind(&from, &to, READ_ONLY | libc::MOUNT_ATTR_NODEV)
+}
+
+/// Makes a link by which a program is called, unless there is something.
+fn make_link(link: &Path, target: &Path) -> Attempt<()> {
+    let at = new(link);
+    if at.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    fs::create_dir_all(at.parent().unwrap_or(&at)).step("make a directory of a link")?;
+    symlink(target, &at).step("link a program")
 }
 
 /// Follows links below `/old` as if that were the root.

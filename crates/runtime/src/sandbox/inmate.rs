@@ -1,10 +1,13 @@
 //! The host's end of a sandbox: requests to its supervisor, and the processes that it started.
 
+mod orphans;
+
+use self::orphans::{Batch, Runs};
 use super::{
     SUPERVISOR,
-    cgroup::Cgroup,
+    cgroup::{Cgroup, Most},
     files,
-    level::{Isolation, Level, Networked},
+    level::{Executable, Isolation, Level, Networked},
     message::{Answer, PACKET_MAX_BYTES, Plan, Request, Start},
     program::{self, Found},
 };
@@ -19,6 +22,7 @@ use rustix::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
         SocketType,
     },
+    process::Pid,
 };
 use std::{
     collections::BTreeMap,
@@ -31,7 +35,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -43,6 +47,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const ENDING: Duration = Duration::from_secs(1);
 /// Memory of a sandbox besides its workers': what is in its temporary files.
 const TEMPORARY_BYTES: u64 = 128 << 20;
+/// How long an interpreter may take to say where its library is, and how much it may say and use for that.
+const ASKED_MAX: Duration = Duration::from_secs(30);
+const ASKED_MAX_BYTES: usize = 16 << 10;
+const ASKED_MEMORY_BYTES: u64 = 512 << 20;
 /// Where programs are searched for.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -63,6 +71,8 @@ pub struct SandboxSpec {
     pub workers: u32,
     /// The limits of each of them.
     pub limits: Limits,
+    /// How many processors all of them may use at once, if that is limited.
+    pub processors_max: Option<u32>,
     /// Additional visible files.
     pub secrets: Arc<Secrets>,
 }
@@ -72,6 +82,7 @@ pub struct Sandbox {
     isolation: Arc<Isolation>,
     spec: SandboxSpec,
     entered: Mutex<Option<Entered>>,
+    runs: Mutex<Runs>,
 }
 
 impl fmt::Debug for Sandbox {
@@ -82,7 +93,85 @@ impl fmt::Debug for Sandbox {
 
 impl Sandbox {
     pub(super) fn new(isolation: Arc<Isolation>, spec: SandboxSpec) -> Self {
-        Self { isolation, spec, entered: Mutex::new(None) }
+        Self { isolation, spec, entered: Mutex::new(None), runs: Mutex::default() }
+    }
+
+    /// Finds the function's program, without starting it; an error if it cannot be used in a sandbox.
+    pub fn check_program(&self) -> Result<()> {
+        self.find(&self.code()?).map(drop)
+    }
+
+    fn code(&self) -> Result<PathBuf> {
+        std::path::absolute(&self.spec.code)
+            .and_then(|code| code.metadata().map(|_| code))
+            .map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", self.spec.code.display())))
+    }
+
+    fn find(&self, code: &Path) -> Result<Found> {
+        let ask = |found: &Found, arguments: &[&str]| self.ask(found, arguments);
+        program::find(&self.spec.program, code, self.spec.is_python, &ask)
+    }
+
+    /// What a program prints that sees these files, and no code.
+    fn ask(&self, found: &Found, arguments: &[&str]) -> Result<String> {
+        let plan = Plan {
+            namespaces: self.isolation.namespaces,
+            code: "/usr".into(),
+            work: self.work(),
+            shown: found.shown.clone(),
+            links: found.links.clone(),
+            ..Plan::default()
+        };
+        let cgroup = Cgroup::new(Most { memory: ASKED_MEMORY_BYTES, processors: Some(1) }).ok();
+        let bounds = Bounds { cgroup, _networked: None };
+        let running = Arc::new(Running::start(self.isolation.supervisor(), &plan, bounds, &Secrets::default())?);
+        let (printed, print) = child::output_pipe()?;
+        let home = running.work.clone().unwrap_or_else(|| "/tmp".into());
+        let starting = Starting {
+            program: found.program.clone(),
+            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+            environment: Environment::fixed(&BTreeMap::new(), &home, PATH),
+            dir: home,
+            descriptors: [child::null()?, print, child::null()?, child::null()?],
+            memory_max_bytes: ASKED_MEMORY_BYTES,
+        };
+        let mut process = running.start_process(&starting)?;
+        drop(starting);
+        let (mut said, deadline) = (Vec::new(), Instant::now() + ASKED_MAX);
+        while said.len() < ASKED_MAX_BYTES {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || !readable(printed.as_fd(), left) {
+                let seconds = ASKED_MAX.as_secs();
+                return Err(Code::SpawnFailed.error(format!("it did not answer within {seconds} s")));
+            }
+            if !child::read_some(&printed, |bytes| said.extend_from_slice(bytes)) {
+                break;
+            }
+        }
+        match process.end() {
+            // It may have been killed here, after it had said all.
+            Ended::Exited(0) | Ended::Killed(_) if !said.is_empty() => Ok(String::from_utf8_lossy(&said).into_owned()),
+            ended => Err(Code::SpawnFailed.error(format!("it {ended}"))),
+        }
+    }
+
+    fn work(&self) -> PathBuf {
+        std::path::absolute(&self.spec.scratch).unwrap_or_else(|_| self.spec.scratch.clone())
+    }
+
+    /// Runs begin that have ended when this is dropped.
+    pub(crate) fn batch(self: &Arc<Self>) -> Batch {
+        Batch::new(self.clone())
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sandbox, if it runs.
+    pub(super) fn running(&self) -> Option<Arc<Running>> {
+        let entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        entered.as_ref().map(|entered| entered.running.clone())
     }
 
     /// The sandbox as it runs; a new one if it ended.
@@ -92,22 +181,22 @@ impl Sandbox {
             return Ok(there.clone());
         }
         let spec = &self.spec;
-        let code = std::path::absolute(&spec.code)
-            .and_then(|code| code.metadata().map(|_| code))
-            .map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", spec.code.display())))?;
-        let found = program::find(&spec.program, &code, spec.is_python)?;
+        let code = self.code()?;
+        let found = self.find(&code)?;
         let plan = Plan {
             namespaces: self.isolation.namespaces,
             network: spec.network,
             without: self.isolation.without,
             code: code.clone(),
-            work: std::path::absolute(&spec.scratch).unwrap_or_else(|_| spec.scratch.clone()),
+            work: self.work(),
             shown: found.shown.clone(),
+            links: found.links.clone(),
         };
         let memory = spec.limits.memory_max_bytes;
         let memory = memory.saturating_mul(u64::from(spec.workers) + 1).saturating_add(TEMPORARY_BYTES);
         let bounded = super::Defence::Memory.stands(self.isolation.without);
-        let cgroup = match bounded.then(|| Cgroup::new(memory)) {
+        let most = Most { memory, processors: spec.processors_max };
+        let cgroup = match bounded.then(|| Cgroup::new(most)) {
             None => None,
             Some(Ok(cgroup)) => Some(cgroup),
             // If the host has no cgroups, the level reports it; if it has, a function is not started without one.
@@ -183,7 +272,9 @@ impl Room {
             Self::Host => Environment::new(own),
             Self::Inside(entered) => {
                 let home = entered.running.work.as_deref().unwrap_or(Path::new("/tmp"));
-                let bin = entered.found.program.parent().filter(|_| !entered.found.shown.is_empty());
+                let found = &entered.found;
+                let is_own = found.shown.is_empty() && found.links.is_empty();
+                let bin = found.program.parent().filter(|_| !is_own);
                 let path = bin.map_or(PATH.to_owned(), |bin| format!("{}:{PATH}", bin.display()));
                 let mut environment = Environment::fixed(own, home, &path);
                 if let Some(secrets) = &entered.secrets {
@@ -234,10 +325,10 @@ impl Room {
 /// A supervisor, and the conversation with it.
 pub(super) struct Running {
     conversation: Mutex<Conversation>,
-    /// The directory of its working directories, if it has no root directory of its own.
+    /// The directory of its working directories, if it has no root directory of its own. Otherwise it has processes of its own, too.
     work: Option<PathBuf>,
     /// Last: until then its processes have ended.
-    _bounds: Bounds,
+    bounds: Bounds,
 }
 
 /// The cgroups of a sandbox, for as long as it runs.
@@ -251,6 +342,8 @@ struct Conversation {
     supervisor: Child,
     /// None after a missing answer: then no more requests are sent.
     control: Option<OwnedFd>,
+    /// The processes that the host has started and not ended, by their pids.
+    started: BTreeMap<u32, Pid>,
 }
 
 /// Why a request was not done.
@@ -271,7 +364,7 @@ impl Fault {
 
 impl Running {
     /// Makes a sandbox, and waits until it exists.
-    pub(super) fn start(supervisor: &Path, plan: &Plan, bounds: Bounds, secrets: &Secrets) -> Result<Self> {
+    pub(super) fn start(supervisor: &Executable, plan: &Plan, bounds: Bounds, secrets: &Secrets) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut plan = plan.clone();
         let mut work = None;
@@ -283,11 +376,12 @@ impl Running {
         }
         let (control, theirs) = child::channel(SocketType::SEQPACKET)?;
         let null = child::null()?;
-        let program = supervisor.to_owned();
+        let Executable { program, mut arguments } = supervisor.clone();
+        arguments.push(SUPERVISOR.to_owned());
         let child = child::on_keeper(move || {
             child::spawn(&child::Plan {
                 program: &program,
-                arguments: &[SUPERVISOR.to_owned()],
+                arguments: &arguments,
                 environment: &Environment::empty(),
                 dir: Path::new("/"),
                 descriptors: [null.as_fd(), null.as_fd(), null.as_fd(), theirs.as_fd()],
@@ -298,8 +392,9 @@ impl Running {
             let taken = cgroup.take(pid.as_raw_nonzero().get().unsigned_abs());
             taken.map_err(|why| Code::SpawnFailed.error(format!("the limits of a sandbox: {why}")))?;
         }
-        let conversation = Mutex::new(Conversation { supervisor: child, control: Some(control) });
-        let running = Self { conversation, work, _bounds: bounds };
+        let conversation =
+            Mutex::new(Conversation { supervisor: child, control: Some(control), started: BTreeMap::new() });
+        let running = Self { conversation, work, bounds };
         let secrets = secrets.hand_over()?;
         match running.exchange(&plan.encode(), &[secrets.as_fd()]) {
             Ok(_) => Ok(running),
@@ -332,9 +427,35 @@ impl Running {
         // It was answered, so that the next answer belongs to the next request.
         conversation.control = Some(control);
         match answer {
-            Answer::Done { number, path } => Ok((number, path, fd)),
+            Answer::Done { number, path } => {
+                if let Some(pid) = fd.as_ref().and_then(|pidfd| child::pid_of(pidfd.as_fd())) {
+                    conversation.started.insert(number, pid);
+                }
+                Ok((number, path, fd))
+            }
             Answer::Failed { step, errno } => Err(Fault::Failed { step, errno }),
         }
+    }
+
+    /// Calls `look` with the processes in the sandbox, its supervisor, and those that the host has started. Meanwhile none is started.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&[i32], Pid, &dyn Fn(Pid) -> bool) -> T) -> Option<T> {
+        let cgroup = self.bounds.cgroup.as_ref()?;
+        let conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
+        let supervisor = child::pid_of(conversation.supervisor.pidfd())?;
+        let is_started = |pid: Pid| conversation.started.values().any(|started| *started == pid);
+        Some(look(&cgroup.members(), supervisor, &is_started))
+    }
+
+    /// Whether it has a PID namespace, with a first process.
+    pub(super) fn has_first(&self) -> bool {
+        self.work.is_none()
+    }
+
+    /// Ends it with all processes in it.
+    pub(super) fn kill(&self) {
+        let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
+        conversation.control = None;
+        conversation.supervisor.end();
     }
 
     fn start_process(self: &Arc<Self>, starting: &Starting) -> Result<Box<dyn Process>> {
@@ -427,10 +548,12 @@ impl Process for SandboxedProcess {
     fn end(&mut self) -> Ended {
         *self.ended.get_or_insert_with(|| {
             kill_group(self.pidfd.as_fd());
-            match self.running.ask(&Request::End(self.number), &[]) {
+            let ended = match self.running.ask(&Request::End(self.number), &[]) {
                 Ok((status, ..)) if status.cast_signed() >= 0 => Ended::from_wait_status(status.cast_signed()),
                 _ => Ended::Unknown,
-            }
+            };
+            self.running.conversation.lock().unwrap_or_else(PoisonError::into_inner).started.remove(&self.number);
+            ended
         })
     }
 }

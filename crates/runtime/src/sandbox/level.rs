@@ -66,12 +66,19 @@ pub struct Shortcoming {
     pub remedy: &'static str,
 }
 
+/// A program that calls [`super::supervise`] if [`super::SUPERVISOR`] follows these arguments.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Executable {
+    pub(super) program: PathBuf,
+    pub(super) arguments: Vec<String>,
+}
+
 /// How a host keeps its functions apart.
 #[derive(Debug)]
 pub struct Isolation {
     level: Level,
     shortcomings: Vec<Shortcoming>,
-    supervisor: PathBuf,
+    supervisor: Executable,
     pub(super) namespaces: bool,
     pub(super) without: u32,
     /// Sandboxes that run now and have the host's network.
@@ -88,7 +95,7 @@ impl Drop for Networked {
 }
 
 impl Isolation {
-    fn new(level: Level, shortcomings: Vec<Shortcoming>, supervisor: PathBuf, namespaces: bool) -> Self {
+    fn new(level: Level, shortcomings: Vec<Shortcoming>, supervisor: Executable, namespaces: bool) -> Self {
         Self { level, shortcomings, supervisor, namespaces, without: 0, networked: AtomicUsize::new(0) }
     }
 
@@ -98,7 +105,7 @@ impl Isolation {
             "as requested: functions can use the network, and can read and write every file of the host's user, including \
             the keys and the journal of the namespace"
                 .to_owned();
-        Self::new(Level::None, vec![Shortcoming { cause, remedy: ASK }], PathBuf::new(), false)
+        Self::new(Level::None, vec![Shortcoming { cause, remedy: ASK }], Executable::default(), false)
     }
 
     /// Finds out what this machine gives, by making a sandbox at each level. `supervisor` is a program that calls
@@ -109,11 +116,16 @@ impl Isolation {
 
     /// The same, but no better than this.
     pub fn at_most(best: Level, supervisor: &Path) -> Self {
+        Self::started_by(best, supervisor, &[])
+    }
+
+    /// The same; `supervisor` calls [`super::supervise`] when [`super::SUPERVISOR`] follows these arguments.
+    pub fn started_by(best: Level, supervisor: &Path, arguments: &[String]) -> Self {
         if best == Level::None {
             return Self::none();
         }
         let mut shortcomings = Vec::new();
-        let supervisor = supervisor.to_owned();
+        let supervisor = Executable { program: supervisor.to_owned(), arguments: arguments.to_vec() };
         let mut level = Level::None;
         let mut namespaces = false;
         if best == Level::Full {
@@ -187,7 +199,7 @@ impl Isolation {
         }
     }
 
-    pub(super) fn supervisor(&self) -> &Path {
+    pub(super) fn supervisor(&self) -> &Executable {
         &self.supervisor
     }
 
@@ -207,7 +219,7 @@ const LANDLOCK: &str =
 const CGROUP: &str = "let the host have a cgroup: as root, or with `Delegate=cpu memory pids` in its systemd unit";
 
 /// Makes a sandbox without a function, and ends it.
-fn probe(supervisor: &Path, namespaces: bool) -> Result<(), String> {
+fn probe(supervisor: &Executable, namespaces: bool) -> Result<(), String> {
     let code = PathBuf::from("/usr");
     let plan = Plan { namespaces, code, work: std::env::temp_dir(), ..Plan::default() };
     Running::start(supervisor, &plan, Bounds::default(), &Secrets::default())

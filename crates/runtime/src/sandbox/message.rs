@@ -38,6 +38,8 @@ pub(super) struct Plan {
     pub(super) work: PathBuf,
     /// The visible files of the host, besides programs and libraries.
     pub(super) shown: Vec<PathBuf>,
+    /// Symbolic links that lead to them, and where each leads.
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
 }
 
 /// A process that is to be started.
@@ -83,6 +85,10 @@ impl Plan {
         to.text(&self.code);
         to.text(&self.work);
         to.list(&self.shown, |to, path| to.text(path));
+        to.list(&self.links, |to, (link, target)| {
+            to.text(link);
+            to.text(target);
+        });
         to.0
     }
 
@@ -98,6 +104,7 @@ impl Plan {
             code: from.text()?.into(),
             work: from.text()?.into(),
             shown: from.list(|from| Ok(from.text()?.into()))?,
+            links: from.list(|from| Ok((from.text()?.into(), from.text()?.into())))?,
         };
         from.end(plan)
     }
@@ -246,7 +253,8 @@ mod tests {
 
     fn plan() -> Plan {
         let shown = vec!["/opt/python".into(), "/srv/π".into()];
-        Plan { namespaces: true, network: false, without: 6, code: "/c".into(), work: "/w".into(), shown }
+        let links = vec![("/a".into(), "/opt/python".into())];
+        Plan { namespaces: true, network: false, without: 6, code: "/c".into(), work: "/w".into(), shown, links }
     }
 
     fn start() -> Start {

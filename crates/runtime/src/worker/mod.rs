@@ -10,12 +10,17 @@ mod zygote;
 pub use process::{ProcessExecutor, ProcessSpec};
 pub use python::{PythonExecutor, PythonFunction, PythonSpec};
 
-use crate::{Call, Code, Completion, Error, Limits, Outcome, Progress, Result};
+use crate::{Call, Code, Completion, Error, Limits, Outcome, Progress, Result, sandbox::Sandbox};
 use session::{Ended, Session};
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// How long a worker may take to be ready, unless its runs may take longer.
 const START_MAX: Duration = Duration::from_secs(30);
+/// How long an import may take that only checks a function, however long its runs may take.
+const CHECK_MAX: Duration = Duration::from_secs(10 * 60);
 /// How long the reason why a worker did not start is repeated before it is tried again.
 const START_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -26,6 +31,8 @@ fn start_within(limits: &Limits) -> Duration {
 /// Starts a worker.
 trait Launch: Send {
     fn launch(&self) -> Result<Session>;
+    /// Where it is started; none if that is on the host.
+    fn sandbox(&self) -> Option<&Arc<Sandbox>>;
 }
 
 /// Runs batches in one worker, which is started when there is work and restarted after it ended.
@@ -73,6 +80,7 @@ impl<L: Launch> Worker<L> {
         }
         let begun = Instant::now();
         let limits = self.limits;
+        let _batch = self.launch.sandbox().map(Sandbox::batch);
         let unbegun = |outcome| Completion { outcome, output: Vec::new(), elapsed: begun.elapsed() };
         // How many runs were reported, and how the next one ended that was not.
         let (reported, broken) = match self.session() {

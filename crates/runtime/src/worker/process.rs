@@ -95,4 +95,8 @@ impl Launch for Launcher {
         let process = room.start(starting, false)?;
         Session::start(process, scratch, (ours, printed), start_within(&self.limits))
     }
+
+    fn sandbox(&self) -> Option<&Arc<Sandbox>> {
+        self.sandbox.as_ref()
+    }
 }

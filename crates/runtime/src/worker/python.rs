@@ -1,6 +1,6 @@
 //! Python functions: warm workers forked from a zygote that has imported the handler's module.
 
-use super::{Launch, Worker, session::Session, start_within, zygote::Zygote};
+use super::{CHECK_MAX, Launch, Worker, session::Session, start_within, zygote::Zygote};
 use crate::{
     Call, Executor, Limits, Progress, Result,
     child::{self, Scratch},
@@ -35,7 +35,7 @@ impl PythonSpec {
     ///
     /// If the import takes longer than a few seconds, `slow` is called with the time after which it fails.
     pub fn validate(&self, limits: Limits, slow: &mut dyn FnMut(Duration)) -> Result<()> {
-        Zygote::start(self, &limits, &Room::Host, start_within(&limits), slow).map(drop)
+        Zygote::start(self, &limits, &Room::Host, start_within(&limits).min(CHECK_MAX), slow).map(drop)
     }
 }
 
@@ -58,10 +58,10 @@ impl PythonFunction {
         Arc::new(Self { spec, limits, sandbox, zygote: Mutex::new(None) })
     }
 
-    /// Imports the function's module where it would run, and ends the interpreter again.
-    pub fn try_import(&self) -> Result<()> {
-        let (room, within) = (Room::of(self.sandbox.as_ref())?, start_within(&self.limits));
-        Zygote::start(&self.spec, &self.limits, &room, within, &mut |_| ()).map(drop)
+    /// Imports the function's module where it would run, and ends the interpreter again. `slow` is called as by [`PythonSpec::validate`].
+    pub fn try_import(&self, slow: &mut dyn FnMut(Duration)) -> Result<()> {
+        let (room, within) = (Room::of(self.sandbox.as_ref())?, start_within(&self.limits).min(CHECK_MAX));
+        Zygote::start(&self.spec, &self.limits, &room, within, slow).map(drop)
     }
 
     /// Forks a worker; from a fresh zygote if the current one no longer can.
@@ -110,6 +110,10 @@ impl PythonExecutor {
 impl Launch for Arc<PythonFunction> {
     fn launch(&self) -> Result<Session> {
         self.worker()
+    }
+
+    fn sandbox(&self) -> Option<&Arc<Sandbox>> {
+        self.sandbox.as_ref()
     }
 }
 

@@ -9,13 +9,16 @@ use crate::{
 };
 use millrace_journal::{Attempt, Durability, End, HISTORY_ALL, Origin, Reads, What};
 use millrace_node::{
-    AppendOptions, Namespace, Runtime,
+    AppendOptions, Isolation, Level, Namespace, Runtime,
     repairs::{self, Ask, Correction, Reported, Request},
 };
 use millrace_wire::EventId;
 use std::{
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -82,7 +85,8 @@ fn open(namespace: &Namespace, every: u64, round: u64) -> Outcome<u64> {
 /// Does what repairs wait for; how long that takes, in seconds.
 fn work(namespace: &Namespace) -> Outcome<f64> {
     let start = Instant::now();
-    repairs::here(namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {})?;
+    let isolation = Arc::new(Isolation::at_most(Level::None, Path::new("")));
+    repairs::here(namespace, &isolation, &mut repairs::NoPeers, &mut |_, _, _, _| {})?;
     Ok(start.elapsed().as_secs_f64())
 }
 

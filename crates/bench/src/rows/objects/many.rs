@@ -109,7 +109,7 @@ fn wasm_class(context: &Context, host: &Host) -> Outcome<Class> {
     let namespace = Namespace::open(&below(host, "memory"))?;
     let mut spec = FunctionSpec::new("pool".parse()?, Runtime::Wasm);
     (spec.concurrency, spec.ordered) = (2, false);
-    pools::make(&namespace, &"multiply".parse()?, &spec, &module)?;
+    pools::make(&namespace, &"multiply".parse()?, &spec, &module, None)?;
     Ok(Class::new("wasm:multiply", "multiply", 1, b"multiply", &[0x90]))
 }
 

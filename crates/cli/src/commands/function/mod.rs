@@ -88,7 +88,7 @@ fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     let spec = spec(args)?;
     let json = out.json();
     let slow = &mut |what: &str| super::up::slow(&spec.name, what, json);
-    let deployed = functions::deploy_with(namespace, &spec, &args.code, slow)?;
+    let deployed = functions::deploy_with(namespace, &spec, &args.code, Some(&super::sandbox::isolation), slow)?;
     if out.json() {
         let change = &deployed.change;
         return Ok(out.object(&json!({ "function": deployed.name, "change": change, "code": deployed.code }))?);

@@ -2,6 +2,7 @@
 //! none.
 
 use super::{
+    super::sandbox,
     corrections,
     sources::{Sources, Version},
 };
@@ -122,7 +123,8 @@ fn of_code(args: &RepairRunArgs, function: &str, global: &Global) -> Result<Ask>
     let (reason, append_new) = (args.reason.clone(), args.append_new);
     let across = across(args, global)?;
     let run_external = external(args)?;
-    Ok(Ask::Code(NewCode { function, source, since, reason, append_new, across, run_external }))
+    let isolation = Some(sandbox::isolation()?);
+    Ok(Ask::Code(NewCode { function, source, since, reason, append_new, across, run_external, isolation }))
 }
 
 /// Makes a request, waits until it is done, and prints the result.
@@ -154,7 +156,8 @@ fn in_place_of_host(namespace: &Namespace, global: &Global) -> Result<()> {
     let mut reported = Instant::now();
     let stop = Arc::new(AtomicBool::new(false));
     let mut peers = reach(global.ca.clone())(&stop);
-    let done = repairs::here(namespace, &mut *peers, &mut |number, counts, at, of| {
+    let isolation = sandbox::isolation()?;
+    let done = repairs::here(namespace, &isolation, &mut *peers, &mut |number, counts, at, of| {
         if reported.elapsed() >= TELL_EVERY {
             reported = Instant::now();
             eprintln!("repair {number}: {} replayed, {at} of {of} examined", show::count(counts.replayed, "run"));

@@ -1,5 +1,6 @@
 //! The journals that a command reads, and the values of their records.
 
+use super::super::sandbox;
 use crate::{
     args::{Global, WithArgs},
     commands::up::topics::of_logs,
@@ -271,7 +272,7 @@ impl Sources {
     /// Replays some runs of each function of the first namespace unchanged, and returns whether their output is the same.
     pub fn verify(&self, most: usize) -> Result<BTreeMap<String, Verified>> {
         match &self.sources[0].inner {
-            Inner::Files(namespace) => repairs::verify(namespace, most),
+            Inner::Files(namespace) => repairs::verify(namespace, most, &sandbox::isolation()?),
             Inner::Host(..) => {
                 Err(Code::CorrectionInvalid.error("--verify needs the namespace's files, not an address"))
             }

@@ -3,6 +3,7 @@
 mod send;
 pub mod topics;
 
+use super::sandbox;
 use crate::{
     args::{DownArgs, Global, UpArgs},
     out::{Out, Style},
@@ -14,6 +15,7 @@ use millrace_node::{
     Code, Name, Namespace,
     application::Application,
     changes::{Action, Changes, Opened, Progress, Step, What},
+    functions::Apart,
     history,
 };
 use serde_json::json;
@@ -33,7 +35,7 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
     };
     let remote = topics::host_of(&application, there.as_ref())?;
     let topics = remote.as_ref().and_then(|remote| Topics::of(&application, remote));
-    let changes = Changes::of(&application).taking_over(args.take_over);
+    let changes = Changes::of(&application).taking_over(args.take_over).kept_apart(&sandbox::isolation);
     if args.dry_run {
         if there.is_none() && !out.json() {
             out.line(format!("+ namespace {} would be created", dir.display()))?;
@@ -43,7 +45,7 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
         return steps.iter().try_for_each(|step| Ok(report(step, true, out)?));
     }
     drop(there);
-    let opened = open(&application, &dir, out)?;
+    let opened = open(&application, &dir, &sandbox::isolation, out)?;
     let mut removed = BTreeSet::new();
     each_step(out, |progress| {
         if let Some(topics) = &topics {
@@ -75,8 +77,8 @@ fn release_removed(namespace: &Namespace, removed: &BTreeSet<String>, out: &mut 
 }
 
 /// Opens the application's namespace, which is created if it does not exist.
-pub fn open(application: &Application, dir: &Path, out: &mut Out) -> Outcome<Opened> {
-    let opened = each_step(out, |progress| Changes::of(application).open(dir, progress))?;
+pub fn open(application: &Application, dir: &Path, apart: Apart<'_>, out: &mut Out) -> Outcome<Opened> {
+    let opened = each_step(out, |progress| Changes::of(application).kept_apart(apart).open(dir, progress))?;
     if opened.created && !out.json() {
         out.line(format!("created namespace {}", dir.display()))?;
     }
