@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(kept(extent(4, 2, 0)), [3, 4]);
         assert_eq!(kept(extent(4, 3, 4)), [4]);
         assert_eq!((kept(extent(4, 3, 5)), extent(4, 3, 5).earliest()), (Vec::new(), 5));
-        assert_eq!(kept(extent(0, 3, 0)), []);
+        assert!(kept(extent(0, 3, 0)).is_empty());
         let newest = |extent: Extent, void: &[u64]| extent.newest(|seqno| Ok(void.contains(&seqno))).unwrap();
         assert_eq!(newest(extent(4, 9, 0), &[2, 4]), 3);
         assert_eq!((newest(extent(2, 9, 0), &[1, 2]), newest(extent(4, 2, 0), &[1, 2, 3, 4])), (0, 2));

@@ -593,6 +593,21 @@ fn a_pending_run_keeps_its_attempts_and_calls() {
 }
 
 #[test]
+fn what_was_newest_at_a_snapshot_is_known_after_all_records_were_trimmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let trimmed = log(&journal, "trimmed", 100);
+    append(&journal, &trimmed, b"1").unwrap();
+    append(&journal, &trimmed, b"2").unwrap();
+    let snapshot = journal.tail();
+    append(&journal, &trimmed, b"3").unwrap();
+    append(&journal, &trimmed, b"4").unwrap();
+    journal.commit(|batch| batch.trim(&trimmed, 5)).unwrap();
+    assert_eq!(journal.latest_before(&trimmed, snapshot).unwrap(), 2);
+    assert_eq!(journal.latest_before(&trimmed, journal.tail()).unwrap(), 4, "and none was appended since");
+}
+
+#[test]
 fn what_was_newest_at_a_snapshot_is_known_after_it_left_the_history() {
     let dir = tempfile::tempdir().unwrap();
     let journal = create(dir.path());

@@ -144,7 +144,7 @@ mod tests {
         journal.commit(|tx| tx.generation(7, &rows)).unwrap();
         let mut view = View::new(journal, journal.catalog().unwrap(), journal.tail());
         // So many that the index no longer has them.
-        (0..100).for_each(|_| drop(append()));
+        (0..100).for_each(|_| _ = append());
         assert_eq!(view.get(&log, 1).unwrap(), b"new");
         assert_eq!(view.get(&log, 2).unwrap_err().code(), Code::RecordVoid);
     }

@@ -74,7 +74,7 @@ fn code_stays_as_long_as_the_definition_that_replaced_its_own_does() {
         let (of, first) = (namespace.journal().catalog_version(), || namespace.journal().first().get());
         while first() <= of {
             for _ in 0..16 {
-                namespace.append("out", &[7; 64 << 10]).unwrap();
+                namespace.append("out", &[7; 64 << 10], AppendOptions::default()).unwrap();
             }
             shared.maintain().unwrap();
         }

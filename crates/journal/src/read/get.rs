@@ -209,11 +209,11 @@ impl Inner {
         Ok(())
     }
 
-    /// The newest seqno that was appended before `snapshot`, 0 if there is none; `None` if the log's history does not reach
-    /// back so far.
-    pub(crate) fn latest_before(&self, log: &Log, snapshot: Position) -> Result<Option<u64>> {
+    /// The newest seqno that was appended before `snapshot`, 0 if there is none, as far as the log's history shows it.
+    pub(crate) fn latest_before(&self, log: &Log, snapshot: Position) -> Result<Before> {
         log.check_exists()?;
-        let mut seqno = log.latest();
+        let newest = log.latest();
+        let mut seqno = newest;
         while seqno > 0 && seqno + log.history() > log.latest() {
             let mut position = log.index().position(seqno);
             if position != 0 && !self.is_view && !self.stands_at(log, seqno, position)? {
@@ -221,14 +221,14 @@ impl Inner {
                 position = log.index().position(seqno);
             }
             if position != 0 && position < snapshot.0 {
-                return Ok(Some(seqno));
+                return Ok(Before::Known(seqno));
             }
             if position == WRONG {
                 break; // Its entry is not in the journal, so the time of its append is unknown.
             }
-            // Trimmed and forgotten before this process opened the namespace, which is before the snapshot.
+            // Trimmed: its position is forgotten, and it may be older or newer than the snapshot.
             if position == 0 && seqno < log.index().floor() {
-                return Ok(Some(seqno));
+                return Ok(Before::Trimmed { newest });
             }
             // At or after the snapshot, unless it is a copy of an earlier record, or replaces one.
             if let Some(header) = self.valid_entry_at(position)?
@@ -239,12 +239,12 @@ impl Inner {
                 let original = replaced(split(bytes).0).map_or(original, |replaced| replaced.position.0);
                 self.segments.check_readable(position, u64::from(header.length))?;
                 if original < snapshot.0 {
-                    return Ok(Some(seqno));
+                    return Ok(Before::Known(seqno));
                 }
             }
             seqno -= 1;
         }
-        Ok((seqno == 0).then_some(0))
+        Ok(if seqno == 0 { Before::Known(0) } else { Before::Later })
     }
 
     /// The entry at a position.
@@ -324,21 +324,37 @@ impl Inner {
     }
 }
 
+/// What a log's history shows of its newest record at a snapshot.
+pub(crate) enum Before {
+    /// Its seqno; 0 if there was none.
+    Known(u64),
+    /// Every record that the history still has is newer.
+    Later,
+    /// Records were trimmed, and none that is left is older. `newest` is the seqno of the newest record now.
+    Trimmed { newest: u64 },
+}
+
 /// The newest seqno that was appended before `snapshot`; 0 if there is none.
 pub(crate) fn latest_before(journal: &Journal, log: &Log, snapshot: Position) -> Result<u64> {
-    if let Some(seqno) = journal.0.latest_before(log, snapshot)? {
-        return Ok(seqno);
-    }
-    // All records of the log are newer. The first record since the snapshot has the number after the result.
+    let if_none_is_newer = match journal.0.latest_before(log, snapshot)? {
+        Before::Known(seqno) => return Ok(seqno),
+        Before::Later => None,
+        Before::Trimmed { newest } => Some(newest),
+    };
+    // The first record since the snapshot has the number after the result.
     let mut scan = journal.scan(snapshot);
-    while let Some(entry) = scan.next()? {
+    let is_whole = loop {
+        let Some(entry) = scan.next()? else { break !scan.gap() };
         let (found, seqno) = (entry.kind == Kind::Append && entry.subject == log.id() && !entry.carried, entry.seqno);
         if scan.gap() {
-            break;
+            break false;
         }
         if found {
             return Ok(seqno - 1);
         }
+    };
+    if let Some(newest) = if_none_is_newer.filter(|_| is_whole) {
+        return Ok(newest);
     }
     Err(Code::BelowHistory
         .error(format!("the newest record of log '{}' at position {snapshot} is no longer known", log.name())))

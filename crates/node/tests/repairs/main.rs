@@ -7,9 +7,19 @@ mod rollback;
 
 use common::{Fixture, until};
 use millrace_node::{
-    AmendPolicy, Code, Definition,
+    AmendPolicy, Code, Definition, Isolation, Level, Namespace,
     repairs::{self, Amendments, Ask, CodeRequest, Correction, NewCode, NotRun, Phase, Reported, Request, Waiting},
 };
+use std::{path::Path, sync::Arc};
+
+fn without_sandbox() -> Arc<Isolation> {
+    Arc::new(Isolation::at_most(Level::None, Path::new("")))
+}
+
+/// Does what repairs wait for in this process, in place of a host.
+fn here(namespace: &Namespace) -> millrace_node::Result<()> {
+    repairs::here(namespace, &without_sandbox(), &mut repairs::NoPeers, &mut |_, _, _, _| {})
+}
 
 fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u64 {
     let correction =
@@ -103,9 +113,9 @@ fn without_a_host_whoever_asks_does_it() {
     fixture.idle();
     drop(host);
     let repair = open(&fixture, "raw", &[(1, Some("10"))]);
-    repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
+    here(&fixture.namespace).unwrap();
     Ask::Apply(repair).ask(&fixture.namespace).unwrap();
-    repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
+    here(&fixture.namespace).unwrap();
     assert_eq!(fixture.all("mean"), ["10.0"]);
     assert_eq!(fixture.namespace.get("alarms", 1).unwrap_err().code(), Code::RecordVoid);
 }
@@ -145,9 +155,9 @@ fn a_pending_run_of_a_record_that_was_taken_away_is_cancelled() {
     fixture.append("raw", "20");
     fixture.append("raw", "40");
     let repair = open(&fixture, "raw", &[(2, None)]);
-    repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
+    here(&fixture.namespace).unwrap();
     Ask::Apply(repair).ask(&fixture.namespace).unwrap();
-    repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
+    here(&fixture.namespace).unwrap();
     let host = fixture.host();
     fixture.idle();
     assert_eq!(fixture.all("mean"), ["20.0"]);
@@ -481,7 +491,7 @@ fn functions_that_do_not_leave_the_same_again_are_named() {
     }
     fixture.idle();
     let before = fixture.records("out");
-    let found = repairs::verify(&fixture.namespace, 2).unwrap();
+    let found = repairs::verify(&fixture.namespace, 2, &without_sandbox()).unwrap();
     assert_eq!((found["same"].runs, found["same"].same, found["same"].differs), (2, 2, None));
     assert_eq!((found["odd"].runs, found["odd"].same, found["odd"].differs.is_some()), (2, 0, true));
     assert_eq!((fixture.records("out"), repairs::repairs(&fixture.namespace).unwrap()), (before, vec![]));
@@ -496,9 +506,9 @@ fn a_pending_run_has_the_repaired_record_also_when_its_log_has_left_it_behind() 
     fixture.python("f", &["in"], "ctx.append('out', record.data)", |_| ());
     let apply = |fixture: &Fixture, corrections: &[(u64, Option<&str>)]| {
         let repair = open(fixture, "in", corrections);
-        repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
+        here(&fixture.namespace).unwrap();
         Ask::Apply(repair).ask(&fixture.namespace).unwrap();
-        repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
+        here(&fixture.namespace).unwrap();
     };
     fixture.append("in", "1");
     fixture.append("in", "2");

@@ -169,7 +169,7 @@ fn the_rollback_of_a_removal_runs_what_was_cancelled_and_appends_its_records() {
     fixture.python("f", &["raw"], "ctx.append('out', record.data)", |_| ());
     fixture.append("raw", "1");
     let repair = open(&fixture, "raw", &[(1, None)]);
-    let here = || repairs::here(&fixture.namespace, &mut repairs::NoPeers, &mut |_, _, _, _| {}).unwrap();
+    let here = || super::here(&fixture.namespace).unwrap();
     here();
     Ask::Apply(repair).ask(&fixture.namespace).unwrap();
     here();
