@@ -18,11 +18,11 @@ fn reads(fixture: &Fixture) {
 #[test]
 fn a_replayed_run_reads_what_the_logs_kept_when_it_ran() {
     let fixture = Fixture::new();
-    ["raw", "out", "b"].map(|name| fixture.log(name));
+    ["raw", "out", "b"].into_iter().for_each(|name| fixture.log(name));
     fixture.namespace.create_log(&log("a"), 1).unwrap();
     reads(&fixture);
     let host = fixture.host();
-    ["a1", "a2"].map(|value| fixture.append("a", value));
+    ["a1", "a2"].into_iter().for_each(|value| _ = fixture.append("a", value));
     fixture.append("b", "b1");
     fixture.append("raw", "1");
     fixture.idle();
@@ -42,7 +42,7 @@ fn a_replayed_run_reads_what_the_logs_kept_when_it_ran() {
 #[test]
 fn a_read_that_was_refused_because_of_something_during_the_run_is_refused_again() {
     let fixture = Fixture::new();
-    ["raw", "out", "a", "b"].map(|name| fixture.log(name));
+    ["raw", "out", "a", "b"].into_iter().for_each(|name| fixture.log(name));
     let [began, go] = ["began", "go"].map(|name| fixture.dir.path().join(name));
     let body = format!(
         "open({began:?}, 'a').close()\nwhile not os.path.exists({go:?}): time.sleep(0.005)\n\
@@ -52,7 +52,7 @@ fn a_read_that_was_refused_because_of_something_during_the_run_is_refused_again(
     );
     fixture.python("f", &["raw"], &body, |_| ());
     let host = fixture.host();
-    ["a", "b"].map(|log| fixture.append(log, "x"));
+    ["a", "b"].into_iter().for_each(|log| _ = fixture.append(log, "x"));
     fixture.append("raw", "1");
     until("it has begun", || began.exists());
     let a = fixture.namespace.log(&log("a")).unwrap();
@@ -91,7 +91,7 @@ fn refused(fixture: &Fixture, repair: u64) -> String {
 #[test]
 fn a_repair_is_rolled_back_only_to_the_history_from_which_it_came() {
     let fixture = Fixture::new();
-    ["raw", "sum"].map(|name| fixture.log(name));
+    ["raw", "sum"].into_iter().for_each(|name| fixture.log(name));
     let sum = "ctx.append('sum', str(sum(int(ctx.get('raw', n).data) for n in range(1, record.seqno + 1))))";
     fixture.python("add", &["raw"], sum, |_| ());
     let host = fixture.host();
@@ -130,7 +130,7 @@ fn a_repair_is_rolled_back_only_to_the_history_from_which_it_came() {
 #[test]
 fn a_rollback_replays_what_read_an_added_record_that_has_left_its_log_since() {
     let fixture = Fixture::new();
-    ["raw", "in", "out"].map(|name| fixture.log(name));
+    ["raw", "in", "out"].into_iter().for_each(|name| fixture.log(name));
     fixture.namespace.create_log(&log("last"), 1).unwrap();
     fixture.python("keep", &["raw"], "if record.data != b'0': ctx.append('last', record.data)", |_| ());
     let tell = "n = ctx.latest('last')\nctx.append('out', ctx.get('last', n).data if n else b'none')";
@@ -165,7 +165,7 @@ fn a_rollback_replays_what_read_an_added_record_that_has_left_its_log_since() {
 #[test]
 fn the_rollback_of_a_removal_runs_what_was_cancelled_and_appends_its_records() {
     let fixture = Fixture::new();
-    ["raw", "out"].map(|name| fixture.log(name));
+    ["raw", "out"].into_iter().for_each(|name| fixture.log(name));
     fixture.python("f", &["raw"], "ctx.append('out', record.data)", |_| ());
     fixture.append("raw", "1");
     let repair = open(&fixture, "raw", &[(1, None)]);
@@ -184,7 +184,7 @@ fn the_rollback_of_a_removal_runs_what_was_cancelled_and_appends_its_records() {
 #[test]
 fn a_cancelled_run_stays_cancelled() {
     let fixture = Fixture::new();
-    ["raw", "out"].map(|name| fixture.log(name));
+    ["raw", "out"].into_iter().for_each(|name| fixture.log(name));
     fixture.python("f", &["raw"], "ctx.append('out', record.data)", |_| ());
     fixture.append("raw", "1");
     let runs = fixture.namespace.runs(&RunFilter { limit: 1, ..RunFilter::default() }).unwrap();
@@ -201,7 +201,7 @@ fn a_cancelled_run_stays_cancelled() {
 
 /// A function whose replayed run does not end until the file is gone, and a repair that replays it.
 fn endless(fixture: &Fixture) -> u64 {
-    ["raw", "out"].map(|name| fixture.log(name));
+    ["raw", "out"].into_iter().for_each(|name| fixture.log(name));
     let [began, waits] = ["began", "waits"].map(|name| fixture.dir.path().join(name));
     let body = format!(
         "if os.path.exists({waits:?}): open({began:?}, 'a').close()\n\
