@@ -53,14 +53,15 @@ struct Used {
 }
 
 impl Used {
-    const NOTHING: Self =
-        Self { large: AtomicUsize::new(0), small: AtomicUsize::new(0), connections: AtomicUsize::new(0) };
+    const fn nothing() -> Self {
+        Self { large: AtomicUsize::new(0), small: AtomicUsize::new(0), connections: AtomicUsize::new(0) }
+    }
 }
 
 /// By all callers of this process.
-static ALL: Used = Used::NOTHING;
+static ALL: Used = Used::nothing();
 /// By all but the owner.
-static OTHERS: Used = Used::NOTHING;
+static OTHERS: Used = Used::nothing();
 /// By the holders of each capability, by the id of its first block.
 static HOLDERS: Mutex<Option<HashMap<TokenId, Weak<Holder>>>> = Mutex::new(None);
 
@@ -122,7 +123,7 @@ impl Account {
         if let Some(holder) = holders.get(id).and_then(Weak::upgrade) {
             return Self::Holder(holder);
         }
-        let holder = Arc::new(Holder { id: *id, used: Used::NOTHING });
+        let holder = Arc::new(Holder { id: *id, used: Used::nothing() });
         holders.insert(*id, Arc::downgrade(&holder));
         Self::Holder(holder)
     }
