@@ -125,7 +125,7 @@ fn settings_that_the_namespace_was_not_made_with_are_refused() {
     for args in [&["up"][..], &["up", "--dry-run"], &["init"]] {
         let said = place.run(args).fails("MR4027", 1).stderr;
         assert!(
-            said.contains("durability is memory, but disk was requested") && !said.contains("retain_age"),
+            said.contains("durability is memory, but disk was requested") && !said.contains("retain_age is"),
             "{said}"
         );
     }
@@ -350,8 +350,6 @@ fn an_empty_input_is_no_record() {
     // The remedy.
     place.run(["log", "append", "inbox", ""]).ok();
     assert_eq!(place.records("inbox"), [""]);
-    place.write("nothing", "");
-    place.run(["secret", "set", "key", "--file", "nothing"]).ok();
 }
 
 #[test]
@@ -368,19 +366,15 @@ fn development_shows_no_records_of_the_runtime() {
 #[test]
 fn an_import_that_takes_long_says_so() {
     let place = Place::empty();
-    place.write("slow.py", "import os, time\nwhile not os.path.exists(os.environ['GO']):\n    time.sleep(0.02)\ndef run(record, ctx): pass\n");
-    let go = place.path().join("go");
-    let file = format!(
-        "[functions.slow]\nruntime = \"python\"\ncode = \"slow.py\"\nhandler = \"slow:run\"\nenv = {{ GO = \"{}\" }}\n",
-        go.display()
-    );
-    place.write("millrace.toml", &file);
+    // Longer than what is waited before it is said. The import is sandboxed, so no file of this test could end it.
+    place.write("slow.py", "import time\ntime.sleep(20)\ndef run(record, ctx): pass\n");
+    place
+        .write("millrace.toml", "[functions.slow]\nruntime = \"python\"\ncode = \"slow.py\"\nhandler = \"slow:run\"\n");
     let mut up = place.command(["up"]);
     let mut up = up.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut reported = BufReader::new(up.stderr.take().unwrap()).lines();
     let line = reported.next().expect("it says something before it ends").unwrap();
     assert!(line.contains("function 'slow': still importing the module 'slow'"), "{line}");
-    fs::write(&go, "").unwrap();
     assert_eq!(millrace_tests::wait(&mut up, "millrace up"), 0);
     assert!(reported.next().is_none(), "it is told once");
 }

@@ -75,7 +75,7 @@ const UNSAFE_FILES: &[&str] = &[
 
 /// The places that may start threads and tasks, each with the call. All other code uses these places, so that the unexpected end of a
 /// thread or task is detected.
-const STARTS: [(&str, &str); 14] = [
+const STARTS: [(&str, &str); 15] = [
     ("crates/threads/src/lib.rs", ".spawn("), // in a table that two watchers check
     ("crates/gateway/src/server/tasks.rs", ".spawn("), // its panic ends the host
     ("crates/gateway/src/server/tasks.rs", "tokio::spawn("), // of one connection
@@ -88,6 +88,8 @@ const STARTS: [(&str, &str); 14] = [
     // The command waits for the readers of journals, and propagates their panics.
     ("crates/cli/src/commands/history/sources.rs", "scope("),
     ("crates/cli/src/commands/history/sources.rs", ".spawn("),
+    // Not of a thread: whose memory is used within it.
+    ("crates/gateway/src/memory.rs", "scope("),
     // The caller of a long operation waits for it.
     ("crates/gateway/src/documents/mod.rs", "spawn_blocking("),
     ("crates/gateway/src/http/api/mod.rs", "spawn_blocking("),

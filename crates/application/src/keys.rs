@@ -65,8 +65,8 @@ pub const LOG: &[Key] = &[
         "amendable",
         "`true` or `false`",
         "`false`",
-        "Whether clients can *amend* records of the log, that is, correct them later; a client needs the right to append for this. The \
-         host repairs the log, and what depended on the records, automatically.",
+        "Whether clients can *amend* records of the log, that is, correct them later; a client needs the right to append for this, \
+         and the right to delete to make a record void. The host repairs the log, and what depended on the records, automatically.",
     ),
     key(
         "amend_count",

@@ -51,6 +51,14 @@ impl Links {
         Ok(self.life_at(log, log.latest())?.map(|id| Life { number: log.latest(), id }))
     }
 
+    /// Whether the current life will be remembered after a crash. Otherwise a stream of this life would seem to be one of a copy.
+    pub(super) fn life_is_durable(&self) -> Result<bool> {
+        let journal = self.namespace.journal();
+        let catalog = journal.catalog()?;
+        let noted = catalog.log(LOG).filter(|log| log.latest() > 0);
+        Ok(noted.is_none_or(|log| journal.position(log, log.latest()) < journal.durable()))
+    }
+
     /// Whether a life was one of this namespace, as far as is still known.
     pub(super) fn has_lived(&self, life: Life) -> Result<bool> {
         let catalog = self.namespace.journal().catalog()?;

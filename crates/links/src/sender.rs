@@ -267,7 +267,7 @@ impl Sender {
             // It will know of the stream from now on, also if its answer never comes.
             self.change(|course| course.opened = true)?;
         }
-        if tells || life.is_some() {
+        if tells || !self.links.life_is_durable()? {
             self.links.namespace.settle(Site::Path, journal.tail(), None)?;
         }
         let (stream, target) = (self.stream.clone(), self.target.clone());

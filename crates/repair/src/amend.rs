@@ -415,7 +415,8 @@ fn after_us(time_us: u64, pause: Duration) -> u64 {
 
 /// The repairs of the amendments of a log that stopped since the last one that did not, the newest first.
 fn stopped<'a>(all: &'a [Repair], log: &'a LogName) -> impl Iterator<Item = &'a Repair> {
-    let of_log = all.iter().rev().filter(move |repair| repair.auto && repair.log.as_ref() == Some(log));
+    let ended = all.iter().rev().filter(|repair| repair.auto && !repair.phase.is_open());
+    let of_log = ended.filter(move |repair| repair.log.as_ref() == Some(log));
     of_log.take_while(|repair| repair.phase == Phase::Abandoned && repair.error.is_some())
 }
 

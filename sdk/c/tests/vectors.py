@@ -36,8 +36,8 @@ def member(kind: int, key: str, value: object) -> str:
         elements = ", ".join(fields(kind, element) for element in value)
         items = f"(const mrw_{struct}[]){{{elements}}}" if value else "NULL"
         return f".{key} = {{{len(value)}, {items}, {{NULL, 0}}}}"
-    if key == "refused":
-        return f".refused = {{true, {fields(kind, value)[1:]}"
+    if key in ("refused", "life"):
+        return f".{key} = {{true, {fields(kind, value)[1:]}"
     if key == "retry_after_ms":
         return f".retry = {{true, {value}u}}"
     if key == "durability":

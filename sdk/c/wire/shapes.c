@@ -108,17 +108,25 @@ static const mrw_field step_fields[] = {
     FIELD(mrw_step, namespace_id, "namespace", MRW_U64, MRW_REQUIRED),
     FIELD(mrw_step, log, "log", MRW_TEXT, MRW_REQUIRED),
 };
+static const mrw_field life_fields[] = {
+    FIELD(mrw_life, number, "number", MRW_U64, MRW_REQUIRED),
+    FIELD(mrw_life, id, "id", MRW_U64, MRW_REQUIRED),
+};
+static const mrw_shape life_shape = SHAPE(life);
 static const mrw_field link_fields[] = {
     FIELD(mrw_link, stream, "stream", MRW_TEXT, MRW_REQUIRED),
     FIELD(mrw_link, namespace_id, "namespace", MRW_U64, MRW_REQUIRED),
     FIELD(mrw_link, epoch, "epoch", MRW_U32, MRW_REQUIRED),
     FIELD(mrw_link, target, "target", MRW_TEXT, MRW_OPTIONAL),
     NESTED(mrw_link, path, "path", MRW_ARRAY, MRW_DEFAULTED, &mrw_shape_step),
+    NESTED(mrw_link, life, "life", MRW_MAP, MRW_OPTIONAL, &life_shape),
+    FIELD(mrw_link, forked, "forked", MRW_FLAG, MRW_SPARED),
 };
 static const mrw_field linked_fields[] = {
     FIELD(mrw_linked, number, "number", MRW_U64, MRW_REQUIRED),
     FIELD(mrw_linked, namespace_id, "namespace", MRW_U64, MRW_REQUIRED),
     FIELD(mrw_linked, epoch, "epoch", MRW_U32, MRW_REQUIRED),
+    NESTED(mrw_linked, life, "life", MRW_MAP, MRW_OPTIONAL, &life_shape),
 };
 static const mrw_field item_fields[] = {
     FIELD(mrw_item, log, "log", MRW_TEXT, MRW_REQUIRED),

@@ -90,14 +90,17 @@ typedef struct mrw_show { mrw_bytes path; } mrw_show;
 typedef struct mrw_document { mrw_bytes json; } mrw_document;
 
 typedef struct mrw_step { uint64_t namespace_id; mrw_bytes log; } mrw_step;
+typedef struct mrw_life { bool given; uint64_t number, id; } mrw_life;
 typedef struct mrw_link {
     mrw_bytes stream;
     uint64_t namespace_id;
     uint32_t epoch;
     mrw_bytes target;
     mrw_array path; /* mrw_step */
+    mrw_life life;  /* of the namespace that the stream comes from */
+    bool forked;    /* the life in an earlier answer is none of the sender's */
 } mrw_link;
-typedef struct mrw_linked { uint64_t number, namespace_id; uint32_t epoch; } mrw_linked;
+typedef struct mrw_linked { uint64_t number, namespace_id; uint32_t epoch; mrw_life life; } mrw_linked;
 typedef struct mrw_item { mrw_bytes log, data; mrw_id id; uint64_t hlc; mrw_bytes function; bool is_void; } mrw_item;
 typedef struct mrw_deliver { uint64_t link, first; bool gap; mrw_array items; /* mrw_item */ } mrw_deliver;
 typedef struct mrw_refused { bool given; mrw_bytes code, detail; mrw_retry retry; } mrw_refused;

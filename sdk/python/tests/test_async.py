@@ -39,7 +39,7 @@ def test_every_method_answers(place: str) -> None:
         assert await ns.latest("raw") == 3
         assert [record.seqno async for record in ns.range("raw", 2)] == [2, 3]
         await ns.create_log("other")
-        assert [log.name for log in await ns.logs()] == ["other", "raw"]
+        assert [log.name for log in await ns.logs() if not log.name.startswith("_")] == ["other", "raw"]
         await ns.set_history("other", None)
         assert (await ns.log("other")).sync.history is None
         await ns.remove_log("other")

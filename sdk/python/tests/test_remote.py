@@ -76,7 +76,7 @@ def test_numbers_out_of_range_are_refused_with_the_rule(
             with pytest.raises(millrace.Invalid) as refused:
                 ask(namespace, number)
             assert str(refused.value) == f"{code}: {rule.format(number)}"
-    assert ns.latest("raw") == 0 and [log.name for log in ns.logs()] == ["raw"]
+    assert ns.latest("raw") == 0 and [log.name for log in ns.logs() if not log.name.startswith("_")] == ["raw"]
 
 
 def test_batches_are_larger_than_a_page(remote: millrace.Namespace) -> None:

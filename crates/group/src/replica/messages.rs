@@ -58,6 +58,9 @@ impl Replica {
             return false;
         }
         let is_replica = self.node.raft.prs().get(message.from).is_some();
+        if self.is_second_leader(message) {
+            return false;
+        }
         match message.get_msg_type() {
             MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot()).is_some_and(|mark| {
                 mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)
@@ -89,6 +92,26 @@ impl Replica {
             }
             _ => true,
         }
+    }
+
+    /// Whether a message is of a leader in a term that had another one. A host votes once in a term, so hosts that elected them have lost a
+    /// vote that they had given. Which entries of the term are committed is unknown then.
+    fn is_second_leader(&mut self, message: &Message) -> bool {
+        let is_of_leader = matches!(
+            message.get_msg_type(),
+            MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
+        );
+        let (term, known) = (self.node.raft.term, self.node.raft.leader_id);
+        if !is_of_leader || message.term != term || known == 0 || known == message.from {
+            return false;
+        }
+        let detail = format!(
+            "hosts {known:016x} and {:016x} both lead in term {term}: a host that elected one of them has lost its vote, for instance \
+             because its directory was replaced by an older copy",
+            message.from
+        );
+        self.stopped.get_or_insert_with(|| Code::GroupDiverged.error(detail));
+        true
     }
 
     /// Whether a leader's entries, given by index and term, are those that are committed here. Each leader has all committed entries, so one

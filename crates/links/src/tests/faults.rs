@@ -415,6 +415,7 @@ fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
     use millrace_journal::medium::sim::{Call, Fault};
     use millrace_wire::protocol::{Deliver, Item, Link};
     const CHUNK: usize = 1 << 20; // Room is had by so much at once.
+    const UPKEEP: usize = 64 << 10; // So much of it is left to what frees space.
     let data = vec![b'd'; CHUNK];
     let mut refusals = 0;
     // What the second record leaves of the room that is there.
@@ -422,7 +423,7 @@ fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
         let b = Side::with_segments(16 * CHUNK as u64);
         b.create_log("in", 100);
         b.create_log("pad", 1);
-        // Until room is had once more: then it reaches to the end of a chunk.
+        // Until room is had once more: then it reaches to the end of the next chunk.
         let asked = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let asks = asked.clone();
         b.disk.set_faults(Some(Box::new(move |call| {
@@ -451,7 +452,7 @@ fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
         let (inbound, _) = inbox.link(&Link { stream: "x", namespace: 7, ..Link::default() }).unwrap();
         // A record of 1024 bytes with its TRIGGER, whose header is short, and all that the second may take beside its header.
         let tail = b.namespace().journal().tail().get() as usize;
-        let last = tail.next_multiple_of(CHUNK) - tail - (64 + 1024 + 32) - 64 - left;
+        let last = tail.next_multiple_of(CHUNK) + CHUNK - UPKEEP - tail - (64 + 1024 + 32) - 64 - left;
         let item = |n: u128, data| Item { log: "in", data, id: EventId::from_bits(n), ..Item::default() };
         let items = [item(1, &data[..1024]), item(2, &data[..last])];
         let mut is_full = true;
