@@ -89,7 +89,13 @@ class _Space:
         async with self._sharing:
             while not self._is_shared:
                 session = self._session
-                await touch()
+                try:
+                    await touch()
+                except Error as error:
+                    # The host was lost meanwhile. It is made again, in another session if need be.
+                    if error.code == _spaces._OUTCOME_UNKNOWN:
+                        continue
+                    raise
                 self._is_shared = self._session == session
 
     async def start(self) -> None:

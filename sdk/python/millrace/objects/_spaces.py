@@ -314,7 +314,11 @@ class ClientSpace(Space):
             try:
                 touch()
             except Exception as error:
-                if not self._resumed or getattr(error, "code", "") != _SESSION_OVER:
+                code = getattr(error, "code", "")
+                if code == _OUTCOME_UNKNOWN:
+                    # The host was lost meanwhile. The call changes nothing, so it is made again, in another session if need be.
+                    continue
+                if not self._resumed or code != _SESSION_OVER:
                     raise
                 self._remote.object_session(session.id, self.application, self._lease_ms, False)
                 continue
