@@ -144,7 +144,7 @@ impl Account {
     }
 
     /// Works for this account, or for the one of a capability that is admitted meanwhile; leaves here which one it was.
-    pub fn scope<R>(&mut self, work: impl FnOnce() -> R) -> R {
+    pub fn around<R>(&mut self, work: impl FnOnce() -> R) -> R {
         CURRENT.sync_scope(RefCell::new(std::mem::take(self)), || {
             let done = work();
             *self = current();
@@ -357,21 +357,21 @@ mod tests {
     fn no_holder_takes_the_room_of_others_and_all_of_them_leave_some_to_the_owner() {
         let (mut one, mut others, mib) = (holder(1), Account::Unknown, 1 << 20);
         let share = LARGE_MAX_BYTES / HOLDERS_PART;
-        let held = one.scope(|| Reservation::of(share).unwrap());
+        let held = one.around(|| Reservation::of(share).unwrap());
         // Whatever subject it adds, it is the same capability.
-        assert_eq!(holder(1).scope(|| Reservation::of(mib).map(drop)).unwrap_err().code(), Code::HttpMemoryShort);
-        assert_eq!(one.scope(allowance), SMALL_BYTES);
-        assert_eq!(holder(2).scope(allowance), usize::MAX);
-        let of_two = holder(2).scope(|| Reservation::of(share).unwrap());
-        let of_others = others.scope(|| Reservation::of(all_but(LARGE_MAX_BYTES) - 2 * share).unwrap());
-        assert!(holder(3).scope(|| Reservation::of(mib).is_err()));
+        assert_eq!(holder(1).around(|| Reservation::of(mib).map(drop)).unwrap_err().code(), Code::HttpMemoryShort);
+        assert_eq!(one.around(allowance), SMALL_BYTES);
+        assert_eq!(holder(2).around(allowance), usize::MAX);
+        let of_two = holder(2).around(|| Reservation::of(share).unwrap());
+        let of_others = others.around(|| Reservation::of(all_but(LARGE_MAX_BYTES) - 2 * share).unwrap());
+        assert!(holder(3).around(|| Reservation::of(mib).is_err()));
         // The owner's, which stays where it is when a capability is shown later.
         assert!(Reservation::of(LARGE_MAX_BYTES - all_but(LARGE_MAX_BYTES)).is_ok());
         drop((held, of_others));
-        assert!(one.scope(|| Reservation::of(share).is_ok()));
+        assert!(one.around(|| Reservation::of(share).is_ok()));
         drop(of_two);
         let known = |account: &Account| matches!(account, Account::Holder(_));
-        others.scope(|| {
+        others.around(|| {
             charge(&Principal::Holder { id: TokenId([4; 8]), subject: None });
             charge(&Principal::Owner);
         });

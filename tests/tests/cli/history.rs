@@ -497,7 +497,11 @@ fn the_newest_record_is_one_that_no_repair_made_void() {
 #[test]
 fn an_amendment_of_a_record_of_a_streamed_run_holds_no_repair_back() {
     let place = Place::empty();
-    place.write("f.py", "def live(record, ctx):\n    ctx.append('seen', record.data)\n\ndef twice(record, ctx):\n    ctx.append('double', str(2 * float(record.data)))\n");
+    place.write(
+        "f.py",
+        "def live(record, ctx):\n    ctx.append('seen', record.data)\n\n\
+         def twice(record, ctx):\n    ctx.append('double', str(2 * float(record.data)))\n",
+    );
     let function = |name: &str, on: &str, more: &str| {
         format!(
             "[functions.{name}]\nruntime = \"python\"\ncode = \"f.py\"\nhandler = \"f:{name}\"\non = [\"{on}\"]\n{more}\n"

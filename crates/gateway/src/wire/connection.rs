@@ -162,7 +162,7 @@ impl Connection {
     /// Does the work that is possible now, within the budget of one turn.
     pub fn poll(&mut self, cx: &mut Context<'_>, stopping: Pin<&mut impl Future>) -> Poll<Over> {
         let mut account = std::mem::take(&mut self.account);
-        let polled = account.scope(|| self.poll_within(cx, stopping));
+        let polled = account.around(|| self.poll_within(cx, stopping));
         if !self.counted.is_of(&account) {
             self.counted.charge_to(&account);
         }
