@@ -1,6 +1,6 @@
 """Runs a Python function for a Millrace host. Needs Python 3.9 or later, and no packages.
 
-The host starts this file, behind `_errors`, once per deployed function, as its *zygote*: it imports the handler's module and then forks
+The host starts this file, behind `_errors` and `_explain`, once per deployed function, as its *zygote*: it imports the handler's module and then forks
 a worker whenever the host requests one. A worker uses the protocol of spec/protocol/worker.md on descriptor 3.
 """
 
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import abc
 import collections
-import errno
 import gc
-import importlib
 import importlib.util
 import inspect
 import io
@@ -40,6 +38,7 @@ from millrace._errors import (
     Unavailable as Unavailable,
     error_of as error_of,
 )
+from millrace._explain import explain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,9 +80,7 @@ _IMPORT_USES_NAMESPACE = 3142
 
 _NAME_BYTES_MAX = 255
 _RECORD_BYTES_MAX = 16 << 20
-_MESSAGE_CHARACTERS_MAX = 6000
 _OVER = "the run is over; its context can no longer be used"
-
 
 #: The module of a function, while it is imported. The package does not open namespaces meanwhile: the module is imported whenever the
 #: function is started or checked, so a program that deploys a function of its own would run again and again.
@@ -637,39 +634,6 @@ def _stream(channel: _Channel, fd: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(buffered, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def _explain(error: BaseException) -> str:
-    """The exception and its traceback, without frames of this package."""
-    try:
-        summary = "".join(traceback.format_exception_only(type(error), error)).strip()
-        if isinstance(error, SystemExit):
-            summary = f"the function called sys.exit({error.code!r})"
-        if _is_refused(error):
-            summary = f"{summary[:800]} (the sandbox does not permit it; connections need `network = true` in the function's settings)"
-        where = traceback.TracebackException(type(error), error, error.__traceback__)
-        frames = [f for f in where.stack if f.filename != __file__ and not f.filename.startswith("<frozen importlib")]
-        where.stack = traceback.StackSummary.from_list(frames)
-        text = "".join(where.format())
-        if len(text) > _MESSAGE_CHARACTERS_MAX:
-            half = _MESSAGE_CHARACTERS_MAX // 2
-            text = f"{text[:half]}\n...\n{text[-half:]}"
-        return f"{summary[:1000]}\n{text}"
-    except BaseException:  # A hostile __str__, or no memory left to format with.
-        return type(error).__name__
-
-
-def _is_refused(error: Optional[BaseException]) -> bool:
-    """Whether the sandbox refused a system call. Libraries raise errors of their own for it."""
-    for _ in range(16):
-        reason = getattr(error, "reason", None)
-        for given in (error, reason):
-            if isinstance(given, OSError) and given.errno == errno.ENOSYS:
-                return True
-        if error is None:
-            break
-        error = error.__cause__ or error.__context__
-    return False
-
-
 def _work(channel: _Channel, handler: Handler) -> None:
     """Runs the handler for every RUN frame. Each run's frames are written before the next run begins."""
     stdout, stderr = sys.stdout, sys.stderr
@@ -686,7 +650,7 @@ def _work(channel: _Channel, handler: Handler) -> None:
             done = head(0, _DONE, 0, 0, serial)
         except BaseException as error:
             code = _OUT_OF_MEMORY if isinstance(error, MemoryError) else _RAISED
-            message = _explain(error).encode(errors="backslashreplace")
+            message = explain(error).encode(errors="backslashreplace")
             done = head(len(code) + len(message), _DONE, 0, len(code), serial) + code + message
         if channel.forked:
             os.write(2, b"[a child that the function forked returned from the function, and was ended]\n")
@@ -748,9 +712,9 @@ def _load(directory: str, module_name: str, function_name: str) -> tuple[Optiona
         module = importlib.import_module(module_name)
     except BaseException as error:
         if getattr(error, "code", None) == f"MR{_IMPORT_USES_NAMESPACE}":
-            return None, _IMPORT_USES_NAMESPACE, f"cannot import '{module_name}': {_explain(error)}"
+            return None, _IMPORT_USES_NAMESPACE, f"cannot import '{module_name}': {explain(error)}"
         code = _MEMORY_EXCEEDED if isinstance(error, MemoryError) else _IMPORT_FAILED
-        return None, code, f"cannot import '{module_name}': {_explain(error)}"
+        return None, code, f"cannot import '{module_name}': {explain(error)}"
     finally:
         importing = None
     try:

@@ -16,7 +16,6 @@ mod pipeline;
 mod record;
 mod records;
 mod remote;
-mod remote_records;
 mod sandbox;
 mod topics;
 mod views;
@@ -48,7 +47,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<local::LocalNamespace>()?;
     module.add_class::<remote::RemoteNamespace>()?;
-    module.add_class::<remote_records::RemoteRecords>()?;
+    module.add_class::<remote::records::RemoteRecords>()?;
     module.add_class::<pipeline::Pipeline>()?;
     module.add_class::<pipeline::Request>()?;
     module.add_class::<record::Record>()?;

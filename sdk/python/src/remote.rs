@@ -1,6 +1,8 @@
 //! A namespace on a host, through its address. Every call lets other Python threads run while it waits, and Ctrl-C ends
 //! it.
 
+pub mod records;
+
 use crate::{
     arguments::{
         self, History, Incarnation, SLICE, Seqno, Token, bytes_of, event, fence_of, history_of, patiently, seconds,
@@ -9,7 +11,6 @@ use crate::{
     errors::{OrRaise, check_importing, refuse},
     forks::Connections,
     record::{Meta, Record},
-    remote_records::RemoteRecords,
     views::Options as Question,
 };
 use millrace_client::{
@@ -22,6 +23,7 @@ use pyo3::{
     pybacked::PyBackedStr,
     types::{PyBytes, PyString},
 };
+use records::RemoteRecords;
 use std::{
     collections::HashMap,
     fmt::Write,

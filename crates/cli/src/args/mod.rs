@@ -121,8 +121,8 @@ Examples:
 Creates the namespace if there is none, applies millrace.toml, runs the functions, and prints each record and run. A change of \
 millrace.toml or of a function's code is applied within a second, as by `millrace up --take-over`. Functions that the file no longer names \
 are removed after two more seconds, unless they have pending runs: `millrace up --force` abandons these. If a change is invalid, the \
-command prints the error and keeps running the last valid version. A file with topics is refused (MR7221): `millrace up` applies it through a host of the cluster. \
-Without --namespace and $MILLRACE_NAMESPACE, the namespace is the `path` in the file, else .millrace beside the file.
+command prints the error and keeps running the last valid version. A file with topics is refused (MR7221): `millrace up` applies it through a \
+host of the cluster. Without --namespace and $MILLRACE_NAMESPACE, the namespace is the `path` in the file, else .millrace beside the file.
 
 Examples:
   millrace dev
@@ -333,8 +333,8 @@ Examples:
 A context's name can be given wherever --namespace is accepted. The namespace of a command is the first of these: \
 --namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, the millrace.toml of a parent directory, the selected context. \
 Of these, what the command finds by itself must belong to you or to root, and not everybody may change it (MR4032); MILLRACE_TRUSTED lists \
-directories that are used nevertheless, separated by ':'. A context takes precedence over a directory with the same name; write ./NAME for the directory. Contexts are \
-stored in $XDG_CONFIG_HOME/millrace/contexts.toml, or ~/.config/millrace/contexts.toml.
+directories that are used nevertheless, separated by ':'. A context takes precedence over a directory with the same name; write ./NAME for \
+the directory. Contexts are stored in $XDG_CONFIG_HOME/millrace/contexts.toml, or ~/.config/millrace/contexts.toml.
 
 Examples:
   millrace context add edge mr://127.0.0.1:7070/farm

@@ -30,9 +30,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The worker's source goes through a pipe, which holds 64 KiB: first its errors, then, behind a zero byte, the worker itself.
+/// The worker's source goes through a pipe, which holds 64 KiB: its parts, with zero bytes between them, the worker itself last.
 const WORKER: &str = concat!(
     include_str!("../../../../sdk/python/millrace/_errors/__init__.py"),
+    "\0",
+    include_str!("../../../../sdk/python/millrace/_explain.py"),
     "\0",
     include_str!("../../../../sdk/python/millrace/_worker.py")
 );
@@ -42,7 +44,7 @@ const _: () = assert!(WORKER.len() < 60 << 10);
 const BOOT: &str = "import sys\n\
     if sys.path[:1] == ['']: del sys.path[0]\n\
     import types\n\
-    for name, source in zip(('_errors', '_worker'), sys.stdin.read().split('\\0')):\n\
+    for name, source in zip(('_errors', '_explain', '_worker'), sys.stdin.read().split('\\0')):\n\
     \x20   part = sys.modules['millrace.' + name] = types.ModuleType('millrace.' + name)\n\
     \x20   part.__file__ = f'millrace/{name}.py'\n\
     \x20   exec(compile(source, part.__file__, 'exec'), part.__dict__)\n\

@@ -1,0 +1,47 @@
+"""What a function's exception is reported as."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+_MESSAGE_CHARACTERS_MAX = 6000
+#: The files of the worker, whose frames say nothing to the author of a function.
+_OWN = (__file__, __file__.replace("_explain", "_worker"))
+
+
+def explain(error: BaseException) -> str:
+    """The exception and its traceback, without frames of this package."""
+    try:
+        summary = "".join(traceback.format_exception_only(type(error), error)).strip()
+        if isinstance(error, SystemExit):
+            summary = f"the function called sys.exit({error.code!r})"
+        if _is_refused(error):
+            summary = f"{summary[:800]} (the sandbox does not permit it; connections need `network = true` in the function's settings)"
+        where = traceback.TracebackException(type(error), error, error.__traceback__)
+        frames = [f for f in where.stack if f.filename not in _OWN and not f.filename.startswith("<frozen importlib")]
+        where.stack = traceback.StackSummary.from_list(frames)
+        text = "".join(where.format())
+        if len(text) > _MESSAGE_CHARACTERS_MAX:
+            half = _MESSAGE_CHARACTERS_MAX // 2
+            text = f"{text[:half]}\n...\n{text[-half:]}"
+        return f"{summary[:1000]}\n{text}"
+    except BaseException:  # A hostile __str__, or no memory left to format with.
+        return type(error).__name__
+
+
+def _is_refused(error: Optional[BaseException]) -> bool:
+    """Whether the sandbox refused a system call. Libraries raise errors of their own for it."""
+    for _ in range(16):
+        reason = getattr(error, "reason", None)
+        for given in (error, reason):
+            if isinstance(given, OSError) and given.errno == errno.ENOSYS:
+                return True
+        if error is None:
+            break
+        error = error.__cause__ or error.__context__
+    return False
