@@ -129,7 +129,8 @@ mod tests {
         let namespace = Namespace::create(&dir.path().join("n"), &options).unwrap();
         namespace.create_log(&"short".parse().unwrap(), 2).unwrap();
         let append = || namespace.append("short", b"old", AppendOptions::default()).unwrap();
-        (append(), append());
+        append();
+        append();
         let journal = namespace.journal();
         let log = namespace.log("short").unwrap();
         let mut payload = Vec::new();

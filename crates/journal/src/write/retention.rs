@@ -4,8 +4,8 @@
 //! the newest attempt and its result, and the calls of streamed runs. The oldest segments are dropped when at most a quarter of them, taken
 //! together, is live: the smallest number of segments for which this is true, and the following ones in which nothing is live. Dropping
 //! more would copy more than it frees; with fewer, one idle log whose records fill the oldest segments would keep everything after them.
-//! Each dropped segment has to be beyond `retain_bytes` or older than `retain_age`, unless free space is low (`space.rs`). So the journal takes at most the sum of `retain_bytes`,
-//! four times its live entries, and some segments.
+//! Each dropped segment has to be beyond `retain_bytes` or older than `retain_age`, unless free space is low (`space.rs`). So the journal
+//! takes at most the sum of `retain_bytes`, four times its live entries, and some segments.
 //!
 //! A process may die after any step: copies are committed and flushed, and so is the beginning of what stays; then the manifest is
 //! replaced; then the files are renamed or removed. Segments in which nothing is live are dropped together, because a manifest costs two

@@ -17,7 +17,9 @@ fn kinds() -> [Kind; 2] {
     let relay: Kind = (
         || relay_world(&RelayOptions::default()),
         "all",
-        |world| drop(world.a.links().resume_relay("all", false, None).unwrap()),
+        |world| {
+            world.a.links().resume_relay("all", false, None).unwrap();
+        },
     );
     let outbox: Kind = (world, THERE, |world| {
         world.a.links().reset_outbox("b_1_farm", false).unwrap();

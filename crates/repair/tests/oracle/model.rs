@@ -121,7 +121,7 @@ impl View<'_> {
     fn range(&self, log: u32) -> (u64, u64) {
         let slots = self.slots.get(&log).into_iter().flatten();
         let newest =
-            slots.filter(|(_, slot)| slot.sequence < self.fired.sequence).last().map_or(0, |(seqno, _)| *seqno);
+            slots.filter(|(_, slot)| slot.sequence < self.fired.sequence).next_back().map_or(0, |(seqno, _)| *seqno);
         (newest, self.kept[&log].oldest(newest, self.fired.sequence))
     }
 
@@ -166,7 +166,7 @@ impl Io for View<'_> {
             return None;
         }
         let seen = self.seen(log);
-        let last = seen.last().map_or(0, |(seqno, _)| *seqno);
+        let last = seen.next_back().map_or(0, |(seqno, _)| *seqno);
         if seqno > last {
             return self.own(log).get((seqno - last - 1) as usize).copied();
         }

@@ -343,13 +343,14 @@ impl<'a> Plan<'a> {
     /// Records that earlier repairs corrected and that this one replaces by what their runs append now: the logs, the repairs, how many,
     /// and the first and the last.
     fn overwritten(&self) -> Vec<(String, u64, u64, (u64, u64))> {
-        let mut found: BTreeMap<(usize, u32, u64), (u64, (u64, u64))> = BTreeMap::new();
+        // By namespace, log and repair: how many, and the first and the last.
+        let mut found = BTreeMap::new();
         for (at, of) in self.found.iter().enumerate() {
             let table = self.table(at);
             for row in of.records.iter().filter(|row| !self.changes[at].records.contains(row)) {
                 let Some(repair) = table.corrected(*row).filter(|_| table.run_of(*row).is_some()) else { continue };
                 let (log, seqno) = (table.row(*row).subject, table.row(*row).seqno);
-                let (count, range) = found.entry((at, log, repair)).or_insert((0, (seqno, seqno)));
+                let (count, range) = found.entry((at, log, repair)).or_insert((0_u64, (seqno, seqno)));
                 (*count, *range) = (*count + 1, (range.0.min(seqno), range.1.max(seqno)));
             }
         }

@@ -13,8 +13,8 @@ fn an_answer_that_no_frame_carries_is_refused_before_it_is_made() {
     };
     let (list, dict, sorted, log) = ((Type::List, "l"), (Type::Dict, "d"), (Type::SortedDict, "s"), (Type::Log, "g"));
     for at in 0..4 {
-        world.value(1, list, "append", &[part.clone()]);
-        world.value(1, log, "append", &[part.clone()]);
+        world.value(1, list, "append", std::slice::from_ref(&part));
+        world.value(1, log, "append", std::slice::from_ref(&part));
         world.value(1, dict, "set", &[value::int(at), part.clone()]);
         world.value(1, sorted, "set", &[value::int(at), part.clone()]);
     }
