@@ -166,7 +166,7 @@ impl Io for View<'_> {
             return None;
         }
         let seen = self.seen(log);
-        let last = seen.next_back().map_or(0, |(seqno, _)| *seqno);
+        let last = seen.last().map_or(0, |(seqno, _)| *seqno);
         if seqno > last {
             return self.own(log).get((seqno - last - 1) as usize).copied();
         }
