@@ -119,9 +119,8 @@ struct View<'a> {
 impl View<'_> {
     /// The newest record when the run was FIRED, and the oldest.
     fn range(&self, log: u32) -> (u64, u64) {
-        let slots = self.slots.get(&log).into_iter().flatten();
-        let newest =
-            slots.filter(|(_, slot)| slot.sequence < self.fired.sequence).next_back().map_or(0, |(seqno, _)| *seqno);
+        let mut slots = self.slots.get(&log).into_iter().flatten();
+        let newest = slots.rfind(|(_, slot)| slot.sequence < self.fired.sequence).map_or(0, |(seqno, _)| *seqno);
         (newest, self.kept[&log].oldest(newest, self.fired.sequence))
     }
 
