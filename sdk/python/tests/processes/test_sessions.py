@@ -87,7 +87,7 @@ def test_a_program_that_was_suspended_for_longer_than_its_lease_goes_on_without_
 
 
 def test_locks_and_permits_of_a_session_that_has_ended_are_lost_and_say_so(farm: millrace.Connection) -> None:
-    with millrace.connect(farm.address, app="lost", lease=60) as one, millrace.connect(farm.address, app="lost") as other:
+    with millrace.connect(farm.address, app="lost", lease=60) as one, millrace.connect(farm.address, app="lost", lease=60) as other:
         lock, permits = one.Lock("door"), one.Semaphore("permits", 3)
         changed = one.Condition("changed")
         lock.acquire()
@@ -112,7 +112,7 @@ def test_locks_and_permits_of_a_session_that_has_ended_are_lost_and_say_so(farm:
 
 
 def test_a_call_that_waits_in_a_session_that_ends_is_made_again_if_nothing_can_be_lost(farm: millrace.Connection) -> None:
-    with millrace.connect(farm.address, app="waits", lease=60) as one, millrace.connect(farm.address, app="waits") as other:
+    with millrace.connect(farm.address, app="waits", lease=60) as one, millrace.connect(farm.address, app="waits", lease=60) as other:
         door, go = other.Lock("door"), other.Event("go")
         door.acquire()
         found: list[Any] = []
@@ -147,7 +147,7 @@ def test_the_same_for_asyncio(host: Callable[..., Host], ns: millrace.Namespace,
     address = getattr(host(ns), transport)
 
     async def work() -> None:
-        async with millrace.aio.connect(address, lease=60, app="lost") as one, millrace.aio.connect(address, app="lost") as other:
+        async with millrace.aio.connect(address, lease=60, app="lost") as one, millrace.aio.connect(address, app="lost", lease=60) as other:
             lock, permits, hits = one.Lock("door"), one.Semaphore("permits", 3), one.AtomicInt("hits")
             await lock.acquire()
             await permits.acquire(n=2)
