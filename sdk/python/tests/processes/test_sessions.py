@@ -67,7 +67,7 @@ sys.stdin.readline()
 
 
 def test_a_program_that_was_suspended_for_longer_than_its_lease_goes_on_without_its_locks(farm: millrace.Connection) -> None:
-    with millrace.connect(farm.address, app="laptop") as other:
+    with millrace.connect(farm.address, app="laptop", lease=60) as other:
         command = [sys.executable, "-c", _SUSPENDED, farm.address]
         with subprocess.Popen(command, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as suspended:
             assert suspended.stdin is not None and suspended.stdout is not None
