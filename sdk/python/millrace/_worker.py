@@ -1,6 +1,6 @@
 """Runs a Python function for a Millrace host. Needs Python 3.9 or later, and no packages.
 
-The host starts this file, behind `_errors` and `_explain`, once per deployed function, as its *zygote*: it imports the handler's module and then forks
+The host starts this file, behind those of `_errors`, once per deployed function, as its *zygote*: it imports the handler's module and then forks
 a worker whenever the host requests one. A worker uses the protocol of spec/protocol/worker.md on descriptor 3.
 """
 
@@ -38,7 +38,7 @@ from millrace._errors import (
     Unavailable as Unavailable,
     error_of as error_of,
 )
-from millrace._explain import explain
+from millrace._errors._explain import explain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

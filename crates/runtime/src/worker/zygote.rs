@@ -34,7 +34,7 @@ use std::{
 const WORKER: &str = concat!(
     include_str!("../../../../sdk/python/millrace/_errors/__init__.py"),
     "\0",
-    include_str!("../../../../sdk/python/millrace/_explain.py"),
+    include_str!("../../../../sdk/python/millrace/_errors/_explain.py"),
     "\0",
     include_str!("../../../../sdk/python/millrace/_worker.py")
 );
@@ -44,8 +44,9 @@ const _: () = assert!(WORKER.len() < 60 << 10);
 const BOOT: &str = "import sys\n\
     if sys.path[:1] == ['']: del sys.path[0]\n\
     import types\n\
-    for name, source in zip(('_errors', '_explain', '_worker'), sys.stdin.read().split('\\0')):\n\
-    \x20   part = sys.modules['millrace.' + name] = types.ModuleType('millrace.' + name)\n\
+    for name, source in zip(('_errors', '_errors/_explain', '_worker'), sys.stdin.read().split('\\0')):\n\
+    \x20   full = 'millrace.' + name.replace('/', '.')\n\
+    \x20   part = sys.modules[full] = types.ModuleType(full)\n\
     \x20   part.__file__ = f'millrace/{name}.py'\n\
     \x20   exec(compile(source, part.__file__, 'exec'), part.__dict__)\n\
     part.main(sys.argv[1:])\n";

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _MESSAGE_CHARACTERS_MAX = 6000
 #: The files of the worker, whose frames say nothing to the author of a function.
-_OWN = (__file__, __file__.replace("_explain", "_worker"))
+_OWN = (__file__, __file__.replace("_errors/_explain", "_worker"))
 
 
 def explain(error: BaseException) -> str:
