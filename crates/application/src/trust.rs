@@ -1,7 +1,7 @@
 //! Whether a command may use a file or a directory that nobody named: one that it found at or above the working directory, or in the
 //! user's configuration.
 //!
-//! Anyone can put a `millrace.toml` above a directory that others work in, such as `/tmp`, and whoever applies it runs the code that it
+//! Anyone can put a `millrace.toml` above a directory that others work in, such as `/tmp`, and a user who applies it runs the code that it
 //! names. So what is found must be under the control of the user who runs the command, or of root.
 
 use millrace_wire::{Code, Defence, Error, Result};
@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directories that the user trusts whoever controls them, with everything below, separated by `:`.
+/// Directories that the user trusts, with everything below, although others control them; separated by `:`.
 pub const VARIABLE: &str = "MILLRACE_TRUSTED";
 /// The mode bit that lets everybody write.
 const OTHERS_WRITE: u32 = 0o002;

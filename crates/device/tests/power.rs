@@ -34,7 +34,7 @@ fn program(name: &str) -> PathBuf {
 
 const LOGS: [&str; 3] = ["raw", "smooth/kitchen", "config"];
 
-/// What a device was told, and what its images have shown so far.
+/// The calls that a device got, and what its images have shown so far.
 #[derive(Default)]
 struct Model {
     /// The log of each record, in the order of their appends; the first `flushed` of them must survive.

@@ -32,13 +32,19 @@ fn has(site: &Site, count: usize) {
     });
 }
 
-#[test]
-fn a_host_that_was_put_back_does_not_vote_for_a_leader_that_lacks_what_it_had_acknowledged() {
-    let mut sites = three();
+/// Three hosts with a topic of one record, what was published, and which host leads.
+fn with_a_record() -> ([Site; 3], BTreeMap<u64, String>, usize) {
+    let sites = three();
     let mut reported = BTreeMap::new();
     sites[0].topic(&["create", "env/raw", "--history", "1000"]).ok();
     sites[0].publish("before the copy", &mut reported);
     let leads = leader(&sites);
+    (sites, reported, leads)
+}
+
+#[test]
+fn a_host_that_was_put_back_does_not_vote_for_a_leader_that_lacks_what_it_had_acknowledged() {
+    let (mut sites, mut reported, leads) = with_a_record();
     let (restored, third) = ((leads + 1) % 3, (leads + 2) % 3);
     sites[restored].die();
     let copied = copy(&sites[restored]);
@@ -75,11 +81,7 @@ fn a_host_that_was_put_back_does_not_vote_for_a_leader_that_lacks_what_it_had_ac
 
 #[test]
 fn a_host_that_has_records_which_the_others_lost_stops_and_keeps_them() {
-    let mut sites = three();
-    let mut reported = BTreeMap::new();
-    sites[0].topic(&["create", "env/raw", "--history", "1000"]).ok();
-    sites[0].publish("before the copy", &mut reported);
-    let leads = leader(&sites);
+    let (mut sites, mut reported, leads) = with_a_record();
     let (restored, third) = ((leads + 1) % 3, (leads + 2) % 3);
     has(&sites[third], 1);
     // The third host is down all the time, so it cannot know that the other one was started again.

@@ -675,7 +675,7 @@ impl Replica {
         }
     }
 
-    /// The context of the question of a batch of reads: each start of a host counts its batches anew.
+    /// The context of the question of a batch of reads: each start of a host counts its batches from the beginning.
     fn question(&self, batch: u64) -> Vec<u8> {
         [batch.to_le_bytes(), self.options.id.to_le_bytes(), self.options.boot.to_le_bytes()].concat()
     }

@@ -124,7 +124,7 @@ fn fit(namespace: &Namespace, dir: &Path) -> Result<Option<u64>> {
     if fitting >= made.retain_bytes || fitting >= CreateOptions::default().retain_bytes {
         return Ok(None);
     }
-    // Nothing is dropped yet: whoever needs the old entries can still raise the limit.
+    // Nothing is dropped yet: a user who needs the old entries can still raise the limit.
     Ok(journal.set_retention(Some(fitting), None)?.then_some(made.retain_bytes))
 }
 

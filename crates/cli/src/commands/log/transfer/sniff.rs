@@ -26,14 +26,14 @@ impl Sample {
         Ok(Self { bytes, is_whole })
     }
 
-    /// The rows, as far as they are whole, if this is the delimiter.
+    /// The complete rows, if this is the delimiter.
     pub fn rows(&self, delimiter: u8) -> Vec<StringRecord> {
         let mut builder = ReaderBuilder::new();
         let mut reader =
             builder.has_headers(false).flexible(true).delimiter(delimiter).from_reader(self.bytes.as_slice());
         let (mut rows, mut row) = (Vec::new(), ByteRecord::new());
         while rows.len() < SAMPLE_ROWS && reader.read_byte_record(&mut row).is_ok_and(|more| more) {
-            // Whoever reads the row itself reports what is not UTF-8.
+            // The reader of the row reports what is not UTF-8.
             rows.push(row.iter().map(String::from_utf8_lossy).collect::<StringRecord>());
         }
         if !self.is_whole && reader.is_done() {
