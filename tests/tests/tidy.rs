@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("journal", &["wire", "threads"]),
     ("causality", &["wire", "journal"]),
     ("device", &["wire"]),
+    ("documents", &["wire"]),
     ("entities", &["wire"]),
     ("runtime", &["wire", "threads"]),
     ("namespace", &["wire", "threads", "journal"]),
@@ -37,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "namespace",
             "application",
             "dispatch",
+            "documents",
             "entities",
             "group",
             "links",
@@ -46,8 +48,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("client", &["wire", "security"]),
-    ("gateway", &["wire", "threads", "security", "node", "client", "nats"]),
-    ("cli", &["wire", "threads", "journal", "causality", "node", "client", "gateway"]),
+    ("gateway", &["wire", "threads", "security", "documents", "node", "client", "nats"]),
+    ("cli", &["wire", "threads", "journal", "causality", "documents", "node", "client", "gateway"]),
     ("bench", &["wire", "journal", "causality", "group", "runtime", "security", "node", "client"]),
 ];
 

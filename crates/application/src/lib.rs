@@ -16,7 +16,7 @@ mod settings;
 mod tests;
 mod topics;
 pub mod trust;
-pub mod units;
+pub use millrace_wire::units;
 mod watch;
 
 pub use problem::{Problem, Problems};

@@ -24,7 +24,6 @@ mod server;
 mod unknown;
 mod wire;
 
-pub use documents::{AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, RunDoc, state_word};
 pub use hosted::Hosted;
 pub use http::{ORIGINS_MAX, Origin};
 pub use links::Linker;

@@ -16,6 +16,7 @@ mod access;
 mod audit;
 pub mod changes;
 pub mod cluster;
+pub mod documents;
 mod host;
 pub mod manage;
 mod objects;
@@ -43,6 +44,7 @@ pub use millrace_dispatch::{
     status::{FunctionState, HostStatus, LiveFunction, LiveRun},
     supervise,
 };
+pub use millrace_documents::{Reason, low_space};
 pub use millrace_entities::{Called, Shown};
 pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, LowSpace, OpenOptions, Pin, Position, Rebuilt, Recovery,
@@ -70,4 +72,4 @@ pub use millrace_wire::{
     Result, history,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
-pub use why::{LinkReason, Reason, Why, low_space, why};
+pub use why::{Why, why};

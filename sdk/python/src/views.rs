@@ -1,30 +1,36 @@
 //! Information about a namespace, as JSON that `millrace._views` reads.
 
 use millrace_node::{
-    Attempt, Deployed, FunctionSpec, FunctionStat, Isolation, Name, Namespace, RunFilter, RunView, Runtime, functions,
-    pools,
+    Deployed, FunctionSpec, Isolation, Name, Namespace, RunFilter, Runtime, documents, functions, pools,
     repairs::{self, Ask},
 };
-use millrace_wire::{Code, Error, EventId, Result};
+use millrace_wire::{Code, Error, Result};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 /// What goes with a question, by name.
 pub type Options = BTreeMap<String, String>;
 
-/// The answer to a question, as JSON text: the documents that hosts answer, as far as this package reads them.
+/// The answer to a question, as JSON text: the documents that hosts answer.
 pub fn show(namespace: &Namespace, what: &str, options: &Options) -> Result<String> {
     namespace.inspect(|namespace| look(namespace, what, options))
 }
 
 fn look(namespace: &Namespace, what: &str, options: &Options) -> Result<String> {
     let answer = match what.split_once('/').unwrap_or((what, "")) {
-        ("logs", "") => json!({ "logs": namespace.logs()? }),
-        ("functions", "") => {
-            json!({ "functions": namespace.functions()?.iter().map(function).collect::<Value>() })
+        ("logs", "") => {
+            let logs = namespace.logs()?;
+            let logs: Result<Vec<_>> =
+                logs.iter().filter_map(|log| documents::log_if_there(namespace, log, false).transpose()).collect();
+            json!({ "logs": logs? })
         }
-        ("runs", "") => json!({ "runs": namespace.runs(&filter(options)?)?.iter().map(run).collect::<Value>() }),
-        ("runs", id) => run(&namespace.run(id.parse()?)?),
+        ("functions", "") => {
+            json!({ "functions": namespace.functions()?.iter().map(documents::function).collect::<Vec<_>>() })
+        }
+        ("runs", "") => {
+            json!({ "runs": namespace.runs(&filter(options)?)?.iter().map(documents::run).collect::<Vec<_>>() })
+        }
+        ("runs", id) => json!(documents::run(&namespace.run(id.parse()?)?)),
         ("repairs", "") => {
             json!({ "repairs": repairs::repairs(namespace)?, "amendments": repairs::amendments(namespace)? })
         }
@@ -32,7 +38,7 @@ fn look(namespace: &Namespace, what: &str, options: &Options) -> Result<String> 
             Some(number) => changes(namespace, repair_number(number)?, options)?,
             None => json!(repairs::repair(namespace, repair_number(of)?)?),
         },
-        ("why", "") => why(namespace, options.get("target").map_or("", String::as_str))?,
+        ("why", "") => json!(documents::why(namespace, options.get("target").map_or("", String::as_str))?),
         _ => return Err(Code::ValueInvalid.error(format!("'{}' is not a question", what.escape_debug()))),
     };
     Ok(answer.to_string())
@@ -52,53 +58,6 @@ fn changes(namespace: &Namespace, number: u64, options: &Options) -> Result<Valu
 /// Asks something of repairs, and tells the repair as it is then.
 pub fn repair(namespace: &Namespace, ask: Ask) -> Result<String> {
     Ok(json!(namespace.inspect(|namespace| ask.ask(namespace))?).to_string())
-}
-
-fn run(view: &RunView) -> Value {
-    let event = |id: EventId| (!id.is_none()).then(|| id.to_string());
-    let ending = view.ending.as_ref();
-    let dead = ending.and_then(|ending| ending.dead.as_ref());
-    let attempt = |attempt: &Attempt| json!({ "attempt": attempt.attempt, "time": attempt.at.to_string() });
-    json!({
-        "id": view.id.to_string(),
-        "function": view.function,
-        "state": view.state,
-        "log": view.record.log,
-        "seqno": view.record.seqno,
-        "caused_by": event(view.caused_by),
-        "triggered": view.triggered.to_string(),
-        "ended": view.ended.map(|ended| ended.to_string()),
-        "attempts": view.attempts.iter().map(attempt).collect::<Value>(),
-        "reads": view.reads,
-        "appends": view.appends,
-        "output": ending.map(|ending| &ending.output),
-        "error": dead.map(|death| json!({ "code": death.code, "detail": death.error })),
-    })
-}
-
-fn why(namespace: &Namespace, target: &str) -> Result<Value> {
-    let why = millrace_node::why(namespace, target)?;
-    let reasons = why.reasons.iter().map(|reason| {
-        let mut reported = serde_json::to_value(reason).expect("names, numbers and text always make JSON");
-        reported["text"] = json!(reason.to_string());
-        reported
-    });
-    Ok(json!({ "target": why.target, "reasons": reasons.collect::<Value>() }))
-}
-
-fn function(stat: &FunctionStat) -> Value {
-    let mut reported = json!({
-        "name": stat.name, "triggered": stat.triggered, "done": stat.done, "pending": stat.pending(),
-    });
-    match &stat.definition {
-        Ok(definition) => {
-            reported["runtime"] = json!(definition.spec.runtime);
-            reported["on"] = json!(definition.spec.on);
-            reported["code"] = json!(definition.code);
-        }
-        Err(error) => reported["error"] = json!({ "code": error.code().id(), "detail": error.detail() }),
-    }
-    reported
 }
 
 fn filter(options: &Options) -> Result<RunFilter> {

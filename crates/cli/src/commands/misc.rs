@@ -88,8 +88,8 @@ pub fn why(args: &WhyArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     let title = out.styled(Style::Bold, &why.target);
     out.line(title)?;
-    for text in why.reasons.iter().filter_map(|reason| reason["text"].as_str()) {
-        for (at, line) in text.lines().enumerate() {
+    for reason in &why.reasons {
+        for (at, line) in reason.text.lines().enumerate() {
             let lead = if at == 0 { "  - " } else { "    " };
             out.line(format!("{lead}{}", crate::show::one_line(line.as_bytes())))?;
         }

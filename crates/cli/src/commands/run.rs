@@ -5,7 +5,7 @@ use crate::{
     out::{Out, Style, Table},
     place::{
         Place,
-        docs::{RunDoc, RunPageDoc},
+        docs::{RunDoc, RunsDoc},
     },
     progress::{Progress, Unit},
     report::{Failure, Outcome},
@@ -76,7 +76,7 @@ fn times(run: &RunDoc) -> (Hlc, Option<String>) {
 
 fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
     let filter = filter(args)?;
-    let RunPageDoc { runs, next } = place.runs_page(&filter)?;
+    let RunsDoc { runs, next } = place.runs_page(&filter)?;
     // Fewer than asked for, and there are older ones: they were not looked at.
     let unseen = next.filter(|_| runs.len() < filter.limit);
     if out.json() {

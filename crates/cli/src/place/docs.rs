@@ -1,43 +1,15 @@
 //! Documents about logs, functions and runs: the same for a local namespace and for one on another host.
 
 use crate::show;
-pub use millrace_gateway::{DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RunDoc, state_word};
-use millrace_node::{Hlc, Reason, Why};
+pub use millrace_documents::{DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RunDoc, RunsDoc, WhyDoc};
+use millrace_node::Hlc;
+pub use millrace_node::documents::state_word;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// When the newest record of a log was appended.
 pub fn last_append(log: &LogDoc) -> Option<Hlc> {
     log.last_append.as_deref().and_then(show::moment)
-}
-
-/// A part of a list of runs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RunPageDoc {
-    pub runs: Vec<RunDoc>,
-    /// The run before which the next page begins.
-    pub next: Option<String>,
-}
-
-/// Why something is not running.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WhyDoc {
-    pub target: String,
-    /// Each has a `text` for people.
-    pub reasons: Vec<Value>,
-}
-
-impl From<&Why> for WhyDoc {
-    fn from(why: &Why) -> Self {
-        let reason = |reason: &Reason| {
-            let mut object = json!(reason);
-            object["text"] = json!(reason.to_string());
-            object
-        };
-        Self { target: why.target.clone(), reasons: why.reasons.iter().map(reason).collect() }
-    }
 }
 
 /// A shared object.
@@ -121,36 +93,6 @@ pub struct EntriesDoc {
     pub next: u64,
     /// Where the journal ended when it was read.
     pub tail: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn documents_are_read_as_they_are_written_and_gaps_are_filled() {
-        let run = json!({
-            "id": "a-0-1", "function": "f", "state": "dead", "log": "raw", "seqno": 3, "cause": "a-0-0", "caused_by": null,
-            "triggered": "2026-01-01T00:00:00.000000Z", "ended": null, "attempts": [{"attempt": 1, "time": "x"}],
-            "reads": [], "appends": [{"log": null, "seqno": 1}], "output": null,
-            "error": {"code": "MR3007", "detail": "d"},
-        });
-        let doc: RunDoc = serde_json::from_value(run.clone()).unwrap();
-        assert_eq!(json!(doc), run);
-        assert_eq!(serde_json::from_value::<RunDoc>(json!({"id": "b", "new": 1})).unwrap().id, "b");
-        let function = json!({
-            "name": "f", "triggered": 3, "done": 1, "pending": 2, "dead": 0, "dead_kept": 0, "dead_retried": 0,
-            "runtime": "wasm", "on": ["raw"], "ordered": true, "streamed": false, "network": false,
-            "reads": ["raw"], "appends": null, "sends": [], "secrets": ["key"],
-            "concurrency": 1, "monitor": null, "retries": 3, "dead_letter": "dead/f", "code": "00",
-        });
-        let doc: FunctionDoc = serde_json::from_value(function.clone()).unwrap();
-        assert_eq!((json!(doc), doc.definition.is_some()), (function, true));
-        let broken = json!({"name": "f", "triggered": 0, "done": 0, "pending": 0, "dead": 0, "dead_kept": 0, "dead_retried": 0,
-                   "error": {"code": "c", "detail": "d"}});
-        let doc: FunctionDoc = serde_json::from_value(broken.clone()).unwrap();
-        assert_eq!((json!(doc), doc.definition), (broken, None));
-    }
 }
 
 /// The work for a repair, and its results.

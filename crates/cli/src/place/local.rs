@@ -2,35 +2,22 @@
 
 use super::{Found, Receipt, check_incarnation, docs};
 use crate::report::Outcome;
-use docs::{AmendmentsDoc, ChangesDoc, FunctionDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc};
+use docs::{AmendmentsDoc, ChangesDoc, FunctionDoc, LogDoc, RepairDoc, RunDoc, RunsDoc, WhyDoc};
 use millrace_node::{
-    AppendOptions, Code, Error, EventId, LogName, LogStat, Namespace, NewRecord, Record, Result, RunFilter,
+    AppendOptions, Code, EventId, LogName, Namespace, NewRecord, Record, Result, RunFilter, documents,
     repairs::{self, Ask},
 };
 use std::time::{Duration, Instant};
 
-fn document(namespace: &Namespace, log: &LogStat) -> LogDoc {
-    // It may be overtaken while we look; then nothing is said of it.
-    let newest = (log.latest > 0).then(|| namespace.get(&log.name, log.latest).ok()).flatten();
-    let incarnation = namespace.log(&log.name).map_or(0, |log| log.id());
-    LogDoc::of(log, newest.map(|record| record.hlc), incarnation)
-}
-
 pub fn logs(namespace: &Namespace) -> Result<Vec<LogDoc>> {
-    namespace.inspect(|namespace| Ok(namespace.logs()?.iter().map(|log| document(namespace, log)).collect()))
-}
-
-pub fn log(namespace: &Namespace, name: &str) -> Result<LogDoc> {
     namespace.inspect(|namespace| {
-        // Looked up by name first, so that an invalid name is reported as such.
-        let name = namespace.log(name)?.name().clone();
-        let log = namespace.logs()?.into_iter().find(|log| log.name == name);
-        Ok(document(namespace, &log.ok_or_else(|| no_log(&name))?))
+        let logs = namespace.logs()?;
+        logs.iter().filter_map(|log| documents::log_if_there(namespace, log, true).transpose()).collect()
     })
 }
 
-fn no_log(name: &str) -> Error {
-    Code::LogNotFound.error(format!("no log '{name}'"))
+pub fn log(namespace: &Namespace, name: &str) -> Result<LogDoc> {
+    namespace.inspect(|namespace| documents::log_named(namespace, name))
 }
 
 /// The oldest and the newest record that can be read, each 0 if there is none.
@@ -108,23 +95,23 @@ pub fn wait_above(namespace: &Namespace, log: &str, seen: u64, timeout: Duration
 }
 
 pub fn functions(namespace: &Namespace) -> Result<Vec<FunctionDoc>> {
-    namespace.inspect(|namespace| Ok(namespace.functions()?.iter().map(FunctionDoc::from).collect()))
+    namespace.inspect(|namespace| Ok(namespace.functions()?.iter().map(documents::function).collect()))
 }
 
 pub fn runs(namespace: &Namespace, filter: &RunFilter) -> Result<Vec<RunDoc>> {
-    namespace.inspect(|namespace| Ok(namespace.runs(filter)?.iter().map(RunDoc::from).collect()))
+    namespace.inspect(|namespace| Ok(namespace.runs(filter)?.iter().map(documents::run).collect()))
 }
 
-pub fn runs_page(namespace: &Namespace, filter: &RunFilter) -> Result<RunPageDoc> {
+pub fn runs_page(namespace: &Namespace, filter: &RunFilter) -> Result<RunsDoc> {
     namespace.inspect(|namespace| {
         let page = namespace.runs_page(filter)?;
-        let runs = page.runs.iter().map(RunDoc::from).collect();
-        Ok(RunPageDoc { runs, next: page.next.map(|next| next.to_string()) })
+        let runs = page.runs.iter().map(documents::run).collect();
+        Ok(RunsDoc { runs, next: page.next.map(|next| next.to_string()) })
     })
 }
 
 pub fn run(namespace: &Namespace, id: EventId) -> Result<RunDoc> {
-    namespace.inspect(|namespace| namespace.run(id).map(|view| RunDoc::from(&view)))
+    namespace.inspect(|namespace| namespace.run(id).map(|view| documents::run(&view)))
 }
 
 /// The run once it has ended, or as it is when the time is up.
@@ -136,7 +123,7 @@ pub fn wait_run(namespace: &Namespace, id: EventId, timeout: Duration) -> Result
         let view = namespace.inspect(|namespace| namespace.run(id))?;
         let left = timeout.saturating_sub(started.elapsed());
         if view.ended.is_some() || left.is_zero() {
-            return Ok(RunDoc::from(&view));
+            return Ok(documents::run(&view));
         }
         journal.wait(seen, left.min(Duration::from_secs(1)));
     }
@@ -169,7 +156,7 @@ pub fn repair_changes(namespace: &Namespace, number: u64, log: Option<&str>, aft
 }
 
 pub fn why(namespace: &Namespace, target: &str) -> Result<WhyDoc> {
-    namespace.inspect(|namespace| millrace_node::why(namespace, target).map(|why| WhyDoc::from(&why)))
+    namespace.inspect(|namespace| documents::why(namespace, target))
 }
 
 pub fn get(namespace: &Namespace, log: &str, seqno: u64) -> Result<Record> {

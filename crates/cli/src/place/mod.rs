@@ -19,9 +19,7 @@ pub use manage::viewed_links;
 pub use target::{Origin, Target, application_file};
 
 use crate::{args::Global, report::Outcome};
-use docs::{
-    AmendmentsDoc, ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc,
-};
+use docs::{AmendmentsDoc, ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunsDoc, WhyDoc};
 use entries::Start;
 use millrace_client::Options;
 use millrace_gateway::SOCKET;
@@ -261,7 +259,7 @@ impl Place {
     }
 
     /// A page of [`Place::runs`], and where to continue.
-    pub fn runs_page(&self, filter: &RunFilter) -> Result<RunPageDoc> {
+    pub fn runs_page(&self, filter: &RunFilter) -> Result<RunsDoc> {
         match self {
             Place::Local(namespace) => local::runs_page(namespace, filter),
             Place::Remote(remote, _) => remote.runs_page(filter),

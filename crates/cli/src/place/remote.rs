@@ -5,7 +5,7 @@
 use super::{
     Found, Receipt, check_incarnation,
     docs::{
-        AmendmentsDoc, ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, RepairDoc, RunDoc, RunPageDoc,
+        AmendmentsDoc, ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, RepairDoc, RunDoc, RunsDoc,
         WhyDoc, state_word,
     },
     entries::Start,
@@ -345,7 +345,7 @@ impl Remote {
         Ok(self.runs_page(filter)?.runs)
     }
 
-    pub fn runs_page(&self, filter: &RunFilter) -> Result<RunPageDoc> {
+    pub fn runs_page(&self, filter: &RunFilter) -> Result<RunsDoc> {
         let mut path = format!("runs?limit={}", filter.limit.clamp(1, RUNS_MAX));
         let function = filter.function.as_ref().map(|function| ("function", segment(function)));
         let log = filter.log.as_ref().map(|log| ("log", segment(log)));
@@ -354,7 +354,7 @@ impl Remote {
         for (name, value) in function.into_iter().chain(log).chain(state).chain(before) {
             let _ = write!(path, "&{name}={value}");
         }
-        let mut page: RunPageDoc = self.document(&path)?;
+        let mut page: RunsDoc = self.document(&path)?;
         page.runs.truncate(filter.limit);
         Ok(page)
     }

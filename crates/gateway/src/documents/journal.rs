@@ -1,10 +1,7 @@
 //! Entries of the journal.
 
-use super::{
-    Bounded, ErrorDoc, Query,
-    query::invalid,
-    text::{id_text, rfc3339},
-};
+use super::{Bounded, Query, query::invalid};
+use millrace_documents::{ErrorDoc, id_text, rfc3339};
 use millrace_node::{Namespace, Position, is_secret};
 use millrace_wire::{JsonBytes, Result};
 use serde::{Serialize, ser::SerializeMap};

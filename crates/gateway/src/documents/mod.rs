@@ -9,18 +9,16 @@ mod logs;
 mod objects;
 mod query;
 mod runs;
-mod shapes;
 mod status;
 mod text;
 
 pub(crate) use query::{Query, invalid, segment, shown, whole_number};
-pub use shapes::{AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, RunDoc, state_word};
 pub(crate) use status::host_of;
-pub(crate) use text::{RecordDoc, id_text, time_text};
+pub(crate) use text::{RecordDoc, time_text};
 
 use crate::Hosted;
 use millrace_node::{
-    Access, Gated, Namespace, Resource, Right,
+    Access, Gated, Namespace, Resource, Right, documents,
     manage::{Order, uploads::Uploads},
     repairs::{self, Ask},
 };
@@ -239,12 +237,12 @@ impl Asked {
             Asked::Logs { prefix, newest, page } => {
                 text(&logs::list(namespace, |log| access.sees(log), &prefix, newest, &page)?)
             }
-            Asked::Log(log) => text(&logs::one(namespace, &log)?),
+            Asked::Log(log) => text(&documents::log_named(namespace, &log)?),
             Asked::Functions(page) => text(&functions::list(namespace, &page)?),
-            Asked::Function(function) => text(&functions::one(namespace, &function)?),
+            Asked::Function(function) => text(&documents::function_named(namespace, &function)?),
             Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
-            Asked::Run(id) => text(&runs::one(namespace, &id)?),
-            Asked::Why(target) => text(&runs::why(namespace, &target)?),
+            Asked::Run(id) => text(&documents::run_named(namespace, &id)?),
+            Asked::Why(target) => text(&documents::why(namespace, &target)?),
             Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
             Asked::Links(page) => text(&status::Links::of(namespace, &page)?),
             Asked::Objects(page) => text(&objects::list(access, &page)?),

@@ -1,26 +1,9 @@
 //! Times, ids and bytes as documents represent them.
 
-use jiff::Timestamp;
+use millrace_documents::{id_text, rfc3339};
 use millrace_node::Record;
-use millrace_wire::{EventId, Hlc, JsonBytes};
+use millrace_wire::{Hlc, JsonBytes};
 use serde::Serialize;
-use std::fmt::Display;
-
-/// RFC 3339 in UTC with microseconds.
-pub(super) fn rfc3339(hlc: Hlc) -> String {
-    let moment = i64::try_from(hlc.wall_us()).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
-    format!("{:.6}", moment.unwrap_or_default())
-}
-
-/// An id, or none.
-pub(crate) fn id_text(id: EventId) -> Option<String> {
-    (!id.is_none()).then(|| id.to_string())
-}
-
-/// A list of names.
-pub(super) fn names<T: Display>(names: &[T]) -> Vec<String> {
-    names.iter().map(ToString::to_string).collect()
-}
 
 /// A record with its bytes.
 #[derive(Serialize)]
@@ -55,6 +38,7 @@ pub(crate) fn time_text(hlc: Hlc) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millrace_wire::EventId;
 
     #[test]
     fn records_are_text_or_base64() {

@@ -1,13 +1,14 @@
 //! Answers: their bodies, and the form of errors.
 
 use super::connection::watched::Exchange;
-use crate::{documents::ErrorDoc, memory::Reservation};
+use crate::memory::Reservation;
 use futures_util::Stream;
 use hyper::{
     HeaderMap, StatusCode,
     body::{Body, Bytes, Frame, SizeHint},
     header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
+use millrace_documents::ErrorDoc;
 use millrace_wire::{Code, Error, Result};
 use serde::Serialize;
 use std::{

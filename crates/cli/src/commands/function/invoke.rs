@@ -8,9 +8,13 @@ use crate::{
     report::{self, Failure, Outcome},
     show,
 };
+use millrace_documents::{Reason, ReasonDoc};
 use millrace_node::{Code, Error, EventId, Name, RunFilter, application::units::show_duration};
-use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use serde_json::json;
+use std::{
+    mem::discriminant,
+    time::{Duration, Instant},
+};
 
 /// The runs of the record are searched among this number of the log's newest runs.
 const NEWEST_MAX: usize = 1000;
@@ -82,7 +86,7 @@ fn ended(
     has_host: bool,
     out: &Out,
 ) -> Outcome<RunDoc> {
-    let mut printed: Vec<String> = if has_host { Vec::new() } else { vec!["no_host".into()] };
+    let mut printed = if has_host { Vec::new() } else { vec![discriminant(&Reason::NoHost)] };
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let run = place.wait_run(id, left.min(EXPLAIN_EVERY))?;
@@ -92,8 +96,8 @@ fn ended(
         // Not every caller that may wait for a run may ask for the reasons.
         let mut reasons = place.why(&run.id).map(|why| why.reasons).unwrap_or_default();
         // The run was started by its record all the same.
-        reasons.retain(|reason| reason["reason"] != "never_bound");
-        let texts: Vec<&str> = reasons.iter().filter_map(|reason| reason["text"].as_str()).collect();
+        reasons.retain(|reason| !matches!(reason.reason, Reason::NeverBound { .. }));
+        let texts: Vec<&str> = reasons.iter().map(|reason| &*reason.text).collect();
         let texts = texts.join("; ");
         if left <= EXPLAIN_EVERY {
             let waits = if texts.is_empty() { String::new() } else { format!(": {texts}") };
@@ -103,9 +107,8 @@ fn ended(
             return Err(Code::WaitTimeout.error(detail).into());
         }
         // The texts contain times, which change all the time.
-        let kind = |reason: &Value| reason["reason"].as_str().unwrap_or_default().to_owned();
-        let kinds: Vec<String> = reasons.iter().map(kind).collect();
-        let runs = |reason: &Value| reason["reason"] == "running" && reason["run"] == *run.id;
+        let kinds: Vec<_> = reasons.iter().map(|reason| discriminant(&reason.reason)).collect();
+        let runs = |reason: &ReasonDoc| matches!(&reason.reason, Reason::Running { run: id, .. } if *id == run.id);
         let waits = !kinds.is_empty() && !reasons.iter().any(runs);
         if waits && kinds != printed && !out.json() {
             let function = run.function.as_deref().unwrap_or("-");

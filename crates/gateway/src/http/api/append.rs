@@ -2,7 +2,7 @@
 
 use super::{RECORDS_JSON, check_encoding, durability, header, media_type};
 use crate::{
-    documents::{Query, id_text, shown},
+    documents::{Query, shown},
     http::{
         connection::body,
         response::{self, JSON, Response},
@@ -17,6 +17,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
     http::request::Parts,
 };
+use millrace_documents::id_text;
 use millrace_node::{Access, AppendOptions, BATCH_RECORDS_MAX, Durability, Gated, Receipt, SUBMISSION_PATIENCE};
 use millrace_wire::{Code, EventId, Result, protocol::Fence};
 use serde::{

@@ -2,7 +2,7 @@
 
 use super::{Rationed, WAIT_MAX_MS, accepts, durability, header, rationed, wait_of};
 use crate::{
-    documents::{Query, RecordDoc, id_text, shown, time_text, whole_number},
+    documents::{Query, RecordDoc, shown, time_text, whole_number},
     http::{
         response::{self, Content, Response, put},
         session::Session,
@@ -13,6 +13,7 @@ use hyper::{
     body::Bytes,
     header::{CONTENT_TYPE, HeaderValue},
 };
+use millrace_documents::id_text;
 use millrace_node::{Access, Record};
 use millrace_wire::{Code, Result};
 use std::{ops::Range, time::Duration};

@@ -1,0 +1,80 @@
+//! Runs.
+
+use crate::ErrorDoc;
+use serde::{Deserialize, Serialize};
+
+/// A part of the list of runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunsDoc {
+    /// The newest first.
+    pub runs: Vec<RunDoc>,
+    /// The run before which the next page begins, if there may be older ones.
+    pub next: Option<String>,
+}
+
+/// A record, named.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordName {
+    /// Its log; none if that was removed.
+    pub log: Option<String>,
+    /// Its number.
+    pub seqno: u64,
+}
+
+impl std::fmt::Display for RecordName {
+    /// As `log get` takes it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.log.as_deref().unwrap_or("(removed log)"), self.seqno)
+    }
+}
+
+/// One attempt at a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttemptDoc {
+    /// Its number, from 1.
+    pub attempt: u64,
+    /// When it began.
+    pub time: String,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunDoc {
+    /// Its id.
+    pub id: String,
+    /// Its function; none if that was removed.
+    pub function: Option<String>,
+    /// `pending`, `started`, `done`, `dead` or `cancelled`.
+    pub state: String,
+    /// The record that it runs for.
+    #[serde(flatten)]
+    pub record: RecordName,
+    /// The id of that record.
+    pub cause: Option<String>,
+    /// The run that appended that record.
+    pub caused_by: Option<String>,
+    /// When it was created.
+    pub triggered: String,
+    /// When it ended.
+    pub ended: Option<String>,
+    /// Its attempts.
+    pub attempts: Vec<AttemptDoc>,
+    /// The records that it read.
+    pub reads: Vec<RecordName>,
+    /// The records that it appended.
+    pub appends: Vec<RecordName>,
+    /// Its output.
+    pub output: Option<String>,
+    /// Why it was given up.
+    pub error: Option<ErrorDoc>,
+    /// The run that retried its dead letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retried_as: Option<String>,
+    /// Whether something of it is missing here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+}

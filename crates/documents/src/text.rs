@@ -1,0 +1,20 @@
+//! Times and ids as documents represent them.
+
+use jiff::Timestamp;
+use millrace_wire::{EventId, Hlc};
+
+/// RFC 3339 in UTC with microseconds.
+pub fn rfc3339(hlc: Hlc) -> String {
+    let moment = i64::try_from(hlc.wall_us()).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+    format!("{:.6}", moment.unwrap_or_default())
+}
+
+/// An id, or none.
+pub fn id_text(id: EventId) -> Option<String> {
+    (!id.is_none()).then(|| id.to_string())
+}
+
+/// `1 run`, `2 runs`.
+pub fn counted(n: u64, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
+}
