@@ -345,3 +345,78 @@ fn the_errors_are_those_of_the_catalogue() {
         }
     }
 }
+
+/// The names of types that several modules of a crate declare. A name says what its type is without its module: this list only gets shorter.
+const NOT_UNIQUE: &[(&str, &[&str])] = &[
+    ("bench", &["Asker", "Cluster", "Connection", "Served", "Site"]),
+    (
+        "cli",
+        &[
+            "Column",
+            "Columns",
+            "Format",
+            "Functions",
+            "Group",
+            "Lines",
+            "Logs",
+            "Names",
+            "Plan",
+            "Rows",
+            "Shape",
+            "Source",
+            "Table",
+            "Tally",
+        ],
+    ),
+    ("client", &["Client", "Host", "Inner", "Safe", "Stream", "Tail"]),
+    ("dispatch", &["Pool", "State", "Stop"]),
+    (
+        "gateway",
+        &[
+            "Answer", "Change", "Follow", "Line", "Part", "Place", "Rationed", "Records", "Running", "Shared",
+            "Silent", "Source", "State", "Stream", "Tail",
+        ],
+    ),
+    ("journal", &["Before", "Found", "Slot", "State", "Upkeep", "Writer"]),
+    ("namespace", &["Answer", "Found", "Note", "Notes"]),
+    (
+        "node",
+        &[
+            "Answer", "Asked", "Blocked", "Group", "Inner", "Key", "Known", "Progress", "Running", "Shared", "Slot",
+            "Source", "State", "Waiting", "Wanted", "Work",
+        ],
+    ),
+    ("repair", &["Correction", "Line"]),
+    ("runtime", &["Conversation", "Ended", "Fault", "Plan", "Running", "Shared", "Slot"]),
+];
+
+#[test]
+fn a_types_name_is_unique_in_its_crate() {
+    let mut declared: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for file in files().iter().filter(|file| file.starts_with("crates/") && file.ends_with(".rs")) {
+        let (name, inside) = file["crates/".len()..].split_once('/').expect("crates/NAME/…");
+        if !inside.starts_with("src/") || inside.contains("/tests/") || inside.ends_with("/tests.rs") {
+            continue;
+        }
+        let text = text(file);
+        let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in code.lines() {
+            let words = line.split_once(") ").filter(|_| line.starts_with("pub(")).map_or(line, |(_, words)| words);
+            let words = words.strip_prefix("pub ").unwrap_or(words);
+            let kinds = ["struct ", "enum ", "trait ", "type ", "union "];
+            let Some(declaration) = kinds.iter().find_map(|kind| words.strip_prefix(kind)) else { continue };
+            let end = declaration.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(declaration.len());
+            *declared.entry((name.to_owned(), declaration[..end].to_owned())).or_default() += 1;
+        }
+    }
+    assert!(declared.len() > 500, "only {} types were found", declared.len());
+    let found: Vec<_> = declared.into_iter().filter(|(_, times)| *times > 1).map(|(declared, _)| declared).collect();
+    let listed: Vec<(String, String)> = NOT_UNIQUE
+        .iter()
+        .flat_map(|(name, types)| types.iter().map(|declared| (name.to_string(), declared.to_string())))
+        .collect();
+    let new: Vec<_> = found.iter().filter(|one| !listed.contains(one)).collect();
+    assert!(new.is_empty(), "give these types names that say what they are: {new:?}");
+    let unique: Vec<_> = listed.iter().filter(|one| !found.contains(one)).collect();
+    assert!(unique.is_empty(), "these are unique now; take them off the list: {unique:?}");
+}
