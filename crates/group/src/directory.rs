@@ -371,6 +371,29 @@ mod tests {
     }
 
     #[test]
+    fn a_group_that_is_given_up_takes_its_topics_along_and_its_number_is_remembered() {
+        let members = members(&["campus", "lab"]);
+        let mut directory = Directory::default();
+        directory.create(&members, "farm".into(), vec![1], 0).unwrap();
+        directory.create(&members, "barn".into(), vec![2], 0).unwrap();
+        for (topic, group) in [("soil", 2), ("rain", 2), ("hay", 3)] {
+            directory.place(topic.into(), group).unwrap();
+        }
+        directory.displace(9, "rain".into(), 2).unwrap();
+        assert_eq!(directory.topics_of(2).collect::<Vec<_>>(), ["rain", "soil"]);
+        directory.abandon("farm").unwrap();
+        assert_eq!(directory.abandon("farm").unwrap_err().code(), Code::GroupNotFound);
+        assert_eq!((directory.placed("soil"), directory.placed("hay")), (None, Some(3)));
+        assert_eq!(directory.removing().count(), 0);
+        assert_eq!((directory.is_abandoned(2), directory.is_abandoned(3)), (true, false));
+        assert_eq!(directory.create(&members, "farm".into(), vec![2], 0), Ok(4), "its number is not used again");
+        // One host goes on with one group.
+        directory.recover(7, &[4]);
+        assert_eq!((directory.group("farm").unwrap().hosts.as_slice(), directory.placed("hay")), (&[7][..], None));
+        assert!(directory.group("barn").is_none() && directory.is_abandoned(3));
+    }
+
+    #[test]
     fn what_is_wrong_with_a_group_is_refused() {
         let members = members(&["campus", "lab", "farm"]);
         let mut directory = Directory::default();

@@ -164,7 +164,12 @@ impl Driver {
             away: away.iter().filter_map(named).collect(),
         };
         let action = Action::Secret { digest: hex(&digest), before };
-        let decided = move |outcome: Result<u64>| reply(outcome.map(|_| rotated));
+        let shared = self.shared.clone();
+        let decided = move |outcome: Result<u64>| {
+            // Once this is answered, the old secret opens nothing here.
+            shared.follow_secret();
+            reply(outcome.map(|_| rotated));
+        };
         if let Some(main) = self.running(MAIN) {
             main.submit(action, (&[], &Stamp::default()), Durability::Quorum, Box::new(decided));
         }
