@@ -54,6 +54,9 @@ pub enum Act {
     /// A relay was removed from elsewhere.
     #[serde(rename = "relay.rm")]
     RelayRemove,
+    /// The secret of the cluster was changed through this host.
+    #[serde(rename = "cluster.secret")]
+    ClusterSecret,
     /// A caller with a capability was refused.
     #[serde(rename = "denied")]
     Denied,
@@ -75,6 +78,7 @@ impl Act {
             Self::FunctionRemove => "function.rm",
             Self::RelayAdd => "relay.add",
             Self::RelayRemove => "relay.rm",
+            Self::ClusterSecret => "cluster.secret",
             Self::Denied => "denied",
         }
     }
@@ -198,6 +202,7 @@ mod tests {
             Act::FunctionRemove,
             Act::RelayAdd,
             Act::RelayRemove,
+            Act::ClusterSecret,
             Act::Denied,
         ];
         for act in all {

@@ -9,7 +9,7 @@ use super::{
 };
 use millrace_security::token::{Invitation, Token};
 use millrace_tests::{
-    Place, Port, end,
+    Host, Place, Port, end, eventually,
     raw::{framed, hello},
 };
 use millrace_wire::{
@@ -20,7 +20,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{TcpListener, UdpSocket},
-    process::Command,
+    process::{Command, Stdio},
     thread,
 };
 
@@ -58,6 +58,7 @@ fn attack(on: Defence) -> Attack {
             |without| is_root().then(|| neighbours::applies_what_it_finds(&weakened(Place::empty(), without)))
         }
         Defence::Programs => deploy::foreign_program,
+        Defence::ClusterSecret => old_secret,
     }
 }
 
@@ -92,6 +93,26 @@ fn weakened(place: Place, without: Option<Defence>) -> Place {
         Some(defence) => place.without(&format!("{defence:?}")),
         None => place,
     }
+}
+
+/// Joins a cluster with a secret that it had before.
+fn old_secret(without: Option<Defence>) -> Option<bool> {
+    let (owner, stranger, port) = (place(without), Place::new(), Port::reserve());
+    owner.run(["cluster", "init"]).ok();
+    owner.run(["cluster", "secret", "--out", "secret"]).ok();
+    let listen = format!("127.0.0.1:{port}");
+    let _host = Host::start(owner.command(["--json", "serve", "--name", "first", "--listen", &listen]));
+    eventually("the secret is changed", || owner.run(["cluster", "secret", "rotate"]).code == 0);
+    stranger.write("secret", fs::read(owner.path().join("secret")).expect("it was written"));
+    let at = format!("mr://{listen}/first");
+    let join = ["serve", "--listen", "127.0.0.1:0", "--join", &at, "--cluster-secret", "secret"];
+    let mut joining = stranger.command(join).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let is_in = || stranger.namespace().join("secrets/cluster").exists();
+    eventually("it is in or refused", || is_in() || joining.try_wait().expect("a child").is_some());
+    let got_in = is_in();
+    let _ = joining.kill();
+    let _ = joining.wait();
+    Some(got_in)
 }
 
 fn joined(hub: &Hub, without: Option<Defence>) -> Place {

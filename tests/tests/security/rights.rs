@@ -193,7 +193,7 @@ fn topics() -> Vec<Request> {
         of("set voters", admin, SetVoters { voters: 3, group: None }),
         of("create a group", admin, CreateGroup { group: "farm", hosts: Vec::new(), voters: 1 }),
         of("remove a group", admin, RemoveGroup { group: "farm" }),
-        of("remove a host", admin, RemoveHost { host: 1 }),
+        of("remove a host", admin, RemoveHost { host: 1, lose: Vec::new() }),
     ]
 }
 

@@ -17,9 +17,9 @@ pub use access::{
     SetSecretArgs,
 };
 pub use clusters::{
-    ClusterArgs, ClusterCommand, ClusterSecretArgs, CreateGroupArgs, CreateTopicArgs, GroupArg, GroupCommand,
-    InitClusterArgs, MirrorTopicArgs, PlanGroupArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs,
-    TopicCommand,
+    ClusterArgs, ClusterCommand, ClusterSecretArgs, ClusterSecretCommand, CreateGroupArgs, CreateTopicArgs, GroupArg,
+    GroupCommand, InitClusterArgs, MirrorTopicArgs, PlanGroupArgs, PublishArgs, PublishDurability, RangeTopicArgs,
+    RecoverArgs, RemoveHostArgs, TailTopicArgs, TopicCommand,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use entities::EntityCommand;

@@ -18,10 +18,10 @@ pub use shapes::{AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, Recor
 pub(crate) use status::host_of;
 pub(crate) use text::{RecordDoc, id_text, time_text};
 
-use crate::Hosted;
+use crate::{Hosted, cluster::topics::replied};
 use millrace_node::{
     Access, Gated, Namespace, Resource, Right,
-    manage::{Order, uploads::Uploads},
+    manage::{Managed, Order, uploads::Uploads},
     repairs::{self, Ask},
 };
 use millrace_wire::{Code, Error, Result};
@@ -301,6 +301,13 @@ pub(crate) async fn manage(
             .await
             .map_err(|failed| Code::HostInternal.error(failed.to_string()))??,
     };
+    if matches!(order, Order::RotateClusterSecret) {
+        // The line in the audit log is a commit.
+        let cluster = tokio::task::spawn_blocking(move || access.rotate_cluster_secret().cloned())
+            .await
+            .map_err(|failed| Code::HostInternal.error(failed.to_string()))??;
+        return text(&Managed::SecretRotated(replied(|reply| cluster.rotate_secret(reply)).await?));
+    }
     let deploys = matches!(order, Order::Up(_) | Order::Down(_));
     let act = move |access: &Access| access.manage(order, uploads.as_deref());
     let managed = if deploys { hosted.deploy(access, act).await? } else { hosted.define(access, act).await? };

@@ -4,6 +4,7 @@ use super::{Access, topics::source_of};
 use crate::{
     AppendOptions, Backfilled, Gated, Receipt, Shows, Site, Stretch,
     audit::{Act, Audited, audit},
+    cluster::Cluster,
     functions,
     links::{Links, RelayOptions},
     manage::{
@@ -118,9 +119,20 @@ impl Access {
                 let dropped = Links::of(self.namespace()).remove_peer(&peer, force)?;
                 Ok(Managed::Dropped { peer, dropped })
             }
+            Order::RotateClusterSecret => {
+                // The cluster replies later: see `Access::rotate_cluster_secret`.
+                Err(Code::ManageInvalid.error("the secret of a cluster is changed by its hosts together"))
+            }
             Order::Up(up) => self.up(&up, uploads),
             Order::Down(down) => self.down(&down),
         }
+    }
+
+    /// The cluster, whose secret the caller may change; this is audited before.
+    pub fn rotate_cluster_secret(&self) -> Result<&Arc<Cluster>> {
+        let cluster = self.cluster_to_change()?;
+        audit(self.namespace(), &self.by(Act::ClusterSecret).about(format!("cluster {}", cluster.id())))?;
+        Ok(cluster)
     }
 
     pub(super) fn by(&self, act: Act) -> Audited {

@@ -7,6 +7,7 @@ pub mod uploads;
 use crate::{
     Backfilled, Code, EventId, LogName, Name, Result,
     changes::Step,
+    cluster::RotatedSecret,
     links::{LinkView, OnGap, Resent},
 };
 use bundle::Bundle;
@@ -125,6 +126,8 @@ pub enum Order {
         #[serde(default)]
         force: bool,
     },
+    /// To change the secret of the cluster.
+    RotateClusterSecret,
     /// To make the namespace hold what an application file says.
     Up(Up),
     /// To take that away again.
@@ -331,6 +334,8 @@ pub enum Managed {
         #[serde(flatten)]
         resent: Resent,
     },
+    /// The secret of the cluster was changed.
+    SecretRotated(RotatedSecret),
     /// Steps of an application.
     Steps(StepsDoc),
     /// Files that the host needs before it does anything.
