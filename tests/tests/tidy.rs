@@ -37,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "namespace",
             "access",
             "application",
+            "device",
             "dispatch",
             "entities",
             "group",

@@ -1,6 +1,6 @@
 //! The events that an image implies, with their ids and clocks.
 
-use crate::{Burst, Cause, Entry, Image, Row, Sector};
+use crate::{Burst, Cause, Entry, Header, Image, Row, Sector};
 use millrace_wire::{EventId, Hlc, NamespaceId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -77,8 +77,8 @@ struct Log {
     seqno: u64,
 }
 
-/// The state while an image is walked.
-struct Walk {
+/// The state while a journal is walked.
+pub(crate) struct Walk {
     namespace: NamespaceId,
     epoch: u32,
     sequence: u64,
@@ -94,31 +94,46 @@ impl Image {
     /// All events from the oldest sector on.
     pub fn events(&self) -> Vec<Event> {
         let Some(first) = self.sectors.first() else { return Vec::new() };
-        let mut walk = Walk {
-            namespace: first.header.namespace,
-            epoch: first.header.epoch,
-            sequence: first.header.sequence,
-            clock_ms: 0,
-            same_ms: 0,
-            logs: BTreeMap::new(),
-            functions: BTreeMap::new(),
-            events: Vec::new(),
-        };
+        let mut walk = Walk::new(&first.header);
         self.sectors.iter().for_each(|sector| walk.sector(sector));
         walk.events
     }
 }
 
 impl Walk {
-    fn sector(&mut self, sector: &Sector) {
-        if sector.header.sequence > self.sequence {
-            let to = sector.header.sequence - 1;
+    /// Begins with this sector.
+    pub(crate) fn new(first: &Header) -> Walk {
+        Walk {
+            namespace: first.namespace,
+            epoch: first.epoch,
+            sequence: first.sequence,
+            clock_ms: 0,
+            same_ms: 0,
+            logs: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// The events since the last call.
+    pub(crate) fn take(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Continues with the catalog of a sector.
+    pub(crate) fn begin(&mut self, header: &Header, catalog: &[Entry]) {
+        if header.sequence > self.sequence {
+            let to = header.sequence - 1;
             self.push(EventId::NONE, What::Missing { to });
         }
-        self.sequence = sector.header.sequence;
-        self.clock_ms = sector.header.clock_ms;
-        self.epoch = sector.header.epoch;
-        self.catalog(&sector.catalog);
+        self.sequence = header.sequence;
+        self.clock_ms = header.clock_ms;
+        self.epoch = header.epoch;
+        self.catalog(catalog);
+    }
+
+    fn sector(&mut self, sector: &Sector) {
+        self.begin(&sector.header, &sector.catalog);
         sector.bursts.iter().for_each(|(_, burst)| self.burst(burst));
     }
 
@@ -148,7 +163,7 @@ impl Walk {
         }
     }
 
-    fn burst(&mut self, burst: &Burst) {
+    pub(crate) fn burst(&mut self, burst: &Burst) {
         self.at(burst.ms);
         for (index, entry) in burst.entries.iter().enumerate() {
             match entry {

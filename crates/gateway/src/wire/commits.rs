@@ -111,7 +111,7 @@ impl Connection {
         self.commit_with(access, frame, raw, act)
     }
 
-    fn commit_with(
+    pub(super) fn commit_with(
         &mut self,
         access: &Access,
         frame: &Frame<'_>,
