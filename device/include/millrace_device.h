@@ -138,6 +138,7 @@ typedef struct mrd {
     uint8_t *burst;
     uint64_t sequence, durable, sent, held, damaged_from;
     uint64_t clock, uptime, burst_sequence;
+    uint64_t jumped_ms; /* by how much the clock was corrected since the start */
     uint32_t uptime_ms, staged_ms;
     uint32_t epoch, epoch_before, burst_epoch;
     uint32_t serial, oldest, unsent, head, crc, counted; /* `unsent`: the oldest sector with entries that no host has */

@@ -23,6 +23,7 @@ int mrd_set_clock(mrd *device, uint64_t ms) {
     mrd_put(device, MRD_CLOCK << 5 | MRD_JUMP);
     mrd_put_v(device, jump);
     device->sequence++;
+    device->jumped_ms += jump;
     device->clock = device->uptime = ms;
     return 0;
 }

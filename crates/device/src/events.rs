@@ -64,7 +64,7 @@ pub enum What {
     },
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Function {
     name: String,
     logs: u64,
@@ -72,12 +72,14 @@ struct Function {
     pending: VecDeque<EventId>,
 }
 
+#[derive(Clone)]
 struct Log {
     name: String,
     seqno: u64,
 }
 
 /// The state while a journal is walked.
+#[derive(Clone)]
 pub(crate) struct Walk {
     namespace: NamespaceId,
     epoch: u32,

@@ -9,7 +9,7 @@ use crate::{
 use millrace_wire::{Code, Error, NamespaceId, Result};
 
 /// Follows the journal of one device.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Feed {
     sector: Option<Header>,
     /// Bytes of the piece under way, which begins at `at` of its sector.

@@ -77,7 +77,8 @@ pub struct Import {
     namespace: NamespaceId,
     epoch: u32,
     jumped_ms: u64,
-    progress: Mutex<(Feed, State)>,
+    /// Empty after an error: what comes then would not be the continuation.
+    progress: Mutex<Option<(Feed, State)>>,
 }
 
 /// Every device that has sent entries to this namespace.
@@ -85,7 +86,8 @@ pub fn all(namespace: &Namespace) -> Result<Vec<Device>> {
     let catalog = namespace.journal().catalog()?;
     let mut found = Vec::new();
     for (name, _) in devices::all(&catalog) {
-        let Some(state) = read(namespace, name)? else { continue };
+        let Some(bytes) = newest_note(namespace, &devices::state_of(name)?)? else { continue };
+        let state = decode(name, &bytes)?;
         let (name, prefix) = (name.to_owned(), format!("{name}/"));
         let logs = catalog.logs().filter(|log| log.name().starts_with(&prefix));
         let mut logs: Vec<(String, u64)> = logs.map(|log| (log.name().to_string(), log.latest())).collect();
@@ -101,10 +103,18 @@ pub fn remove(namespace: &Namespace, name: &str) -> Result<()> {
     namespace.journal().commit(|tx| devices::forget(tx, name)).map(drop)
 }
 
-fn read(namespace: &Namespace, device: &str) -> Result<Option<State>> {
-    let Some(bytes) = newest_note(namespace, &devices::state_of(device)?)? else { return Ok(None) };
+fn decode(device: &str, bytes: &[u8]) -> Result<State> {
     let damaged = |error| Code::EntryDamaged.error(format!("the state of device '{device}': {error}"));
-    serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+    serde_json::from_slice(bytes).map_err(damaged)
+}
+
+/// The state of a device, read under the lock.
+fn read(namespace: &Namespace, catalog: &Catalog, device: &str) -> Result<Option<State>> {
+    let name = devices::state_of(device)?;
+    let Some(log) = catalog.log(&name).filter(|log| log.latest() > 0) else { return Ok(None) };
+    let mut bytes = Vec::new();
+    namespace.journal().get(log, log.latest(), &mut bytes)?;
+    decode(device, &bytes).map(Some)
 }
 
 fn keep(tx: &mut Transaction<'_>, device: &str, state: &State) -> Result<()> {
@@ -117,8 +127,9 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
     let bad = || Code::ValueInvalid.error(format!("{} is not the identity of a namespace", attach.namespace));
     let identity = NamespaceId::new(attach.namespace).ok_or_else(bad)?;
     let committed = namespace.journal().commit(|tx| {
-        let Some(mut state) = read(namespace, device)? else {
-            check_new(namespace, &tx.catalog().clone(), attach)?;
+        let catalog = tx.catalog().clone();
+        let Some(mut state) = read(namespace, &catalog, device)? else {
+            check_new(namespace, &catalog, attach)?;
             let state = State { namespace: attach.namespace, attached: attach.epoch, ..State::default() };
             keep(tx, device, &state)?;
             return Ok(state);
@@ -150,7 +161,7 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
         namespace: identity,
         epoch: attach.epoch,
         jumped_ms: attach.jumped_ms,
-        progress: Mutex::new((Feed::default(), state)),
+        progress: Mutex::new(Some((Feed::default(), state))),
     };
     Ok(Accepted { value: (import, attached), end: committed.end })
 }
@@ -158,7 +169,7 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
 /// Whether a device that never came may have its name: no other device has its identity, and no record has one of its addresses.
 fn check_new(namespace: &Namespace, catalog: &Catalog, attach: &Attach<'_>) -> Result<()> {
     for (other, _) in devices::all(catalog) {
-        if read(namespace, other)?.is_some_and(|state| state.namespace == attach.namespace) {
+        if read(namespace, catalog, other)?.is_some_and(|state| state.namespace == attach.namespace) {
             let detail = format!("device '{}' has the identity of device '{other}'", attach.device);
             return Err(Code::DeviceNameTaken.error(detail));
         }
@@ -184,24 +195,50 @@ impl Import {
         may: May<'_>,
     ) -> Result<Accepted<Entered>> {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let (feed, state) = &mut *progress;
+        let refused = || Code::MessageUnexpected.error("entries after an error: the device has to attach again");
+        let (feed, state) = progress.as_ref().cloned().ok_or_else(refused)?;
+        let entered = self.enter_next(namespace, entries, may, (feed, state));
+        match entered {
+            Ok((next, entered)) => {
+                *progress = Some(next);
+                Ok(entered)
+            }
+            Err(error) => {
+                // Of what did not get the lock, nothing was done: it is tried again.
+                if error.code() != Code::JournalBlocked {
+                    *progress = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn enter_next(
+        &self,
+        namespace: &Namespace,
+        entries: &Entries<'_>,
+        may: May<'_>,
+        (mut feed, mut state): (Feed, State),
+    ) -> Result<((Feed, State), Accepted<Entered>)> {
         let arrived = feed.take(self.namespace, entries.sector, entries.at as usize, entries.bytes)?;
         let mut after = state.clone();
         let mut end = namespace.journal().tail();
         let new = self.new(&mut after, &arrived)?;
-        if after != *state {
-            self.make_room(namespace, state, &new, may, &mut after)?;
+        if after != state {
+            self.make_room(namespace, &mut state, &new, may)?;
+            after.lost_records = state.lost_records;
             let committed = namespace.journal().commit(|tx| {
-                self.check_current(namespace, state)?;
+                self.check_current(namespace, tx, &state)?;
                 let mut batch =
                     Batch { import: self, namespace, publish: Publish::new(namespace, tx), ids: HashMap::new() };
                 new.iter().try_for_each(|record| batch.append(tx, record))?;
                 keep(tx, &self.device, &after)
             })?;
             end = committed.end;
-            *state = after;
+            state = after;
         }
-        Ok(Accepted { value: Entered { sequence: state.sequence }, end })
+        let entered = Accepted { value: Entered { sequence: state.sequence }, end };
+        Ok(((feed, state), entered))
     }
 
     /// The records that are new, and the state after them.
@@ -255,7 +292,6 @@ impl Import {
                 (state.epoch, state.jumped_ms) = (*epoch, 0);
                 state.starts += 1;
             }
-            What::Jump { ms } => state.jumped_ms += ms,
             What::Done { outcome, .. } => {
                 state.runs += 1;
                 state.dead += u64::from(*outcome == 1);
@@ -264,17 +300,13 @@ impl Import {
             _ => {}
         }
         state.clock = self.clock(state, event).get();
+        if let What::Jump { ms } = &event.what {
+            state.jumped_ms += ms;
+        }
     }
 
     /// Creates the logs that do not exist, and takes the numbers of records that the device had dropped, so that no others get them.
-    fn make_room(
-        &self,
-        namespace: &Namespace,
-        before: &State,
-        new: &[New<'_>],
-        may: May<'_>,
-        after: &mut State,
-    ) -> Result<()> {
+    fn make_room(&self, namespace: &Namespace, state: &mut State, new: &[New<'_>], may: May<'_>) -> Result<()> {
         let mut next: HashMap<&str, u64> = HashMap::new();
         for record in new {
             let name = self.log(record.log)?;
@@ -293,10 +325,8 @@ impl Import {
                 let detail = format!("log '{name}' has a record {} of another origin", record.seqno);
                 return Err(Code::DeviceNameTaken.error(detail));
             }
-            let missing = record.seqno - *due;
-            after.lost_records += missing;
-            if missing > 0 {
-                self.skip(namespace, before, &name, (*due, record.seqno))?;
+            if record.seqno > *due {
+                self.skip(namespace, state, &name, (*due, record.seqno))?;
             }
             *due = record.seqno + 1;
         }
@@ -305,16 +335,19 @@ impl Import {
 
     /// Uses the numbers of a log up to this one for no records. They can be used only while they are the next ones: if they follow records of
     /// the same batch, that one commits them.
-    fn skip(&self, namespace: &Namespace, before: &State, name: &LogName, (from, upto): (u64, u64)) -> Result<()> {
+    fn skip(&self, namespace: &Namespace, state: &mut State, name: &LogName, (from, upto): (u64, u64)) -> Result<()> {
         let mut next = from;
         while next < upto {
             let most = (upto - next).min(MISSING_MAX);
+            let more = State { lost_records: state.lost_records + most, ..state.clone() };
             namespace.journal().commit(|tx| {
-                self.check_current(namespace, before)?;
+                self.check_current(namespace, tx, state)?;
                 let catalog = tx.catalog().clone();
                 let log = millrace_namespace::found(catalog.log(name), name)?;
                 if log.latest() + 1 != next {
-                    return Ok(());
+                    return Err(
+                        Code::LinkOutOfOrder.error(format!("record {next} of log '{name}' is not the next one"))
+                    );
                 }
                 let publish = Publish::new(namespace, tx);
                 for seqno in next..next + most {
@@ -324,16 +357,17 @@ impl Import {
                 if next == 1 || log.earliest() > log.latest() {
                     tx.trim(log, next + most)?;
                 }
-                Ok(())
+                keep(tx, &self.device, &more)
             })?;
+            *state = more;
             next += most;
         }
         Ok(())
     }
 
     /// Whether nothing of this device was imported since this connection looked.
-    fn check_current(&self, namespace: &Namespace, state: &State) -> Result<()> {
-        let known = read(namespace, &self.device)?.unwrap_or_default();
+    fn check_current(&self, namespace: &Namespace, tx: &mut Transaction<'_>, state: &State) -> Result<()> {
+        let known = read(namespace, &tx.catalog().clone(), &self.device)?.unwrap_or_default();
         if (known.namespace, known.sequence, known.crc) == (state.namespace, state.sequence, state.crc) {
             return Ok(());
         }
