@@ -6,7 +6,10 @@ use crate::{
     events::Walk,
     image::{HEADER, Header},
 };
-use millrace_wire::{Code, Error, NamespaceId, Result};
+use millrace_wire::{Code, Error, EventId, NamespaceId, Result};
+
+/// A device writes no longer burst, except catalogs.
+const BURST_MAX: usize = 4096;
 
 /// Follows the journal of one device.
 #[derive(Clone, Default)]
@@ -59,6 +62,10 @@ impl Feed {
 
     fn begin(&mut self, namespace: NamespaceId, serial: u32, bytes: &[u8]) -> Result<Vec<Arrived>> {
         let header = Header::read(bytes).ok_or_else(|| odd("a damaged header"))??;
+        // So that no sequence overflows.
+        if header.sequence > EventId::SEQUENCE_MAX / 2 {
+            return Err(odd(format!("sector {serial} begins with sequence {}", header.sequence)));
+        }
         if header.serial != serial || header.namespace != namespace {
             return Err(odd("the header of another sector"));
         }
@@ -81,7 +88,8 @@ impl Feed {
             let Some(length) = self.bytes.first_chunk::<2>() else { return Ok(arrived) };
             let length = HEAD + usize::from(u16::from_le_bytes(*length));
             let sector = self.sector.as_ref().expect("it was begun");
-            if self.at + length > sector.sector_bytes {
+            let most = if self.has_catalog { BURST_MAX } else { sector.sector_bytes };
+            if length > most || self.at + length > sector.sector_bytes {
                 return Err(odd(format!("a burst of {length} bytes at offset {}", self.at)));
             }
             if self.bytes.len() < length {

@@ -22,8 +22,9 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// How many numbers without records one batch has at most.
+/// How many numbers without records one batch has at most, and one gap.
 const MISSING_MAX: u64 = 1024;
+const GAP_MAX: u64 = 1_000_000;
 
 /// How far the journal of a device is imported, and what it had.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,7 +302,7 @@ impl Import {
         }
         state.clock = self.clock(state, event).get();
         if let What::Jump { ms } = &event.what {
-            state.jumped_ms += ms;
+            state.jumped_ms = state.jumped_ms.saturating_add(*ms);
         }
     }
 
@@ -324,6 +325,13 @@ impl Import {
             if record.seqno < *due {
                 let detail = format!("log '{name}' has a record {} of another origin", record.seqno);
                 return Err(Code::DeviceNameTaken.error(detail));
+            }
+            if record.seqno - *due > GAP_MAX {
+                let detail = format!(
+                    "log '{name}' lacks records {due} to {}; at most {GAP_MAX} may be missing",
+                    record.seqno - 1
+                );
+                return Err(Code::DeviceEntriesInvalid.error(detail));
             }
             if record.seqno > *due {
                 self.skip(namespace, state, &name, (*due, record.seqno))?;

@@ -28,10 +28,11 @@ impl Connection {
     pub(super) fn enter(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
         let unattached = || Code::MessageUnexpected.error("no device is attached on this connection");
         let attachment = self.device.clone().ok_or_else(unattached)?;
-        self.commit_with(access, frame, raw, move |access, frame| {
+        self.submit(access, frame, raw, move |access, frame| {
             let Some(import) = attachment.get() else { return Ok(access.failed(unattached())) };
             let entries: Entries<'_> = frame.message()?;
             Ok(access.enter(import, &entries).map(Answer::Entered))
-        })
+        });
+        Ok(())
     }
 }
