@@ -25,6 +25,8 @@ use std::{
 /// How many numbers without records one batch has at most, and one gap.
 const MISSING_MAX: u64 = 1024;
 const GAP_MAX: u64 = 1_000_000;
+/// How many starts of a device, whose entries have not come yet, are remembered with the correction of their clock.
+const CORRECTIONS_MAX: usize = 64;
 
 /// How far the journal of a device is imported, and what it had.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct State {
     pub attached: u32,
     /// By how much its clock was corrected in that epoch, up to the last entry.
     pub jumped_ms: u64,
+    /// For later starts, by epoch: by how much the device says that its clock was corrected since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub corrections: Vec<(u32, u64)>,
     /// The time of the last entry, in the device.
     pub clock: u64,
     /// How many records were imported.
@@ -55,6 +60,21 @@ pub struct State {
     pub lost_entries: u64,
     /// How many of its records.
     pub lost_records: u64,
+}
+
+impl State {
+    /// Notes what a device says of its clock; whether that is new. The entries of this start may come in a later one.
+    fn corrected(&mut self, attach: &Attach<'_>) -> bool {
+        if attach.jumped_ms == 0 || self.corrections.contains(&(attach.epoch, attach.jumped_ms)) {
+            return false;
+        }
+        self.corrections.retain(|(epoch, _)| *epoch != attach.epoch);
+        self.corrections.push((attach.epoch, attach.jumped_ms));
+        if self.corrections.len() > CORRECTIONS_MAX {
+            self.corrections.remove(0);
+        }
+        true
+    }
 }
 
 /// A device that has sent entries.
@@ -76,8 +96,6 @@ pub(crate) type May<'a> = &'a dyn Fn(&LogName, usize, bool) -> Result<()>;
 pub struct Import {
     device: String,
     namespace: NamespaceId,
-    epoch: u32,
-    jumped_ms: u64,
     /// Empty after an error: what comes then would not be the continuation.
     progress: Mutex<Option<(Feed, State)>>,
 }
@@ -131,7 +149,8 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
         let catalog = tx.catalog().clone();
         let Some(mut state) = read(namespace, &catalog, device)? else {
             check_new(namespace, &catalog, attach)?;
-            let state = State { namespace: attach.namespace, attached: attach.epoch, ..State::default() };
+            let mut state = State { namespace: attach.namespace, attached: attach.epoch, ..State::default() };
+            state.corrected(attach);
             keep(tx, device, &state)?;
             return Ok(state);
         };
@@ -149,7 +168,8 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
                 attach.epoch
             )));
         }
-        if attach.epoch > state.attached {
+        let is_corrected = state.corrected(attach);
+        if attach.epoch > state.attached || is_corrected {
             state.attached = attach.epoch;
             keep(tx, device, &state)?;
         }
@@ -157,13 +177,8 @@ pub(crate) fn attach(namespace: &Namespace, attach: &Attach<'_>) -> Result<Accep
     })?;
     let state = committed.value;
     let attached = Attached { sequence: state.sequence };
-    let import = Import {
-        device: device.to_owned(),
-        namespace: identity,
-        epoch: attach.epoch,
-        jumped_ms: attach.jumped_ms,
-        progress: Mutex::new(Some((Feed::default(), state))),
-    };
+    let import =
+        Import { device: device.to_owned(), namespace: identity, progress: Mutex::new(Some((Feed::default(), state))) };
     Ok(Accepted { value: (import, attached), end: committed.end })
 }
 
@@ -262,7 +277,7 @@ impl Import {
             }
             state.lost_entries += first - state.sequence - 1;
             for (index, event) in events.iter().enumerate() {
-                self.count(state, event);
+                Self::count(state, event);
                 if let What::Append { log, seqno, payload } = &event.what {
                     let is_of_run = event.cause.namespace() == Some(self.namespace);
                     let run = events[index..].iter().filter(|_| is_of_run).find_map(|event| match &event.what {
@@ -270,7 +285,7 @@ impl Import {
                         _ => None,
                     });
                     let cause = if is_of_run { EventId::NONE } else { event.cause };
-                    let clock = self.clock(state, event);
+                    let clock = Self::clock(state, event);
                     new.push(New { log, seqno: *seqno, payload, cause, run, id: event.id, clock });
                 }
             }
@@ -280,17 +295,18 @@ impl Import {
     }
 
     /// When an event happened. The clock of a device may have been wrong until it was told the time.
-    fn clock(&self, state: &State, event: &Event) -> Hlc {
-        let is_of_this_start = state.epoch == self.epoch;
-        let late_ms = if is_of_this_start { self.jumped_ms.saturating_sub(state.jumped_ms) } else { 0 };
+    fn clock(state: &State, event: &Event) -> Hlc {
+        let corrected = state.corrections.iter().find(|(epoch, _)| *epoch == state.epoch).map_or(0, |(_, ms)| *ms);
+        let late_ms = corrected.saturating_sub(state.jumped_ms);
         Hlc::from_bits(event.hlc.get().saturating_add(Hlc::from_wall_us(late_ms.saturating_mul(1000)).get()))
     }
 
-    fn count(&self, state: &mut State, event: &Event) {
+    fn count(state: &mut State, event: &Event) {
         match &event.what {
             What::Append { .. } => state.records += 1,
             What::Open { epoch, .. } => {
                 (state.epoch, state.jumped_ms) = (*epoch, 0);
+                state.corrections.retain(|(of, _)| of >= epoch);
                 state.starts += 1;
             }
             What::Done { outcome, .. } => {
@@ -300,7 +316,7 @@ impl Import {
             What::Missing { to } => state.lost_entries += to.saturating_sub(event.id.sequence()) + 1,
             _ => {}
         }
-        state.clock = self.clock(state, event).get();
+        state.clock = Self::clock(state, event).get();
         if let What::Jump { ms } = &event.what {
             state.jumped_ms = state.jumped_ms.saturating_add(*ms);
         }
