@@ -36,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "journal",
             "namespace",
             "application",
+            "device",
             "dispatch",
             "entities",
             "group",

@@ -4,6 +4,7 @@
 //!  gateway ──> Access ── check ──> namespace ── gate ──> answer
 //!  cli ──────> Host ── dispatch           any process, by mapping the namespace's files
 //!              Changes ── application, dispatch
+//!              devices ── device, namespace
 //!              upkeep, why ── all of them
 //! ```
 //!
@@ -16,6 +17,7 @@ mod access;
 mod audit;
 pub mod changes;
 pub mod cluster;
+pub mod devices;
 mod host;
 pub mod manage;
 mod objects;

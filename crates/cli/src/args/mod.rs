@@ -3,6 +3,7 @@
 mod access;
 mod clusters;
 mod contexts;
+mod devices;
 mod entities;
 mod functions;
 mod history;
@@ -22,6 +23,7 @@ pub use clusters::{
     RecoverArgs, RemoveHostArgs, TailTopicArgs, TopicCommand,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
+pub use devices::{DeviceCommand, DeviceNameArgs, SimArgs};
 pub use entities::EntityCommand;
 pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,
@@ -353,6 +355,17 @@ Examples:
   millrace relay rm raw.kitchen"
     )]
     Relay(RelayCommand),
+    /// Devices (microcontrollers that send their records): ls, show, rm, sim
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Examples:
+  millrace device ls
+  millrace device sim device/build/station kitchen --host 127.0.0.1:7070
+  millrace log tail kitchen/raw"
+    )]
+    Device(DeviceCommand),
     /// Manage a cluster: hosts that replicate topics
     #[command(
         subcommand,

@@ -11,6 +11,7 @@ pub(crate) mod blocked;
 mod checks;
 mod denials;
 mod deploy;
+mod devices;
 mod facts;
 pub(crate) mod limits;
 mod manage;
