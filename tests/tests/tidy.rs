@@ -37,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "namespace",
             "access",
             "application",
+            "causality",
             "dispatch",
             "entities",
             "group",
@@ -46,7 +47,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("client", &["wire"]),
-    ("gateway", &["wire", "threads", "node", "client", "nats"]),
+    ("web", &[]),
+    ("gateway", &["wire", "threads", "node", "client", "nats", "web"]),
     ("cli", &["wire", "threads", "journal", "causality", "node", "client", "gateway"]),
     ("bench", &["wire", "journal", "causality", "group", "runtime", "node", "client"]),
 ];

@@ -22,6 +22,7 @@ mod objects;
 pub mod pools;
 pub mod repairs;
 pub mod secrets;
+mod trace;
 pub mod upkeep;
 mod why;
 
@@ -38,6 +39,7 @@ pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
 pub use host::{Host, HostOptions};
 pub use millrace_access::{Caller, Resource, Right, is_local, is_owner, is_secret, owner};
 pub use millrace_application as application;
+pub use millrace_causality::{Link, TreeLimits};
 pub use millrace_dispatch::{
     HostEvent, Isolation, Level, Observer, SUPERVISOR, Shortcoming,
     functions::{self, Change, Deployed},
@@ -65,4 +67,5 @@ pub use millrace_wire::{
     Result, history, token,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
+pub use trace::{ENTRIES_MAX, Trace, TraceBranch, TraceFilter, Traced, trace};
 pub use why::{LinkReason, Reason, Why, low_space, why};
