@@ -12,7 +12,8 @@ const FIXED = "@";
 
 export const options = {
   absWorkingDir: ROOT,
-  entryPoints: ["src/main.tsx", "src/style.css", "src/layout.ts"],
+  entryPoints: ["src/main.tsx", "src/style.css", "src/layout.ts", "src/icon.svg"],
+  loader: { ".svg": "copy" },
   bundle: true,
   splitting: true,
   format: "esm",
@@ -39,8 +40,9 @@ export const page = async (outputs) => {
   const [main, ...chunks] = built(outputs, "src/main.tsx");
   const [style] = built(outputs, "src/style.css");
   const [layout] = built(outputs, "src/layout.ts");
+  const [icon] = Object.keys(outputs).filter((name) => name.endsWith(".svg")).map((name) => name.replace(/^dist\//, ""));
   const preload = chunks.map((chunk) => `<link rel="modulepreload" href="/ui/${chunk}">`).join("\n");
-  const words = { MAIN: main, STYLE: style, LAYOUT: layout, PRELOAD: preload };
+  const words = { MAIN: main, STYLE: style, LAYOUT: layout, ICON: icon, PRELOAD: preload };
   const text = await readFile(path.join(ROOT, "src/index.html"), "utf8");
   return text.replace(/\{([A-Z]+)\}/g, (whole, word) => words[word] ?? whole);
 };
