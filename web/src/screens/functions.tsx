@@ -92,7 +92,7 @@ function One({ namespace, name }: { namespace: string; name: string }) {
               </Card>
               <Card title="Runs">
                 <Facts of={[["Pending", grouped(it.pending)], ["Ended", grouped(it.done)], ["Dead letters", it.dead ? <a class="bad" href={href(namespace, "failures", "", { function: name })}>{grouped(it.dead)}</a> : 0], ["In the history", `${it.dead_kept}, ${it.dead_retried} retried`], ["Their log", it.dead_letter ? <a class="mono" href={href(namespace, "logs", it.dead_letter)}>{it.dead_letter}</a> : ""]]} />
-                {why.data && <Reasons namespace={namespace} of={why.data.reasons} />}
+                {why.data && <Reasons namespace={namespace} of={why.data.reasons} plain />}
                 <Cmd>{`millrace why ${quoted(name)}`}</Cmd>
               </Card>
             </div>

@@ -136,7 +136,7 @@ function Jump({ onJump }: { onJump: (text: string) => void }) {
   return (
     <form onSubmit={submit(() => onJump(text))}>
       <Field label="Go to">
-        <input class="short" value={text} onInput={(event) => set(event.currentTarget.value)} placeholder="number, time, -1h" title="A sequence number, a time such as 2026-11-28 09:30, a time ago such as -1h, or the id of an event" autocomplete="off" />
+        <input class="jump" value={text} onInput={(event) => set(event.currentTarget.value)} placeholder="number, time, -1h" title="A sequence number, a time such as 2026-11-28 09:30, a time ago such as -1h, or the id of an event" autocomplete="off" />
       </Field>
     </form>
   );
@@ -256,7 +256,7 @@ function Scroller({ rows, earliest, latest, how, at, onSeen, onChoose }: Scrolle
   };
   const shown = Array.from({ length: Math.min(room + 1, newest - Math.max(1, earliest) + 1) }, (_, n) => newest - n);
   return (
-    <div class="scroller" ref={box} onScroll={scrolled} onKeyDown={key} tabIndex={0} role="grid" aria-label="Records, newest first" aria-rowcount={total}>
+    <div class="scroller" style={{ "--digits": `${Math.max(6, String(latest).length)}ch` }} ref={box} onScroll={scrolled} onKeyDown={key} tabIndex={0} role="grid" aria-label="Records, newest first" aria-rowcount={total}>
       <div class="scroll-space" style={{ height: `${height + ROW}px` }}>
         <div class="scroll-view">
           <div class="record-row head-row" role="row">

@@ -109,9 +109,7 @@ function Tree({ route, namespace }: ScreenProps) {
               <td class="num" data-name="newest">{grouped(log.latest)}</td>
               <td data-name="last append"><Time of={log.last_append} now={now} /></td>
               <td data-name="functions">
-                {log.functions.map((name, at) => (
-                  <span key={name}>{at > 0 && ", "}<a href={href(namespace, "functions", name)}>{name}</a></span>
-                ))}
+                {log.functions.length > 0 && <span>{log.functions.map((name, at) => <span key={name}>{at > 0 && ", "}<a href={href(namespace, "functions", name)}>{name}</a></span>)}</span>}
               </td>
             </tr>
           ))}

@@ -23,14 +23,14 @@ export const toneOf = (reason: Why["reasons"][number]): Tone => {
   return CALM.has(reason.reason) ? "calm" : "warn";
 };
 
-export const Reasons = ({ namespace, of: reasons }: { namespace: string; of: Why["reasons"] }) => (
+export const Reasons = ({ namespace, of: reasons, plain }: { namespace: string; of: Why["reasons"]; plain?: boolean }) => (
   <ul class="reasons">
     {reasons.map((reason, at) => (
       <li key={at} class={toneOf(reason)}>
         <Icon name={toneOf(reason) === "calm" ? "done" : "failures"} size={16} />
         <span>
           <Prose>{reason.text}</Prose>
-          {reason.function && (
+          {reason.function && !plain && (
             <>
               {" "}
               <a href={href(namespace, reason.reason === "dead_letters" ? "failures" : "functions", reason.reason === "dead_letters" ? "" : reason.function, reason.reason === "dead_letters" ? { function: reason.function } : {})}>{reason.reason === "dead_letters" ? "Failures" : "Function"}</a>
@@ -53,6 +53,7 @@ export default function Overview({ namespace }: ScreenProps) {
   const rest = why.data?.reasons.filter((reason) => toneOf(reason) === "calm") ?? [];
   const isWell = status.data?.healthy && !status.data.blocked && problems.length === 0;
   const records = useRate(logs.data?.logs.reduce((total, log) => total + log.latest, 0));
+  if (status.error?.status === 404) return <Failure of={status.error} />;
   return (
     <>
       <Head title="Overview" cmd="millrace why">

@@ -64,13 +64,13 @@ fn local(addresses: &[SocketAddr]) -> Result<SocketAddr> {
     addresses.iter().find_map(here).ok_or_else(|| {
         let listens: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let listens = if listens.is_empty() { "no TCP address".into() } else { listens.join(", ") };
-        Code::HostNotRunning.error(format!("the host listens on {listens}, and not at a loopback address"))
+        Code::DashboardUnreachable.error(format!("the host listens on {listens}, and not at a loopback address"))
     })
 }
 
 /// Opens an address in the user's browser.
 fn open(url: &str) -> Result<()> {
-    let failed = |why: String| Code::FileUnreadable.error(format!("xdg-open could not open a browser: {why}"));
+    let failed = |why: String| Code::DashboardUnreachable.error(format!("xdg-open could not open a browser: {why}"));
     let mut command = Command::new("xdg-open");
     let ended = command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let ended = ended.map_err(|error| failed(error.to_string()))?;
