@@ -171,7 +171,7 @@ def opens(browser: Browser) -> Opens:
             yield page
         finally:
             context.close()
-        assert [line for line in said if "Failed to load resource: the server responded with a status" not in line] == []
+        assert [line for line in said if "Failed to load resource" not in line] == []
 
     return open_
 

@@ -39,8 +39,7 @@ def test_from_a_correction_to_its_rollback(own_host: Host, opens: Opens) -> None
         page.get_by_role("link", name="Correct it").click()
         page.get_by_label("New value of record 2").fill('{"celsius": 25}')
         page.get_by_label("Reason, for people who read it later").fill("the sun shone on it")
-        page.get_by_role("button", name="Open the repair").click()
-        page.get_by_role("button", name="Replay the runs").click()
+        page.get_by_role("button", name="Replay what depends on them").click()
         apply = page.get_by_role("button", name="Apply", exact=True)
         expect(apply).to_be_disabled()
         changes = page.locator(".card", has_text="What it changes")
@@ -63,7 +62,7 @@ def test_from_a_correction_to_its_rollback(own_host: Host, opens: Opens) -> None
 
 def test_an_append_and_a_log_that_is_followed(own_host: Host, opens: Opens) -> None:
     with opens(f"{own_host.url}/ui/farm/logs/raw/cellar") as page:
-        page.get_by_label("Value").fill("13.5")
+        page.get_by_label("Value", exact=True).fill("13.5")
         page.get_by_role("button", name="Append", exact=True).click()
         expect(page.locator(".record-row .value")).to_have_text("13.5")
         page.get_by_role("button", name="Follow").click()
@@ -97,7 +96,7 @@ def test_a_narrow_capability_says_what_it_lacks(own_host: Host, opens: Opens, tm
         page.goto(f"{own_host.url}/ui/farm/logs/raw/cellar")
         expect(page.locator(".record-row .value")).to_have_text("12.5")
         # What it may not do, it is told.
-        page.get_by_label("Value").fill("99")
+        page.get_by_label("Value", exact=True).fill("99")
         page.get_by_role("button", name="Append", exact=True).click()
         expect(page.locator(".act")).to_contain_text("MR6132")
         page.get_by_role("button", name="Access").click()

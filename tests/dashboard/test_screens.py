@@ -78,24 +78,22 @@ def test_a_decoder_that_does_not_fit_says_so(host: Host, opens: Opens) -> None:
 
 
 def test_the_scroll_bar_is_the_sequence_number(own_host: Host, opens: Opens) -> None:
-    lines = "".join(f"{number}\n" for number in range(1, 20_001))
-    (own_host.place / "numbers.txt").write_text(lines)
     own_host.run("log", "create", "many", "--history", "100000")
-    own_host.run("log", "import", "many", "numbers.txt", "--format", "lines")
+    (own_host.place / "numbers.csv").write_text("number\n" + "".join(f"{number}\n" for number in range(1, 20_001)))
+    own_host.run("log", "import", "many", "numbers.csv")
     with opens(f"{own_host.url}/ui/farm/logs/many") as page:
         asked: list[str] = []
         rows = page.locator(".record-row:not(.head-row)")
-        expect(rows.first).to_contain_text("20000")
+        expect(rows.first.locator(".value")).to_contain_text("20000")
         page.on("request", lambda request: asked.append(request.url) if "/records" in request.url else None)
         page.get_by_label("Go to").fill("7000")
         page.get_by_label("Go to").press("Enter")
-        expect(page.locator(".record-row.chosen .value")).to_have_text("7000")
+        expect(page.locator(".record-row.chosen .value")).to_contain_text("7000")
         assert len(asked) == 1, asked
         page.locator(".scroller").press("End")
-        expect(page.locator(".record-row", has_text="1").last).to_contain_text("1")
-        expect(rows.last.locator(".value")).to_have_text("1")
+        expect(rows.last.locator(".num")).to_have_text("1")
         page.locator(".scroller").press("Home")
-        expect(rows.first.locator(".value")).to_have_text("20000")
+        expect(rows.first.locator(".num")).to_have_text("20000")
 
 
 def test_a_trace_shows_causes_and_effects(host: Host, opens: Opens) -> None:

@@ -40,6 +40,7 @@ export interface Asking {
   json?: unknown;
   body?: string;
   signal?: AbortSignal;
+  headers?: Record<string, string>;
 }
 
 function refusal(status: number, text: string): Refused {
@@ -52,7 +53,7 @@ function refusal(status: number, text: string): Refused {
 }
 
 async function asked(path: string, asking: Asking): Promise<Response> {
-  const headers: Record<string, string> = {};
+  const headers: Record<string, string> = { ...asking.headers };
   if (capability) headers.authorization = `Bearer ${capability}`;
   if (asking.json !== undefined) headers["content-type"] = "application/json";
   const body = asking.json === undefined ? asking.body : JSON.stringify(asking.json);
@@ -72,6 +73,20 @@ export async function ask<T>(path: string, asking: Asking = {}): Promise<T> {
     return JSON.parse(text) as T;
   } catch {
     throw new Refused("", "The answer is not JSON.");
+  }
+}
+
+/** The first bytes of a long record. */
+export async function beginning(path: string, seqno: number, signal?: AbortSignal): Promise<RecordDoc> {
+  const answer = await asked(path, { signal, headers: { range: "bytes=0-4095" } });
+  if (!answer.ok) throw refusal(answer.status, await answer.text());
+  const bytes = new Uint8Array(await answer.arrayBuffer());
+  const head = (name: string) => answer.headers.get(`millrace-${name}`);
+  const record = { log: "", seqno, id: head("id") ?? "", time: head("time") ?? "", cause: head("cause") };
+  try {
+    return { ...record, data: new TextDecoder("utf-8", { fatal: true }).decode(bytes) };
+  } catch {
+    return { ...record, base64: btoa(String.fromCharCode(...bytes)) };
   }
 }
 

@@ -72,7 +72,7 @@ export function Shell() {
         Skip to the content
       </a>
       <div class="top" role="banner">
-        <a class="brand" href="/ui/">
+        <a class="brand" href="/ui/" aria-label="Millrace: all namespaces">
           <Wheel />
           <span>Millrace</span>
         </a>

@@ -1,6 +1,6 @@
 // Is it alive, is it behind, what is the last value: one screen, also for a phone.
 import { useEffect, useState } from "preact/hooks";
-import { type Fn, type Log, type RecordDoc, type Status, type Why, ask, of } from "../api";
+import { type Fn, type Log, type RecordDoc, type Status, type Why, ask, beginning, of } from "../api";
 import { decode, fields } from "../decode";
 import { count, duration, grouped, number, size } from "../format";
 import { useAsk, useNow } from "../hooks";
@@ -159,7 +159,9 @@ function Values({ namespace, logs, now }: { namespace: string; logs: Log[]; now:
       for (const log of stale) {
         try {
           const from = Math.max(log.earliest, log.latest - POINTS + 1, 1);
-          const { records } = await ask<{ records: RecordDoc[] }>(of(namespace, `logs/${encodeURIComponent(log.name)}/records`, { from, count: POINTS }), { signal: stop.signal });
+          let { records } = await ask<{ records: RecordDoc[] }>(of(namespace, `logs/${encodeURIComponent(log.name)}/records`, { from, count: POINTS }), { signal: stop.signal });
+          // An answer ends before a record that does not fit into it: of that, the beginning is enough.
+          if (records.at(-1)?.seqno !== log.latest) records = [await beginning(of(namespace, `logs/${encodeURIComponent(log.name)}/records/${log.latest}`), log.latest, stop.signal)];
           set((all) => ({ ...all, [log.name]: { latest: log.latest, records } }));
         } catch {
           if (stop.signal.aborted) return;

@@ -139,7 +139,7 @@ function New({ namespace, route }: ScreenProps) {
           <label class="check"><input type="checkbox" checked={appendNew} onChange={(event) => setAppendNew(event.currentTarget.checked)} /> Append records for which replayed runs have no place, instead of stopping</label>
           <label class="check"><input type="checkbox" checked={acceptUnknown} onChange={(event) => setAcceptUnknown(event.currentTarget.checked)} /> Go on even if some of the runs that read the records are no longer known</label>
           <div class="acts">
-            <button type="button" class="primary" disabled={corrections.length === 0 || open.busy} onClick={() => void open.run()}>Open the repair</button>
+            <button type="button" class="primary" disabled={corrections.length === 0 || open.busy} onClick={() => void open.run()}>Replay what depends on them</button>
             <span class="muted">Nothing changes before it is applied.</span>
           </div>
           {open.error && <Failure of={open.error} />}
@@ -201,7 +201,7 @@ function One({ namespace, number }: { namespace: string; number: string }) {
               {repair.waits && <Failure of={{ code: repair.waits[0], detail: repair.waits[1] ?? "" }} />}
               {repair.not_run.length > 0 && <p class="warn">Not run again, because they may have effects outside: {repair.not_run.map((it) => `${it.function} (${it.runs})`).join(", ")}. Their records stay.</p>}
               <div class="acts">
-                {(repair.phase === "open" || repair.phase === "stopped") && <Act label="Replay the runs" kind="primary" act={then("run")} done="" />}
+                {(repair.phase === "open" || repair.phase === "stopped") && <Act label="Go on" kind="primary" act={then("run")} done="" />}
                 {repair.phase === "ready" && (
                   <form class="bar" onSubmit={submit(() => typed === number && void then("apply")())}>
                     <Field label={`To apply it, type ${number}`}><input class="short" value={typed} onInput={(event) => type(event.currentTarget.value)} inputMode="numeric" autocomplete="off" /></Field>
