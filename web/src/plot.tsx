@@ -59,7 +59,7 @@ export function Plot({ points, label, otherLabel, onChoose }: { points: Point[];
     const series: uPlot.Series[] = [{}, { label, stroke: line, fill: isDouble ? undefined : fill, width: 1.75, points: { show: points.length < 60, size: 5 } }];
     if (isDouble) series.push({ label: otherLabel ?? "before", stroke: other, width: 1.5, dash: [5, 4], points: { show: points.length < 60, size: 4 } });
     const made = new uPlot(
-      { width: element.clientWidth, height: 220, legend: { show: false }, cursor: { y: false, points: { size: 7 } }, scales: { x: { time: true } }, axes: [{ ...axis, values: CLOCK }, { ...axis, size: 56 }], series },
+      { width: element.clientWidth, height: 220, legend: { show: false }, cursor: { y: false, points: { size: 7 } }, scales: { x: { time: true } }, axes: [{ ...axis, values: CLOCK, space: 90 }, { ...axis, size: 56 }], series },
       data(latest.current, isDouble),
       element,
     );
