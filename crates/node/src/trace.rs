@@ -98,7 +98,12 @@ pub enum Traced {
 }
 
 /// Traces the event of an id, or the record `LOG@SEQNO`.
-pub fn trace(namespace: &Namespace, event: &str, filter: &TraceFilter, check: &dyn Fn() -> Result<()>) -> Result<Trace> {
+pub fn trace(
+    namespace: &Namespace,
+    event: &str,
+    filter: &TraceFilter,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<Trace> {
     let journal = namespace.journal();
     let root = find(namespace, event)?;
     let read = read(namespace, &root, filter, check)?;

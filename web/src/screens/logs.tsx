@@ -4,7 +4,7 @@ import { type Log, Refused, ask, of } from "../api";
 import { grouped } from "../format";
 import { useNow } from "../hooks";
 import { Act, Card, Cmd, Empty, Failure, Field, Head, Icon, Table, Time, Waiting, submit } from "../parts";
-import { go, href } from "../router";
+import { go, href, setQuery } from "../router";
 import type { ScreenProps } from "../shell";
 import { LogScreen } from "./log";
 
@@ -56,7 +56,10 @@ function Tree({ route, namespace }: ScreenProps) {
   }, [namespace, prefix, turn]);
   const shown = state.prefix === prefix ? state.level : undefined;
   const steps = prefix.split("/").filter(Boolean);
-  const matches = (name: string) => name.slice(prefix.length).toLowerCase().includes(filter.toLowerCase());
+  // Logs of the runtime are shown on request.
+  const isInternal = (name: string) => prefix === "" && name.startsWith("_");
+  const internal = route.query.get("internal") === "1";
+  const matches = (name: string) => (internal || !isInternal(name)) && name.slice(prefix.length).toLowerCase().includes(filter.toLowerCase());
   const more = async () => {
     if (!shown?.more) return;
     const next = await level(namespace, prefix, shown.more, new AbortController().signal);
@@ -77,6 +80,11 @@ function Tree({ route, namespace }: ScreenProps) {
         <Field label="Filter">
           <input value={filter} onInput={(event) => setFilter(event.currentTarget.value)} autocomplete="off" />
         </Field>
+        {shown && [...shown.folders, ...shown.logs.map((log) => log.name)].some(isInternal) && (
+          <label class="check">
+            <input type="checkbox" checked={internal} onChange={(event) => setQuery({ internal: event.currentTarget.checked ? "1" : undefined })} /> Internal logs
+          </label>
+        )}
       </div>
       {state.error && state.prefix === prefix && <Failure of={state.error} />}
       {!shown && !state.error && <Waiting />}

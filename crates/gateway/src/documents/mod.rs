@@ -118,10 +118,7 @@ enum Asked {
     Run(String),
     Why(String),
     Journal(journal::Part),
-    Trace {
-        event: String,
-        filter: millrace_node::TraceFilter,
-    },
+    Trace { event: String, filter: millrace_node::TraceFilter },
     Links(Page),
     Objects(Page),
     Object(String),
