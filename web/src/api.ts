@@ -197,7 +197,7 @@ export interface Runs {
 
 export interface Why {
   target: string;
-  reasons: { reason: string; text: string; function?: string; log?: string; run?: string; waiting?: number }[];
+  reasons: { reason: string; text: string; function?: string; log?: string; run?: string; waiting?: number; repair?: number }[];
 }
 
 export interface Status {

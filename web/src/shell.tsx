@@ -45,7 +45,7 @@ const FIRST = 4;
 export function Shell() {
   const route = useRoute();
   const [dialog, setDialog] = useState<"help" | "access" | "more" | null>(null);
-  const [, setAccess] = useState(0);
+  const [access, setAccess] = useState(0);
   useKeys(route, setDialog);
   useEffect(() => {
     const taken = () => {
@@ -99,7 +99,7 @@ export function Shell() {
         </nav>
       )}
       <main id="main" tabIndex={-1}>
-        {route.namespace ? <Shown key={hasCapability()} route={route} /> : <Namespaces />}
+        {route.namespace ? <Shown key={access} route={route} /> : <Namespaces />}
       </main>
       {dialog === "help" && <Help onClose={() => setDialog(null)} />}
       {dialog === "access" && <Access onClose={() => setDialog(null)} onChange={() => setAccess((n) => n + 1)} />}

@@ -36,6 +36,7 @@ export const Reasons = ({ namespace, of: reasons, plain }: { namespace: string; 
               <a href={href(namespace, reason.reason === "dead_letters" ? "failures" : "functions", reason.reason === "dead_letters" ? "" : reason.function, reason.reason === "dead_letters" ? { function: reason.function } : {})}>{reason.reason === "dead_letters" ? "Failures" : "Function"}</a>
             </>
           )}
+          {reason.repair !== undefined && <a href={href(namespace, "repairs", String(reason.repair))}> The repair</a>}
         </span>
       </li>
     ))}
@@ -158,10 +159,15 @@ function Values({ namespace, logs, now }: { namespace: string; logs: Log[]; now:
     void (async () => {
       for (const log of stale) {
         try {
-          const from = Math.max(log.earliest, log.latest - POINTS + 1, 1);
-          let { records } = await ask<{ records: RecordDoc[] }>(of(namespace, `logs/${encodeURIComponent(log.name)}/records`, { from, count: POINTS }), { signal: stop.signal });
+          const first = Math.max(log.earliest, log.latest - POINTS + 1, 1);
+          // What is there is not asked for again.
+          const known = (series[log.name]?.records ?? []).filter((record) => record.seqno >= first);
+          const from = Math.max(first, (known.at(-1)?.seqno ?? 0) + 1);
+          let { records } = await ask<{ records: RecordDoc[] }>(of(namespace, `logs/${encodeURIComponent(log.name)}/records`, { from, count: log.latest - from + 1 }), { signal: stop.signal });
           // An answer ends before a record that does not fit into it: of that, the beginning is enough.
           if (records.at(-1)?.seqno !== log.latest) records = [await beginning(of(namespace, `logs/${encodeURIComponent(log.name)}/records/${log.latest}`), log.latest, stop.signal)];
+          // Another log of the same name begins anew.
+          records = [...(log.latest > (series[log.name]?.latest ?? 0) ? known : []), ...records];
           set((all) => ({ ...all, [log.name]: { latest: log.latest, records } }));
         } catch {
           if (stop.signal.aborted) return;
