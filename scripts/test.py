@@ -55,7 +55,7 @@ STEPS: dict[str, list[str]] = {
     "lints": ["cargo", "clippy", "--quiet", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
     "examples": pytest("examples", *SPREAD, "examples"),
     "http": pytest("http", "tests/http"),
-    "dashboard": pytest("dashboard", "tests/dashboard"),
+    "dashboard": pytest("dashboard", *SPREAD, "tests/dashboard"),
     # The tests of its objects compare them with those of Python, whose package `wheel` has installed.
     "java": ["env", f"MILLRACE_PYTHON={BIN / 'python'}", "mvn", "-B", "-ntp", "-f", "sdk/java/pom.xml", "package"],
     "python": pytest("python", *SPREAD, "-c", "sdk/python/pyproject.toml", "sdk/python/tests", "sdk/lithops/tests"),
