@@ -4,10 +4,10 @@
 //! a branch is an event that can be asked about as well, and the effects go on behind the last entry that was read.
 
 use crate::repairs::{self, Phase};
-use millrace_access::is_secret;
 use millrace_causality::{Builder, Event, History, Link, Place, Table, Tree, TreeLimits};
 use millrace_journal::{Entry, Kind, Outcome, Position};
 use millrace_namespace::{Namespace, RunState};
+use millrace_security::check::is_secret;
 use millrace_wire::{Code, EventId, Hlc, LogName, Result};
 
 /// Most entries that one request reads.
