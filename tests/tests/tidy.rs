@@ -37,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "namespace",
             "application",
             "device",
+            "causality",
             "dispatch",
             "entities",
             "group",
@@ -47,7 +48,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("client", &["wire", "security"]),
-    ("gateway", &["wire", "threads", "security", "node", "client", "nats"]),
+    ("web", &[]),
+    ("gateway", &["wire", "threads", "security", "node", "client", "nats", "web"]),
     ("cli", &["wire", "threads", "journal", "causality", "node", "client", "gateway"]),
     ("bench", &["wire", "journal", "causality", "group", "runtime", "security", "node", "client"]),
 ];

@@ -42,7 +42,12 @@ fn attack(on: Defence) -> Attack {
         Defence::Function => function,
         Defence::Clear => in_clear,
         Defence::HostName => rebinding,
-        Defence::Origin => web_page,
+        Defence::Origin => |without| {
+            let (asked, opened) = (web_page(without)?, opened(without)?);
+            // With the defence, neither; without it, both.
+            assert_eq!(asked, opened);
+            Some(asked)
+        },
         Defence::OwnKeys => foreign_key,
         Defence::SecretFiles => open_file,
         Defence::OwnStreams => strangers::foreign_stream,
@@ -302,6 +307,20 @@ fn rebinding(without: Option<Defence>) -> Option<bool> {
 
 fn web_page(without: Option<Defence>) -> Option<bool> {
     over_http(without, "Origin: http://evil.example")
+}
+
+/// A link of another page to data: only links to the dashboard, which shows nothing of a namespace by itself, may come from anywhere.
+fn opened(without: Option<Defence>) -> Option<bool> {
+    let (_place, host) = neighbours::local(place(without));
+    let link = ["-H", "Sec-Fetch-Site: cross-site", "-H", "Sec-Fetch-Mode: navigate", "-H", "Sec-Fetch-Dest: document"];
+    let open = |path: &str| {
+        let url = format!("http://127.0.0.1:{}/{path}", host.port());
+        neighbours::curl(Command::new("curl"), &link, &url).text().ends_with("200")
+    };
+    assert!(open("ui/hub/logs/raw"), "a link opens the dashboard");
+    let data = ["v1/namespaces", "v1/namespaces/hub/logs", "metrics"].map(open);
+    assert!(data.iter().all(|read| *read == data[0]), "{data:?}");
+    Some(data[0])
 }
 
 /// The idempotency key of another holder, who is then told that its record was appended.

@@ -4,6 +4,7 @@ mod bench;
 mod cap;
 mod cluster;
 mod context;
+mod dashboard;
 mod dev;
 mod device;
 mod entity;
@@ -67,6 +68,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Invite(args) => cap::invite(args, global, out),
         Command::Join(args) => cap::join(args, out),
         Command::Top(args) => top::run(args, global, out),
+        Command::Dashboard(args) => dashboard::run(args, global, out),
         Command::Bench(args) => bench::run(args, global, out),
         Command::Completions(args) => shell::completions(args, out),
         Command::Man(args) => shell::man(args, out),

@@ -2,11 +2,11 @@
 
 use super::Access;
 use crate::{
-    Gated, Site,
+    Gated, Shows, Site,
     devices::{self, Import},
     links::Accepted,
 };
-use millrace_access::{Resource, Right};
+use millrace_security::check::{Resource, Right};
 use millrace_wire::{
     HISTORY_DEFAULT, Result,
     protocol::{Attach, Attached, Entered, Entries},
@@ -38,7 +38,8 @@ impl Access {
 
     fn imported<T>(&self, import: impl FnOnce() -> Result<Accepted<T>>) -> Gated<T> {
         let imported = import();
-        let held = imported.map(|Accepted { value, end }| self.served.gate().hold(Site::Deliver, value, end, None));
+        let held = imported
+            .map(|Accepted { value, end }| self.served.gate().hold(Site::Deliver, value, Shows::Batch(end), None));
         self.out(held, None)
     }
 }

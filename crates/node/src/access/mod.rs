@@ -12,7 +12,6 @@ mod checks;
 mod denials;
 mod deploy;
 mod devices;
-mod facts;
 pub(crate) mod limits;
 mod manage;
 pub(crate) mod objects;

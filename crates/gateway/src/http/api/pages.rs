@@ -16,6 +16,7 @@ const ROOT: &str = concat!(
     "Millrace ",
     env!("CARGO_PKG_VERSION"),
     ": state in append-only logs; appending a record runs functions.\n\n",
+    "  /ui              the dashboard, for browsers\n",
     "  /v1/namespaces   the namespaces that this host serves\n",
     "  /openapi.json    the description of all requests (OpenAPI)\n",
     "  /healthz         whether the journals accept appends\n",
