@@ -108,7 +108,7 @@ fn old_secret(without: Option<Defence>) -> Option<bool> {
     let listen = format!("127.0.0.1:{port}");
     let _host = Host::start(owner.command(["--json", "serve", "--name", "first", "--listen", &listen]));
     eventually("the secret is changed", || owner.run(["cluster", "secret", "rotate"]).code == 0);
-    stranger.write("secret", fs::read(owner.path().join("secret")).expect("it was written"));
+    stranger.write("secret", &fs::read_to_string(owner.path().join("secret")).expect("it was written"));
     let at = format!("mr://{listen}/first");
     let join = ["serve", "--listen", "127.0.0.1:0", "--join", &at, "--cluster-secret", "secret"];
     let mut joining = stranger.command(join).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");

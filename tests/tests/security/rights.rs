@@ -249,6 +249,7 @@ fn changes(run: EventId) -> Vec<Request> {
         manage(&["admin=namespace"], r#"{"do":"reset-outbox","peer":"x","skip":true}"#),
         manage(&["admin=namespace"], r#"{"do":"retry-outbox","peer":"x"}"#),
         manage(&["admin=namespace"], r#"{"do":"remove-peer","peer":"x","force":true}"#),
+        manage(&["admin=namespace"], r#"{"do":"rotate-cluster-secret"}"#),
         manage(&["create=made"], up),
         manage(&["bind=function:gone"], down),
         manage(&["bind=function:shout"], r#"{"do":"remove-function","function":"shout","force":true}"#),

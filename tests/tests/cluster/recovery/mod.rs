@@ -61,7 +61,9 @@ fn a_host_whose_cluster_is_lost_goes_on_with_all_that_it_has_and_new_hosts_join_
     // The first host has nothing of this group.
     second.place.run(["cluster", "group", "create", "farm", "--voters", &second.id()]).ok();
     second.topic(&["create", "soil", "--group", "farm"]).ok();
-    eventually("the first host knows of it", || first.topic(&["ls"]).stdout.contains("soil"));
+    eventually("the first host knows of it", || {
+        first.topic(&["ls"]).ok().objects().iter().any(|known| known["topic"] == "soil")
+    });
     let (lost, old) = (second.id(), secret_of(&third, "old.secret"));
     destroy(&mut second);
     first.place.run(["cluster", "recover"]).fails("MR2017", 1);
@@ -104,7 +106,7 @@ fn a_host_whose_cluster_is_lost_goes_on_with_all_that_it_has_and_new_hosts_join_
     third.live(None);
     eventually("it is refused", || why(&third).contains("MR7250"));
     third.die();
-    third.place.write("new.secret", secret_of(&first, "again.secret"));
+    third.place.write("new.secret", &secret_of(&first, "again.secret"));
     let stderr = third.place.run(["cluster", "secret", "use", "new.secret"]).fails("MR7251", 1).stderr;
     assert!(stderr.contains("millrace init"), "{stderr}");
     let stranger = Site::new(Some(&old));

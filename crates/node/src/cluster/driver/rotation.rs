@@ -59,6 +59,8 @@ impl From<Member> for RotatedHost {
 struct Rotation {
     key: Zeroizing<[u8; 32]>,
     digest: SecretDigest,
+    /// What the group had agreed on at the beginning: of two changes at once, one fails, because the other ends what hosts accept for it.
+    before: String,
     others: Vec<u64>,
     took: BTreeSet<u64>,
     until: Instant,
@@ -116,8 +118,9 @@ impl Driver {
         };
         match begin() {
             Ok((key, digest)) => {
+                let before = locked(&self.shared.main.replica).topics().secret().to_owned();
                 let (others, took, until) = (self.shared.others(), BTreeSet::new(), Instant::now() + ROTATION);
-                self.rotations.own = Some(Rotation { key, digest, others, took, until, reply });
+                self.rotations.own = Some(Rotation { key, digest, before, others, took, until, reply });
                 self.offer();
             }
             Err(error) => reply(Err(error)),
@@ -141,12 +144,9 @@ impl Driver {
 
     /// Has the group decide, if a majority can follow.
     fn conclude(&mut self, rotation: Rotation) {
-        let Rotation { digest, others, mut took, reply, .. } = rotation;
+        let Rotation { digest, before, others, mut took, reply, .. } = rotation;
         took.insert(self.shared.facts.host);
-        let (voters, before) = {
-            let replica = locked(&self.shared.main.replica);
-            (replica.replicas().0, replica.topics().secret().to_owned())
-        };
+        let voters = locked(&self.shared.main.replica).replicas().0;
         let ready = voters.iter().filter(|voter| took.contains(voter)).count();
         if 2 * ready <= voters.len() {
             let detail = format!(
