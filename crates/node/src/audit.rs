@@ -53,6 +53,12 @@ pub enum Act {
     /// A relay was removed from elsewhere.
     #[serde(rename = "relay.rm")]
     RelayRemove,
+    /// A relay was given another address from elsewhere.
+    #[serde(rename = "relay.set")]
+    RelaySet,
+    /// A peer was given another address from elsewhere.
+    #[serde(rename = "outbox.set")]
+    OutboxSet,
     /// A caller with a capability was refused.
     #[serde(rename = "denied")]
     Denied,
@@ -74,6 +80,8 @@ impl Act {
             Self::FunctionRemove => "function.rm",
             Self::RelayAdd => "relay.add",
             Self::RelayRemove => "relay.rm",
+            Self::RelaySet => "relay.set",
+            Self::OutboxSet => "outbox.set",
             Self::Denied => "denied",
         }
     }
@@ -197,6 +205,8 @@ mod tests {
             Act::FunctionRemove,
             Act::RelayAdd,
             Act::RelayRemove,
+            Act::RelaySet,
+            Act::OutboxSet,
             Act::Denied,
         ];
         for act in all {
