@@ -434,7 +434,7 @@ fn links_do_not_go_on_at_the_address_of_another_namespace_and_go_on_at_the_right
     // Neither another log, nor the side that has no address, nor an address of a log where that of a namespace is due.
     edge.run(&["relay", "set", "all", "--to", &hub.address("mail")]).fails("MR6075", 1);
     edge.run(&["relay", "set", "all", "--from", &wrong]).fails("MR6075", 1);
-    edge.run(&["outbox", "set", &old, "--to", &wrong]).fails("MR6001", 1);
+    edge.run(&["outbox", "set", &old, "--to", &wrong]).fails("MR6001", 2);
     hub.stop();
     hub.port = Port::reserve();
     hub.start();

@@ -3,7 +3,7 @@
 use crate::{
     Namespace,
     admission::Room,
-    gate::Site,
+    gate::{Shows, Site},
     namespace::{found, named},
 };
 use millrace_journal::{Function, Kind, Log, Origin, Position};
@@ -73,7 +73,7 @@ impl Namespace {
                 self.with_patience(patience, || self.start(function, log, (next, last, stretch.missed), done))?;
             let end;
             (done, next, end) = committed;
-            self.settle(Site::AppendBatch, end, None)?;
+            self.settle(Site::AppendBatch, Shows::Batch(end), None)?;
             progress(done);
         }
         Ok(done)

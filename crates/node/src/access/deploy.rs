@@ -6,7 +6,7 @@
 
 use super::{Access, limits::Demand, topics::source_of};
 use crate::{
-    Code, Definition, FunctionSpec, FunctionStat, Gated, Level, Name, Result, Runtime,
+    Code, Definition, Free, FunctionSpec, FunctionStat, Gated, Level, Name, Result, Runtime,
     audit::{Act, Audited},
     changes::{Changes, Opened, Progress, REMOTE, Sent, Withdrawal},
     functions,
@@ -350,7 +350,9 @@ impl Access {
             }
         }
         if up.dry_run {
-            let steps = Changes::sent(&application, &sent).taking_over(up.take_over).plan(Some(self.namespace()))?;
+            let changes = Changes::sent(&application, &sent).taking_over(up.take_over);
+            let steps = changes.plan(Some(self.namespace()))?;
+            changes.check_pending(self.namespace(), up.force)?;
             return Ok(Managed::Steps(StepsDoc { steps }));
         }
         let mut to_send: BTreeMap<Name, &Bundle> = BTreeMap::new();
@@ -428,7 +430,7 @@ impl Access {
 
     /// Takes a part of a file that [`Access::manage`] said to be missing.
     pub fn upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Gated<()> {
-        self.take_upload(uploads, upload).map_or_else(Gated::failed, Gated::passed)
+        self.free(self.take_upload(uploads, upload), Free::Upload)
     }
 
     fn take_upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Result<()> {
