@@ -142,7 +142,7 @@ def main() -> int:
         # What takes an hour by itself does not hang.
         STEPS["rust"] += ["--profile", "long"]
         # It measures times, so nothing runs beside it.
-        STEPS["timing"] = ["env", "MILLRACE_TIMING=1", "cargo", "test", "--locked", "-p", "millrace-wire", "--test", "timing"]
+        STEPS["timing"] = ["env", "MILLRACE_TIMING=1", "cargo", "test", "--locked", "-p", "millrace-security", "--test", "timing"]
     wanted = words or list(STEPS)
     if unknown := [step for step in wanted if step not in STEPS]:
         print(f"test: there is no step {unknown[0]!r}; the steps are {' '.join(STEPS)}", file=sys.stderr)

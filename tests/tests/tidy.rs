@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sim", &["wire", "group"]),
     ("links", &["wire", "journal", "namespace"]),
     ("nats", &["wire", "threads"]),
-    ("access", &["wire"]),
+    ("security", &["wire"]),
     ("application", &["wire", "journal", "namespace"]),
     ("dispatch", &["wire", "threads", "journal", "namespace", "runtime"]),
     ("repair", &["wire", "journal", "namespace", "runtime"]),
@@ -35,7 +35,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "threads",
             "journal",
             "namespace",
-            "access",
             "application",
             "dispatch",
             "entities",
@@ -43,12 +42,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "links",
             "repair",
             "runtime",
+            "security",
         ],
     ),
-    ("client", &["wire"]),
-    ("gateway", &["wire", "threads", "node", "client", "nats"]),
+    ("client", &["wire", "security"]),
+    ("gateway", &["wire", "threads", "security", "node", "client", "nats"]),
     ("cli", &["wire", "threads", "journal", "causality", "node", "client", "gateway"]),
-    ("bench", &["wire", "journal", "causality", "group", "runtime", "node", "client"]),
+    ("bench", &["wire", "journal", "causality", "group", "runtime", "security", "node", "client"]),
 ];
 
 /// The files that may have `unsafe` blocks, by the end of their path.

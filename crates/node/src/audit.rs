@@ -5,7 +5,8 @@
 
 use millrace_journal::{Log, Transaction};
 use millrace_namespace::{Namespace, Shows, Site, names};
-use millrace_wire::{Code, Durability, Hlc, Result, token::TokenId};
+use millrace_security::token::TokenId;
+use millrace_wire::{Code, Durability, Hlc, Result};
 use serde::{Deserialize, Serialize};
 
 const LOG: &str = "_audit";

@@ -36,7 +36,6 @@ pub use access::{
 };
 pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
 pub use host::{Host, HostOptions};
-pub use millrace_access::{Caller, Resource, Right, is_local, is_owner, is_secret, owner};
 pub use millrace_application as application;
 pub use millrace_dispatch::{
     HostEvent, Isolation, Level, Observer, SUPERVISOR, Shortcoming,
@@ -61,9 +60,14 @@ pub use millrace_namespace::{
     },
     keys::{KEY_MAX_BYTES, KEYS_MAX},
 };
+pub use millrace_security::token;
+pub use millrace_security::{
+    check::{is_local, is_owner, is_secret, owner},
+    token::{Caller, Resource, Right},
+};
 pub use millrace_wire::{
     Address, Code, Error, EventId, HISTORY_ALL, HISTORY_DEFAULT, Hlc, LogName, Name, NamespaceId, RETRY_AFTER_MS,
-    Result, history, token,
+    Result, history,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
 pub use why::{LinkReason, Reason, Why, low_space, why};

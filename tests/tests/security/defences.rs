@@ -7,6 +7,7 @@ use super::{
     neighbours::{self, Theirs, is_root},
     strangers, tls,
 };
+use millrace_security::token::{Invitation, Token};
 use millrace_tests::{
     Place, Port, end,
     raw::{framed, hello},
@@ -14,7 +15,6 @@ use millrace_tests::{
 use millrace_wire::{
     Defence,
     protocol::{Hello, Offer, PREFACE},
-    token::{Invitation, Token},
 };
 use std::{
     fs,

@@ -3,6 +3,7 @@
 
 use super::{Hub, strangers::Session};
 use millrace_node::secrets::Authority;
+use millrace_security::token::{Grant, Kind, Rights, Rules, Token, TokenId};
 use millrace_tests::{
     Host, Place,
     raw::{Client, framed},
@@ -16,7 +17,6 @@ use millrace_wire::{
         PublishTopic, Range, RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog, RemoveTopic, Repair, SetLog,
         SetVoters, Show, SubscribeTopic, Tail, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic, Upload,
     },
-    token::{Grant, Kind, Rights, Rules, Token, TokenId},
 };
 use std::collections::BTreeSet;
 

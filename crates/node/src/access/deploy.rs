@@ -17,9 +17,10 @@ use crate::{
     },
     pools, repairs,
 };
-use millrace_access::{Action, Principal, Resource, Right};
 use millrace_application::{Application, FILE_MAX_BYTES, FunctionDeclaration};
-use millrace_wire::{Defence, protocol::Upload, token::Kind};
+use millrace_security::token::Kind;
+use millrace_security::token::{Action, Principal, Resource, Right};
+use millrace_wire::{Defence, protocol::Upload};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Component, Path, PathBuf},

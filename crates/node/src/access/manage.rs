@@ -11,8 +11,11 @@ use crate::{
         Stopped, uploads::Uploads,
     },
 };
-use millrace_access::{Resource, Right, target};
 use millrace_namespace::{Definition, Retried, no_function};
+use millrace_security::{
+    check::target,
+    token::{Resource, Right},
+};
 use millrace_wire::{Address, Code, Error, EventId, LogName, Name, Result, protocol::InvokeFunction};
 use std::{sync::Arc, time::Duration};
 

@@ -4,7 +4,7 @@
 //!   request --> check --> namespace --> gate --> answer
 //! ```
 //!
-//! Every call passes the one access check ([`millrace_access`]) and returns a [`Gated`] value, which is released through the one gate
+//! Every call passes the one access check ([`millrace_security::check`]) and returns a [`Gated`] value, which is released through the one gate
 //! ([`millrace_namespace::gate`]).
 
 pub(crate) mod blocked;
@@ -30,8 +30,8 @@ use blocked::{Blocked, Monitor};
 use checks::Buckets;
 use denials::Denials;
 use limits::Limits;
-use millrace_access::{Caller, Resource, Right};
 use millrace_journal::{Durability, Log};
+use millrace_security::token::{Caller, Resource, Right};
 use millrace_wire::{
     Address, Code, Error, EventId, Hlc, LogName, Name, NamespaceId, Result,
     protocol::{Deliver, Delivered, Link, Linked},

@@ -10,10 +10,8 @@ use super::{
     authority::{random, random_id},
     files::Folder,
 };
-use millrace_wire::{
-    Code, Result,
-    token::{AuthorityId, Grant, Key, Right, Rules, Token, TokenId},
-};
+use millrace_security::token::{AuthorityId, Grant, Key, Right, Rules, Token, TokenId};
+use millrace_wire::{Code, Result};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use zeroize::Zeroizing;

@@ -6,10 +6,8 @@ use super::{
     revoked::{Revoked, revoked, version},
 };
 use millrace_namespace::Namespace;
-use millrace_wire::{
-    Result,
-    token::{AuthorityId, Grant, Key, Keys, Net, Rights, Rules, Token, TokenId, Way, Ways},
-};
+use millrace_security::token::{AuthorityId, Grant, Key, Keys, Net, Rights, Rules, Token, TokenId, Way, Ways};
+use millrace_wire::Result;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Arc, Mutex, PoisonError},
@@ -158,10 +156,8 @@ mod tests {
     use super::*;
     use crate::secrets::{revoke, rotated};
     use millrace_journal::CreateOptions;
-    use millrace_wire::{
-        Code,
-        token::{Peer, Proof, admit},
-    };
+    use millrace_security::token::{Peer, Proof, admit};
+    use millrace_wire::Code;
 
     #[test]
     fn a_running_host_sees_rotations_and_revocations_at_once() {

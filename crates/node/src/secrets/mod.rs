@@ -1,7 +1,7 @@
 //! The secrets of a namespace: among them the authority that issues capabilities. They are in `NAMESPACE/secrets/`, outside the journal,
 //! and in no backup. Revocations are not secret; they are in the journal.
 //!
-//! A host verifies with [`LiveKeys`], which follow rotations and revocations; `millrace_wire::token` says what a capability permits.
+//! A host verifies with [`LiveKeys`], which follow rotations and revocations; `millrace_security::token` says what a capability permits.
 
 mod authority;
 mod cluster;

@@ -1,6 +1,6 @@
 //! Rights, the resources that they apply to, and grants of the one on the other.
 
-use crate::{Code, Error, Result};
+use millrace_wire::{Code, Error, Result};
 use std::{fmt, str::FromStr};
 
 /// What a caller may do with a resource. The number of each is its bit in a GRANT.

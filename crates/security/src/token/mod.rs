@@ -25,9 +25,9 @@ pub use rights::{GRANT_NAME_MAX_BYTES, Grant, Kind, Resource, Right, Rights};
 pub use rules::{LABEL_MAX_BYTES, Net, Rate, Rules, SUBJECT_MAX_BYTES, Way, Ways};
 pub use squash::squash;
 
-use crate::{Code, Error, Result};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chain::{Layout, MERGED, PLAIN};
+use millrace_wire::{Code, Error, Result};
 use rules::malformed;
 use std::{fmt, str::FromStr};
 use zeroize::{Zeroize, Zeroizing};

@@ -5,7 +5,7 @@ use super::{
     rights::{Grant, Kind},
     rules::Rules,
 };
-use crate::{Code, Error, Result};
+use millrace_wire::{Code, Error, Result};
 
 fn not_squashable(why: &str) -> Error {
     Code::CapabilityNotSquashable.error(why)

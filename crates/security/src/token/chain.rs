@@ -11,8 +11,8 @@ use super::{
     clear,
     rules::{Rules, malformed},
 };
-use crate::{Code, Defence, Error, Result};
 use hmac::{Hmac, KeyInit, Mac};
+use millrace_wire::{Code, Defence, Error, Result};
 use sha2::Sha256;
 use std::{fmt, sync::Arc};
 use subtle::ConstantTimeEq;

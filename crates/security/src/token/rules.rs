@@ -4,7 +4,7 @@ use super::{
     TokenId,
     rights::{Grant, Kind, Rights},
 };
-use crate::{Code, Error, NamespaceId, Result};
+use millrace_wire::{Code, Error, NamespaceId, Result};
 use std::{fmt, net::IpAddr, str::FromStr};
 
 /// Longest subject.

@@ -6,7 +6,7 @@ use super::{
     rights::{Grant, Resource, Right},
     rules::{Rate, Way},
 };
-use crate::{Code, Defence, Error, NamespaceId, Result};
+use millrace_wire::{Code, Defence, Error, NamespaceId, Result};
 use std::{fmt, net::IpAddr, sync::Arc};
 
 /// On whose behalf something is done. It owns idempotency keys, incoming streams and rates.

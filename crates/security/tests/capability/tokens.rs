@@ -1,13 +1,10 @@
 //! Tokens: chains of one to eight blocks, every item, merged and squashed ones.
 
 use crate::{GROUP, HOME, TestKeys, grant_rules, hex, net, rate, rights, rules_json, ways};
-use millrace_wire::{
-    Code, NamespaceId,
-    token::{
-        self, AuthorityId, Binding, Grant, Kind, LABEL_MAX_BYTES, Principal, Rules, SUBJECT_MAX_BYTES, Token, TokenId,
-        Way,
-    },
+use millrace_security::token::{
+    self, AuthorityId, Binding, Grant, Kind, LABEL_MAX_BYTES, Principal, Rules, SUBJECT_MAX_BYTES, Token, TokenId, Way,
 };
+use millrace_wire::{Code, NamespaceId};
 use serde_json::{Value, json};
 
 /// How a token comes to be.

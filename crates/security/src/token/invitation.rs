@@ -5,8 +5,8 @@
 //! ```
 
 use super::Token;
-use crate::{Address, Code, Error, Peer, Result, SCHEME};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use millrace_wire::{Address, Code, Error, Peer, Result, SCHEME};
 use std::str::FromStr;
 use zeroize::Zeroizing;
 

@@ -1,10 +1,10 @@
 //! Evaluations: tokens against peers, actions and times.
 
 use crate::{TestKeys, hex, tokens};
-use millrace_wire::{
-    Code, NamespaceId,
-    token::{self, Action, Kind, Now, Peer, Proof, Purpose, Rate, Rates, Resource, Right, TokenId, Way},
+use millrace_security::token::{
+    self, Action, Kind, Now, Peer, Proof, Purpose, Rate, Rates, Resource, Right, TokenId, Way,
 };
+use millrace_wire::{Code, NamespaceId};
 use serde_json::{Value, json};
 
 /// Rates that are never exceeded; what they are asked is tested elsewhere.

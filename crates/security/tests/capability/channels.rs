@@ -4,11 +4,11 @@ use crate::{
     TestKeys, contexts, hex,
     tokens::{Named, find},
 };
-use millrace_wire::{
-    Code,
+use millrace_security::{
     channel::{Accepted, Channel, Connecting, First, Nonce, Offered},
     token::{Keys, Way},
 };
+use millrace_wire::Code;
 use serde_json::{Value, json};
 
 struct Case {
@@ -207,17 +207,17 @@ fn a_host_without_the_key_and_a_client_without_the_signature_are_found_out() {
     // A false host that knows the body, and has another key under the same name.
     let connecting = Connecting::new(token, &case.nonces[0], 1024).unwrap();
     let false_token = {
-        let chain = millrace_wire::token::inspect(token.body()).unwrap();
-        millrace_wire::token::Token::issue(&crate::public_key(9), crate::HOME, 1, &chain.parts[0].blocks[0].rules)
+        let chain = millrace_security::token::inspect(token.body()).unwrap();
+        millrace_security::token::Token::issue(&crate::public_key(9), crate::HOME, 1, &chain.parts[0].blocks[0].rules)
             .unwrap()
     };
     assert_eq!(false_token.body(), token.body());
-    struct FalseKeys(millrace_wire::token::Key);
+    struct FalseKeys(millrace_security::token::Key);
     impl Keys for FalseKeys {
-        fn key(&self, _: millrace_wire::token::AuthorityId, _: u16) -> Option<&millrace_wire::token::Key> {
+        fn key(&self, _: millrace_security::token::AuthorityId, _: u16) -> Option<&millrace_security::token::Key> {
             Some(&self.0)
         }
-        fn is_revoked(&self, _: millrace_wire::token::TokenId) -> bool {
+        fn is_revoked(&self, _: millrace_security::token::TokenId) -> bool {
             false
         }
         fn epoch(&self) -> u64 {
@@ -266,7 +266,7 @@ fn what_is_no_handshake_is_refused() {
     }
     let (offered, _) = Offered::read(&handshake.m1).unwrap().unwrap();
     let mut keys = TestKeys::new();
-    keys.revoked.insert(millrace_wire::token::TokenId([1; 8]));
+    keys.revoked.insert(millrace_security::token::TokenId([1; 8]));
     let refused = offered.accept(&keys, &[0; 16], 64).err().map(|error| error.code());
     assert_eq!(refused, Some(Code::CapabilityRefused));
 }

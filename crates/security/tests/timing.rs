@@ -1,7 +1,7 @@
 //! Whether the time of a refusal depends on how much of a proof is right. It measures times, so it runs only with MILLRACE_TIMING=1, and
 //! alone, as in `make test-all`.
 
-use millrace_wire::token::{
+use millrace_security::token::{
     AuthorityId, Binding, Grant, Key, Keys, Peer, Proof, Rights, Rules, Token, TokenId, Way, admit,
 };
 use std::{hint::black_box, time::Instant};

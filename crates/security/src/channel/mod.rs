@@ -16,7 +16,7 @@ mod records;
 pub use handshake::{Accepted, Connecting, First, Nonce, Offered, refusal};
 pub use records::{Channel, Opener, Sealer};
 
-use crate::{Code, Error, Result};
+use millrace_wire::{Code, Error, Result};
 
 /// The magic bytes of the first message, before its length.
 pub const MAGIC: [u8; 4] = *b"MR/P";

@@ -1,7 +1,7 @@
 //! Records: `length (2)  ciphertext and tag`, in order, without gaps. The nonce is a counter that is not sent.
 
 use super::broken;
-use crate::Result;
+use millrace_wire::Result;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
@@ -158,7 +158,7 @@ impl Opener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Code;
+    use millrace_wire::Code;
 
     /// A client that sends records of up to 1024 bytes, and a host that accepts those of up to `takes_max`.
     fn pair(takes_max: u16) -> (Channel, Channel) {

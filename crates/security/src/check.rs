@@ -9,14 +9,11 @@
 //! the log of idempotency keys, because a reader of it could pose as another client.
 //!
 //! Nothing here reads a file or a clock, so every decision can be tested by itself. What a capability permits is decided in
-//! [`millrace_wire::token`].
+//! [`crate::token`].
 
-use millrace_wire::{Address, Code, LogName, Result, token};
+use crate::token::{self, Action, Caller, Keys, Kind, Now, Peer, Rates, Resource, Right, Way};
+use millrace_wire::{Address, Code, LogName, Result};
 use std::net::IpAddr;
-
-pub use millrace_wire::token::{
-    Action, Binding, Caller, Keys, Kind, Now, Peer, Principal, Proof, Purpose, Rates, Resource, Right, Way, admit,
-};
 
 /// The log of idempotency keys.
 const KEYS_LOG: &str = "_keys";
@@ -77,7 +74,7 @@ pub fn is_secret(log: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_wire::token::{AuthorityId, Grant, Key, Rate, Rights, Rules, Token, TokenId};
+    use crate::token::{AuthorityId, Grant, Key, Proof, Rate, Rights, Rules, Token, TokenId, admit};
     use std::cell::Cell;
 
     const PEER: Peer = Peer { way: Way::Unix, address: None, key: None };

@@ -3,12 +3,10 @@
 //! A chain permits what all of its blocks do, never more than a prefix of it; squash permits the same; merge permits the union.
 
 use crate::{HOME, TestKeys, contexts, grant_rules, net, ways};
-use millrace_wire::{
-    Code,
-    token::{
-        self, Action, Caller, Kind, Now, Peer, Proof, Purpose, Rate, Rates, Resource, Right, Rules, Token, TokenId, Way,
-    },
+use millrace_security::token::{
+    self, Action, Caller, Kind, Now, Peer, Proof, Purpose, Rate, Rates, Resource, Right, Rules, Token, TokenId, Way,
 };
+use millrace_wire::Code;
 use proptest::prelude::*;
 use std::{cell::Cell, collections::BTreeSet};
 

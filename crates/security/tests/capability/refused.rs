@@ -4,10 +4,8 @@ use crate::{
     HOME, TestKeys, contexts, grant_rules, hex, public_key,
     tokens::{self, Named, find},
 };
-use millrace_wire::{
-    Code,
-    token::{self, AuthorityId, Proof, Rules, Signature, Token, TokenId, Way},
-};
+use millrace_security::token::{self, AuthorityId, Proof, Rules, Signature, Token, TokenId, Way};
+use millrace_wire::Code;
 use serde_json::{Value, json};
 
 /// Every byte of these is changed.

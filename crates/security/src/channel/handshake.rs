@@ -9,11 +9,9 @@ use super::{
     MAGIC, VERSION, broken, limit,
     records::{Channel, Secrets},
 };
-use crate::{
-    Code, Result,
-    token::{Caller, Keys, Peer, Recovered, Token, recover},
-};
+use crate::token::{Caller, Keys, Peer, Recovered, Token, recover};
 use hmac::{Hmac, Mac};
+use millrace_wire::{Code, Result};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;

@@ -14,14 +14,14 @@ mod refused;
 #[path = "capability/tokens.rs"]
 mod tokens;
 
-use millrace_wire::{
-    Code,
-    token::{self, AuthorityId, Binding, Key, Keys, Net, Proof, Rate, Rights, Rules, Token, TokenId, Way, Ways},
+use millrace_security::token::{
+    self, AuthorityId, Binding, Key, Keys, Net, Proof, Rate, Rights, Rules, Token, TokenId, Way, Ways,
 };
+use millrace_wire::Code;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
-const ABOUT: &str = "Vectors of spec/formats/capability.md, made by crates/wire/tests/capability.rs. Bytes are in hexadecimal. \
+const ABOUT: &str = "Vectors of spec/formats/capability.md, made by crates/security/tests/capability.rs. Bytes are in hexadecimal. \
     keys: what the host knows. primitives: RFC 4231, 5869 and 8439. tokens: from rules, and from other tokens by their names. \
     malformed: bodies that are refused whatever the keys are. forged: well-formed tokens that no key has made. flipped: of each of these \
     tokens, every byte is changed once, by XOR with 1, and none of the results is accepted. evaluations: whether an action is permitted. \
