@@ -3,7 +3,13 @@
 
 use millrace_tests::{Ended, Host, Place, Port, eventually};
 use serde_json::Value;
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::PathBuf,
+    process::Command,
+};
 
 /// A place and its host, which comes back under the port that it had.
 struct Station {
@@ -95,6 +101,15 @@ impl Station {
 
     fn why(&self) -> String {
         self.run(&["why"]).ok().text().to_owned()
+    }
+
+    /// The answer to `/readyz`.
+    fn ready(&self) -> String {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{}", self.port)).unwrap();
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// A copy of the namespace's directory, which no process has open.
@@ -315,6 +330,8 @@ fn a_clock_that_was_ahead_for_a_moment_stops_no_link_check_or_backup() {
         assert!(time(log, "2") < time(log, "12"), "time goes on");
         let why = station.why();
         assert!(why.contains("MR2018"), "{why}");
+        let ready = station.ready();
+        assert!(ready.starts_with("HTTP/1.1 200 ") && ready.contains("warning") && ready.contains("MR2018"), "{ready}");
         let checked = station.run(&["--json", "namespace", "check"]).ok().object();
         assert_eq!((&checked["sound"], &checked["warnings"][0]["code"]), (&Value::Bool(true), &Value::from("MR2018")));
         station.run(&["namespace", "backup", "monday"]).ok();
