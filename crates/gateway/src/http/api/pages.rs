@@ -84,7 +84,7 @@ fn checks(hosted: &Hosted, in_detail: bool, more: impl Fn(&millrace_node::Served
     let check = |served: &millrace_node::Served| {
         let reason = served.facts().check_place().err().map(|error| error.to_string()).or_else(|| more(served));
         let blocked = served.blocked().map(|blocked| blocked.to_string());
-        let warning = served.namespace().journal().check_clock().err().map(|error| error.to_string());
+        let warning = served.facts().check_clock().err().map(|error| error.to_string());
         Check { name: served.name().to_string(), ok: reason.is_none(), reason, blocked, warning }
     };
     let namespaces: Vec<Check> = hosted.served().iter().map(check).collect();
