@@ -57,6 +57,12 @@ pub enum Act {
     /// The secret of the cluster was changed through this host.
     #[serde(rename = "cluster.secret")]
     ClusterSecret,
+    /// A relay was given another address from elsewhere.
+    #[serde(rename = "relay.set")]
+    RelaySet,
+    /// A peer was given another address from elsewhere.
+    #[serde(rename = "outbox.set")]
+    OutboxSet,
     /// A caller with a capability was refused.
     #[serde(rename = "denied")]
     Denied,
@@ -79,6 +85,8 @@ impl Act {
             Self::RelayAdd => "relay.add",
             Self::RelayRemove => "relay.rm",
             Self::ClusterSecret => "cluster.secret",
+            Self::RelaySet => "relay.set",
+            Self::OutboxSet => "outbox.set",
             Self::Denied => "denied",
         }
     }
@@ -203,6 +211,8 @@ mod tests {
             Act::RelayAdd,
             Act::RelayRemove,
             Act::ClusterSecret,
+            Act::RelaySet,
+            Act::OutboxSet,
             Act::Denied,
         ];
         for act in all {

@@ -66,6 +66,11 @@ impl ServedFacts<'_> {
         self.namespace.journal().refusal()
     }
 
+    /// An error if the machine's clock is or was wrong.
+    pub fn check_clock(&self) -> Result<()> {
+        self.namespace.journal().check_clock()
+    }
+
     /// How little of the disk is free, if it is too little.
     pub fn low_space(&self) -> Option<LowSpace> {
         self.namespace.journal().low_space()

@@ -98,7 +98,7 @@ pub fn record(
     payload: &[u8],
     (cause, ordinal): (EventId, u16),
 ) -> Result<Appended> {
-    if room == Room::Outside {
+    if matches!(room, Room::Outside | Room::Mirror) {
         tx.append_claimed(log, payload, cause, ordinal)
     } else {
         tx.append(log, payload, cause, ordinal)

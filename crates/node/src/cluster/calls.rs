@@ -156,7 +156,7 @@ impl Cluster {
                 let (asked, id) = (shared.clone(), group.id);
                 let publish = move |found: Settings| match found {
                     Ok((_, Engine::Nats)) => {
-                        shared.publish_outside(&name, data, (key.as_deref(), durability), reply);
+                        shared.publish_outside(&name, (data, stamp), (key.as_deref(), durability), reply);
                     }
                     Ok((of_topic, Engine::Builtin)) => {
                         let durability = durability.unwrap_or(of_topic);

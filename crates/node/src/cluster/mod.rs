@@ -33,7 +33,7 @@ pub use driver::{RotatedHost, RotatedSecret};
 pub use facts::{Facts, KnownMember, Starts};
 pub use feed::buffer::BufferStat;
 pub use lifecycle::TopicOptions;
-pub use millrace_group::{Durability, Engine, Labels, MAIN, MAIN_NAME, Member, Role, check_labels, plan};
+pub use millrace_group::{Durability, Engine, Labels, MAIN, MAIN_NAME, Member, Role, Stamp, check_labels, plan};
 pub use millrace_namespace::outbox::topics::NewPublish;
 pub use mirror::MirrorStat;
 pub use objects::Copies;
