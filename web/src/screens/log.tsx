@@ -19,7 +19,7 @@ export function LogScreen({ namespace, route, log: name }: ScreenProps & { log: 
   const answer = useAsk<Log>(of(namespace, `logs/${enc(name)}`), following ? 0 : 3000);
   return (
     <>
-      <Head title={name} mono cmd={`millrace log tail ${quoted(name)} --last 100`} />
+      <Head title={name} mono cmd={`millrace log tail ${quoted(name)}${answer.data ? ` --from ${Math.max(1, answer.data.earliest, answer.data.latest - 99)}` : ""} --no-follow`} />
       <Loaded answer={answer}>
         {(log) => (log.records === 0 && !following ? <Nothing namespace={namespace} log={log} /> : <Records key={log.incarnation} namespace={namespace} log={log} query={route.query} following={following} setFollowing={setFollowing} />)}
       </Loaded>
@@ -348,7 +348,7 @@ function Append({ namespace, log }: { namespace: string; log: string }) {
       <div class="acts">
         <Act label="Append" kind="primary" act={append} done="Appended" />
       </div>
-      <Cmd>{`millrace log append ${quoted(log)} ${text ? quoted(text) : "VALUE"}`}</Cmd>
+      <Cmd>{`millrace log append ${quoted(log)} ${text.startsWith("-") ? "-- " : ""}${text ? quoted(text) : "VALUE"}`}</Cmd>
     </Card>
   );
 }

@@ -67,7 +67,7 @@ function Tree({ route, namespace }: ScreenProps) {
   };
   return (
     <>
-      <Head title="Logs" cmd={prefix ? `millrace log ls ${prefix}` : "millrace log ls"} />
+      <Head title="Logs" cmd={["millrace log ls", prefix, internal && "--internal"].filter(Boolean).join(" ")} />
       <div class="bar">
         <nav class="steps" aria-label="Folders">
           <a href={href(namespace, "logs")}>{namespace}</a>

@@ -41,7 +41,7 @@ export function Links({ namespace }: ScreenProps) {
           links.length === 0 ? (
             <Empty title="No link to another namespace">
               <p>A function that sends to an address makes one, and so does a relay:</p>
-              <Cmd>millrace relay add NAME --from LOG --to mr://HOST:7070/NAMESPACE/LOG</Cmd>
+              <Cmd>millrace relay add LOG mr://HOST:7070/NAMESPACE/LOG</Cmd>
             </Empty>
           ) : (
             <div class="grid">
@@ -102,7 +102,7 @@ export function Cluster({ namespace }: ScreenProps) {
   if (answer.error && !answer.data && !answer.error.isDenied && answer.error.status > 0) {
     return (
       <>
-        <Head title="Cluster" cmd="millrace cluster show" />
+        <Head title="Cluster" cmd="millrace cluster ls" />
         <Empty title="The namespace belongs to no cluster">
           <p>{answer.error.code} {answer.error.detail}</p>
           <Cmd>millrace serve --join mr://HOST:7070/NAMESPACE --cluster-secret FILE</Cmd>
@@ -112,7 +112,7 @@ export function Cluster({ namespace }: ScreenProps) {
   }
   return (
     <>
-      <Head title="Cluster" cmd="millrace cluster show" />
+      <Head title="Cluster" cmd="millrace cluster ls" />
       <Loaded answer={answer}>
         {(cluster) => (
           <>

@@ -282,7 +282,7 @@ function Diff({ namespace, number, phase }: { namespace: string; number: string;
                 {after > 0 && <button type="button" onClick={() => setAfter(0)}>First page</button>}
                 {next !== undefined && next !== null && <button type="button" onClick={() => setAfter(next)}>Next page</button>}
               </div>
-              <Cmd>{`millrace repair diff ${number}${log ? ` --log ${quoted(log)}` : ""}`}</Cmd>
+              <Cmd>{`millrace repair diff ${number}${log ? ` ${quoted(log)}` : ""}`}</Cmd>
             </>
           )
         }
