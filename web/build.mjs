@@ -31,8 +31,7 @@ export const options = {
 /** The file that was built from an entry point, with everything that it needs at once. */
 const built = (outputs, entry) => {
   const [name] = Object.entries(outputs).find(([, output]) => output.entryPoint === entry);
-  const needs = (file) =>
-    outputs[file].imports.filter((i) => i.kind === "import-statement").flatMap((i) => [i.path, ...needs(i.path)]);
+  const needs = (file) => outputs[file].imports.filter((i) => i.kind === "import-statement").flatMap((i) => [i.path, ...needs(i.path)]);
   return [name, ...new Set(needs(name))].map((file) => file.replace(/^dist\//, ""));
 };
 
@@ -40,7 +39,9 @@ export const page = async (outputs) => {
   const [main, ...chunks] = built(outputs, "src/main.tsx");
   const [style] = built(outputs, "src/style.css");
   const [layout] = built(outputs, "src/layout.ts");
-  const [icon] = Object.keys(outputs).filter((name) => name.endsWith(".svg")).map((name) => name.replace(/^dist\//, ""));
+  const [icon] = Object.keys(outputs)
+    .filter((name) => name.endsWith(".svg"))
+    .map((name) => name.replace(/^dist\//, ""));
   const preload = chunks.map((chunk) => `<link rel="modulepreload" href="/ui/${chunk}">`).join("\n");
   const words = { MAIN: main, STYLE: style, LAYOUT: layout, ICON: icon, PRELOAD: preload };
   const text = await readFile(path.join(ROOT, "src/index.html"), "utf8");
@@ -61,7 +62,10 @@ const zipped = async (file) => gzipSync(await readFile(path.join(DIST, file)), {
 
 /** The sizes in bytes after gzip: of what the first screen needs, and of all. */
 const sizes = async (outputs) => {
-  const first = new Set(["index.html", ...["src/main.tsx", "src/style.css", "src/screens/overview.tsx"].flatMap((entry) => built(outputs, entry))]);
+  const first = new Set([
+    "index.html",
+    ...["src/main.tsx", "src/style.css", "src/screens/overview.tsx"].flatMap((entry) => built(outputs, entry)),
+  ]);
   const all = ["index.html", ...(await readdir(path.join(DIST, FIXED))).map((name) => `${FIXED}/${name}`)];
   const sum = async (files) => (await Promise.all([...files].map(zipped))).reduce((a, b) => a + b, 0);
   return { first: await sum(first), all: await sum(all) };

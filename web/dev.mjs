@@ -7,7 +7,10 @@ import { DIST, options, write } from "./build.mjs";
 
 const [host, port] = (process.env.MILLRACE_HOST ?? "127.0.0.1:7070").split(":");
 const listen = Number(process.env.PORT ?? 5170);
-const writes = { name: "write", setup: (b) => b.onEnd((result) => (result.metafile ? write(result).then(() => console.log("built")) : undefined)) };
+const writes = {
+  name: "write",
+  setup: (b) => b.onEnd((result) => (result.metafile ? write(result).then(() => console.log("built")) : undefined)),
+};
 const watched = await context({ ...options, minify: false, plugins: [writes] });
 await watched.watch();
 
@@ -22,10 +25,13 @@ http
     if (!pathname.startsWith("/ui")) {
       // The host takes its own pages only for its own; this server stands in for it.
       const { origin: _, ...headers } = request.headers;
-      const asked = http.request({ host, port, path: request.url, method: request.method, headers: { ...headers, host: `${host}:${port}` } }, (got) => {
-        answer.writeHead(got.statusCode, got.headers);
-        got.pipe(answer);
-      });
+      const asked = http.request(
+        { host, port, path: request.url, method: request.method, headers: { ...headers, host: `${host}:${port}` } },
+        (got) => {
+          answer.writeHead(got.statusCode, got.headers);
+          got.pipe(answer);
+        },
+      );
       asked.on("error", (error) => answer.writeHead(502).end(String(error)));
       answer.on("close", () => asked.destroy());
       request.pipe(asked);
@@ -34,7 +40,11 @@ http
     const name = pathname.startsWith("/ui/@/") ? pathname.slice("/ui/".length) : "index.html";
     const file = path.join(DIST, path.normalize(name));
     try {
-      answer.writeHead(200, { "content-type": KINDS[path.extname(file)] ?? "text/plain", "content-security-policy": POLICY, "cache-control": "no-cache" });
+      answer.writeHead(200, {
+        "content-type": KINDS[path.extname(file)] ?? "text/plain",
+        "content-security-policy": POLICY,
+        "cache-control": "no-cache",
+      });
       answer.end(await readFile(file));
     } catch {
       answer.end();

@@ -34,7 +34,9 @@ def test_records_stay_text(own_host: Host, opens: Opens) -> None:
         expect(page.locator(".scroller")).to_contain_text("ff fe 20 62")
         for seqno in range(1, len(RECORDS) + 2):
             for decoder in ["auto", "text", "json", "number", "msgpack", "hex"]:
-                page.evaluate("address => { history.replaceState(null, '', address); dispatchEvent(new PopStateEvent('popstate')) }", f"/ui/farm/logs/hostile?at={seqno}&as={decoder}")
+                # As a link would, without a load of the page for each.
+                moves = "address => { history.replaceState(null, '', address); dispatchEvent(new PopStateEvent('popstate')) }"
+                page.evaluate(moves, f"/ui/farm/logs/hostile?at={seqno}&as={decoder}")
                 expect(page.locator(".one h2")).to_have_text(f"hostile@{seqno}")
                 expect(page.locator(".one pre")).to_have_count(1)
         assert page.locator("main img, main script").count() == 0

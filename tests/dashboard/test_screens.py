@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import subprocess
 
 import pytest
-from conftest import SCREENSHOTS, Host, Opens, faults
+from conftest import PATIENCE_S, SCREENSHOTS, Host, Opens, faults
 from playwright.sync_api import expect
 
 # Of each screen: its address, and a text that is there once it is loaded.
@@ -46,6 +49,32 @@ def test_a_phone_shows_it_without_scrolling_sideways(host: Host, opens: Opens, s
         page.screenshot(path=SCREENSHOTS / f"{screen}-phone.png")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert faults(page) == []
+
+
+# What changes something, waits, or has a placeholder is not run.
+UNRUN = re.compile(r"\b(append|create|add|up|init|serve|retry|run \d|apply|rollback)\b|[A-Z]{3}")
+
+
+def test_the_commands_beside_the_screens_work(host: Host, opens: Opens) -> None:
+    commands = set()
+    for address, text in SCREENS.values():
+        with opens(f"{host.url}/ui/{address}") as page:
+            expect(page.locator("main")).to_contain_text(text)
+            commands |= set(page.locator(".cmd code").all_inner_texts())
+    with opens(f"{host.url}/ui/farm/runs/{host.get('runs?limit=1')['runs'][0]['id']}") as page:
+        expect(page.locator("main")).to_contain_text("Attempts")
+        commands |= set(page.locator(".cmd code").all_inner_texts())
+    ran = 0
+    for command in sorted(commands):
+        program, *words = shlex.split(command)
+        assert program == "millrace"
+        if UNRUN.search(command):
+            continue
+        done = subprocess.run([host.binary, *words], cwd=host.place, capture_output=True, text=True, timeout=PATIENCE_S)
+        # The namespace of this test belongs to no cluster.
+        assert done.returncode == 0 or "MR7209" in done.stderr, (command, done.stderr)
+        ran += 1
+    assert ran >= 12, commands
 
 
 def test_the_overview_says_what_the_interface_says(host: Host, opens: Opens) -> None:

@@ -71,9 +71,9 @@ def test_effects_go_on_behind_the_entries_that_were_read(own_host: Host) -> None
 
 def test_what_is_asked_wrongly_is_refused(host: Host) -> None:
     appended = host.append("raw/kitchen", b"1")
-    for query, code in [("direction=sideways", "MR6047"), ("depth=0", "MR6047"), ("width=1001", "MR6047"), ("direction=causes&after=16", "MR6047"), ("x=1", "MR6047")]:
+    for query in ["direction=sideways", "depth=0", "width=1001", "direction=causes&after=16", "x=1"]:
         answer = requests.get(f"{host.ns}/trace/{appended['id']}?{query}", timeout=PATIENCE_S)
-        assert (answer.status_code, error_of(answer)["code"]) == (400, code), query
+        assert (answer.status_code, error_of(answer)["code"]) == (400, "MR6047"), query
     for event, status in [("nonsense", 404), ("raw/kitchen@99999", 404), ("raw/kitchen@0", 404), ("nolog@1", 404), ("000000000001-1-7", 404)]:
         answer = requests.get(f"{host.ns}/trace/{event}", timeout=PATIENCE_S)
         assert answer.status_code == status, (event, answer.text)

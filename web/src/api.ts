@@ -215,7 +215,13 @@ export interface Status {
   uptime_ms: number;
   draining: boolean;
   addresses?: string[];
-  host: { pid: number; failure: string | null; runs_done: number; runs_failed: number; sandbox?: { level: string; summary: string } } | null;
+  host: {
+    pid: number;
+    failure: string | null;
+    runs_done: number;
+    runs_failed: number;
+    sandbox?: { level: string; summary: string };
+  } | null;
 }
 
 export interface Branch {
@@ -224,8 +230,25 @@ export interface Branch {
   above: number | null;
   time: string;
   more: number;
-  record?: { log: string | null; seqno: number; bytes: number; cut?: boolean; repair?: number; void?: boolean; data?: string; base64?: string };
-  run?: { function: string | null; state: Run["state"] | null; attempts: number; began: string | null; ended: string | null; code: string | null; replayed_by?: number };
+  record?: {
+    log: string | null;
+    seqno: number;
+    bytes: number;
+    cut?: boolean;
+    repair?: number;
+    void?: boolean;
+    data?: string;
+    base64?: string;
+  };
+  run?: {
+    function: string | null;
+    state: Run["state"] | null;
+    attempts: number;
+    began: string | null;
+    ended: string | null;
+    code: string | null;
+    replayed_by?: number;
+  };
 }
 
 export interface Trace {

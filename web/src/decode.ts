@@ -59,7 +59,10 @@ export function dump(bytes: Uint8Array, most = 16384): string {
 }
 
 const cut = (text: string): string => (text.length > LINE_MAX ? `${text.slice(0, LINE_MAX)}…` : text);
-const inHex = (record: Bytes, wrong?: string): Decoded => ({ line: hex(bytesOf({ ...record, base64: record.base64?.slice(0, 128) })), wrong });
+const inHex = (record: Bytes, wrong?: string): Decoded => ({
+  line: hex(bytesOf({ ...record, base64: record.base64?.slice(0, 128) })),
+  wrong,
+});
 
 function isNumber(text: string): boolean {
   return text.trim() !== "" && text.length < 40 && Number.isFinite(Number(text));
@@ -93,30 +96,54 @@ function unpack(bytes: Uint8Array): unknown {
     if (kind < 0xc0) return text(kind & 31);
     if (kind >= 0xe0) return kind - 256;
     switch (kind) {
-      case 0xc0: return null;
-      case 0xc2: return false;
-      case 0xc3: return true;
-      case 0xc4: return blob(view.getUint8(take(1)));
-      case 0xc5: return blob(view.getUint16(take(2)));
-      case 0xc6: return blob(view.getUint32(take(4)));
-      case 0xca: return view.getFloat32(take(4));
-      case 0xcb: return view.getFloat64(take(8));
-      case 0xcc: return view.getUint8(take(1));
-      case 0xcd: return view.getUint16(take(2));
-      case 0xce: return view.getUint32(take(4));
-      case 0xcf: return Number(view.getBigUint64(take(8)));
-      case 0xd0: return view.getInt8(take(1));
-      case 0xd1: return view.getInt16(take(2));
-      case 0xd2: return view.getInt32(take(4));
-      case 0xd3: return Number(view.getBigInt64(take(8)));
-      case 0xd9: return text(view.getUint8(take(1)));
-      case 0xda: return text(view.getUint16(take(2)));
-      case 0xdb: return text(view.getUint32(take(4)));
-      case 0xdc: return many(view.getUint16(take(2)), depth);
-      case 0xdd: return many(view.getUint32(take(4)), depth);
-      case 0xde: return map(view.getUint16(take(2)), depth);
-      case 0xdf: return map(view.getUint32(take(4)), depth);
-      default: throw new RangeError(`0x${kind.toString(16)} begins no value that is shown here`);
+      case 0xc0:
+        return null;
+      case 0xc2:
+        return false;
+      case 0xc3:
+        return true;
+      case 0xc4:
+        return blob(view.getUint8(take(1)));
+      case 0xc5:
+        return blob(view.getUint16(take(2)));
+      case 0xc6:
+        return blob(view.getUint32(take(4)));
+      case 0xca:
+        return view.getFloat32(take(4));
+      case 0xcb:
+        return view.getFloat64(take(8));
+      case 0xcc:
+        return view.getUint8(take(1));
+      case 0xcd:
+        return view.getUint16(take(2));
+      case 0xce:
+        return view.getUint32(take(4));
+      case 0xcf:
+        return Number(view.getBigUint64(take(8)));
+      case 0xd0:
+        return view.getInt8(take(1));
+      case 0xd1:
+        return view.getInt16(take(2));
+      case 0xd2:
+        return view.getInt32(take(4));
+      case 0xd3:
+        return Number(view.getBigInt64(take(8)));
+      case 0xd9:
+        return text(view.getUint8(take(1)));
+      case 0xda:
+        return text(view.getUint16(take(2)));
+      case 0xdb:
+        return text(view.getUint32(take(4)));
+      case 0xdc:
+        return many(view.getUint16(take(2)), depth);
+      case 0xdd:
+        return many(view.getUint32(take(4)), depth);
+      case 0xde:
+        return map(view.getUint16(take(2)), depth);
+      case 0xdf:
+        return map(view.getUint32(take(4)), depth);
+      default:
+        throw new RangeError(`0x${kind.toString(16)} begins no value that is shown here`);
     }
   };
   const value = one(0);
@@ -145,7 +172,9 @@ export function decode(record: Bytes, how: Decoder): Decoded {
     case "number": {
       if (text !== undefined && isNumber(text)) return { line: text.trim(), value: Number(text) };
       const value = (text ?? record.base64 ?? "").length < 32 ? binary(bytesOf(record)) : undefined;
-      return value === undefined ? inHex({ data: text?.slice(0, 128), base64: record.base64 }, "the bytes are not a number") : { line: String(value), value };
+      return value === undefined
+        ? inHex({ data: text?.slice(0, 128), base64: record.base64 }, "the bytes are not a number")
+        : { line: String(value), value };
     }
     case "msgpack":
       if ((text ?? record.base64 ?? "").length > PARSED_MAX) return inHex(record, "longer than 256 KiB");
@@ -165,7 +194,8 @@ export function decode(record: Bytes, how: Decoder): Decoded {
           /* It is text. */
         }
       }
-      if (how === "json") return inHex({ data: text.slice(0, 128) }, text.length > PARSED_MAX ? "longer than 256 KiB" : "the text is not JSON");
+      if (how === "json")
+        return inHex({ data: text.slice(0, 128) }, text.length > PARSED_MAX ? "longer than 256 KiB" : "the text is not JSON");
       return isNumber(text) ? { line: text, value: Number(text) } : plain(text);
   }
 }

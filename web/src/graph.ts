@@ -45,14 +45,16 @@ export function graphOf(functions: Fn[], logs: Log[], runs: Run[], open: Readonl
   const known = new Set(logs.map((log) => log.name));
   for (const fn of functions) {
     const id = ID.function(fn.name);
-    for (const log of fn.on ?? []) used.add(log), add(ID.log(log), id, "runs");
+    for (const log of fn.on ?? []) (used.add(log), add(ID.log(log), id, "runs"));
     // A definition that allows every log says nothing; one that names logs does.
-    for (const log of (fn.appends ?? []).filter((scope) => !scope.endsWith("/"))) if (known.has(log)) used.add(log), add(id, ID.log(log), "appends");
+    for (const log of (fn.appends ?? []).filter((scope) => !scope.endsWith("/")))
+      if (known.has(log)) (used.add(log), add(id, ID.log(log), "appends"));
     for (const to of fn.sends ?? []) add(id, `p:${to}`, "sends");
   }
   for (const run of runs) {
     if (!run.function) continue;
-    for (const { log } of run.appends) if (log && !log.startsWith("_")) used.add(log), add(ID.function(run.function), ID.log(log), "appends");
+    for (const { log } of run.appends)
+      if (log && !log.startsWith("_")) (used.add(log), add(ID.function(run.function), ID.log(log), "appends"));
     for (const { log } of run.reads) {
       if (!log || functions.some((fn) => fn.name === run.function && fn.on?.includes(log))) continue;
       used.add(log);

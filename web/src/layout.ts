@@ -15,7 +15,10 @@ addEventListener("message", ({ data }: MessageEvent<{ id: number; graph: Graph; 
     width,
     height,
     boxes: data.graph.boxes.map(place),
-    edges: data.graph.edges.map((edge) => ({ ...edge, points: (graph.edge(edge.from, edge.to) as { points: { x: number; y: number }[] }).points })),
+    edges: data.graph.edges.map((edge) => ({
+      ...edge,
+      points: (graph.edge(edge.from, edge.to) as { points: { x: number; y: number }[] }).points,
+    })),
   };
   postMessage({ id: data.id, drawn });
 });

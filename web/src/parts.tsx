@@ -59,9 +59,21 @@ export function Cmd({ children }: { children: string }) {
 }
 
 /** Text of the host, in which `…` is code. */
-export const Prose = ({ children }: { children: string }) => <>{children.split("`").map((part, at) => (at % 2 ? <code key={at}>{part}</code> : part))}</>;
+export const Prose = ({ children }: { children: string }) => (
+  <>{children.split("`").map((part, at) => (at % 2 ? <code key={at}>{part}</code> : part))}</>
+);
 
-export const Head = ({ title, cmd, children, mono }: { title: ComponentChildren; cmd?: string; children?: ComponentChildren; mono?: boolean }) => (
+export const Head = ({
+  title,
+  cmd,
+  children,
+  mono,
+}: {
+  title: ComponentChildren;
+  cmd?: string;
+  children?: ComponentChildren;
+  mono?: boolean;
+}) => (
   <header class="head">
     <div class="head-line">
       <h1 class={mono ? "mono" : ""}>{title}</h1>
@@ -79,7 +91,11 @@ export function Failure({ of }: { of: { code: string; detail: string; remedy?: s
       <p>
         {of.code && <code class="code">{of.code}</code>} {of.detail}
       </p>
-      {of.remedy && <p class="muted"><Prose>{of.remedy}</Prose></p>}
+      {of.remedy && (
+        <p class="muted">
+          <Prose>{of.remedy}</Prose>
+        </p>
+      )}
       {of.isDenied && <p class="muted">A capability with more rights can be given under “Access” (the key at the top).</p>}
     </div>
   );
@@ -112,7 +128,17 @@ export const Empty = ({ title, children }: { title: string; children?: Component
   </div>
 );
 
-export const Card = ({ title, more, children, class: name = "" }: { title?: ComponentChildren; more?: ComponentChildren; children: ComponentChildren; class?: string }) => (
+export const Card = ({
+  title,
+  more,
+  children,
+  class: name = "",
+}: {
+  title?: ComponentChildren;
+  more?: ComponentChildren;
+  children: ComponentChildren;
+  class?: string;
+}) => (
   <section class={`card ${name}`}>
     {title && (
       <div class="card-head">
@@ -152,7 +178,19 @@ export const RunLink = ({ namespace, run }: { namespace: string; run: Pick<Run, 
 );
 
 /** A button that changes something: it is asked twice, says what happened, and shows the command. */
-export function Act({ label, ask: question, act, done, kind = "" }: { label: string; ask?: string; act: () => Promise<unknown>; done?: string; kind?: string }) {
+export function Act({
+  label,
+  ask: question,
+  act,
+  done,
+  kind = "",
+}: {
+  label: string;
+  ask?: string;
+  act: () => Promise<unknown>;
+  done?: string;
+  kind?: string;
+}) {
   const doing = useDoing(act);
   const [asking, set] = useState(false);
   const run = async () => {
@@ -209,9 +247,35 @@ export const Field = ({ label, children }: { label: string; children: ComponentC
 );
 
 /** Columns of numbers. */
-const NUMBERS = new Set(["Records", "Newest", "Took", "Pending", "Done", "Dead letters", "Replaced", "Behind", "Topics", "Voters", "Copies", "Size", "Waiting calls", "Number", "Records a second"]);
+const NUMBERS = new Set([
+  "Records",
+  "Newest",
+  "Took",
+  "Pending",
+  "Done",
+  "Dead letters",
+  "Replaced",
+  "Behind",
+  "Topics",
+  "Voters",
+  "Copies",
+  "Size",
+  "Waiting calls",
+  "Number",
+  "Records a second",
+]);
 
-export const Table = ({ heads, children, class: name = "", label }: { heads: ComponentChildren[]; children: ComponentChildren; class?: string; label: string }) => (
+export const Table = ({
+  heads,
+  children,
+  class: name = "",
+  label,
+}: {
+  heads: ComponentChildren[];
+  children: ComponentChildren;
+  class?: string;
+  label: string;
+}) => (
   <div class="table-box" tabIndex={0} role="region" aria-label={label}>
     <table class={name}>
       <thead>

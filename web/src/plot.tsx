@@ -25,7 +25,17 @@ function resolved(name: string): string {
   return found || color(name);
 }
 
-export function Plot({ points, label, otherLabel, onChoose }: { points: Point[]; label: string; otherLabel?: string; onChoose?: (seqno: number) => void }) {
+export function Plot({
+  points,
+  label,
+  otherLabel,
+  onChoose,
+}: {
+  points: Point[];
+  label: string;
+  otherLabel?: string;
+  onChoose?: (seqno: number) => void;
+}) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
   const [asTable, setTable] = useState(false);
@@ -56,10 +66,31 @@ export function Plot({ points, label, otherLabel, onChoose }: { points: Point[];
     if (!element || asTable) return;
     const [line, fill, grid, text, other] = ["--accent", "--accent-soft", "--line", "--muted", "--violet"].map(resolved);
     const axis = { stroke: text, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 }, font: "12px system-ui, sans-serif" };
-    const series: uPlot.Series[] = [{}, { label, stroke: line, fill: isDouble ? undefined : fill, width: 1.75, points: { show: points.length < 60, size: 5 } }];
-    if (isDouble) series.push({ label: otherLabel ?? "before", stroke: other, width: 1.5, dash: [5, 4], points: { show: points.length < 60, size: 4 } });
+    const series: uPlot.Series[] = [
+      {},
+      { label, stroke: line, fill: isDouble ? undefined : fill, width: 1.75, points: { show: points.length < 60, size: 5 } },
+    ];
+    if (isDouble)
+      series.push({
+        label: otherLabel ?? "before",
+        stroke: other,
+        width: 1.5,
+        dash: [5, 4],
+        points: { show: points.length < 60, size: 4 },
+      });
     const made = new uPlot(
-      { width: element.clientWidth, height: 220, legend: { show: false }, cursor: { y: false, points: { size: 7 } }, scales: { x: { time: true } }, axes: [{ ...axis, values: CLOCK, space: 90 }, { ...axis, size: 56 }], series },
+      {
+        width: element.clientWidth,
+        height: 220,
+        legend: { show: false },
+        cursor: { y: false, points: { size: 7 } },
+        scales: { x: { time: true } },
+        axes: [
+          { ...axis, values: CLOCK, space: 90 },
+          { ...axis, size: 56 },
+        ],
+        series,
+      },
       data(latest.current, isDouble),
       element,
     );
@@ -83,7 +114,9 @@ export function Plot({ points, label, otherLabel, onChoose }: { points: Point[];
         {points.slice(-500).map((point) => (
           <tr key={point.seqno}>
             <td class="num">{point.seqno}</td>
-            <td><Time of={point.time} /></td>
+            <td>
+              <Time of={point.time} />
+            </td>
             <td class="num">{number(point.value)}</td>
             {isDouble && <td class="num">{point.other === undefined ? "" : number(point.other)}</td>}
           </tr>

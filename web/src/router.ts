@@ -18,7 +18,10 @@ const decoded = (text: string): string => {
 };
 
 export function route(): Route {
-  const [namespace = "", screen = "", ...rest] = location.pathname.replace(/^\/ui\/?/, "").split("/").map(decoded);
+  const [namespace = "", screen = "", ...rest] = location.pathname
+    .replace(/^\/ui\/?/, "")
+    .split("/")
+    .map(decoded);
   return { namespace, screen: screen || "overview", rest: rest.join("/"), query: new URLSearchParams(location.search) };
 }
 

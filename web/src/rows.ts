@@ -23,7 +23,16 @@ const REQUESTS_MAX = 20;
 const row = (record: RecordDoc): Row => {
   const long = (record.data ?? record.base64 ?? "").length > KEPT_CHARS;
   const { seqno, id, time, cause } = record;
-  return { seqno, id, time, cause, bytes: lengthOf(record), cut: long, data: record.data?.slice(0, KEPT_CHARS), base64: record.base64?.slice(0, KEPT_CHARS) };
+  return {
+    seqno,
+    id,
+    time,
+    cause,
+    bytes: lengthOf(record),
+    cut: long,
+    data: record.data?.slice(0, KEPT_CHARS),
+    base64: record.base64?.slice(0, KEPT_CHARS),
+  };
 };
 
 export class Rows {

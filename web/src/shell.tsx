@@ -61,7 +61,12 @@ export function Shell() {
   }, [route]);
   const at = route.screen === "trace" ? "runs" : route.screen;
   const items = NAV.map(([id, name], number) => (
-    <a key={id} href={href(route.namespace, id === "overview" ? "" : id)} aria-current={at === id ? "page" : undefined} class={number < FIRST ? "first" : ""}>
+    <a
+      key={id}
+      href={href(route.namespace, id === "overview" ? "" : id)}
+      aria-current={at === id ? "page" : undefined}
+      class={number < FIRST ? "first" : ""}
+    >
       <Icon name={id} />
       <span>{name}</span>
     </a>
@@ -76,13 +81,23 @@ export function Shell() {
           <Wheel />
           <span>Millrace</span>
         </a>
-        {route.namespace && <a class="crumb mono" href={href(route.namespace)}>{route.namespace}</a>}
+        {route.namespace && (
+          <a class="crumb mono" href={href(route.namespace)}>
+            {route.namespace}
+          </a>
+        )}
         <span class="space" />
         {route.namespace && <Search namespace={route.namespace} />}
         <button type="button" class="ghost" aria-label="Change the theme" title="Change the theme" onClick={changeTheme}>
           <Icon name="theme" />
         </button>
-        <button type="button" class={`ghost ${hasCapability() ? "on" : ""}`} aria-label="Access" title="Access" onClick={() => setDialog("access")}>
+        <button
+          type="button"
+          class={`ghost ${hasCapability() ? "on" : ""}`}
+          aria-label="Access"
+          title="Access"
+          onClick={() => setDialog("access")}
+        >
           <Icon name="key" />
         </button>
         <button type="button" class="ghost big" aria-label="Help" title="Help (?)" onClick={() => setDialog("help")}>
@@ -151,8 +166,15 @@ function Shown({ route }: { route: Route }) {
     );
   }
   if (loaded.name !== name) return <Waiting />;
-  if (!loaded.Screen) return <Failure of={{ code: "", detail: "The screen could not be loaded.", remedy: "The host may have been updated: load the page again." }} />;
-  return <loaded.Screen key={`${route.namespace}/${name}/${name === "logs" ? route.rest : ""}`} route={route} namespace={route.namespace} />;
+  if (!loaded.Screen)
+    return (
+      <Failure
+        of={{ code: "", detail: "The screen could not be loaded.", remedy: "The host may have been updated: load the page again." }}
+      />
+    );
+  return (
+    <loaded.Screen key={`${route.namespace}/${name}/${name === "logs" ? route.rest : ""}`} route={route} namespace={route.namespace} />
+  );
 }
 
 interface Summary {
@@ -179,11 +201,21 @@ function Namespaces() {
       {list.length === 0 && (
         <Empty title="You may observe no namespace of this host as a whole">
           <p>
-            A narrow capability shows parts of its namespace at <code>/ui/NAME</code>. The user who runs the host sees everything at a loopback address.
+            A narrow capability shows parts of its namespace at <code>/ui/NAME</code>. The user who runs the host sees everything at a
+            loopback address.
           </p>
-          <form onSubmit={submit(() => { const name = (document.getElementById("name") as HTMLInputElement).value.trim(); if (name) go(href(name)); })}>
-            <Field label="Name of a namespace"><input id="name" autocomplete="off" /></Field>
-            <button type="submit" class="primary">Open</button>
+          <form
+            onSubmit={submit(() => {
+              const name = (document.getElementById("name") as HTMLInputElement).value.trim();
+              if (name) go(href(name));
+            })}
+          >
+            <Field label="Name of a namespace">
+              <input id="name" autocomplete="off" />
+            </Field>
+            <button type="submit" class="primary">
+              Open
+            </button>
           </form>
         </Empty>
       )}
@@ -192,7 +224,9 @@ function Namespaces() {
           <li key={it.id}>
             <a href={href(it.name)}>
               <strong>{it.name}</strong>
-              <span class="muted">{it.logs} logs, {it.functions} functions, durability {it.durability}</span>
+              <span class="muted">
+                {it.logs} logs, {it.functions} functions, durability {it.durability}
+              </span>
             </a>
           </li>
         ))}
@@ -204,7 +238,9 @@ function Namespaces() {
 /** Jumps to a log, a record `LOG@SEQNO`, a run or an event. */
 function Search({ namespace }: { namespace: string }) {
   const [text, set] = useState("");
-  const answer = useAsk<{ logs: { name: string }[] }>(text.length > 0 && !text.includes("@") ? of(namespace, "logs", { prefix: text, limit: 8 }) : null);
+  const answer = useAsk<{ logs: { name: string }[] }>(
+    text.length > 0 && !text.includes("@") ? of(namespace, "logs", { prefix: text, limit: 8 }) : null,
+  );
   const enter = () => {
     const wanted = text.trim();
     if (!wanted) return;
@@ -218,9 +254,22 @@ function Search({ namespace }: { namespace: string }) {
   return (
     <form class="search" role="search" onSubmit={submit(enter)}>
       <Icon name="search" size={16} />
-      <input id="search" list="found" value={text} onInput={(event) => set(event.currentTarget.value)} placeholder="Log, record or id" aria-label="Search: a log, LOG@SEQNO, or the id of a run or event" autocomplete="off" spellcheck={false} />
+      <input
+        id="search"
+        list="found"
+        value={text}
+        onInput={(event) => set(event.currentTarget.value)}
+        placeholder="Log, record or id"
+        aria-label="Search: a log, LOG@SEQNO, or the id of a run or event"
+        autocomplete="off"
+        spellcheck={false}
+      />
       <kbd aria-hidden="true">/</kbd>
-      <datalist id="found">{answer.data?.logs.map((log) => <option key={log.name} value={log.name} />)}</datalist>
+      <datalist id="found">
+        {answer.data?.logs.map((log) => (
+          <option key={log.name} value={log.name} />
+        ))}
+      </datalist>
     </form>
   );
 }
@@ -268,15 +317,36 @@ export function Dialog({ title, onClose, children }: { title: string; onClose: (
 const Help = ({ onClose }: { onClose: () => void }) => (
   <Dialog title="Help" onClose={onClose}>
     <dl class="keys">
-      <div><dt><kbd>/</kbd></dt><dd>search a log, a record LOG@SEQNO, a run or an event</dd></div>
+      <div>
+        <dt>
+          <kbd>/</kbd>
+        </dt>
+        <dd>search a log, a record LOG@SEQNO, a run or an event</dd>
+      </div>
       {NAV.map(([id, name, letter]) => (
-        <div key={id}><dt><kbd>g</kbd> <kbd>{letter}</kbd></dt><dd>{name}</dd></div>
+        <div key={id}>
+          <dt>
+            <kbd>g</kbd> <kbd>{letter}</kbd>
+          </dt>
+          <dd>{name}</dd>
+        </div>
       ))}
-      <div><dt><kbd>t</kbd></dt><dd>show a plot as a table</dd></div>
-      <div><dt><kbd>?</kbd></dt><dd>this help</dd></div>
+      <div>
+        <dt>
+          <kbd>t</kbd>
+        </dt>
+        <dd>show a plot as a table</dd>
+      </div>
+      <div>
+        <dt>
+          <kbd>?</kbd>
+        </dt>
+        <dd>this help</dd>
+      </div>
     </dl>
     <p class="muted">
-      The command below a title does the same in a terminal. For a host elsewhere, commands take <code>--namespace mr://HOST:PORT/NAME</code>.
+      The command below a title does the same in a terminal. For a host elsewhere, commands take{" "}
+      <code>--namespace mr://HOST:PORT/NAME</code>.
     </p>
   </Dialog>
 );
@@ -294,7 +364,9 @@ function Access({ onClose, onChange }: { onClose: () => void; onChange: () => vo
       {hasCapability() ? (
         <>
           <p>This tab uses a capability. It is forgotten when the tab is closed.</p>
-          <button type="button" onClick={() => use(null)}>Forget it</button>
+          <button type="button" onClick={() => use(null)}>
+            Forget it
+          </button>
         </>
       ) : (
         <p>This tab uses no capability: at a loopback address, the user who runs the host has all rights.</p>
@@ -303,10 +375,13 @@ function Access({ onClose, onChange }: { onClose: () => void; onChange: () => vo
         <Field label="A capability (mr1_…)">
           <input type="password" value={text} onInput={(event) => set(event.currentTarget.value)} autocomplete="off" />
         </Field>
-        <button type="submit" class="primary" disabled={!isOne}>Use it in this tab</button>
+        <button type="submit" class="primary" disabled={!isOne}>
+          Use it in this tab
+        </button>
       </form>
       <p class="muted">
-        <code>millrace cap issue --read raw/ --expires 12h --out reader.cap</code> issues one, and <code>millrace dashboard --capability reader.cap</code> prints a link with it.
+        <code>millrace cap issue --read raw/ --expires 12h --out reader.cap</code> issues one, and{" "}
+        <code>millrace dashboard --capability reader.cap</code> prints a link with it.
       </p>
     </Dialog>
   );

@@ -18,7 +18,11 @@ export default function Failures({ namespace, route }: ScreenProps) {
   return (
     <>
       <Head title="Failures" cmd={`millrace run ls --state dead${only ? ` --function ${quoted(only)}` : ""}`}>
-        {only && <a class="button" href={href(namespace, "failures")}>All functions</a>}
+        {only && (
+          <a class="button" href={href(namespace, "failures")}>
+            All functions
+          </a>
+        )}
       </Head>
       <Loaded answer={answer}>
         {({ runs, next }) =>
@@ -37,23 +41,65 @@ export default function Failures({ namespace, route }: ScreenProps) {
                   <Card
                     key={key}
                     class="problems"
-                    title={<><code class="code">{code}</code> {fn ? <a href={href(namespace, "functions", fn)}>{fn}</a> : "removed function"} <span class="muted">{count(group.length, "run")}</span></>}
-                    more={fn && left.length > 0 ? <Act label={`Retry all of ${fn}`} ask={`Retry every dead letter of ${fn} that was not retried?`} act={() => ask(of(namespace, "manage"), { method: "POST", json: { do: "retry-function", function: fn } }).then(answer.again)} done="New runs were created" /> : undefined}
+                    title={
+                      <>
+                        <code class="code">{code}</code> {fn ? <a href={href(namespace, "functions", fn)}>{fn}</a> : "removed function"}{" "}
+                        <span class="muted">{count(group.length, "run")}</span>
+                      </>
+                    }
+                    more={
+                      fn && left.length > 0 ? (
+                        <Act
+                          label={`Retry all of ${fn}`}
+                          ask={`Retry every dead letter of ${fn} that was not retried?`}
+                          act={() =>
+                            ask(of(namespace, "manage"), { method: "POST", json: { do: "retry-function", function: fn } }).then(
+                              answer.again,
+                            )
+                          }
+                          done="New runs were created"
+                        />
+                      ) : undefined
+                    }
                   >
                     <p class="detail">{group[0].error?.detail.split("\n").filter(Boolean).at(-1)}</p>
                     {fn && <Cmd>{`millrace run retry --function ${quoted(fn)}`}</Cmd>}
                     <Table label={`Failures of ${fn}`} class="stack" heads={["Run", "For", "Failed", ""]}>
                       {group.slice(0, SHOWN).map((run) => (
                         <tr key={run.id}>
-                          <td><RunLink namespace={namespace} run={run} /></td>
-                          <td data-name="for"><RecordLink namespace={namespace} record={run} /></td>
-                          <td data-name="failed"><Time of={run.ended} now={now} /></td>
-                          <td>{run.retried_as ? <>retried as <RunLink namespace={namespace} run={{ id: run.retried_as }} /></> : <Act label="Retry" act={() => retry(namespace, run.id).then(answer.again)} />}</td>
+                          <td>
+                            <RunLink namespace={namespace} run={run} />
+                          </td>
+                          <td data-name="for">
+                            <RecordLink namespace={namespace} record={run} />
+                          </td>
+                          <td data-name="failed">
+                            <Time of={run.ended} now={now} />
+                          </td>
+                          <td>
+                            {run.retried_as ? (
+                              <>
+                                retried as <RunLink namespace={namespace} run={{ id: run.retried_as }} />
+                              </>
+                            ) : (
+                              <Act label="Retry" act={() => retry(namespace, run.id).then(answer.again)} />
+                            )}
+                          </td>
                         </tr>
                       ))}
                     </Table>
-                    {group.length > SHOWN && <a href={href(namespace, "runs", "", { function: fn ?? undefined, state: "dead" })}>All {group.length} runs</a>}
-                    {stat?.dead_letter && <p class="muted">Dead letters are records of <a class="mono" href={href(namespace, "logs", stat.dead_letter)}>{stat.dead_letter}</a>.</p>}
+                    {group.length > SHOWN && (
+                      <a href={href(namespace, "runs", "", { function: fn ?? undefined, state: "dead" })}>All {group.length} runs</a>
+                    )}
+                    {stat?.dead_letter && (
+                      <p class="muted">
+                        Dead letters are records of{" "}
+                        <a class="mono" href={href(namespace, "logs", stat.dead_letter)}>
+                          {stat.dead_letter}
+                        </a>
+                        .
+                      </p>
+                    )}
                   </Card>
                 );
               })}

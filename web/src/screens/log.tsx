@@ -19,9 +19,26 @@ export function LogScreen({ namespace, route, log: name }: ScreenProps & { log: 
   const answer = useAsk<Log>(of(namespace, `logs/${enc(name)}`), following ? 0 : 3000);
   return (
     <>
-      <Head title={name} mono cmd={`millrace log tail ${quoted(name)} --last 100`} />
+      <Head
+        title={name}
+        mono
+        cmd={`millrace log tail ${quoted(name)}${answer.data ? ` --from ${Math.max(1, answer.data.earliest, answer.data.latest - 99)}` : ""} --no-follow`}
+      />
       <Loaded answer={answer}>
-        {(log) => (log.records === 0 && !following ? <Nothing namespace={namespace} log={log} /> : <Records key={log.incarnation} namespace={namespace} log={log} query={route.query} following={following} setFollowing={setFollowing} />)}
+        {(log) =>
+          log.records === 0 && !following ? (
+            <Nothing namespace={namespace} log={log} />
+          ) : (
+            <Records
+              key={log.incarnation}
+              namespace={namespace}
+              log={log}
+              query={route.query}
+              following={following}
+              setFollowing={setFollowing}
+            />
+          )
+        }
       </Loaded>
     </>
   );
@@ -97,7 +114,13 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
           {log.history ? `, keeps ${grouped(log.history)}` : ""}
           {log.functions.length > 0 && (
             <>
-              , runs {log.functions.map((it, at) => <span key={it}>{at > 0 && ", "}<a href={href(namespace, "functions", it)}>{it}</a></span>)}
+              , runs{" "}
+              {log.functions.map((it, at) => (
+                <span key={it}>
+                  {at > 0 && ", "}
+                  <a href={href(namespace, "functions", it)}>{it}</a>
+                </span>
+              ))}
             </>
           )}
         </span>
@@ -105,14 +128,25 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
         <Jump onJump={jump} />
         <Field label="Shown as">
           <select value={how} onChange={(event) => (keep(event.currentTarget.value), setQuery({ as: event.currentTarget.value }))}>
-            {DECODERS.map((it) => <option key={it} value={it}>{it}</option>)}
+            {DECODERS.map((it) => (
+              <option key={it} value={it}>
+                {it}
+              </option>
+            ))}
           </select>
         </Field>
         {found.size > 0 && (
           <Field label="Plot">
-            <select value={field ?? "-"} onChange={(event) => setQuery({ field: event.currentTarget.value === "-" ? undefined : event.currentTarget.value || "/" })}>
+            <select
+              value={field ?? "-"}
+              onChange={(event) => setQuery({ field: event.currentTarget.value === "-" ? undefined : event.currentTarget.value || "/" })}
+            >
               <option value="-">nothing</option>
-              {[...found.keys()].map((path) => <option key={path} value={path || "/"}>{path.slice(1) || "the value"}</option>)}
+              {[...found.keys()].map((path) => (
+                <option key={path} value={path || "/"}>
+                  {path.slice(1) || "the value"}
+                </option>
+              ))}
             </select>
           </Field>
         )}
@@ -121,9 +155,26 @@ function Records({ namespace, log, query, following, setFollowing }: RecordsProp
         </button>
       </div>
       {error && <Failure of={error} />}
-      {field !== undefined && <Plotted namespace={namespace} log={log} latest={latest} how={how} field={field === "/" ? "" : field} end={following ? latest : seen[1]} />}
+      {field !== undefined && (
+        <Plotted
+          namespace={namespace}
+          log={log}
+          latest={latest}
+          how={how}
+          field={field === "/" ? "" : field}
+          end={following ? latest : seen[1]}
+        />
+      )}
       <div class={`log ${chosenAt ? "with-record" : ""}`}>
-        <Scroller rows={rows} earliest={log.earliest} latest={latest} how={how} at={chosenAt} onSeen={setSeen} onChoose={(seqno) => setQuery({ at: seqno })} />
+        <Scroller
+          rows={rows}
+          earliest={log.earliest}
+          latest={latest}
+          how={how}
+          at={chosenAt}
+          onSeen={setSeen}
+          onChoose={(seqno) => setQuery({ at: seqno })}
+        />
         {chosenAt && <One namespace={namespace} log={log.name} seqno={chosenAt} row={row} how={how} latest={latest} />}
       </div>
       <Append namespace={namespace} log={log.name} />
@@ -136,7 +187,14 @@ function Jump({ onJump }: { onJump: (text: string) => void }) {
   return (
     <form onSubmit={submit(() => onJump(text))}>
       <Field label="Go to">
-        <input class="jump" value={text} onInput={(event) => set(event.currentTarget.value)} placeholder="number, time, -1h" title="A sequence number, a time such as 2026-11-28 09:30, a time ago such as -1h, or the id of an event" autocomplete="off" />
+        <input
+          class="jump"
+          value={text}
+          onInput={(event) => set(event.currentTarget.value)}
+          placeholder="number, time, -1h"
+          title="A sequence number, a time such as 2026-11-28 09:30, a time ago such as -1h, or the id of an event"
+          autocomplete="off"
+        />
       </Field>
     </form>
   );
@@ -150,7 +208,8 @@ async function place(namespace: string, log: Log, latest: number, text: string):
   if (/^[0-9a-f]{12}-[0-9a-f]+-[0-9a-f]+$/.test(text)) return text;
   const ago = /^-(\d+(?:\.\d+)?)\s*([smhd])$/.exec(text);
   const wanted = ago ? Date.now() - Number(ago[1]) * UNITS[ago[2]] * 1000 : Date.parse(text);
-  if (Number.isNaN(wanted)) throw new Refused("", `'${text}' is no sequence number, time or event`, "Write 1200, 2026-11-28 09:30, -1h, or the id of an event.");
+  if (Number.isNaN(wanted))
+    throw new Refused("", `'${text}' is no sequence number, time or event`, "Write 1200, 2026-11-28 09:30, -1h, or the id of an event.");
   // Clocks grow along a log.
   let [low, high] = [log.earliest, latest];
   while (low < high) {
@@ -256,7 +315,17 @@ function Scroller({ rows, earliest, latest, how, at, onSeen, onChoose }: Scrolle
   };
   const shown = Array.from({ length: Math.min(room + 1, newest - Math.max(1, earliest) + 1) }, (_, n) => newest - n);
   return (
-    <div class="scroller" style={{ "--digits": `${Math.max(6, String(latest).length)}ch` }} ref={box} onScroll={scrolled} onKeyDown={key} tabIndex={0} role="grid" aria-label="Records, newest first" aria-rowcount={total}>
+    <div
+      class="scroller"
+      style={{ "--digits": `${Math.max(6, String(latest).length)}ch` }}
+      ref={box}
+      onScroll={scrolled}
+      onKeyDown={key}
+      tabIndex={0}
+      role="grid"
+      aria-label="Records, newest first"
+      aria-rowcount={total}
+    >
       <div class="scroll-space" style={{ height: `${height + ROW}px` }}>
         <div class="scroll-view">
           <div class="record-row head-row" role="row">
@@ -268,13 +337,34 @@ function Scroller({ rows, earliest, latest, how, at, onSeen, onChoose }: Scrolle
             const row = rows.rows.get(seqno);
             const decoded = row && !row.isVoid ? decode(row, row.cut ? (how === "hex" ? "hex" : "text") : how) : undefined;
             return (
-              <div key={seqno} role="row" aria-rowindex={latest - seqno + 1} aria-selected={seqno === at} class={`record-row ${seqno === at ? "chosen" : ""}`} onClick={() => onChoose(seqno)}>
-                <span role="gridcell" class="num">{seqno}</span>
+              <div
+                key={seqno}
+                role="row"
+                aria-rowindex={latest - seqno + 1}
+                aria-selected={seqno === at}
+                class={`record-row ${seqno === at ? "chosen" : ""}`}
+                onClick={() => onChoose(seqno)}
+              >
+                <span role="gridcell" class="num">
+                  {seqno}
+                </span>
                 <span role="gridcell">{row?.time ? <Time of={row.time} /> : ""}</span>
                 <span role="gridcell" class={`mono value ${row?.isVoid ? "muted" : ""}`}>
-                  {decoded?.wrong && <span class="tag warn" title={decoded.wrong}>not {how}</span>}
+                  {decoded?.wrong && (
+                    <span class="tag warn" title={decoded.wrong}>
+                      not {how}
+                    </span>
+                  )}
                   {row?.cut && <span class="tag">{size(row.bytes)}</span>}
-                  {row ? (row.isVoid ? "removed by a repair" : decoded?.line || <span class="muted">empty</span>) : <span class="muted">…</span>}
+                  {row ? (
+                    row.isVoid ? (
+                      "removed by a repair"
+                    ) : (
+                      decoded?.line || <span class="muted">empty</span>
+                    )
+                  ) : (
+                    <span class="muted">…</span>
+                  )}
                 </span>
               </div>
             );
@@ -285,11 +375,29 @@ function Scroller({ rows, earliest, latest, how, at, onSeen, onChoose }: Scrolle
   );
 }
 
-function One({ namespace, log, seqno, row, how, latest }: { namespace: string; log: string; seqno: number; row: Row | undefined; how: Decoder; latest: number }) {
+function One({
+  namespace,
+  log,
+  seqno,
+  row,
+  how,
+  latest,
+}: {
+  namespace: string;
+  log: string;
+  seqno: number;
+  row: Row | undefined;
+  how: Decoder;
+  latest: number;
+}) {
   const decoded = row && !row.isVoid ? decode(row, how) : undefined;
   const save = async () => {
     if (!row) return;
-    const whole = row.cut ? await ask<RecordDoc>(of(namespace, `logs/${enc(log)}/records`, { from: seqno, count: 1 })).then((it) => (it as unknown as { records: RecordDoc[] }).records[0]) : row;
+    const whole = row.cut
+      ? await ask<RecordDoc>(of(namespace, `logs/${enc(log)}/records`, { from: seqno, count: 1 })).then(
+          (it) => (it as unknown as { records: RecordDoc[] }).records[0],
+        )
+      : row;
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([bytesOf(whole) as BlobPart]));
     link.download = `${log.replaceAll("/", "-")}-${seqno}`;
@@ -311,27 +419,57 @@ function One({ namespace, log, seqno, row, how, latest }: { namespace: string; l
       {!row && <p class="muted">…</p>}
       {row && !row.isVoid && (
         <>
-          {decoded?.wrong && <p class="warn">Not {how}: {decoded.wrong}.</p>}
-          <pre class="value-box" tabIndex={0}>{pretty(row, row.cut && how !== "hex" && row.data !== undefined ? "text" : how)}</pre>
+          {decoded?.wrong && (
+            <p class="warn">
+              Not {how}: {decoded.wrong}.
+            </p>
+          )}
+          <pre class="value-box" tabIndex={0}>
+            {pretty(row, row.cut && how !== "hex" && row.data !== undefined ? "text" : how)}
+          </pre>
           {row.cut && <p class="muted">The beginning of {size(row.bytes)}.</p>}
           <Facts
             of={[
               ["Time", <Time of={row.time} />],
               ["Size", size(row.bytes)],
-              ["Event", <a class="mono" href={href(namespace, "trace", row.id)}>{row.id}</a>],
-              ["Caused by", row.cause ? <a class="mono" href={href(namespace, "trace", row.cause)}>{row.cause}</a> : "a client"],
+              [
+                "Event",
+                <a class="mono" href={href(namespace, "trace", row.id)}>
+                  {row.id}
+                </a>,
+              ],
+              [
+                "Caused by",
+                row.cause ? (
+                  <a class="mono" href={href(namespace, "trace", row.cause)}>
+                    {row.cause}
+                  </a>
+                ) : (
+                  "a client"
+                ),
+              ],
             ]}
           />
           <div class="acts">
-            <a class="button" href={href(namespace, "trace", row.id)}>Causes and effects</a>
-            <a class="button" href={href(namespace, "repairs", "new", { log, seqno })}>Correct it</a>
-            <button type="button" onClick={() => void save()}>Save</button>
+            <a class="button" href={href(namespace, "trace", row.id)}>
+              Causes and effects
+            </a>
+            <a class="button" href={href(namespace, "repairs", "new", { log, seqno })}>
+              Correct it
+            </a>
+            <button type="button" onClick={() => void save()}>
+              Save
+            </button>
           </div>
         </>
       )}
       <div class="acts">
-        <button type="button" class="ghost" disabled={seqno >= latest} onClick={() => setQuery({ at: seqno + 1 })}>Newer</button>
-        <button type="button" class="ghost" disabled={seqno <= 1} onClick={() => setQuery({ at: seqno - 1 })}>Older</button>
+        <button type="button" class="ghost" disabled={seqno >= latest} onClick={() => setQuery({ at: seqno + 1 })}>
+          Newer
+        </button>
+        <button type="button" class="ghost" disabled={seqno <= 1} onClick={() => setQuery({ at: seqno - 1 })}>
+          Older
+        </button>
       </div>
     </section>
   );
@@ -348,7 +486,7 @@ function Append({ namespace, log }: { namespace: string; log: string }) {
       <div class="acts">
         <Act label="Append" kind="primary" act={append} done="Appended" />
       </div>
-      <Cmd>{`millrace log append ${quoted(log)} ${text ? quoted(text) : "VALUE"}`}</Cmd>
+      <Cmd>{`millrace log append ${quoted(log)} ${text.startsWith("-") ? "-- " : ""}${text ? quoted(text) : "VALUE"}`}</Cmd>
     </Card>
   );
 }
@@ -356,7 +494,21 @@ function Append({ namespace, log }: { namespace: string; log: string }) {
 /** How many records are in a plot. */
 const PLOTTED = 500;
 
-function Plotted({ namespace, log, latest, how, field, end }: { namespace: string; log: Log; latest: number; how: Decoder; field: string; end: number }) {
+function Plotted({
+  namespace,
+  log,
+  latest,
+  how,
+  field,
+  end,
+}: {
+  namespace: string;
+  log: Log;
+  latest: number;
+  how: Decoder;
+  field: string;
+  end: number;
+}) {
   const from = Math.max(1, log.earliest, Math.min(end, latest) - PLOTTED + 1);
   // Rounded, so that scrolling by a row does not ask again.
   const start = latest - from < PLOTTED ? from : Math.max(1, log.earliest, Math.floor(from / 100) * 100);
@@ -372,9 +524,16 @@ function Plotted({ namespace, log, latest, how, field, end }: { namespace: strin
   const [Plot, setPlot] = useState<typeof import("../plot").Plot>();
   useEffect(() => void import("../plot").then((it) => setPlot(() => it.Plot)), []);
   return (
-    <Card title={field.slice(1) || "value"} more={<span class="muted">{answer.error ? "" : count(points.length, "record")}; t shows a table</span>}>
+    <Card
+      title={field.slice(1) || "value"}
+      more={<span class="muted">{answer.error ? "" : count(points.length, "record")}; t shows a table</span>}
+    >
       {answer.error && <Failure of={answer.error} />}
-      {Plot && points.length > 0 ? <Plot points={points} label={field.slice(1) || "value"} onChoose={(seqno) => setQuery({ at: seqno })} /> : <p class="muted">{answer.data ? "No number here." : "…"}</p>}
+      {Plot && points.length > 0 ? (
+        <Plot points={points} label={field.slice(1) || "value"} onChoose={(seqno) => setQuery({ at: seqno })} />
+      ) : (
+        <p class="muted">{answer.data ? "No number here." : "…"}</p>
+      )}
     </Card>
   );
 }

@@ -26,7 +26,9 @@ const REQUESTS_MAX = 40;
 async function level(namespace: string, prefix: string, after: string, signal: AbortSignal): Promise<Level> {
   const found: Level = { folders: [], logs: [] };
   for (let requests = 0; requests < REQUESTS_MAX; requests += 1) {
-    const page = await ask<{ logs: Log[]; next: string | null }>(of(namespace, "logs", { prefix, after, limit: PAGE, newest: "true" }), { signal });
+    const page = await ask<{ logs: Log[]; next: string | null }>(of(namespace, "logs", { prefix, after, limit: PAGE, newest: "true" }), {
+      signal,
+    });
     for (const log of page.logs) {
       const slash = log.name.indexOf("/", prefix.length);
       if (slash < 0) found.logs.push(log);
@@ -59,7 +61,8 @@ function Tree({ route, namespace }: ScreenProps) {
   // Logs of the runtime are shown on request.
   const isInternal = (name: string) => prefix === "" && name.startsWith("_");
   const internal = route.query.get("internal") === "1";
-  const matches = (name: string) => (internal || !isInternal(name)) && name.slice(prefix.length).toLowerCase().includes(filter.toLowerCase());
+  const matches = (name: string) =>
+    (internal || !isInternal(name)) && name.slice(prefix.length).toLowerCase().includes(filter.toLowerCase());
   const more = async () => {
     if (!shown?.more) return;
     const next = await level(namespace, prefix, shown.more, new AbortController().signal);
@@ -67,7 +70,7 @@ function Tree({ route, namespace }: ScreenProps) {
   };
   return (
     <>
-      <Head title="Logs" cmd={prefix ? `millrace log ls ${prefix}` : "millrace log ls"} />
+      <Head title="Logs" cmd={["millrace log ls", prefix, internal && "--internal"].filter(Boolean).join(" ")} />
       <div class="bar">
         <nav class="steps" aria-label="Folders">
           <a href={href(namespace, "logs")}>{namespace}</a>
@@ -82,7 +85,12 @@ function Tree({ route, namespace }: ScreenProps) {
         </Field>
         {shown && [...shown.folders, ...shown.logs.map((log) => log.name)].some(isInternal) && (
           <label class="check">
-            <input type="checkbox" checked={internal} onChange={(event) => setQuery({ internal: event.currentTarget.checked ? "1" : undefined })} /> Internal logs
+            <input
+              type="checkbox"
+              checked={internal}
+              onChange={(event) => setQuery({ internal: event.currentTarget.checked ? "1" : undefined })}
+            />{" "}
+            Internal logs
           </label>
         )}
       </div>
@@ -105,22 +113,39 @@ function Tree({ route, namespace }: ScreenProps) {
               </td>
             </tr>
           ))}
-          {shown.logs.filter((log) => matches(log.name)).map((log) => (
-            <tr key={log.name}>
-              <td>
-                <a class="name" href={href(namespace, "logs", log.name)}>
-                  <Icon name="log" />
-                  <span class="mono">{log.name.slice(prefix.length)}</span>
-                </a>
-              </td>
-              <td class="num" data-name="records">{grouped(log.records)}</td>
-              <td class="num" data-name="newest">{grouped(log.latest)}</td>
-              <td data-name="last append"><Time of={log.last_append} now={now} /></td>
-              <td data-name="functions">
-                {log.functions.length > 0 && <span>{log.functions.map((name, at) => <span key={name}>{at > 0 && ", "}<a href={href(namespace, "functions", name)}>{name}</a></span>)}</span>}
-              </td>
-            </tr>
-          ))}
+          {shown.logs
+            .filter((log) => matches(log.name))
+            .map((log) => (
+              <tr key={log.name}>
+                <td>
+                  <a class="name" href={href(namespace, "logs", log.name)}>
+                    <Icon name="log" />
+                    <span class="mono">{log.name.slice(prefix.length)}</span>
+                  </a>
+                </td>
+                <td class="num" data-name="records">
+                  {grouped(log.records)}
+                </td>
+                <td class="num" data-name="newest">
+                  {grouped(log.latest)}
+                </td>
+                <td data-name="last append">
+                  <Time of={log.last_append} now={now} />
+                </td>
+                <td data-name="functions">
+                  {log.functions.length > 0 && (
+                    <span>
+                      {log.functions.map((name, at) => (
+                        <span key={name}>
+                          {at > 0 && ", "}
+                          <a href={href(namespace, "functions", name)}>{name}</a>
+                        </span>
+                      ))}
+                    </span>
+                  )}
+                </td>
+              </tr>
+            ))}
         </Table>
       )}
       {shown?.more && <Act label="More" act={more} />}
@@ -147,8 +172,12 @@ function Create({ namespace, prefix }: { namespace: string; prefix: string }) {
   return (
     <>
       <form class="bar" onSubmit={submit(create)}>
-        <Field label="Name"><input required value={name} onInput={(event) => setName(event.currentTarget.value)} autocomplete="off" spellcheck={false} /></Field>
-        <Field label="Records to keep"><input type="number" min="1" required value={history} onInput={(event) => setHistory(event.currentTarget.value)} /></Field>
+        <Field label="Name">
+          <input required value={name} onInput={(event) => setName(event.currentTarget.value)} autocomplete="off" spellcheck={false} />
+        </Field>
+        <Field label="Records to keep">
+          <input type="number" min="1" required value={history} onInput={(event) => setHistory(event.currentTarget.value)} />
+        </Field>
         <button type="submit">Create</button>
       </form>
       {error && <Failure of={error} />}
@@ -156,4 +185,3 @@ function Create({ namespace, prefix }: { namespace: string; prefix: string }) {
     </>
   );
 }
-

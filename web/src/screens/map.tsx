@@ -44,22 +44,34 @@ export default function Map_({ namespace }: ScreenProps) {
     return all;
   }, [logs.data, functions.data]);
   const rates = useRates(counters);
-  const graph = useMemo(() => (functions.data && logs.data ? graphOf(functions.data.functions, logs.data.logs, runs.data?.runs ?? [], open) : undefined), [functions.data, logs.data, runs.data, open]);
+  const graph = useMemo(
+    () => (functions.data && logs.data ? graphOf(functions.data.functions, logs.data.logs, runs.data?.runs ?? [], open) : undefined),
+    [functions.data, logs.data, runs.data, open],
+  );
   const drawn = useLayout(graph, isDown);
   useEffect(() => {
-    const pressed = (event: KeyboardEvent) => event.key === "t" && !(event.target as HTMLElement).matches("input, textarea, select") && setTable((shown) => !shown);
+    const pressed = (event: KeyboardEvent) =>
+      event.key === "t" && !(event.target as HTMLElement).matches("input, textarea, select") && setTable((shown) => !shown);
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
   }, []);
   const error = functions.error ?? logs.error;
-  const states = new Map(functions.data?.functions.map((fn) => [`f:${fn.name}`, fn.dead_kept > fn.dead_retried ? "bad" : fn.pending > 0 ? "warn" : ""]));
+  const states = new Map(
+    functions.data?.functions.map((fn) => [`f:${fn.name}`, fn.dead_kept > fn.dead_retried ? "bad" : fn.pending > 0 ? "warn" : ""]),
+  );
   return (
     <>
       <Head title="Map" cmd="millrace graph">
-        <button type="button" aria-pressed={asTable} onClick={() => setTable(!asTable)}>{asTable ? "As a picture" : "As a table"}</button>
+        <button type="button" aria-pressed={asTable} onClick={() => setTable(!asTable)}>
+          {asTable ? "As a picture" : "As a table"}
+        </button>
       </Head>
       {error && <Failure of={error} />}
-      {graph && graph.boxes.length === 0 && <Empty title="There are no functions and no logs yet"><Cmd>millrace init demo</Cmd></Empty>}
+      {graph && graph.boxes.length === 0 && (
+        <Empty title="There are no functions and no logs yet">
+          <Cmd>millrace init demo</Cmd>
+        </Empty>
+      )}
       {!graph && !error && <Waiting />}
       {graph && graph.boxes.length > 0 && asTable && (
         <Table label="Arrows of the map" heads={["From", "To", "Kind", "Records a second"]}>
@@ -75,9 +87,16 @@ export default function Map_({ namespace }: ScreenProps) {
       )}
       {drawn && graph && graph.boxes.length > 0 && !asTable && (
         <Card class="map-card">
-          <Picture drawn={drawn} rates={rates} states={states} onOpen={(prefix) => setOpen(new Set([...open, prefix]))} namespace={namespace} />
+          <Picture
+            drawn={drawn}
+            rates={rates}
+            states={states}
+            onOpen={(prefix) => setOpen(new Set([...open, prefix]))}
+            namespace={namespace}
+          />
           <p class="legend">
-            <span class="key runs">runs</span> <span class="key appends">appends</span> <span class="key reads">reads</span> <span class="key sends">sends elsewhere</span>
+            <span class="key runs">runs</span> <span class="key appends">appends</span> <span class="key reads">reads</span>{" "}
+            <span class="key sends">sends elsewhere</span>
             <span class="muted">Reads are those of the newest 300 runs.</span>
           </p>
         </Card>
@@ -97,7 +116,9 @@ function useNarrow(): boolean {
 }
 
 /** Only this policy makes addresses of code: of the one worker. */
-const policy = (window as { trustedTypes?: { createPolicy: (name: string, rules: object) => { createScriptURL: (url: string) => string } } }).trustedTypes?.createPolicy("millrace", {
+const policy = (
+  window as { trustedTypes?: { createPolicy: (name: string, rules: object) => { createScriptURL: (url: string) => string } } }
+).trustedTypes?.createPolicy("millrace", {
   createScriptURL: (url: string) => {
     if (!/^\/ui\/@\/layout\.\w+\.js$/.test(url)) throw new TypeError("this is no address of the dashboard's code");
     return url;
@@ -136,14 +157,40 @@ const curve = (points: { x: number; y: number }[]): string => {
   return path;
 };
 
-function Picture({ drawn, rates, states, onOpen, namespace }: { drawn: Drawn; rates: Map<string, number>; states: Map<string, string>; onOpen: (prefix: string) => void; namespace: string }) {
-  const target = (box: Drawn["boxes"][number]) => (box.kind === "function" ? href(namespace, "functions", box.name) : box.kind === "log" ? href(namespace, "logs", box.name) : undefined);
+function Picture({
+  drawn,
+  rates,
+  states,
+  onOpen,
+  namespace,
+}: {
+  drawn: Drawn;
+  rates: Map<string, number>;
+  states: Map<string, string>;
+  onOpen: (prefix: string) => void;
+  namespace: string;
+}) {
+  const target = (box: Drawn["boxes"][number]) =>
+    box.kind === "function" ? href(namespace, "functions", box.name) : box.kind === "log" ? href(namespace, "logs", box.name) : undefined;
   return (
     <div class="map" tabIndex={0} role="region" aria-label="The service graph; the button above shows it as a table">
-      <svg style={{ width: "100%", maxWidth: `${drawn.width}px`, minWidth: `${Math.round(drawn.width * 0.6)}px` }} viewBox={`0 0 ${drawn.width} ${drawn.height}`}>
+      <svg
+        style={{ width: "100%", maxWidth: `${drawn.width}px`, minWidth: `${Math.round(drawn.width * 0.6)}px` }}
+        viewBox={`0 0 ${drawn.width} ${drawn.height}`}
+      >
         <defs>
           {["runs", "appends", "reads", "sends"].map((kind) => (
-            <marker key={kind} id={`arrow-${kind}`} class={`arrow ${kind}`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">
+            <marker
+              key={kind}
+              id={`arrow-${kind}`}
+              class={`arrow ${kind}`}
+              viewBox="0 0 8 8"
+              refX="7"
+              refY="4"
+              markerWidth="7"
+              markerHeight="7"
+              orient="auto-start-reverse"
+            >
               <path d="M0 0L8 4L0 8z" />
             </marker>
           ))}
@@ -153,14 +200,25 @@ function Picture({ drawn, rates, states, onOpen, namespace }: { drawn: Drawn; ra
           const middle = edge.points[Math.floor(edge.points.length / 2)];
           return (
             <g key={`${edge.from} ${edge.to}`}>
-              <path class={`edge ${edge.kind} ${rate > 0 ? "moving" : ""}`} d={curve(edge.points)} marker-end={`url(#arrow-${edge.kind})`} />
-              {rate > 0 && edge.kind !== "reads" && <text class="rate" x={middle.x} y={middle.y - 5} text-anchor="middle">{number(Number(rate.toPrecision(2)))}/s</text>}
+              <path
+                class={`edge ${edge.kind} ${rate > 0 ? "moving" : ""}`}
+                d={curve(edge.points)}
+                marker-end={`url(#arrow-${edge.kind})`}
+              />
+              {rate > 0 && edge.kind !== "reads" && (
+                <text class="rate" x={middle.x} y={middle.y - 5} text-anchor="middle">
+                  {number(Number(rate.toPrecision(2)))}/s
+                </text>
+              )}
             </g>
           );
         })}
         {drawn.boxes.map((box) => {
           const shape = (
-            <g class={`box ${box.kind} ${states.get(box.id) ?? ""}`} transform={`translate(${box.x - box.width / 2} ${box.y - box.height / 2})`}>
+            <g
+              class={`box ${box.kind} ${states.get(box.id) ?? ""}`}
+              transform={`translate(${box.x - box.width / 2} ${box.y - box.height / 2})`}
+            >
               <rect width={box.width} height={box.height} rx={box.kind === "function" ? 20 : 6} />
               <text x={box.width / 2} y={box.height / 2 + 4.5} text-anchor="middle">
                 {short(box.name, box.width)}
@@ -170,8 +228,26 @@ function Picture({ drawn, rates, states, onOpen, namespace }: { drawn: Drawn; ra
             </g>
           );
           const to = target(box);
-          if (box.kind === "folder") return <g key={box.id} role="button" tabIndex={0} aria-label={`Unfold ${box.name}`} onClick={() => onOpen(box.name)} onKeyDown={(event) => event.key === "Enter" && onOpen(box.name)}>{shape}</g>;
-          return to ? <a key={box.id} href={to} aria-label={`${box.kind} ${box.name}`} onClick={(event) => (event.preventDefault(), go(to))}>{shape}</a> : <g key={box.id}>{shape}</g>;
+          if (box.kind === "folder")
+            return (
+              <g
+                key={box.id}
+                role="button"
+                tabIndex={0}
+                aria-label={`Unfold ${box.name}`}
+                onClick={() => onOpen(box.name)}
+                onKeyDown={(event) => event.key === "Enter" && onOpen(box.name)}
+              >
+                {shape}
+              </g>
+            );
+          return to ? (
+            <a key={box.id} href={to} aria-label={`${box.kind} ${box.name}`} onClick={(event) => (event.preventDefault(), go(to))}>
+              {shape}
+            </a>
+          ) : (
+            <g key={box.id}>{shape}</g>
+          );
         })}
       </svg>
     </div>

@@ -14,8 +14,32 @@ const VALUES = 9;
 const LOOKED_AT = 300;
 const POINTS = 60;
 
-const BAD = new Set(["no_host", "host_failed", "refusing", "disk_low", "definition_damaged", "bound_log_missing", "stopped", "uncounted", "dead", "outbox_dead", "amendments_dead", "busy"]);
-const CALM = new Set(["idle", "running", "pending", "starting", "queued", "done", "cancelled", "link_idle", "never_bound", "nothing_bound"]);
+const BAD = new Set([
+  "no_host",
+  "host_failed",
+  "refusing",
+  "disk_low",
+  "definition_damaged",
+  "bound_log_missing",
+  "stopped",
+  "uncounted",
+  "dead",
+  "outbox_dead",
+  "amendments_dead",
+  "busy",
+]);
+const CALM = new Set([
+  "idle",
+  "running",
+  "pending",
+  "starting",
+  "queued",
+  "done",
+  "cancelled",
+  "link_idle",
+  "never_bound",
+  "nothing_bound",
+]);
 export type Tone = "bad" | "warn" | "calm";
 export const toneOf = (reason: Why["reasons"][number]): Tone => {
   if (reason.reason === "dead_letters") return reason.waiting ? "bad" : "calm";
@@ -33,7 +57,16 @@ export const Reasons = ({ namespace, of: reasons, plain }: { namespace: string; 
           {reason.function && !plain && (
             <>
               {" "}
-              <a href={href(namespace, reason.reason === "dead_letters" ? "failures" : "functions", reason.reason === "dead_letters" ? "" : reason.function, reason.reason === "dead_letters" ? { function: reason.function } : {})}>{reason.reason === "dead_letters" ? "Failures" : "Function"}</a>
+              <a
+                href={href(
+                  namespace,
+                  reason.reason === "dead_letters" ? "failures" : "functions",
+                  reason.reason === "dead_letters" ? "" : reason.function,
+                  reason.reason === "dead_letters" ? { function: reason.function } : {},
+                )}
+              >
+                {reason.reason === "dead_letters" ? "Failures" : "Function"}
+              </a>
             </>
           )}
           {reason.repair !== undefined && <a href={href(namespace, "repairs", String(reason.repair))}> The repair</a>}
@@ -58,7 +91,11 @@ export default function Overview({ namespace }: ScreenProps) {
   return (
     <>
       <Head title="Overview" cmd="millrace why">
-        {status.data && !status.error && <span class={`pill ${status.data.healthy && !status.data.blocked ? (isWell ? "good" : "warn") : "bad"}`}>{isWell ? "All is well" : problems.length ? count(problems.length, "problem") : "Checking"}</span>}
+        {status.data && !status.error && (
+          <span class={`pill ${status.data.healthy && !status.data.blocked ? (isWell ? "good" : "warn") : "bad"}`}>
+            {isWell ? "All is well" : problems.length ? count(problems.length, "problem") : "Checking"}
+          </span>
+        )}
       </Head>
       {status.error && <Failure of={status.error} />}
       {status.data?.failure && <Failure of={{ code: "", detail: status.data.failure }} />}
@@ -66,9 +103,32 @@ export default function Overview({ namespace }: ScreenProps) {
       <div class="tiles">
         <Tile name="Records a second" value={records === undefined ? "–" : number(records)} />
         <Tile name="Pending runs" value={sum((it) => it.pending)} link={href(namespace, "runs", "", { state: "pending" })} />
-        <Tile name="Dead letters" value={sum((it) => Math.max(0, it.dead_kept - it.dead_retried))} tone={sum((it) => Math.max(0, it.dead_kept - it.dead_retried)) ? "bad" : undefined} link={href(namespace, "failures")} />
-        <Tile name="Journal" value={status.data ? size(status.data.tail - status.data.first) : undefined} note={status.data && status.data.durability === "disk" && status.data.tail - status.data.durable > 1 << 20 ? `${size(status.data.tail - status.data.durable)} not on disk yet` : status.data && `durability ${status.data.durability}`} />
-        <Tile name="Host" value={status.data ? duration(status.data.uptime_ms) : undefined} note={status.data?.host ? `pid ${status.data.host.pid}, sandbox ${status.data.host.sandbox?.level ?? "unknown"}` : status.data ? "runs no functions" : undefined} />
+        <Tile
+          name="Dead letters"
+          value={sum((it) => Math.max(0, it.dead_kept - it.dead_retried))}
+          tone={sum((it) => Math.max(0, it.dead_kept - it.dead_retried)) ? "bad" : undefined}
+          link={href(namespace, "failures")}
+        />
+        <Tile
+          name="Journal"
+          value={status.data ? size(status.data.tail - status.data.first) : undefined}
+          note={
+            status.data && status.data.durability === "disk" && status.data.tail - status.data.durable > 1 << 20
+              ? `${size(status.data.tail - status.data.durable)} not on disk yet`
+              : status.data && `durability ${status.data.durability}`
+          }
+        />
+        <Tile
+          name="Host"
+          value={status.data ? duration(status.data.uptime_ms) : undefined}
+          note={
+            status.data?.host
+              ? `pid ${status.data.host.pid}, sandbox ${status.data.host.sandbox?.level ?? "unknown"}`
+              : status.data
+                ? "runs no functions"
+                : undefined
+          }
+        />
       </div>
       {problems.length > 0 && (
         <Card title="Problems" class="problems">
@@ -106,14 +166,28 @@ export default function Overview({ namespace }: ScreenProps) {
           </Loaded>
         </Card>
         <Card title="Activity">
-          <Loaded answer={why}>{() => (rest.length ? <Reasons namespace={namespace} of={rest.slice(0, 12)} /> : <p class="muted">Nothing waits.</p>)}</Loaded>
+          <Loaded answer={why}>
+            {() => (rest.length ? <Reasons namespace={namespace} of={rest.slice(0, 12)} /> : <p class="muted">Nothing waits.</p>)}
+          </Loaded>
         </Card>
       </div>
     </>
   );
 }
 
-const Tile = ({ name, value, note, link, tone }: { name: string; value: string | number | undefined; note?: string; link?: string; tone?: string }) => {
+const Tile = ({
+  name,
+  value,
+  note,
+  link,
+  tone,
+}: {
+  name: string;
+  value: string | number | undefined;
+  note?: string;
+  link?: string;
+  tone?: string;
+}) => {
   const inner = (
     <>
       <span class="tile-name">{name}</span>
@@ -121,7 +195,13 @@ const Tile = ({ name, value, note, link, tone }: { name: string; value: string |
       {note && <span class="muted">{note}</span>}
     </>
   );
-  return link ? <a class="tile" href={link}>{inner}</a> : <div class="tile">{inner}</div>;
+  return link ? (
+    <a class="tile" href={link}>
+      {inner}
+    </a>
+  ) : (
+    <div class="tile">{inner}</div>
+  );
 };
 
 /** How fast a counter grows. */
@@ -163,9 +243,15 @@ function Values({ namespace, logs, now }: { namespace: string; logs: Log[]; now:
           // What is there is not asked for again.
           const known = (series[log.name]?.records ?? []).filter((record) => record.seqno >= first);
           const from = Math.max(first, (known.at(-1)?.seqno ?? 0) + 1);
-          let { records } = await ask<{ records: RecordDoc[] }>(of(namespace, `logs/${encodeURIComponent(log.name)}/records`, { from, count: log.latest - from + 1 }), { signal: stop.signal });
+          let { records } = await ask<{ records: RecordDoc[] }>(
+            of(namespace, `logs/${encodeURIComponent(log.name)}/records`, { from, count: log.latest - from + 1 }),
+            { signal: stop.signal },
+          );
           // An answer ends before a record that does not fit into it: of that, the beginning is enough.
-          if (records.at(-1)?.seqno !== log.latest) records = [await beginning(of(namespace, `logs/${encodeURIComponent(log.name)}/records/${log.latest}`), log.latest, stop.signal)];
+          if (records.at(-1)?.seqno !== log.latest)
+            records = [
+              await beginning(of(namespace, `logs/${encodeURIComponent(log.name)}/records/${log.latest}`), log.latest, stop.signal),
+            ];
           // Another log of the same name begins anew.
           records = [...(log.latest > (series[log.name]?.latest ?? 0) ? known : []), ...records];
           set((all) => ({ ...all, [log.name]: { latest: log.latest, records } }));

@@ -15,9 +15,18 @@ export default function Repairs(props: ScreenProps) {
 }
 
 const timeOf = (us: number): string => new Date(us / 1000).toISOString();
-const TONES: Record<string, string> = { applied: "good", closed: "good", ready: "warn", running: "warn", applying: "warn", stopped: "bad", open: "warn" };
+const TONES: Record<string, string> = {
+  applied: "good",
+  closed: "good",
+  ready: "warn",
+  running: "warn",
+  applying: "warn",
+  stopped: "bad",
+  open: "warn",
+};
 const Phase = ({ of: phase }: { of: string }) => <span class={`state ${TONES[phase] ?? "calm"}`}>{phase}</span>;
-const subject = (repair: Repair): string => repair.log ?? (repair.function ? `code of ${repair.function}` : repair.undo ? `rolls back repair ${repair.undo}` : "");
+const subject = (repair: Repair): string =>
+  repair.log ?? (repair.function ? `code of ${repair.function}` : repair.undo ? `rolls back repair ${repair.undo}` : "");
 
 interface List {
   repairs: Repair[];
@@ -31,32 +40,58 @@ function List({ namespace }: ScreenProps) {
   return (
     <>
       <Head title="Repairs" cmd="millrace repair ls">
-        <a class="button primary" href={href(namespace, "repairs", "new")}>Correct records</a>
+        <a class="button primary" href={href(namespace, "repairs", "new")}>
+          Correct records
+        </a>
       </Head>
       <Loaded answer={answer}>
         {({ repairs, amendments }) => (
           <>
             {repairs.length === 0 ? (
               <Empty title="Nothing was repaired yet">
-                <p>A repair gives past records the values that they should have had, runs again what depended on them, and shows every difference before it is applied. It can be rolled back.</p>
+                <p>
+                  A repair gives past records the values that they should have had, runs again what depended on them, and shows every
+                  difference before it is applied. It can be rolled back.
+                </p>
               </Empty>
             ) : (
               <Table label="Repairs" class="stack" heads={["Repair", "Phase", "Of", "Reason", "Opened", "Replaced"]}>
                 {[...repairs].reverse().map((it) => (
                   <tr key={it.repair}>
-                    <td><a href={href(namespace, "repairs", String(it.repair))}>Repair {it.repair}</a></td>
-                    <td data-name="phase"><Phase of={it.phase} /></td>
-                    <td data-name="of" class="mono">{subject(it)}</td>
+                    <td>
+                      <a href={href(namespace, "repairs", String(it.repair))}>Repair {it.repair}</a>
+                    </td>
+                    <td data-name="phase">
+                      <Phase of={it.phase} />
+                    </td>
+                    <td data-name="of" class="mono">
+                      {subject(it)}
+                    </td>
                     <td data-name="reason">{it.reason}</td>
-                    <td data-name="opened"><Time of={timeOf(it.at_us)} now={now} /></td>
-                    <td data-name="replaced" class="num">{grouped(it.counts.replaced)}</td>
+                    <td data-name="opened">
+                      <Time of={timeOf(it.at_us)} now={now} />
+                    </td>
+                    <td data-name="replaced" class="num">
+                      {grouped(it.counts.replaced)}
+                    </td>
                   </tr>
                 ))}
               </Table>
             )}
             {amendments.length > 0 && (
               <Card title="Amendments that wait">
-                <ul class="lines">{amendments.map((it) => <li key={it.log}><a class="mono" href={href(namespace, "logs", it.log)}>{it.log}</a><span class="right">{it.waiting} of {it.count}</span></li>)}</ul>
+                <ul class="lines">
+                  {amendments.map((it) => (
+                    <li key={it.log}>
+                      <a class="mono" href={href(namespace, "logs", it.log)}>
+                        {it.log}
+                      </a>
+                      <span class="right">
+                        {it.waiting} of {it.count}
+                      </span>
+                    </li>
+                  ))}
+                </ul>
               </Card>
             )}
           </>
@@ -86,8 +121,15 @@ function New({ namespace, route }: ScreenProps) {
   const load = useDoing(async () => {
     const [first, last] = [Number(from), Number(to || from)];
     if (!(first >= 1 && last >= first)) throw new Refused("", "The numbers are not in order.");
-    if (last - first >= CORRECTIONS_MAX) throw new Refused("", `At most ${CORRECTIONS_MAX} records can be corrected here.`, "`millrace repair plan LOG --values FILE.csv` takes more.");
-    const { records } = await ask<{ records: RecordDoc[] }>(of(namespace, `logs/${enc(log)}/records`, { from: first, count: last - first + 1 }));
+    if (last - first >= CORRECTIONS_MAX)
+      throw new Refused(
+        "",
+        `At most ${CORRECTIONS_MAX} records can be corrected here.`,
+        "`millrace repair plan LOG --values FILE.csv` takes more.",
+      );
+    const { records } = await ask<{ records: RecordDoc[] }>(
+      of(namespace, `logs/${enc(log)}/records`, { from: first, count: last - first + 1 }),
+    );
     const found = records.filter((record) => record.seqno <= last);
     setRows(found.map((record) => ({ record, text: record.data ?? "", void: false })));
     return found;
@@ -101,11 +143,19 @@ function New({ namespace, route }: ScreenProps) {
   const open = useDoing(async () => {
     const repair = await ask<Repair>(of(namespace, "repairs"), {
       method: "POST",
-      json: { do: "open", log, reason, corrections, ...(appendNew ? { append_new: true } : {}), ...(acceptUnknown ? { accept_unknown: true } : {}) },
+      json: {
+        do: "open",
+        log,
+        reason,
+        corrections,
+        ...(appendNew ? { append_new: true } : {}),
+        ...(acceptUnknown ? { accept_unknown: true } : {}),
+      },
     });
     go(href(namespace, "repairs", String(repair.repair)));
   });
-  const change = (number: number, part: Partial<{ text: string; void: boolean }>) => setRows(rows.map((row, at) => (at === number ? { ...row, ...part } : row)));
+  const change = (number: number, part: Partial<{ text: string; void: boolean }>) =>
+    setRows(rows.map((row, at) => (at === number ? { ...row, ...part } : row)));
   const range = to && to !== from ? `${from || "FIRST"}..${to}` : from || "NUMBER";
   return (
     <>
@@ -113,10 +163,18 @@ function New({ namespace, route }: ScreenProps) {
       <Steps at={0} />
       <Card title="Which records">
         <form class="bar" onSubmit={submit(() => void load.run())}>
-          <Field label="Log"><input required value={log} onInput={(event) => setLog(event.currentTarget.value)} spellcheck={false} autocomplete="off" /></Field>
-          <Field label="First"><input class="short" type="number" min="1" required value={from} onInput={(event) => setFrom(event.currentTarget.value)} /></Field>
-          <Field label="Last"><input class="short" type="number" min="1" value={to} onInput={(event) => setTo(event.currentTarget.value)} /></Field>
-          <button type="submit" disabled={load.busy}>Load</button>
+          <Field label="Log">
+            <input required value={log} onInput={(event) => setLog(event.currentTarget.value)} spellcheck={false} autocomplete="off" />
+          </Field>
+          <Field label="First">
+            <input class="short" type="number" min="1" required value={from} onInput={(event) => setFrom(event.currentTarget.value)} />
+          </Field>
+          <Field label="Last">
+            <input class="short" type="number" min="1" value={to} onInput={(event) => setTo(event.currentTarget.value)} />
+          </Field>
+          <button type="submit" disabled={load.busy}>
+            Load
+          </button>
         </form>
         {load.error && <Failure of={load.error} />}
         <p class="muted">The command above says what a correction would change, without changing anything.</p>
@@ -127,19 +185,46 @@ function New({ namespace, route }: ScreenProps) {
             {rows.map((row, number) => (
               <tr key={row.record.seqno}>
                 <td class="num">{row.record.seqno}</td>
-                <td data-name="was" class="mono clip">{decode(row.record, "auto").line}</td>
-                <td data-name="should be">
-                  <input class="mono wide" aria-label={`New value of record ${row.record.seqno}`} disabled={row.void || row.record.data === undefined} value={row.void ? "" : row.text} placeholder={row.record.data === undefined ? "not text: use the command" : ""} onInput={(event) => change(number, { text: event.currentTarget.value })} spellcheck={false} />
+                <td data-name="was" class="mono clip">
+                  {decode(row.record, "auto").line}
                 </td>
-                <td data-name="remove"><input type="checkbox" aria-label={`Remove record ${row.record.seqno}`} checked={row.void} onChange={(event) => change(number, { void: event.currentTarget.checked })} /></td>
+                <td data-name="should be">
+                  <input
+                    class="mono wide"
+                    aria-label={`New value of record ${row.record.seqno}`}
+                    disabled={row.void || row.record.data === undefined}
+                    value={row.void ? "" : row.text}
+                    placeholder={row.record.data === undefined ? "not text: use the command" : ""}
+                    onInput={(event) => change(number, { text: event.currentTarget.value })}
+                    spellcheck={false}
+                  />
+                </td>
+                <td data-name="remove">
+                  <input
+                    type="checkbox"
+                    aria-label={`Remove record ${row.record.seqno}`}
+                    checked={row.void}
+                    onChange={(event) => change(number, { void: event.currentTarget.checked })}
+                  />
+                </td>
               </tr>
             ))}
           </Table>
-          <Field label="Reason, for people who read it later"><input class="wide" value={reason} onInput={(event) => setReason(event.currentTarget.value)} /></Field>
-          <label class="check"><input type="checkbox" checked={appendNew} onChange={(event) => setAppendNew(event.currentTarget.checked)} /> Append records for which replayed runs have no place, instead of stopping</label>
-          <label class="check"><input type="checkbox" checked={acceptUnknown} onChange={(event) => setAcceptUnknown(event.currentTarget.checked)} /> Go on even if some of the runs that read the records are no longer known</label>
+          <Field label="Reason, for people who read it later">
+            <input class="wide" value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
+          </Field>
+          <label class="check">
+            <input type="checkbox" checked={appendNew} onChange={(event) => setAppendNew(event.currentTarget.checked)} /> Append records for
+            which replayed runs have no place, instead of stopping
+          </label>
+          <label class="check">
+            <input type="checkbox" checked={acceptUnknown} onChange={(event) => setAcceptUnknown(event.currentTarget.checked)} /> Go on even
+            if some of the runs that read the records are no longer known
+          </label>
           <div class="acts">
-            <button type="button" class="primary" disabled={corrections.length === 0 || open.busy} onClick={() => void open.run()}>Replay what depends on them</button>
+            <button type="button" class="primary" disabled={corrections.length === 0 || open.busy} onClick={() => void open.run()}>
+              Replay what depends on them
+            </button>
             <span class="muted">Nothing changes before it is applied.</span>
           </div>
           {open.error && <Failure of={open.error} />}
@@ -160,13 +245,15 @@ const Steps = ({ at }: { at: number }) => (
   </ol>
 );
 
-const stepOf = (phase: string): number => ({ open: 1, running: 1, stopped: 1, ready: 2 })[phase] ?? (phase === "applied" || phase === "closed" ? 4 : 3);
+const stepOf = (phase: string): number =>
+  ({ open: 1, running: 1, stopped: 1, ready: 2 })[phase] ?? (phase === "applied" || phase === "closed" ? 4 : 3);
 const MOVING = new Set(["running", "applying", "preparing", "committing"]);
 
 function One({ namespace, number }: { namespace: string; number: string }) {
   const answer = useAsk<Repair>(of(namespace, `repairs/${enc(number)}`), 1500);
   const [typed, type] = useState("");
-  const act = (what: string, more: object = {}) => ask<Repair>(of(namespace, "repairs"), { method: "POST", json: { do: what, repair: Number(number), ...more } });
+  const act = (what: string, more: object = {}) =>
+    ask<Repair>(of(namespace, "repairs"), { method: "POST", json: { do: what, repair: Number(number), ...more } });
   const then = (what: string) => () => act(what).then(answer.again);
   const back = useDoing(async () => {
     const made = await act("rollback", { reason: `roll back repair ${number}` });
@@ -187,28 +274,65 @@ function One({ namespace, number }: { namespace: string; number: string }) {
             <Card>
               <Facts
                 of={[
-                  ["Of", repair.log ? <a class="mono" href={href(namespace, "logs", repair.log)}>{repair.log}</a> : subject(repair)],
+                  [
+                    "Of",
+                    repair.log ? (
+                      <a class="mono" href={href(namespace, "logs", repair.log)}>
+                        {repair.log}
+                      </a>
+                    ) : (
+                      subject(repair)
+                    ),
+                  ],
                   ["Reason", repair.reason || "none given"],
                   ["Opened", <Time of={timeOf(repair.at_us)} />],
                   ["Corrections", grouped(repair.records)],
-                  ["Replayed runs", `${grouped(repair.counts.replayed)}, ${grouped(repair.counts.same)} with the same result, ${grouped(repair.counts.failed)} failed`],
-                  ["Records", `${grouped(repair.counts.replaced)} replaced, ${grouped(repair.counts.void)} removed, ${grouped(repair.counts.appended)} new`],
+                  [
+                    "Replayed runs",
+                    `${grouped(repair.counts.replayed)}, ${grouped(repair.counts.same)} with the same result, ${grouped(repair.counts.failed)} failed`,
+                  ],
+                  [
+                    "Records",
+                    `${grouped(repair.counts.replaced)} replaced, ${grouped(repair.counts.void)} removed, ${grouped(repair.counts.appended)} new`,
+                  ],
                 ]}
               />
               {repair.progress && <progress max={repair.progress.runs} value={repair.progress.examined} aria-label="Examined runs" />}
-              {MOVING.has(repair.phase) && <p role="status" class="muted">The host works on it{repair.progress ? `: ${grouped(repair.progress.examined)} of ${grouped(repair.progress.runs)} runs examined` : ""}.</p>}
+              {MOVING.has(repair.phase) && (
+                <p role="status" class="muted">
+                  The host works on it
+                  {repair.progress ? `: ${grouped(repair.progress.examined)} of ${grouped(repair.progress.runs)} runs examined` : ""}.
+                </p>
+              )}
               {repair.error && <Failure of={{ code: repair.error[0], detail: repair.error[1] ?? "" }} />}
               {repair.waits && <Failure of={{ code: repair.waits[0], detail: repair.waits[1] ?? "" }} />}
-              {repair.not_run.length > 0 && <p class="warn">Not run again, because they may have effects outside: {repair.not_run.map((it) => `${it.function} (${it.runs})`).join(", ")}. Their records stay.</p>}
+              {repair.not_run.length > 0 && (
+                <p class="warn">
+                  Not run again, because they may have effects outside:{" "}
+                  {repair.not_run.map((it) => `${it.function} (${it.runs})`).join(", ")}. Their records stay.
+                </p>
+              )}
               <div class="acts">
                 {(repair.phase === "open" || repair.phase === "stopped") && <Act label="Go on" kind="primary" act={then("run")} done="" />}
                 {repair.phase === "ready" && (
                   <form class="bar" onSubmit={submit(() => typed === number && void then("apply")())}>
-                    <Field label={`To apply it, type ${number}`}><input class="short" value={typed} onInput={(event) => type(event.currentTarget.value)} inputMode="numeric" autocomplete="off" /></Field>
-                    <button type="submit" class="primary" disabled={typed !== number}>Apply</button>
+                    <Field label={`To apply it, type ${number}`}>
+                      <input
+                        class="short"
+                        value={typed}
+                        onInput={(event) => type(event.currentTarget.value)}
+                        inputMode="numeric"
+                        autocomplete="off"
+                      />
+                    </Field>
+                    <button type="submit" class="primary" disabled={typed !== number}>
+                      Apply
+                    </button>
                   </form>
                 )}
-                {["open", "ready", "stopped"].includes(repair.phase) && <Act label="Abandon" kind="danger" ask="Abandon it? Nothing was changed." act={then("abandon")} done="" />}
+                {["open", "ready", "stopped"].includes(repair.phase) && (
+                  <Act label="Abandon" kind="danger" ask="Abandon it? Nothing was changed." act={then("abandon")} done="" />
+                )}
                 {repair.phase === "applied" && (
                   <button type="button" class="danger" disabled={back.busy} onClick={() => void back.run()}>
                     Roll back
@@ -216,7 +340,7 @@ function One({ namespace, number }: { namespace: string; number: string }) {
                 )}
               </div>
               {back.error && <Failure of={back.error} />}
-              <Cmd>{`millrace repair ${({ open: "run", stopped: "run", ready: "apply", applied: "rollback" })[repair.phase] ?? "show"} ${number}`}</Cmd>
+              <Cmd>{`millrace repair ${{ open: "run", stopped: "run", ready: "apply", applied: "rollback" }[repair.phase] ?? "show"} ${number}`}</Cmd>
             </Card>
             {hasDiff && <Diff namespace={namespace} number={number} phase={repair.phase} />}
           </>
@@ -236,7 +360,10 @@ interface Change {
 function Diff({ namespace, number, phase }: { namespace: string; number: string; phase: string }) {
   const [log, setLog] = useState("");
   const [after, setAfter] = useState(0);
-  const answer = useAsk<{ changes: Change[]; next?: number }>(of(namespace, `repairs/${enc(number)}/diff`, { log, after: after || undefined }), phase === "ready" ? 0 : 0);
+  const answer = useAsk<{ changes: Change[]; next?: number }>(
+    of(namespace, `repairs/${enc(number)}/diff`, { log, after: after || undefined }),
+    phase === "ready" ? 0 : 0,
+  );
   const changes = answer.data?.changes ?? [];
   const logs = useMemo(() => [...new Set([log, ...changes.map((it) => it.log)].filter(Boolean))], [answer.data]);
   // Of the first field that is a number.
@@ -257,7 +384,9 @@ function Diff({ namespace, number, phase }: { namespace: string; number: string;
         <Field label="Log">
           <select value={log} onChange={(event) => (setAfter(0), setLog(event.currentTarget.value))}>
             <option value="">all</option>
-            {logs.map((it) => <option key={it}>{it}</option>)}
+            {logs.map((it) => (
+              <option key={it}>{it}</option>
+            ))}
           </select>
         </Field>
       }
@@ -272,17 +401,37 @@ function Diff({ namespace, number, phase }: { namespace: string; number: string;
               <Table label="Changes" class="stack" heads={["Record", "Was", "Is with the repair"]}>
                 {changes.map((it, at) => (
                   <tr key={at}>
-                    <td>{it.seqno === null ? <span class="mono">{it.log}, new</span> : <a class="mono" href={href(namespace, "logs", it.log, { at: it.seqno })}>{it.log}@{it.seqno}</a>}</td>
-                    <td data-name="was" class="mono clip old">{it.old ? decode(it.old, "auto").line : "–"}</td>
-                    <td data-name="is" class="mono clip new">{it.new ? decode(it.new, "auto").line : <em>removed</em>}</td>
+                    <td>
+                      {it.seqno === null ? (
+                        <span class="mono">{it.log}, new</span>
+                      ) : (
+                        <a class="mono" href={href(namespace, "logs", it.log, { at: it.seqno })}>
+                          {it.log}@{it.seqno}
+                        </a>
+                      )}
+                    </td>
+                    <td data-name="was" class="mono clip old">
+                      {it.old ? decode(it.old, "auto").line : "–"}
+                    </td>
+                    <td data-name="is" class="mono clip new">
+                      {it.new ? decode(it.new, "auto").line : <em>removed</em>}
+                    </td>
                   </tr>
                 ))}
               </Table>
               <div class="acts">
-                {after > 0 && <button type="button" onClick={() => setAfter(0)}>First page</button>}
-                {next !== undefined && next !== null && <button type="button" onClick={() => setAfter(next)}>Next page</button>}
+                {after > 0 && (
+                  <button type="button" onClick={() => setAfter(0)}>
+                    First page
+                  </button>
+                )}
+                {next !== undefined && next !== null && (
+                  <button type="button" onClick={() => setAfter(next)}>
+                    Next page
+                  </button>
+                )}
               </div>
-              <Cmd>{`millrace repair diff ${number}${log ? ` --log ${quoted(log)}` : ""}`}</Cmd>
+              <Cmd>{`millrace repair diff ${number}${log ? ` ${quoted(log)}` : ""}`}</Cmd>
             </>
           )
         }
@@ -304,11 +453,18 @@ function Compare({ points }: { points: { seqno: number; value: number; other?: n
   };
   return (
     <figure class="compare">
-      <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" role="img" aria-label="Values before and with the repair; the table below has them">
+      <svg
+        viewBox={`0 0 ${width} ${height}`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label="Values before and with the repair; the table below has them"
+      >
         <path class="was" d={line((point) => point.other)} />
         <path class="line" d={line((point) => point.value)} />
       </svg>
-      <figcaption><span class="key was">before</span> <span class="key line">with the repair</span></figcaption>
+      <figcaption>
+        <span class="key was">before</span> <span class="key line">with the repair</span>
+      </figcaption>
     </figure>
   );
 }

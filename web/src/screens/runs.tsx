@@ -24,13 +24,34 @@ export const RunTable = ({ namespace, runs, now, without }: { namespace: string;
   <Table label="Runs" class="stack" heads={["Run", ...(without ? [] : ["Function"]), "State", "For", "Triggered", "Took", "Appended"]}>
     {runs.map((run) => (
       <tr key={run.id}>
-        <td><RunLink namespace={namespace} run={run} /></td>
-        {!without && <td data-name="function">{run.function ? <a href={href(namespace, "functions", run.function)}>{run.function}</a> : "removed"}</td>}
-        <td data-name="state"><State of={run.state} />{run.error && <code class="code">{run.error.code}</code>}</td>
-        <td data-name="for"><RecordLink namespace={namespace} record={run} /></td>
-        <td data-name="triggered"><Time of={run.triggered} now={now} /></td>
-        <td data-name="took" class="num">{took(run)}</td>
-        <td data-name="appended">{run.appends.slice(0, 2).map((record, at) => <span key={at}>{at > 0 && ", "}<RecordLink namespace={namespace} record={record} /></span>)}{run.appends.length > 2 && ` and ${run.appends.length - 2} more`}</td>
+        <td>
+          <RunLink namespace={namespace} run={run} />
+        </td>
+        {!without && (
+          <td data-name="function">{run.function ? <a href={href(namespace, "functions", run.function)}>{run.function}</a> : "removed"}</td>
+        )}
+        <td data-name="state">
+          <State of={run.state} />
+          {run.error && <code class="code">{run.error.code}</code>}
+        </td>
+        <td data-name="for">
+          <RecordLink namespace={namespace} record={run} />
+        </td>
+        <td data-name="triggered">
+          <Time of={run.triggered} now={now} />
+        </td>
+        <td data-name="took" class="num">
+          {took(run)}
+        </td>
+        <td data-name="appended">
+          {run.appends.slice(0, 2).map((record, at) => (
+            <span key={at}>
+              {at > 0 && ", "}
+              <RecordLink namespace={namespace} record={record} />
+            </span>
+          ))}
+          {run.appends.length > 2 && ` and ${run.appends.length - 2} more`}
+        </td>
       </tr>
     ))}
   </Table>
@@ -52,7 +73,12 @@ function List({ namespace, route }: ScreenProps) {
   };
   const flags = [fn && `--function ${quoted(fn)}`, log && `--log ${quoted(log)}`, state && `--state ${state}`].filter(Boolean).join(" ");
   const input = (name: string, value: string) => (
-    <input value={value} onChange={(event) => setQuery({ [name]: event.currentTarget.value.trim() })} autocomplete="off" spellcheck={false} />
+    <input
+      value={value}
+      onChange={(event) => setQuery({ [name]: event.currentTarget.value.trim() })}
+      autocomplete="off"
+      spellcheck={false}
+    />
   );
   return (
     <>
@@ -63,7 +89,11 @@ function List({ namespace, route }: ScreenProps) {
         <Field label="State">
           <select value={state} onChange={(event) => setQuery({ state: event.currentTarget.value })}>
             <option value="">any</option>
-            {STATES.map((it) => <option key={it} value={it}>{it}</option>)}
+            {STATES.map((it) => (
+              <option key={it} value={it}>
+                {it}
+              </option>
+            ))}
           </select>
         </Field>
       </div>
@@ -90,9 +120,22 @@ function One({ namespace, id }: { namespace: string; id: string }) {
   return (
     <>
       <Head title={`Run ${id}`} cmd={`millrace run show ${quoted(id)}`}>
-        {isOpen && <Act label="Cancel" kind="danger" ask="Cancel the run? It publishes nothing." act={() => ask(of(namespace, `runs/${enc(id)}/cancel`), { method: "POST" }).then(answer.again)} />}
-        {run?.state === "dead" && !run.retried_as && <Act label="Retry" kind="primary" act={() => retry(namespace, id).then(answer.again)} done="A new run was created" />}
-        {run && <a class="button" href={href(namespace, "trace", id)}>Causes and effects</a>}
+        {isOpen && (
+          <Act
+            label="Cancel"
+            kind="danger"
+            ask="Cancel the run? It publishes nothing."
+            act={() => ask(of(namespace, `runs/${enc(id)}/cancel`), { method: "POST" }).then(answer.again)}
+          />
+        )}
+        {run?.state === "dead" && !run.retried_as && (
+          <Act label="Retry" kind="primary" act={() => retry(namespace, id).then(answer.again)} done="A new run was created" />
+        )}
+        {run && (
+          <a class="button" href={href(namespace, "trace", id)}>
+            Causes and effects
+          </a>
+        )}
       </Head>
       <Loaded answer={answer}>
         {(run) => (
@@ -103,10 +146,24 @@ function One({ namespace, id }: { namespace: string; id: string }) {
                   ["State", <State of={run.state} />],
                   ["Function", run.function ? <a href={href(namespace, "functions", run.function)}>{run.function}</a> : "removed"],
                   ["For record", <RecordLink namespace={namespace} record={run} />],
-                  ["Caused by run", run.caused_by ? <RunLink namespace={namespace} run={{ id: run.caused_by }} /> : "none: a client appended the record"],
+                  [
+                    "Caused by run",
+                    run.caused_by ? <RunLink namespace={namespace} run={{ id: run.caused_by }} /> : "none: a client appended the record",
+                  ],
                   ["Triggered", <Time of={run.triggered} />],
-                  ["Ended", run.ended ? <><Time of={run.ended} /> <span class="muted">{took(run)}</span></> : "not yet"],
-                  ...(run.retried_as ? ([["Retried as", <RunLink namespace={namespace} run={{ id: run.retried_as }} />]] as [string, ComponentChildren][]) : []),
+                  [
+                    "Ended",
+                    run.ended ? (
+                      <>
+                        <Time of={run.ended} /> <span class="muted">{took(run)}</span>
+                      </>
+                    ) : (
+                      "not yet"
+                    ),
+                  ],
+                  ...(run.retried_as
+                    ? ([["Retried as", <RunLink namespace={namespace} run={{ id: run.retried_as }} />]] as [string, ComponentChildren][])
+                    : []),
                 ]}
               />
               {run.partial && <p class="warn">Part of the run is no longer in the journal.</p>}
@@ -114,23 +171,52 @@ function One({ namespace, id }: { namespace: string; id: string }) {
             {run.error && (
               <div class="failure">
                 <strong>The run failed for good</strong>
-                <p><code class="code">{run.error.code}</code></p>
-                <pre class="value-box" tabIndex={0}>{run.error.detail}</pre>
+                <p>
+                  <code class="code">{run.error.code}</code>
+                </p>
+                <pre class="value-box" tabIndex={0}>
+                  {run.error.detail}
+                </pre>
                 <Cmd>{`millrace run retry ${quoted(id)}`}</Cmd>
               </div>
             )}
-            {why.data && isOpen && <Card title="Why it waits"><Reasons namespace={namespace} of={why.data.reasons} /></Card>}
+            {why.data && isOpen && (
+              <Card title="Why it waits">
+                <Reasons namespace={namespace} of={why.data.reasons} />
+              </Card>
+            )}
             <div class="columns">
               <Card title="Attempts">
-                {run.attempts.length === 0 ? <p class="muted">None yet.</p> : (
-                  <ol class="lines">{run.attempts.map((it) => <li key={it.attempt}>Attempt {it.attempt}<span class="right"><Time of={it.time} now={now} /></span></li>)}</ol>
+                {run.attempts.length === 0 ? (
+                  <p class="muted">None yet.</p>
+                ) : (
+                  <ol class="lines">
+                    {run.attempts.map((it) => (
+                      <li key={it.attempt}>
+                        Attempt {it.attempt}
+                        <span class="right">
+                          <Time of={it.time} now={now} />
+                        </span>
+                      </li>
+                    ))}
+                  </ol>
                 )}
               </Card>
-              <Card title={`Read (${run.reads.length})`}><Records namespace={namespace} of={run.reads} /></Card>
-              <Card title={`Appended (${run.appends.length})`}><Records namespace={namespace} of={run.appends} /></Card>
+              <Card title={`Read (${run.reads.length})`}>
+                <Records namespace={namespace} of={run.reads} />
+              </Card>
+              <Card title={`Appended (${run.appends.length})`}>
+                <Records namespace={namespace} of={run.appends} />
+              </Card>
             </div>
             <Card title="Output">
-              {run.output ? <pre class="value-box" tabIndex={0}>{run.output}</pre> : <p class="muted">{run.ended ? "It printed nothing." : "It is known when the run ends."}</p>}
+              {run.output ? (
+                <pre class="value-box" tabIndex={0}>
+                  {run.output}
+                </pre>
+              ) : (
+                <p class="muted">{run.ended ? "It printed nothing." : "It is known when the run ends."}</p>
+              )}
               {run.function && <Cmd>{`millrace function logs ${quoted(run.function)}`}</Cmd>}
             </Card>
           </>
@@ -141,9 +227,15 @@ function One({ namespace, id }: { namespace: string; id: string }) {
 }
 
 const Records = ({ namespace, of: records }: { namespace: string; of: Run["reads"] }) =>
-  records.length === 0 ? <p class="muted">Nothing.</p> : (
+  records.length === 0 ? (
+    <p class="muted">Nothing.</p>
+  ) : (
     <ul class="lines">
-      {records.slice(0, 50).map((record, at) => <li key={at}><RecordLink namespace={namespace} record={record} /></li>)}
+      {records.slice(0, 50).map((record, at) => (
+        <li key={at}>
+          <RecordLink namespace={namespace} record={record} />
+        </li>
+      ))}
       {records.length > 50 && <li class="muted">and {records.length - 50} more</li>}
     </ul>
   );

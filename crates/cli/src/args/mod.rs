@@ -324,7 +324,8 @@ link. The capability stands behind '#', which browsers do not send, and stays in
 Examples:
   millrace dashboard
   millrace dashboard --open
-  millrace cap issue --read raw/ --expires 12h --out reader.cap && millrace dashboard --capability reader.cap")]
+  millrace cap issue --read raw/ --expires 12h --out reader.cap
+  millrace dashboard --capability reader.cap")]
     Dashboard(DashboardArgs),
     /// Measure appends to a namespace under load
     #[command(after_help = "\
