@@ -239,7 +239,7 @@ impl Import {
         let arrived = feed.take(self.namespace, entries.sector, entries.at as usize, entries.bytes)?;
         let mut after = state.clone();
         let mut end = namespace.journal().tail();
-        let new = self.new(&mut after, &arrived)?;
+        let new = self.unseen(&mut after, &arrived)?;
         if after != state {
             self.make_room(namespace, &mut state, &new, may)?;
             after.lost_records = state.lost_records;
@@ -258,7 +258,7 @@ impl Import {
     }
 
     /// The records that are new, and the state after them.
-    fn new<'e>(&self, state: &mut State, arrived: &'e [Arrived]) -> Result<Vec<New<'e>>> {
+    fn unseen<'e>(&self, state: &mut State, arrived: &'e [Arrived]) -> Result<Vec<New<'e>>> {
         let mut new = Vec::new();
         for Arrived { events, crc } in arrived {
             let (Some(first), Some(last)) = (events.first(), events.last()) else { continue };
