@@ -65,7 +65,17 @@ esac
 class Host:
     """A running host and its namespace `farm`."""
 
-    def __init__(self, place: Path) -> None:
+    @classmethod
+    @contextmanager
+    def running(cls, place: Path, *before: str) -> Iterator[Host]:
+        """A host that is stopped in the end, after this command."""
+        host = cls(place, *before)
+        try:
+            yield host
+        finally:
+            host.stop()
+
+    def __init__(self, place: Path, *before: str) -> None:
         self.place = place = place / "farm"
         place.mkdir()
         self.binary = Path(os.environ.get("MILLRACE") or ROOT / "target/debug/millrace")
@@ -74,6 +84,8 @@ class Host:
         (place / "functions.sh").write_text(FUNCTIONS)
         (place / "functions.sh").chmod(0o755)
         self.run("up")
+        if before:
+            self.run(*before)
         self.process: Optional[subprocess.Popen[str]] = None
         self.start()
         page = requests.get(f"{self.url}/ui/", timeout=PATIENCE_S).text

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import PATIENCE_S, SCREENSHOTS, Host, Opens, faults
@@ -176,3 +177,20 @@ def test_the_keyboard_is_enough(host: Host, opens: Opens) -> None:
         expect(page.get_by_role("dialog")).to_have_count(0)
         page.reload()
         expect(page.locator(".record-row.chosen")).to_contain_text("33")
+
+
+def test_links_and_a_cluster_are_shown_as_the_interface_tells_them(tmp_path: Path, opens: Opens) -> None:
+    with Host.running(tmp_path, "cluster", "init") as host:
+        host.run("topic", "create", "news")
+        host.run("relay", "add", "raw/cellar", "mr://127.0.0.1:1/elsewhere/raw")
+        with opens(f"{host.url}/ui/farm/cluster") as page:
+            for text in ["Hosts", "leader", "reached", "news"]:
+                expect(page.locator("main")).to_contain_text(text)
+            for group in host.get("cluster/groups"):
+                expect(page.locator(".card", has_text="Groups")).to_contain_text(group["group"])
+            assert faults(page) == []
+        with opens(f"{host.url}/ui/farm/links", phone=True) as page:
+            expect(page.locator("main")).to_contain_text("mr://127.0.0.1:1/elsewhere/raw")
+            expect(page.locator("main .state")).not_to_have_text("idle")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert faults(page) == []

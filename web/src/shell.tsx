@@ -1,5 +1,5 @@
 // The frame: navigation, the choice of the namespace, search, access, help, and the screen that the address names.
-import type { ComponentChildren, ComponentType } from "preact";
+import { Component, type ComponentChildren, type ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { hasCapability, of, takeCapability, useCapability } from "./api";
 import { useAsk } from "./hooks";
@@ -129,6 +129,18 @@ export function Shell() {
   );
 }
 
+/** A screen that fails says so, and the navigation stays. */
+class Guarded extends Component<{ children: ComponentChildren }, { failed?: string }> {
+  componentDidCatch(error: unknown) {
+    this.setState({ failed: String(error) });
+  }
+  render() {
+    const { failed } = this.state;
+    if (!failed) return this.props.children;
+    return <Failure of={{ code: "", detail: failed, remedy: "This is a defect of the dashboard: please report the message." }} />;
+  }
+}
+
 const Wheel = () => (
   <svg class="wheel" width="26" height="26" viewBox="0 0 32 32" aria-hidden="true">
     <rect width="32" height="32" rx="8" />
@@ -173,7 +185,9 @@ function Shown({ route }: { route: Route }) {
       />
     );
   return (
-    <loaded.Screen key={`${route.namespace}/${name}/${name === "logs" ? route.rest : ""}`} route={route} namespace={route.namespace} />
+    <Guarded key={`${route.namespace}/${name}/${name === "logs" ? route.rest : ""}`}>
+      <loaded.Screen route={route} namespace={route.namespace} />
+    </Guarded>
   );
 }
 

@@ -117,7 +117,7 @@ interface Group {
 
 export function Cluster({ namespace }: ScreenProps) {
   const answer = useAsk<ClusterDoc>(of(namespace, "cluster"), 2000);
-  const groups = useAsk<{ groups: Group[] }>(answer.data ? of(namespace, "cluster/groups") : null, 3000);
+  const groups = useAsk<Group[]>(answer.data ? of(namespace, "cluster/groups") : null, 3000);
   const topics = useAsk<{ topics: Record<string, unknown>[] }>(answer.data ? of(namespace, "topics", { limit: 200 }) : null, 5000);
   const named = (host: string) => answer.data?.hosts.find((it) => it.host === host)?.address ?? host;
   if (answer.error && !answer.data && !answer.error.isDenied && answer.error.status > 0) {
@@ -172,7 +172,7 @@ export function Cluster({ namespace }: ScreenProps) {
             </Card>
             <Card title="Groups">
               <Loaded answer={groups}>
-                {({ groups }) => (
+                {(groups) => (
                   <Table label="Groups" class="stack" heads={["Group", "Leader", "Voters", "Topics", "Behind", "State"]}>
                     {groups.map((group) => (
                       <tr key={group.id}>
