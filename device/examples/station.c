@@ -4,7 +4,8 @@
  *
  * It measures until "raw" has N records, sends what its host lacks, prints what the host has, and ends. `millrace device
  * sim` starts it. For tests: --cut-power K loses power in the K-th operation of the flash, with --way as in flash.h, and
- * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash.
+ * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash. With --patience MS, it ends
+ * if the last connection failed.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "../port/posix/flash.h"
@@ -107,7 +108,8 @@ int main(int count, char **words) {
         if (flash.off) return end_of(0);
         mrd_stat(&device, &status);
         if (!measures && status.pending == 0 && uplink.idle) break;
-        if (uplink.error == -6300 || uplink.error == -6302 || (patience > 0 && now - begun > patience)) {
+        bool gives_up = patience > 0 && !measures && uplink.error != 0 && now - begun > patience;
+        if (uplink.error == -6300 || uplink.error == -6302 || gives_up) {
             fprintf(stderr, "MR%d %s\n", -uplink.error, uplink.detail);
             return REFUSED;
         }

@@ -1,8 +1,8 @@
 //! The journal that a device keeps in its flash: `spec/formats/device.md`.
 //!
 //! This crate reads an image of a flash ([`Image`]), decodes and encodes its bursts ([`Burst`], [`Entry`]), and expands them to the events
-//! that they imply, with their ids and clocks ([`Image::events`]); or it follows the journal as a device sends it ([`Feed`]). It is pure, and shares no code with `device/`, which writes the journal:
-//! the tests compare the two.
+//! that they imply, with their ids and clocks ([`Image::events`]); or it follows the journal as a device sends it ([`Feed`]). It is pure, and
+//! shares no code with `device/`, which writes the journal: the tests compare the two.
 
 mod burst;
 mod bytes;

@@ -23,7 +23,7 @@ pub use clusters::{
     RecoverArgs, RemoveHostArgs, TailTopicArgs, TopicCommand,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
-pub use devices::{DeviceCommand, DeviceNameArgs, SimArgs};
+pub use devices::{DeviceCommand, SimArgs};
 pub use entities::EntityCommand;
 pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,

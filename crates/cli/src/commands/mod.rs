@@ -6,7 +6,6 @@ mod cluster;
 mod context;
 mod dashboard;
 mod dev;
-mod device;
 mod entity;
 mod function;
 mod history;
@@ -56,7 +55,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Namespace(command) => namespace::run(command, global, out),
         Command::Context(command) => context::run(command, global, out),
         Command::Relay(command) => link::relay(command, global, out),
-        Command::Device(command) => device::run(command, global, out),
+        Command::Device(command) => link::device(command, global, out),
         Command::Cluster(command) => cluster::run(command, global, out),
         Command::Topic(command) => cluster::topic::run(command, global, out),
         Command::Outbox(command) => link::outbox(command, global, out),

@@ -1,8 +1,10 @@
-//! `millrace relay …` and `millrace outbox …`
+//! `millrace relay …`, `millrace outbox …` and `millrace device …`
 
+mod device;
 mod outbox;
 mod relay;
 
+pub use device::run as device;
 pub use outbox::run as outbox;
 pub use relay::run as relay;
 
