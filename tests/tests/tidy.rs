@@ -299,6 +299,7 @@ fn the_errors_are_those_of_the_catalogue() {
     );
     let mut java = String::new();
     let mut classes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut lost = Vec::new();
     for (code, id, cause, remedy) in catalogue() {
         java += &format!("{id}\t{}\t{cause}\t{remedy}\n", constant(&format!("{:?}", code.kind())));
         let class = match code.kind() {
@@ -310,6 +311,9 @@ fn the_errors_are_those_of_the_catalogue() {
         let retry = code.error("").retry_after_ms().map(|ms| format!(" · try again after {ms} ms")).unwrap_or_default();
         page += &format!("\n## {id} {code:?}\n\n{cause}\n\n{remedy}\n\n");
         page += &format!("*HTTP {status} · exit code {exit} · `millrace.{class}`{retry}*\n");
+        if code.is_lost() {
+            lost.push(format!("{id:?}"));
+        }
         let class: &'static str = class.leak();
         classes.entry(class).or_default().push(&id[2..]);
     }
@@ -322,6 +326,8 @@ fn the_errors_are_those_of_the_catalogue() {
         table += &format!("    ), {class}),\n");
     }
     table += "}\n";
+    table +=
+        &format!("#: The errors after which another connection may help.\nLOST = frozenset(({}))\n", lost.join(", "));
     let errors = text("sdk/python/millrace/_errors/__init__.py");
     let (before, behind) = errors.split_once("# fmt: off\n").expect("a mark where the table starts");
     let (_, behind) = behind.split_once("# fmt: on\n").expect("a mark where the table ends");

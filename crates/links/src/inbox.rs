@@ -256,14 +256,14 @@ impl Inbox {
             };
             self.note_fork(inbound.source.get(), &inbound.stream, &error);
             let too_large = error.code() == Code::BatchTooLarge;
-            if taken > 0 && taken < most && is_for_sender(&error) {
+            if taken > 0 && taken < most && is_for_sender(error.code()) {
                 // An item that does not fit after others gets a batch of its own, and is refused if it does not fit there.
                 let error = if too_large { Code::LinkOutOfOrder.error(error.detail()) } else { error };
                 (most, refused) = (taken, Some(refusal(&error)));
             } else if too_large && most > 1 {
                 // Larger than a batch of this namespace can be: the sender continues after the accepted items.
                 most /= 2;
-            } else if is_for_sender(&error) {
+            } else if is_for_sender(error.code()) {
                 let log = self.links.namespace.log(&inbound.log)?;
                 let (number, end) = (self.mark(&log)?.number, self.links.namespace.journal().tail());
                 return Ok(Accepted { value: Delivered { number, refused: Some(refusal(&error)) }, end });
@@ -418,21 +418,9 @@ pub(super) fn is_permanent(code: Code) -> bool {
 }
 
 /// Whether the sender can act on it, or has to wait.
-fn is_for_sender(error: &Error) -> bool {
-    is_permanent(error.code())
-        || matches!(
-            error.code(),
-            Code::LogNotFound
-                | Code::FunctionNotFound
-                | Code::Busy
-                | Code::RoomExhausted
-                | Code::DiskFull
-                | Code::ReadOnly
-                | Code::Io
-                | Code::AppendUncertain
-                | Code::JournalFull
-                | Code::LinkOutOfOrder
-        )
+fn is_for_sender(code: Code) -> bool {
+    let waits = matches!(code, Code::LogNotFound | Code::FunctionNotFound | Code::ClockAhead | Code::LinkOutOfOrder);
+    waits || is_permanent(code) || code.transient().is_some()
 }
 
 fn refusal(error: &Error) -> Refused {
@@ -442,4 +430,36 @@ fn refusal(error: &Error) -> Refused {
         _ => Some(error.retry_after_ms().unwrap_or(RETRY_LATER_MS)),
     };
     Refused { code: error.code().id().to_owned(), detail: error.detail().to_owned(), retry_after_ms }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other errors end the connection.
+    #[test]
+    fn senders_are_told_what_they_can_act_on() {
+        use Code::*;
+        let permanent = [
+            LogNameInvalid,
+            NameInvalid,
+            LogInternal,
+            RecordTooLong,
+            BatchTooLarge,
+            FrameTooLong,
+            LinkDiverged,
+            LinkForked,
+            RelayCircle,
+            LinkStopped,
+            SeqnoInvalid,
+        ];
+        let waits = [LogNotFound, FunctionNotFound, ClockAhead, LinkOutOfOrder];
+        let room = [Busy, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits];
+        let disk = [DiskFull, ReadOnly, Io, AppendUncertain, JournalFull, JournalBlocked];
+        let told = [&permanent[..], &waits, &room, &disk].concat();
+        for (code, ..) in millrace_wire::catalogue() {
+            assert_eq!(is_permanent(code), permanent.contains(&code), "{code:?}");
+            assert_eq!(is_for_sender(code), told.contains(&code), "{code:?}");
+        }
+    }
 }

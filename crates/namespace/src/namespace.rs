@@ -24,7 +24,9 @@ pub use appends::{AppendOptions, NewRecord, Receipt};
 use millrace_journal::{
     Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
 };
-use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result, histogram::Measures};
+use millrace_wire::{
+    Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result, Transient, histogram::Measures,
+};
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -748,7 +750,7 @@ impl<'a> Outside<'a> {
 
 /// Whether there will be room again without intervention.
 fn lacks_room(error: &Error) -> bool {
-    matches!(error.code(), Code::Busy | Code::OutboxFull | Code::PublishBufferFull)
+    error.code().transient() == Some(Transient::Room)
 }
 
 /// The function that an append names.
@@ -775,5 +777,20 @@ pub fn no_function(name: &str) -> millrace_wire::Error {
     match name.parse::<Name>() {
         Ok(name) => Code::FunctionNotFound.error(format!("no function '{name}'")),
         Err(error) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_append_waits_for_room_and_for_nothing_else() {
+        let of_appends = [Code::Busy, Code::OutboxFull, Code::PublishBufferFull];
+        let of_runs = [Code::RoomExhausted, Code::RepairWaits]; // No append from outside is refused with these.
+        for (code, ..) in millrace_wire::catalogue() {
+            let waits = of_appends.contains(&code) || of_runs.contains(&code);
+            assert_eq!(lacks_room(&code.error("")), waits, "{code:?}");
+        }
     }
 }

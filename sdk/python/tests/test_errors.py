@@ -12,12 +12,17 @@ from conftest import ROOT, python
 import millrace
 from millrace import _native
 from millrace._worker import error_of
+from millrace.aio._wire import Tunnel
 
 CATALOGUE = tomllib.loads((ROOT / "spec/errors.toml").read_text())
 
 
 def test_the_catalogue_is_the_one_in_the_repository() -> None:
     assert sorted(_native.codes()) == sorted(CATALOGUE)
+
+
+def test_after_these_errors_a_request_goes_through_another_connection() -> None:
+    assert Tunnel._lost == {"MR6121", "MR6122", "MR6123", "MR6127", "MR6008", "MR6009", "MR6053"}
 
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))

@@ -6,7 +6,7 @@ use crate::{
     devices::{self, Import},
     links::Accepted,
 };
-use millrace_security::check::{Resource, Right};
+use millrace_security::token::{Resource, Right};
 use millrace_wire::{
     HISTORY_DEFAULT, Result,
     protocol::{Attach, Attached, Entered, Entries},

@@ -152,6 +152,8 @@ _KINDS = {
         6139, 6161, 6197, 7018, 7124, 7136, 7208, 7213, 7221, 7240, 7241, 7248,
     ), Unavailable),
 }
+#: The errors after which another connection may help.
+LOST = frozenset(("MR6008", "MR6009", "MR6053", "MR6121", "MR6122", "MR6123", "MR6127"))
 # fmt: on
 
 

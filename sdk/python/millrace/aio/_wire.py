@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from millrace._errors import LOST
 from millrace._records import _native
 from millrace._worker import Error
 from millrace.objects import _spaces, _values
@@ -41,7 +42,7 @@ class _Line(abc.ABC):
     """Requests to one of several hosts, and to the next one when it is lost."""
 
     #: The errors after which a request is sent again: the host cannot be reached, or was lost.
-    _lost: tuple[str, ...] = ("MR6121", "MR6123")
+    _lost: frozenset[str] = frozenset(("MR6121", "MR6123"))
     #: Those of them after which the host may have the request.
     _maybe_sent: tuple[str, ...] = ()
 
@@ -124,8 +125,7 @@ def _answered(kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 class Tunnel(_Line):
     """Connections through the native module, which has the encryption and the capabilities: to any address, and with no thread for a call."""
 
-    # As `is_lost` of the client has it.
-    _lost = ("MR6121", "MR6122", "MR6123", "MR6127", "MR6008", "MR6009", "MR6053")
+    _lost = LOST
     _maybe_sent = ("MR6123", "MR6008", "MR6053")
 
     def __init__(self, addresses: Sequence[str], ca: Optional[str]) -> None:
