@@ -4,6 +4,7 @@
 //!  gateway ──> Access ── check ──> namespace ── gate ──> answer
 //!  cli ──────> Host ── dispatch           any process, by mapping the namespace's files
 //!              Changes ── application, dispatch
+//!              devices ── device, namespace
 //!              upkeep, why ── all of them
 //! ```
 //!
@@ -16,13 +17,16 @@ mod access;
 mod audit;
 pub mod changes;
 pub mod cluster;
+pub mod devices;
 pub mod documents;
+mod facts;
 mod host;
 pub mod manage;
 mod objects;
 pub mod pools;
 pub mod repairs;
 pub mod secrets;
+mod trace;
 pub mod upkeep;
 mod why;
 
@@ -38,6 +42,7 @@ pub use access::{
 pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
 pub use host::{Host, HostOptions};
 pub use millrace_application as application;
+pub use millrace_causality::{Link, TreeLimits};
 pub use millrace_dispatch::{
     HostEvent, Isolation, Level, Observer, SUPERVISOR, Shortcoming,
     functions::{self, Change, Deployed},
@@ -72,4 +77,5 @@ pub use millrace_wire::{
     Result, history,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
+pub use trace::{ENTRIES_MAX, Trace, TraceBranch, TraceFilter, Traced, trace};
 pub use why::{Why, why};

@@ -388,7 +388,8 @@ pub fn take_due(namespace: &Namespace, attempts: &mut Attempts) -> Result<Due> {
         }
         let all = repairs(namespace)?;
         let until_us = attempts.pause(id).map(|pause| after_us(now_us, pause));
-        if let Some(until_us) = until_us.max(stopped_until_us(&all, log.name()).filter(|until_us| *until_us > now_us)) {
+        let stopped_until_us = stopped_until_us(&all, log.name(), now_us).filter(|until_us| *until_us > now_us);
+        if let Some(until_us) = until_us.max(stopped_until_us) {
             next = Some(next.map_or(until_us, |next| next.min(until_us)));
             continue;
         }
@@ -420,9 +421,11 @@ fn stopped<'a>(all: &'a [Repair], log: &'a LogName) -> impl Iterator<Item = &'a 
     of_log.take_while(|repair| repair.phase == Phase::Abandoned && repair.error.is_some())
 }
 
-/// When the next repair of a log's amendments may be opened after some that stopped.
-fn stopped_until_us(all: &[Repair], log: &LogName) -> Option<u64> {
-    let (newest, times) = (stopped(all, log).next()?, stopped(all, log).count());
+/// When the next repair of a log's amendments may be opened after some that stopped. The time of a clock that was ahead when one of them was
+/// opened does not count: they would wait until that time.
+fn stopped_until_us(all: &[Repair], log: &LogName, now_us: u64) -> Option<u64> {
+    let newest = stopped(all, log).next().filter(|newest| newest.at_us <= now_us)?;
+    let times = stopped(all, log).count();
     Some(after_us(newest.at_us, pause_after(u32::try_from(times).unwrap_or(u32::MAX))))
 }
 
@@ -668,6 +671,14 @@ mod tests {
         let left = begin(&namespace, &log, &kept, opening(true)).unwrap();
         assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Taken);
         assert_eq!(phase(left), Phase::Abandoned);
+        // A host noted that it could not continue this one, and ended before it gave it up.
+        let stopped = begin(&namespace, &log, &kept, opening(true)).unwrap();
+        let code = Code::RepairUnsupported.id().to_owned();
+        let noted = Note::Stopped { repair: stopped, code, error: "a test".to_owned() };
+        namespace.journal().commit(|tx| note(tx, &noted).map(drop)).unwrap();
+        assert_eq!(phase(stopped), Phase::Stopped);
+        assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Taken);
+        assert_eq!(phase(stopped), Phase::Abandoned);
         // A process may still be opening this one.
         let asked = begin(&namespace, &log, &kept, opening(false)).unwrap();
         assert_eq!(take_due(&namespace, &mut attempts).unwrap(), Due::Nothing);
@@ -726,7 +737,9 @@ mod tests {
         assert_eq!(namespace.log(DEAD_LETTERS).unwrap().latest(), 2);
         // Others are not held back, and the next attempt for this log has to wait.
         assert!(repairs(&namespace).unwrap().iter().all(|repair| !repair.phase.is_open()));
-        assert!(stopped_until_us(&repairs(&namespace).unwrap(), &name).is_some());
+        let stopped = repairs(&namespace).unwrap();
+        assert!(stopped_until_us(&stopped, &name, u64::MAX).is_some());
+        assert_eq!(stopped_until_us(&stopped, &name, 1), None, "the clock was ahead, and is right again");
     }
 
     #[test]

@@ -153,6 +153,22 @@ static const mrw_field delivered_fields[] = {
     NESTED(mrw_delivered, refused, "refused", MRW_MAP, MRW_OPTIONAL, &refused_shape),
 };
 
+static const mrw_field attach_fields[] = {
+    FIELD(mrw_attach, device, "device", MRW_TEXT, MRW_REQUIRED),
+    FIELD(mrw_attach, namespace_id, "namespace", MRW_U64, MRW_REQUIRED),
+    FIELD(mrw_attach, epoch, "epoch", MRW_U32, MRW_REQUIRED),
+    FIELD(mrw_attach, first, "first", MRW_U64, MRW_REQUIRED),
+    FIELD(mrw_attach, next, "next", MRW_U64, MRW_REQUIRED),
+    FIELD(mrw_attach, jumped_ms, "jumped_ms", MRW_U64, MRW_DEFAULTED),
+};
+static const mrw_field attached_fields[] = {FIELD(mrw_attached, sequence, "sequence", MRW_U64, MRW_REQUIRED)};
+static const mrw_field entries_fields[] = {
+    FIELD(mrw_entries, sector, "sector", MRW_U32, MRW_REQUIRED),
+    FIELD(mrw_entries, at, "at", MRW_U32, MRW_REQUIRED),
+    FIELD(mrw_entries, bytes, "bytes", MRW_BIN, MRW_REQUIRED),
+};
+static const mrw_field entered_fields[] = {FIELD(mrw_entered, sequence, "sequence", MRW_U64, MRW_REQUIRED)};
+
 const mrw_shape mrw_shape_appended = SHAPE(appended);
 const mrw_shape mrw_shape_record = SHAPE(record);
 const mrw_shape mrw_shape_new_record = SHAPE(new_record);
@@ -174,6 +190,8 @@ static const mrw_shape shapes[] = {
     [MRW_SHOW] = SHAPE(show), [MRW_DOCUMENT] = SHAPE(document),
     [MRW_LINK] = SHAPE(link), [MRW_LINKED] = SHAPE(linked),
     [MRW_DELIVER] = SHAPE(deliver), [MRW_DELIVERED] = SHAPE(delivered),
+    [MRW_ATTACH] = SHAPE(attach), [MRW_ATTACHED] = SHAPE(attached),
+    [MRW_ENTRIES] = SHAPE(entries), [MRW_ENTERED] = SHAPE(entered),
 };
 
 /* From MRW_SET_LOG on: the types in between belong to other clients, and the table has no room for them. */

@@ -28,7 +28,7 @@ enum {
     MRW_APPEND = 16, MRW_APPENDED, MRW_APPEND_MANY, MRW_APPENDED_MANY, MRW_GET, MRW_RECORD, MRW_RANGE, MRW_RECORDS,
     MRW_LATEST, MRW_SEQNO, MRW_TAIL, MRW_CREDIT, MRW_CANCEL, MRW_ENDED, MRW_CREATE_LOG, MRW_DONE, MRW_REMOVE_LOG,
     MRW_SHOW = 34, MRW_DOCUMENT,
-    MRW_LINK = 48, MRW_LINKED, MRW_DELIVER, MRW_DELIVERED,
+    MRW_LINK = 48, MRW_LINKED, MRW_DELIVER, MRW_DELIVERED, MRW_ATTACH, MRW_ATTACHED, MRW_ENTRIES, MRW_ENTERED,
     MRW_SET_LOG = 140, MRW_CANCEL_RUN
 };
 
@@ -105,6 +105,16 @@ typedef struct mrw_item { mrw_bytes log, data; mrw_id id; uint64_t hlc; mrw_byte
 typedef struct mrw_deliver { uint64_t link, first; bool gap; mrw_array items; /* mrw_item */ } mrw_deliver;
 typedef struct mrw_refused { bool given; mrw_bytes code, detail; mrw_retry retry; } mrw_refused;
 typedef struct mrw_delivered { uint64_t number; mrw_refused refused; } mrw_delivered;
+
+typedef struct mrw_attach {
+    mrw_bytes device;
+    uint64_t namespace_id;
+    uint32_t epoch;
+    uint64_t first, next, jumped_ms;
+} mrw_attach;
+typedef struct mrw_attached { uint64_t sequence; } mrw_attached;
+typedef struct mrw_entries { uint32_t sector, at; mrw_bytes bytes; } mrw_entries;
+typedef struct mrw_entered { uint64_t sequence; } mrw_entered;
 
 /* The fields of every message. */
 typedef struct mrw_heading {

@@ -160,3 +160,38 @@ fn a_fetching_relay_sees_that_its_source_is_another_copy() {
 fn id_of(n: u64) -> EventId {
     EventId::new(millrace_wire::NamespaceId::new(7).unwrap(), 1, n)
 }
+
+#[test]
+fn a_caller_whose_scope_has_changed_goes_on_with_the_stream_that_it_had() {
+    let world = relay_world(&RelayOptions::default());
+    send_numbers(&world.a, "all", 1, 3);
+    let mut sender = world.a.links().sender(&world.key).unwrap().unwrap();
+    let hello = sender.hello().unwrap();
+    let link = hello.link();
+    let before = world.b.links().inbox_of(Some("cap-before"));
+    let (inbound, linked) = before.link(&link).unwrap();
+    sender.linked(&linked.value).unwrap();
+    let batch = sender.next(1 << 20).unwrap().unwrap();
+    assert_eq!(before.accept(&inbound, 1, &batch.deliver(1)).unwrap().value.number, 3);
+    let now = world.b.links().inbox_of(Some("key-now")).formerly(Some("cap-before"));
+    for _ in 0..2 {
+        assert_eq!(now.link(&link).unwrap().1.value.number, 3);
+    }
+    assert_eq!(before.link(&link).unwrap().1.value.number, 0, "the stream has one owner");
+}
+
+#[test]
+fn a_sender_stops_if_the_receiver_heard_last_of_a_life_that_it_did_not_have() {
+    let world = relay_world(&RelayOptions::default());
+    send_numbers(&world.a, "all", 1, 3);
+    world.a.links().begin_life().unwrap();
+    let mut sender = world.a.links().sender(&world.key).unwrap().unwrap();
+    let hello = sender.hello().unwrap();
+    let (_, linked) = world.b.links().inbox().link(&hello.link()).unwrap();
+    let number = hello.link().life.unwrap().number;
+    // The other copy has started as often, or less often, than this one.
+    for number in 1..=number {
+        let of_another = Linked { life: Some(Life { number, id: 9 }), ..linked.value };
+        assert_eq!(sender.linked(&of_another).unwrap_err().code(), Code::LinkForked);
+    }
+}

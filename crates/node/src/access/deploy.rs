@@ -351,7 +351,9 @@ impl Access {
             }
         }
         if up.dry_run {
-            let steps = Changes::sent(&application, &sent).taking_over(up.take_over).plan(Some(self.namespace()))?;
+            let changes = Changes::sent(&application, &sent).taking_over(up.take_over);
+            let steps = changes.plan(Some(self.namespace()))?;
+            changes.check_pending(self.namespace(), up.force)?;
             return Ok(Managed::Steps(StepsDoc { steps }));
         }
         let mut to_send: BTreeMap<Name, &Bundle> = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use super::{
     authority::{Authority, random, random_id},
-    cluster::{self, ClusterSecret},
+    cluster::ClusterSecret,
     revoked::{Revoked, revoked, version},
 };
 use millrace_namespace::Namespace;
@@ -55,7 +55,7 @@ impl Keys for NamespaceKeys {
             return Some(&own.key).filter(|_| generation == OWN);
         }
         if let Some(cluster) = self.cluster.as_deref().filter(|cluster| cluster.id() == authority) {
-            return Some(cluster.key()).filter(|_| generation == cluster::GENERATION);
+            return cluster.key(generation);
         }
         self.authority.as_ref().filter(|own| own.id() == authority)?.key(generation)
     }
@@ -143,6 +143,13 @@ impl LiveKeys {
     pub fn set_cluster(&self, secret: Arc<ClusterSecret>) {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         (read.cluster, read.keys) = (Some(secret), None);
+    }
+
+    /// Keeps another secret of the cluster, and uses it from now on.
+    pub fn change_cluster(&self, secret: Arc<ClusterSecret>) -> Result<()> {
+        secret.keep(self.namespace.dir())?;
+        self.set_cluster(secret);
+        Ok(())
     }
 
     /// Whether this is the host's own authority, which issues nothing but the token of this machine.

@@ -7,14 +7,16 @@ mod authority;
 mod cluster;
 mod files;
 mod functions;
+mod handover;
 mod host;
 mod keys;
 mod revoked;
 
 pub use authority::{Authority, GENERATIONS_MAX, random_id};
-pub use cluster::ClusterSecret;
+pub use cluster::{ClusterSecret, SecretDigest};
 pub use files::Folder;
 pub use functions::FunctionSecrets;
+pub(crate) use handover::{PUBLIC_BYTES, Receiver, SEALED_BYTES, seal};
 pub use host::{HostKey, key_hash};
 pub use keys::{LiveKeys, NamespaceKeys, capability_keys};
 pub(crate) use revoked::revoke_as;

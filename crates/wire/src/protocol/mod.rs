@@ -2,6 +2,7 @@
 //!
 //! [`frame`] splits a byte stream into frames; [`message`] and [`link`] define their contents.
 
+mod device;
 mod fence;
 mod frame;
 mod link;
@@ -12,6 +13,7 @@ mod record;
 mod strict;
 mod topic;
 
+pub use device::{Attach, Attached, Entered, Entries};
 pub use fence::{FENCE_NAME_MAX_BYTES, Fence};
 pub use frame::{
     FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Optional
@@ -16,6 +17,7 @@ from millrace.executor import _large, _task
 from millrace.objects import _raised, _spaces
 from millrace.objects._raised import TaskError
 
+_log = logging.getLogger("millrace")
 #: The longest task, with all that it is given: one record. The pickles of longer ones are in blobs.
 TASK_BYTES_MAX = (16 << 20) - 4096
 #: A run was cancelled, had ended, and a task was cancelled before it began.
@@ -69,6 +71,12 @@ class TaskFuture(Future):  # type: ignore[type-arg]
                 self.set_running_or_notify_cancel()
         return cancelled
 
+    def set_result(self, result: Any) -> None:
+        _outlive(lambda: super(TaskFuture, self).set_result(result))
+
+    def set_exception(self, exception: Optional[BaseException]) -> None:
+        _outlive(lambda: super(TaskFuture, self).set_exception(exception))
+
     def running(self) -> bool:
         """Whether a worker runs the task. This asks the host."""
         return not self.done() and self._executor._run_of(self) is not None
@@ -90,6 +98,16 @@ class TaskFuture(Future):  # type: ignore[type-arg]
                 raise
             return self.cancelled()
         return True
+
+
+def _outlive(ends: Callable[[], None]) -> None:
+    """Ends a future. A callback that leaves its thread, as with `sys.exit`, leaves only itself: the thread has the results of others, too."""
+    try:
+        ends()
+    except Exception:
+        raise
+    except BaseException:
+        _log.exception("a callback of a future ended with this instead of an exception; the other callbacks of this future were not called")
 
 
 def fail_inherited(futures: Iterable[Future[Any]]) -> None:

@@ -70,16 +70,22 @@ class OfFuture:
         self._call_back()
 
     def _call_back(self: Any) -> None:
+        left: Optional[BaseException] = None
         while True:
             with _lock:
                 if not self._callbacks:
                     del self._callbacks
-                    return
+                    break
                 fn = self._callbacks.pop(0)
             try:
                 fn(self)
             except Exception:
                 _log.exception("exception calling callback for %r", self)
+            except BaseException as why:
+                # Such as `sys.exit`: it ends this thread once the others are called.
+                left = why
+        if left is not None:
+            raise left
 
     def running(self) -> bool:
         """False: the host does not know whether a program computes the result."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import itertools
 import os
+import queue
 import random
 import signal
 import subprocess
@@ -54,6 +55,44 @@ def ends(work: Callable[[], Any]) -> Any:
 def _inputs(error: BaseException) -> Iterator[int]:
     yield from range(3)
     raise error
+
+
+def test_a_callback_that_leaves_its_thread_loses_no_result_of_others(farm: millrace.Connection) -> None:
+    with farm.Executor(workers=1) as executor:
+        called: queue.Queue[BaseException] = queue.Queue()
+
+        def leave(why: BaseException) -> None:
+            called.put(why)
+            raise why
+
+        for why in [SystemExit(3), KeyboardInterrupt(), RuntimeError("of a callback")]:
+            go = farm.Event(f"go after {why!r}")
+            future = executor.submit(go.wait, 100)
+            future.add_done_callback(lambda _, why=why: leave(why))  # type: ignore[misc]
+            go.set()
+            assert called.get(timeout=PATIENCE_S) is why
+            assert executor.submit(abs, -2).result(PATIENCE_S) == 2
+
+
+# The thread of the callbacks ends as the last of them said.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_callbacks_of_a_shared_future_do_not_end_each_other(farm: millrace.Connection) -> None:
+    called: queue.Queue[str] = queue.Queue()
+
+    def leave(_: object) -> None:
+        called.put("left")
+        sys.exit(3)
+
+    pending, done = farm.Future("pending"), farm.Future("done")
+    pending.add_done_callback(leave)
+    pending.add_done_callback(lambda _: called.put("next"))
+    pending.set_result(1)
+    assert [called.get(timeout=PATIENCE_S) for _ in range(2)] == ["left", "next"]
+    done.set_result(1)
+    with pytest.raises(SystemExit):
+        done.add_done_callback(leave)
+    done.add_done_callback(lambda _: called.put("again"))
+    assert [called.get(timeout=PATIENCE_S) for _ in range(2)] == ["left", "again"]
 
 
 @pytest.mark.parametrize("kind", ["executor", "ported", "spread"])

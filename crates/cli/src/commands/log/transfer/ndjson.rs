@@ -23,7 +23,7 @@ use std::{
 const LINE_MAX_BYTES: u64 = 6 * RECORD_MAX_BYTES as u64 + (64 << 10);
 
 /// What some editors write before the first character of a file.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+pub const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Writes lines.
 pub struct Lines<W> {

@@ -4,6 +4,7 @@ use super::{
     Column, Described, Source,
     csv::{META, WHOLE},
     fields, invalid, is_io,
+    ndjson::BYTE_ORDER_MARK,
     sniff::{Sample, looks_like_values},
     types::{Guess, Type},
     unreadable,
@@ -33,10 +34,42 @@ enum Shape {
     Value(usize),
 }
 
+/// Where in a cell a byte of CSV is, as far as quotes matter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    Start,
+    Bare,
+    Quoted,
+    /// Behind a quote in a quoted cell: the cell ends here, or a second quote continues it.
+    Closing,
+}
+
+impl Within {
+    fn next(self, byte: u8, delimiter: u8) -> Self {
+        match (self, byte) {
+            (Self::Quoted, b'"') => Self::Closing,
+            (Self::Quoted, _) | (Self::Start | Self::Closing, b'"') => Self::Quoted,
+            (_, b'\r' | b'\n') => Self::Start,
+            (_, byte) if byte == delimiter => Self::Start,
+            _ => Self::Bare,
+        }
+    }
+}
+
 /// Passes at most the maximum size of a record, so that an unclosed quote is reported before memory is full.
 struct Capped<R> {
     reader: R,
     left: Rc<Cell<u64>>,
+    delimiter: u8,
+    within: Within,
+    /// Whether the file ended within quotes: the parser takes all that follows the quote for one cell, and says nothing.
+    is_unclosed: bool,
+}
+
+impl<R> Capped<R> {
+    fn new(reader: R, left: Rc<Cell<u64>>, delimiter: u8) -> Self {
+        Self { reader, left, delimiter, within: Within::Start, is_unclosed: false }
+    }
 }
 
 impl<R: Read> Read for Capped<R> {
@@ -48,6 +81,9 @@ impl<R: Read> Read for Capped<R> {
         let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let read = self.reader.read(&mut buffer[..most])?;
         self.left.set(left - read as u64);
+        let of_read = buffer[..read].iter();
+        self.within = of_read.fold(self.within, |within, byte| within.next(*byte, self.delimiter));
+        self.is_unclosed = read == 0 && self.within == Within::Quoted;
         Ok(read)
     }
 }
@@ -94,11 +130,14 @@ impl<R: Read> Table<R> {
             None => Plan::of_table(&sample, again, &path, reading)?,
         };
         let left = Rc::new(Cell::new(ROW_MAX_BYTES));
-        let whole = Cursor::new(sample.bytes).chain(reader);
+        let begin = sample.bytes.strip_prefix(BYTE_ORDER_MARK).map_or(0, |_| BYTE_ORDER_MARK.len() as u64);
+        let mut whole = Cursor::new(sample.bytes);
+        whole.set_position(begin);
+        let whole = whole.chain(reader);
         let mut reader = ReaderBuilder::new()
             .has_headers(plan.has_header)
             .delimiter(plan.delimiter)
-            .from_reader(Capped { reader: whole, left: left.clone() });
+            .from_reader(Capped::new(whole, left.clone(), plan.delimiter));
         if plan.has_header {
             reader.headers().map_err(|error| fault(error, &path, 1))?;
         }
@@ -233,12 +272,9 @@ fn whole_rows(sample: &Sample) -> Vec<u8> {
 /// What the cells of each column have in common.
 fn guesses(reader: impl Read, delimiter: u8, has_header: bool, columns: usize, nulls: &[String]) -> Vec<Guess> {
     let left = Rc::new(Cell::new(ROW_MAX_BYTES));
+    let capped = Capped::new(reader, left.clone(), delimiter);
     let mut builder = ReaderBuilder::new();
-    let mut reader = builder
-        .has_headers(has_header)
-        .flexible(true)
-        .delimiter(delimiter)
-        .from_reader(Capped { reader, left: left.clone() });
+    let mut reader = builder.has_headers(has_header).flexible(true).delimiter(delimiter).from_reader(capped);
     let mut guesses = vec![Guess::default(); columns];
     let mut row = ByteRecord::new();
     // The import itself reports bad rows.
@@ -278,6 +314,10 @@ impl<R: Read> Source for Table<R> {
             Err(error) => return Err(fault(error, &self.path, line)),
         }
         let line = self.row.position().map_or(line, csv::Position::line);
+        // The parser reads the end of the file only for the last row.
+        if self.reader.get_ref().is_unclosed {
+            return Err(invalid("line", line, "a quote in this row is not closed"));
+        }
         let cell = |column: usize| self.row.get(column).unwrap_or("");
         if matches!(self.shape, Shape::Fields | Shape::Whole) && !is_export_row(&self.row) {
             let detail = "it does not begin with a seqno and a time, as the rows of an export do; with --objects, every row becomes an \

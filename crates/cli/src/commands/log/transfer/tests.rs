@@ -336,3 +336,28 @@ fn bad_input_is_told_with_its_line() {
     let said = fault(all(Objects::new(endless, path(), &reading(&[]))).unwrap_err());
     assert!(said.contains("longer than any record"), "{said}");
 }
+
+/// A parser of CSV takes the rest of a file for one cell, in silence.
+#[test]
+fn a_quote_that_is_never_closed_is_refused() {
+    for file in [
+        "a,b\n1,2\n3,\"x\n5,6\n",
+        "a,b\n1,2\n3,\"x \"\" y\n",
+        "a;b\n1;2\n3;\"x\r\n",
+        "\u{feff}a,b\n1,2\n3,\"",
+        "a\n1\n\"x,y\n",
+        "\u{feff}\"a,\",b\n1,2\n3,\"x",
+    ] {
+        let refused = read_csv(file.as_bytes()).unwrap_err();
+        assert_eq!(refused.detail(), "line 3: a quote in this row is not closed", "{file}");
+    }
+    for (file, last) in [
+        ("a,b\n1,5\"\n", r#"{"a":1,"b":"5\""}"#),
+        ("a,b\n1,\"x\"\"\"", r#"{"a":1,"b":"x\""}"#),
+        ("a,b\n1,\"x\"", r#"{"a":1,"b":"x"}"#),
+        ("\u{feff}\"a,\",b\n1,2", r#"{"a,":1,"b":2}"#),
+    ] {
+        let read = read_csv(file.as_bytes()).unwrap();
+        assert_eq!(String::from_utf8_lossy(read.last().unwrap()), last, "{file}");
+    }
+}

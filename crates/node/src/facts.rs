@@ -1,7 +1,6 @@
 //! What the network interfaces may know of a namespace without its gate.
 
-use super::Served;
-use crate::{HostStatus, Namespace, Runtime, Space};
+use crate::{HostStatus, Namespace, Runtime, Served, Space};
 use millrace_journal::{Durability, LowSpace, Pin, Position};
 use millrace_wire::{Error, NamespaceId, Result};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 impl Served {
     /// What may leave at once: see [`ServedFacts`].
     pub fn facts(&self) -> ServedFacts<'_> {
-        ServedFacts { namespace: &self.inner.namespace }
+        ServedFacts { namespace: self.namespace() }
     }
 }
 
@@ -65,6 +64,11 @@ impl ServedFacts<'_> {
     /// Why appends fail at present, if they do.
     pub fn refusal(&self) -> Option<Error> {
         self.namespace.journal().refusal()
+    }
+
+    /// An error if the machine's clock is or was wrong.
+    pub fn check_clock(&self) -> Result<()> {
+        self.namespace.journal().check_clock()
     }
 
     /// How little of the disk is free, if it is too little.
