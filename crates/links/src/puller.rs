@@ -5,7 +5,8 @@ use super::{
     inbox::{Accepted, Inbound, Inbox},
     life,
     relay::OLDEST,
-    state::{Course, Endpoint, OnGap, Relay, shown},
+    sender::changed,
+    state::{Course, Endpoint, OnGap, Relay},
     upstream,
 };
 use millrace_wire::{
@@ -140,6 +141,11 @@ impl Puller {
 
     /// Handles that the log does not exist there. If it was fetched from before, the relay is stopped.
     pub fn missing(&self, namespace: u64, error: Error) -> Error {
+        let Course { namespace: known, moved, .. } = self.relay.course;
+        if let Some(changed) = known.filter(|known| moved && *known != namespace).map(|known| changed(namespace, known))
+        {
+            return self.stop(changed);
+        }
         let is_ours = self.relay.course.namespace == Some(namespace) && self.relay.source.is_some();
         if error.code() != Code::LogNotFound || !is_ours {
             return error; // It may be created later.
@@ -152,11 +158,7 @@ impl Puller {
         if let Some(known) = self.relay.course.namespace
             && known != namespace
         {
-            return Err(Code::LinkPeerChanged.error(format!(
-                "namespace {} answers at the address of namespace {}",
-                shown(namespace),
-                shown(known)
-            )));
+            return Err(changed(namespace, known));
         }
         // Also for an empty log: a recreated log is never a continuation of the earlier one.
         if let (Some(_), Some(found)) = (self.relay.source, incarnation) {

@@ -326,6 +326,17 @@ impl Sender {
         Ok(!stands)
     }
 
+    /// Handles that the other side did not open the stream. If another namespace answers at a new address, its lack of the log is no reason
+    /// to wait.
+    pub fn unopened(&self, other: u64, error: Error) -> Error {
+        let course = self.course().unwrap_or_default();
+        let known = course.namespace.filter(|known| course.moved && !self.leaving && *known != other);
+        match known.filter(|_| error.code() == Code::LogNotFound) {
+            Some(known) => self.stop(changed(other, known)),
+            None => error,
+        }
+    }
+
     /// Resumes at the other side's position.
     ///
     /// # Errors
@@ -368,10 +379,7 @@ impl Sender {
             && known != linked.namespace
             && !has_stream
         {
-            let known = state::shown(known);
-            return Err(
-                Code::LinkPeerChanged.error(format!("namespace {other} answers at the address of namespace {known}"))
-            );
+            return Err(changed(linked.namespace, known));
         }
         if let Some(life) = linked.life
             && !self.links.has_lived(life)?
@@ -681,6 +689,12 @@ impl Sender {
         }
         self.links.stop(&self.key, error)
     }
+}
+
+/// Another namespace answers than before.
+pub(super) fn changed(other: u64, known: u64) -> Error {
+    let (other, known) = (state::shown(other), state::shown(known));
+    Code::LinkPeerChanged.error(format!("namespace {other} answers at the address of namespace {known}"))
 }
 
 /// Whether the other side has other records than these.

@@ -51,7 +51,10 @@ pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<En
     let opening = line.send(clock(), &hello.link())?;
     line.flush()?;
     let linked = line.receive(Instant::now() + OPEN_PATIENCE, line::owned::<Linked>);
-    let linked = linked.map_err(|error| if ends_link(&error) { sender.stop(error) } else { error })?;
+    let linked = linked.map_err(|error| match ends_link(&error) {
+        true => sender.stop(error),
+        false => sender.unopened(line.other.namespace, error),
+    })?;
     if let Err(error) = sender.linked(&linked) {
         if error.code() == Code::LinkForked {
             // Its operator has to know, too. The answer is a refusal.

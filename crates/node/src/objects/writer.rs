@@ -116,7 +116,12 @@ impl Writer {
             error.detail()
         ));
         space.refuse_records(Some(error));
-        late.into_values().flatten().filter_map(|(slot, _)| slot.give(Err(unknown.clone()))).collect()
+        // A call that the disk's refusal kept from being made says so itself.
+        let answer = |called: Result<Called>| match called {
+            Err(refused) if refused.code().transient().is_some() => refused,
+            _ => unknown.clone(),
+        };
+        late.into_values().flatten().filter_map(|(slot, called)| slot.give(Err(answer(called)))).collect()
     }
 
     fn batch(&mut self) -> Vec<Vec<u8>> {
