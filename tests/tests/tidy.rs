@@ -148,6 +148,19 @@ fn crates_import_only_along_the_arrows() {
     assert_eq!(seen, ARROWS.len(), "a crate in {} does not exist", file!());
 }
 
+/// What the gateway gets from a namespace has passed the gate, or is one of `ServedFacts`.
+#[test]
+fn the_gateway_does_not_reach_around_the_gate() {
+    let sources = files().into_iter().filter(|file| file.starts_with("crates/gateway/src/") && !file.contains("tests"));
+    for file in sources.filter(|file| is_source(file)) {
+        let code: String = text(&file).split_whitespace().collect();
+        assert!(
+            !code.contains("served().namespace()") && !code.contains("served.namespace()"),
+            "{file}: answers are made by an `Access`, or from `Served::facts`"
+        );
+    }
+}
+
 #[test]
 fn files_lines_and_folders_keep_their_size() {
     let mut folders: BTreeMap<String, usize> = BTreeMap::new();

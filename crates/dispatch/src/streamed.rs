@@ -20,7 +20,7 @@ use millrace_journal::{Kind, Position};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
     definition::Rights,
-    gate::Site,
+    gate::{Of, Site},
     outbox::NewMessage,
     runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
 };
@@ -215,7 +215,7 @@ impl<'a> StreamedCalls<'a> {
                 return Err(Code::RunInterrupted.error("another process took over the run"));
             }
             let gate = shared.namespace.gate();
-            for (number, seqno, payload) in self.unrecorded.iter().filter(|_| !gate.is_out(Site::Reported)) {
+            for (number, seqno, payload) in self.unrecorded.iter().filter(|_| !gate.is_out(Site::Reported, Of::Disk)) {
                 tx.call(function, cause, *number, *seqno, payload)?;
             }
             let mut publish = Publish::new(&shared.namespace, tx);
@@ -233,7 +233,7 @@ impl<'a> StreamedCalls<'a> {
                 }
             };
             let (seqno, payload) = Call { question, answer: Answer::Number(appended.seqno) }.encode();
-            if !gate.is_out(Site::Published) {
+            if !gate.is_out(Site::Published, Of::Disk) {
                 tx.call(function, cause, self.made as u16, seqno, &payload)?;
             }
             Ok(seqno)

@@ -5,9 +5,7 @@ use crate::{
     memory,
     server::{Certificate, Silence},
 };
-use millrace_node::{
-    Access, CLIENT_INDEX_MAX_BYTES, Caller, Definition, Gated, Isolation, Limits, Name, Runtime, Served, token::TokenId,
-};
+use millrace_node::{Access, CLIENT_INDEX_MAX_BYTES, Caller, Gated, Isolation, Limits, Name, Served, token::TokenId};
 use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
@@ -147,15 +145,7 @@ impl Hosted {
     /// for that user.
     pub(crate) fn is_imitable(&self) -> bool {
         let Some(isolation) = self.isolation.as_ref().filter(|isolation| isolation.shares_user()) else { return false };
-        let reaches_out = |served: &Served| match served.namespace().bindings() {
-            Ok(bindings) => bindings.functions().any(|(_, definition)| {
-                let reaches_out =
-                    |definition: &Arc<Definition>| definition.spec.network && definition.spec.runtime != Runtime::Wasm;
-                definition.as_ref().is_ok_and(reaches_out)
-            }),
-            Err(_) => true,
-        };
-        isolation.is_networked() || self.served.iter().any(reaches_out)
+        isolation.is_networked() || self.served.iter().any(|served| served.facts().has_networked_function())
     }
 
     /// When its certificate expires, in seconds since 1970, if it has one.

@@ -11,7 +11,7 @@ use millrace_journal::{HISTORY_ALL, Log, Transaction};
 use millrace_namespace::{
     admission::Room,
     dead_letters::Notes,
-    gate::Site,
+    gate::{Shows, Site},
     outbox::{NewMessage, OUTBOX_BYTES_MAX, Outgoing, waiting},
 };
 use millrace_wire::{Address, Code, EventId, JsonBytesRead, Name, Peer, Result};
@@ -114,7 +114,7 @@ impl Links {
         };
         let all = resend_all();
         // Even if all was done before: the process that did it may have been killed before it was on disk.
-        self.namespace.settle(Site::ResetOutbox, end, None)?;
+        self.namespace.settle(Site::ResetOutbox, Shows::Report(end), None)?;
         all?;
         done.gone = dead.earliest().saturating_sub(1);
         self.drop_unneeded()?;

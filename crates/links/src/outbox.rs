@@ -9,7 +9,7 @@ use super::{
 use millrace_journal::{Journal, Log};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
-    gate::Site,
+    gate::{Shows, Site},
     outbox::{OUTBOX_RECORDS_MAX, Waiting, log_of, waiting},
 };
 use millrace_wire::{Address, Code, EventId, JsonBytes, LogName, Name, Result};
@@ -141,7 +141,7 @@ impl Links {
         })?;
         if reported.0 == Missing::PutAside {
             // The voids that take the old numbers may not leave before the copies are safe.
-            self.namespace.settle(Site::Bury, end, None)?;
+            self.namespace.settle(Site::Bury, Shows::Report(end), None)?;
         }
         Ok(reported)
     }
@@ -189,7 +189,7 @@ impl Links {
             let stage = Stage { cause: meta.id, ordinal: 0, room: Room::DeadLetter, named: None, ending: None };
             Publish::new(&self.namespace, tx).dead_letter(tx, &dead, &letter, stage).map(drop)
         })?;
-        self.namespace.settle(Site::Bury, end, None)
+        self.namespace.settle(Site::Bury, Shows::Report(end), None)
     }
 
     /// Restarts the stream to a peer: `skip` drops the waiting messages, otherwise they are sent again. Returns how many messages were
@@ -217,7 +217,7 @@ impl Links {
             tx.trim(&log, log.latest() + 1)?;
             Ok(dropped)
         })?;
-        self.namespace.settle(Site::ResetOutbox, end, None)?;
+        self.namespace.settle(Site::ResetOutbox, Shows::Report(end), None)?;
         Ok(dropped)
     }
 
@@ -238,7 +238,7 @@ impl Links {
             }
             Ok(waits.records)
         })?;
-        self.namespace.settle(Site::RemovePeer, end, None)?;
+        self.namespace.settle(Site::RemovePeer, Shows::Report(end), None)?;
         Ok(dropped)
     }
 

@@ -6,7 +6,10 @@ use super::{
     state::{Course, Endpoint, OnGap, RELAYS_MAX, Relay},
     upstream,
 };
-use millrace_namespace::{gate::Site, outbox::log_of};
+use millrace_namespace::{
+    gate::{Shows, Site},
+    outbox::log_of,
+};
 use millrace_wire::{Code, Error, Name, Result, SEGMENT_MAX_BYTES};
 use serde::Serialize;
 
@@ -88,7 +91,7 @@ impl Links {
             state.relays.push(relay.clone());
             Ok(relay)
         })?;
-        self.namespace.settle(Site::AddRelay, end, None)?;
+        self.namespace.settle(Site::AddRelay, Shows::Report(end), None)?;
         Ok(relay)
     }
 
@@ -138,7 +141,7 @@ impl Links {
             self.drop_relay(state, tx, id)?;
             Ok(true)
         })?;
-        self.namespace.settle(Site::RemoveRelay, end, None)?;
+        self.namespace.settle(Site::RemoveRelay, Shows::Report(end), None)?;
         Ok(gone)
     }
 
@@ -238,7 +241,7 @@ impl Links {
             }
             Ok(resumed)
         })?;
-        self.namespace.settle(Site::ResumeRelay, end, None)?;
+        self.namespace.settle(Site::ResumeRelay, Shows::Report(end), None)?;
         Ok(resumed)
     }
 

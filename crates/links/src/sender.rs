@@ -16,7 +16,11 @@ use super::{
     state::{self, Aside, Course, Endpoint, OnGap, Peer, Relay, Stop},
 };
 use millrace_journal::{Journal, Log, Position};
-use millrace_namespace::{Namespace, gate::Site, outbox::log_of};
+use millrace_namespace::{
+    Namespace,
+    gate::{Shows, Site},
+    outbox::log_of,
+};
 use millrace_wire::{
     Address, Code, Error, EventId, Hlc, LogName, Result,
     protocol::{Deliver, Delivered, Item, Life, Link, Linked, PathStep, Refused},
@@ -268,7 +272,7 @@ impl Sender {
             self.change(|course| course.opened = true)?;
         }
         if tells || !self.links.life_is_durable()? {
-            self.links.namespace.settle(Site::Path, journal.tail(), None)?;
+            self.links.namespace.settle(Site::Path, Shows::Report(journal.tail()), None)?;
         }
         let (stream, target) = (self.stream.clone(), self.target.clone());
         Ok(Hello { stream, namespace: journal.namespace().get(), epoch: journal.epoch(), target, path, life })
@@ -324,7 +328,7 @@ impl Sender {
         }
         if course.namespace.is_none() {
             let (_, end) = self.change(|course| course.namespace = Some(linked.namespace))?;
-            self.links.namespace.settle(Site::Meet, end, None)?;
+            self.links.namespace.settle(Site::Meet, Shows::Report(end), None)?;
         }
         self.theirs = linked.number;
         // The last record that came is shown once more, and counts as acknowledged only then: should it be another one
@@ -417,7 +421,7 @@ impl Sender {
     /// Reads records into a batch. Whether the history has passed them meanwhile.
     fn fill(&mut self, batch: &mut Batch, latest: u64, bytes_max: usize) -> Result<bool> {
         let journal = self.links.namespace.journal();
-        let (mut payload, mut newest) = (Vec::new(), Position::default());
+        let (mut payload, mut sent) = (Vec::new(), Vec::new());
         for number in batch.first..=latest {
             let (id, hlc, safe, taken) = match journal.get(&self.log, number, &mut payload) {
                 // An entry of a repair is sent under the id of the record that it replaces, so the stream continues at its position.
@@ -437,7 +441,7 @@ impl Sender {
             if full && !batch.items.is_empty() {
                 break;
             }
-            newest = newest.max(safe);
+            sent.push(safe);
             let message = if self.target.is_none() { Some(message::decode(&payload)?) } else { None };
             let aside = message.and_then(|message| self.aside.iter().find(|aside| aside.log == message.log));
             let void = taken || self.void == Some(number) || aside.is_some_and(|aside| number < aside.from);
@@ -467,10 +471,11 @@ impl Sender {
             };
             batch.items.push(BatchItem { id, hlc, log, function, data, void });
         }
-        // A gap says of records that they are lost, which is as true as what took their place.
-        if newest > journal.durable() || batch.gap {
-            // The gate: what is not safe here must not be seen there.
-            self.links.namespace.settle(Site::Send, journal.tail(), None)?;
+        // The gate: what is not safe here must not be seen there.
+        self.links.namespace.settle(Site::Send, Shows::Records(&sent), None)?;
+        if batch.gap {
+            // A gap says of records that they are lost, which is as true as what took their place.
+            self.links.namespace.settle(Site::Send, Shows::Report(journal.tail()), None)?;
         }
         Ok(false)
     }

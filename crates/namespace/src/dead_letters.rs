@@ -10,7 +10,7 @@
 use crate::{
     Namespace,
     admission::Room,
-    gate::Site,
+    gate::{Shows, Site},
     holes, names,
     namespace::{found, named},
     runs::RunState,
@@ -201,7 +201,7 @@ impl Namespace {
     pub fn retry_run_of(&self, dead: EventId, patience: Duration, may_read: MayRead<'_>) -> Result<Retried> {
         if let Some((log, found)) = self.letter_of(dead)? {
             let (retried, end) = self.retry(&log, &found, &mut Notes::default(), patience, may_read)?;
-            self.settle(Site::AppendBatch, end, None)?;
+            self.settle(Site::AppendBatch, Shows::Batch(end), None)?;
             return Ok(retried);
         }
         let state = match self.run(dead)?.state {
@@ -284,7 +284,7 @@ impl Namespace {
         let (mut notes, mut unsettled, mut upto) = (Notes::default(), Vec::new(), Position::default());
         let mut settle = |unsettled: &mut Vec<Retried>, upto| -> Result<()> {
             // Even if all was done before: the process that did it may have been killed before it was on disk.
-            self.settle(Site::AppendBatch, upto, None)?;
+            self.settle(Site::AppendBatch, Shows::Batch(upto), None)?;
             unsettled.drain(..).for_each(|retried| progress(&retried));
             Ok(())
         };

@@ -10,7 +10,7 @@ use crate::{
     dead_letters::DeadLetters,
     definition::Definition,
     fence::Fence,
-    gate::{Gate, Gated, Site},
+    gate::{Gate, Gated, Shows, Site},
     holder::{self, Holder},
     keys::Keys,
     names,
@@ -194,7 +194,7 @@ impl Namespace {
             self.journal().commit(|tx| Outside::new(self, tx, &options)?.append(tx, log, payload, 0))
         })?;
         let (Appended { seqno, id }, end) = (committed.value, committed.end);
-        Ok(self.gate().hold(Site::Append, Receipt { seqno, id, end }, end, options.durability))
+        Ok(self.gate().hold(Site::Append, Receipt { seqno, id, end }, Shows::Batch(end), options.durability))
     }
 
     /// [`Namespace::append_many_gated`] to logs of the runtime.
@@ -205,7 +205,7 @@ impl Namespace {
     ) -> Result<Gated<Vec<Receipt>>> {
         let receipts = self.with_patience(options.patience, || self.append_whole(records, options))?;
         let end = receipts[0].end;
-        Ok(self.gate().hold(Site::AppendMany, receipts, end, options.durability))
+        Ok(self.gate().hold(Site::AppendMany, receipts, Shows::Batch(end), options.durability))
     }
 
     /// Appends records in one commit, all or none; the answer is still held at the gate.
@@ -223,7 +223,7 @@ impl Namespace {
         let receipts = self.with_patience(options.patience, || self.append_at_once(records, options))?;
         let end = receipts[0].end;
         let site = if options.key.is_some() { Site::Keyed } else { Site::AppendMany };
-        Ok(self.gate().hold(site, receipts, end, options.durability))
+        Ok(self.gate().hold(site, receipts, Shows::Batch(end), options.durability))
     }
 
     /// Appends records as they come, many to a commit; `progress` is called for each batch once it is as durable as asked.
@@ -276,7 +276,7 @@ impl Namespace {
             let patience = if part.len() == 1 { options.patience } else { Duration::ZERO };
             match self.with_patience(patience, || self.append_at_once(&part, options)) {
                 Ok(receipts) => {
-                    self.settle(Site::AppendBatch, receipts[0].end, options.durability)?;
+                    self.settle(Site::AppendBatch, Shows::Batch(receipts[0].end), options.durability)?;
                     progress(&receipts);
                     batch = &batch[receipts.len()..];
                 }
@@ -347,9 +347,9 @@ impl Namespace {
         }
     }
 
-    /// Returns once everything before `end` is as durable as asked, by default as the namespace says.
-    pub fn settle(&self, site: Site, end: Position, durability: Option<Durability>) -> Result<()> {
-        self.gate().hold(site, (), end, durability).wait()
+    /// Returns once what is shown may leave, on the disk as durably as asked, by default as the namespace says.
+    pub fn settle(&self, site: Site, shows: Shows<'_>, durability: Option<Durability>) -> Result<()> {
+        self.gate().hold(site, (), shows, durability).wait()
     }
 
     /// Waits at the gate; so do errors.
@@ -362,7 +362,8 @@ impl Namespace {
     /// Every display of [`Namespace::logs`], [`Namespace::functions`], runs, reasons or links uses this call, because those methods do not
     /// wait for the disk.
     pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Result<T> {
-        let seen = look(self).map(|seen| self.gate().hold(Site::Inspect, seen, self.journal().tail(), None));
+        let seen =
+            look(self).map(|seen| self.gate().hold(Site::Inspect, seen, Shows::Report(self.journal().tail()), None));
         self.out(seen, None)
     }
 
@@ -384,7 +385,7 @@ impl Namespace {
         let log = self.log(log)?;
         let newest = || Ok(self.journal().newest_upto(&log, log.latest())?.max(1));
         let (record, position) = self.read(&log, if seqno == 0 { newest()? } else { seqno })?;
-        Ok(self.gate().hold(Site::Get, record, position, durability))
+        Ok(self.gate().hold(Site::Get, record, Shows::Record(position), durability))
     }
 
     /// A record, and the position up to which the journal must be durable for it to be.
@@ -414,7 +415,7 @@ impl Namespace {
             return Err(Code::SeqnoInvalid.error(format!("log '{}' has no record 0", log.name())));
         }
         log.check_exists()?;
-        let (mut records, mut bytes, mut upto) = (Vec::new(), 0, Position::default());
+        let (mut records, mut bytes, mut shown) = (Vec::new(), 0, Vec::new());
         for seqno in from..=log.latest() {
             if records.len() == count as usize {
                 break;
@@ -427,13 +428,14 @@ impl Namespace {
             if bytes > bytes_max && !records.is_empty() {
                 break;
             }
-            upto = upto.max(position);
+            shown.push(position);
             records.push(record);
         }
-        if records.is_empty() {
-            upto = self.journal().tail(); // It says that there is such a log, and where it ends.
-        }
-        Ok(self.gate().hold(Site::Range, records, upto, durability))
+        let shows = match shown.is_empty() {
+            true => Shows::Report(self.journal().tail()), // It says that there is such a log, and where it ends.
+            false => Shows::Records(&shown),
+        };
+        Ok(self.gate().hold(Site::Range, records, shows, durability))
     }
 
     /// The seqno of the newest record of `log`, 0 if it has none; in a namespace on disk, once that is durable.
@@ -447,8 +449,11 @@ impl Namespace {
         let latest = self.journal().newest_upto(&log, log.latest())?;
         // The answer that there is no record reveals that the log exists.
         let none = latest == 0;
-        let newest = if none { self.journal().tail() } else { self.journal().position(&log, latest).just_after() };
-        Ok(self.gate().hold(Site::Latest, latest, newest, durability))
+        let shows = match none {
+            true => Shows::Report(self.journal().tail()),
+            false => Shows::Record(self.journal().position(&log, latest).just_after()),
+        };
+        Ok(self.gate().hold(Site::Latest, latest, shows, durability))
     }
 
     /// Where a tail from `from` on begins, still held at the gate.
@@ -464,7 +469,7 @@ impl Namespace {
         if next > latest + 1 {
             return Err(Code::AboveTail.error(format!("log '{name}' has no record {next} yet; the newest is {latest}")));
         }
-        Ok(self.gate().hold(Site::Cursor, next, self.journal().tail(), durability))
+        Ok(self.gate().hold(Site::Cursor, next, Shows::Report(self.journal().tail()), durability))
     }
 
     /// The first seqno from `next` on that no repair made void; one after the newest if there is none. Tails continue there.
@@ -494,7 +499,7 @@ impl Namespace {
     pub fn create_log_gated(&self, name: &LogName, history: u64) -> Result<Gated<Log>> {
         names::check_public(name)?;
         let committed = self.journal().commit(|tx| tx.create_log(name, history))?;
-        Ok(self.gate().hold(Site::CreateLog, committed.value, committed.end, None))
+        Ok(self.gate().hold(Site::CreateLog, committed.value, Shows::Report(committed.end), None))
     }
 
     /// Has a log keep another number of its newest records; whether it kept a different one. See
@@ -516,7 +521,7 @@ impl Namespace {
             }
             tx.set_history(&log, history)
         })?;
-        Ok(self.gate().hold(Site::CreateLog, committed.value, committed.end, None))
+        Ok(self.gate().hold(Site::CreateLog, committed.value, Shows::Report(committed.end), None))
     }
 
     /// Removes a log that no function is bound to and no pending run was caused by.
@@ -557,7 +562,7 @@ impl Namespace {
                 if user.is_some() { Ok(false) } else { tx.remove_log(name).map(|()| true) }
             })?;
             if committed.value {
-                return Ok(self.gate().hold(Site::RemoveLog, (), committed.end, None));
+                return Ok(self.gate().hold(Site::RemoveLog, (), Shows::Report(committed.end), None));
             }
             // That one has ended; there may be others.
             user = self.pending_run_of(&*self.journal().catalog()?, id, &|_| 1)?;
@@ -653,7 +658,7 @@ impl Namespace {
         loop {
             let seen = journal.tail();
             let Some((name, pending)) = self.busiest()? else {
-                return self.settle(Site::Idle, journal.tail(), None);
+                return self.settle(Site::Idle, Shows::Report(journal.tail()), None);
             };
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {

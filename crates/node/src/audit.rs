@@ -4,7 +4,7 @@
 //! Requests without a valid capability are only counted in metrics and written to the host's log: they must not fill a journal.
 
 use millrace_journal::{Log, Transaction};
-use millrace_namespace::{Namespace, Site, names};
+use millrace_namespace::{Namespace, Shows, Site, names};
 use millrace_wire::{Code, Durability, Hlc, Result, token::TokenId};
 use serde::{Deserialize, Serialize};
 
@@ -133,7 +133,7 @@ impl Audited {
 /// Writes a line whose effect is not in the journal. It is on disk before the effect is.
 pub fn audit(namespace: &Namespace, line: &Audited) -> Result<()> {
     let committed = namespace.journal().commit(|tx| line.note(tx))?;
-    namespace.settle(Site::AppendBatch, committed.end, Some(Durability::Disk))
+    namespace.settle(Site::AppendBatch, Shows::Batch(committed.end), Some(Durability::Disk))
 }
 
 /// The newest lines, the oldest of them first, each with its number and time.

@@ -51,9 +51,10 @@ pub use millrace_journal::{
 };
 pub use millrace_links as links;
 pub use millrace_namespace::{
-    AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, DeadLetters, Definition, Ending, FunctionSpec, FunctionStat,
-    Gate, Gated, Holder, LogStat, Namespace, NewRecord, Receipt, Record, RecordRef, Retried, RetriedAll, RunError,
-    RunFilter, RunPage, RunState, RunView, Runtime, Site, Stretch, check_directory,
+    AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, DeadLetters, Definition, Ending, Free, FunctionSpec,
+    FunctionStat, Gate, Gated, Holder, LogStat, Marks, Namespace, Need, NewRecord, Of, Receipt, Record, RecordRef,
+    Retried, RetriedAll, RunError, RunFilter, RunPage, RunState, RunView, Runtime, Shows, Site, Stretch, Watermark,
+    check_directory,
     definition::{
         AmendPolicy, BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES,
         PENDING_MAX, RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,

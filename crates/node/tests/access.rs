@@ -3,7 +3,7 @@
 use millrace_journal::medium::sim::SimDisk;
 use millrace_node::{
     Access, AppendOptions, CLIENT_HISTORY_MAX, Caller, Code, CreateOptions, Durability, Gated, HISTORY_ALL, Hlc,
-    Journal, Limits, Namespace, OpenOptions, Served, functions,
+    Journal, Limits, Marks, Namespace, Need, Of, OpenOptions, Served, Shows, Site, Watermark, functions,
     manage::{Order, Sending, Up},
     token::{Peer, Way},
 };
@@ -20,7 +20,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
     thread::{self, ThreadId},
@@ -131,6 +131,83 @@ fn every_kind_of_answer_waits_for_the_flush() {
     let Poll::Ready(Ok(receipt)) = held.poll(&mut Context::from_waker(&waker)) else { panic!("it is durable") };
     assert_eq!(receipt.seqno, 6);
     assert!(!is_held(access.latest("raw", None)) && !is_held(access.get("raw", 6, None)));
+}
+
+/// A database that has written everything up to a position.
+#[derive(Default)]
+struct Database(AtomicU64);
+
+impl Watermark for Database {
+    fn reached(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self, _upto: u64) -> millrace_node::Result<()> {
+        Ok(())
+    }
+
+    fn wake(&self, _upto: u64, _waker: &Waker) {}
+
+    fn check(&self) -> millrace_node::Result<()> {
+        Ok(())
+    }
+}
+
+/// Every record has to be in the database, up to its own batch.
+struct InDatabase(Arc<Database>);
+
+impl Marks for InDatabase {
+    fn any(&self) -> bool {
+        true
+    }
+
+    fn of(&self, shows: &Shows<'_>, needs: &mut Vec<Need>) {
+        if !matches!(shows, Shows::Report(_)) {
+            needs.push((self.0.clone(), shows.upto().get()));
+        }
+    }
+}
+
+/// Each way to see a record, and to learn that it was appended, waits for the record's marks; what shows no record does not.
+#[test]
+fn every_answer_that_shows_a_record_waits_for_its_marks() {
+    let disk = SimDisk::default();
+    let access = access_to(simulated(&disk));
+    let database = Arc::<Database>::default();
+    access.create_log("raw", 100).wait().unwrap();
+    access.served().gate().set_marks(Arc::new(InDatabase(database.clone())));
+    fn is_held<T>(held: Gated<T>) -> bool {
+        held.now().is_err()
+    }
+    let memory = Some(Durability::Memory);
+    let at_memory = AppendOptions { durability: memory, ..DISK };
+    let tail = || access.served().facts().positions()[1].get();
+    let sites: [(Site, &dyn Fn() -> bool); 7] = [
+        (Site::Append, &|| is_held(access.append("raw", b"1", at_memory))),
+        (Site::AppendMany, &|| is_held(access.append_many(&[("raw", b"2"), ("raw", b"3")], at_memory))),
+        (Site::Keyed, &|| is_held(access.append("raw", b"4", AppendOptions { key: Some("k"), ..at_memory }))),
+        (Site::Get, &|| is_held(access.get("raw", 1, memory))),
+        (Site::Range, &|| is_held(access.range("raw", 1, 9, 1 << 20, memory))),
+        (Site::Latest, &|| is_held(access.latest("raw", memory))),
+        (Site::Get, &|| is_held(access.get("raw", 0, memory))),
+    ];
+    for (site, held) in &sites {
+        assert!(held(), "{site:?}");
+    }
+    let raw = access.log("raw", memory).now().ok().unwrap().unwrap();
+    assert!(!is_held(access.cursor(&raw, 0, memory)), "a number is no value");
+    assert!(!is_held(access.get("other", 1, memory)), "neither is the absence of a log");
+    // What the database has is free, what came later is not.
+    database.0.store(tail(), Ordering::SeqCst);
+    assert!(!is_held(access.get("raw", 1, memory)) && !is_held(access.range("raw", 1, 9, 1 << 20, memory)));
+    assert!(is_held(access.append("raw", b"5", at_memory)));
+    assert!(!is_held(access.get("raw", 1, memory)) && is_held(access.get("raw", 0, memory)));
+    assert!(is_held(access.range("raw", 1, 9, 1 << 20, memory)), "the last of them is not there");
+    // A site that is taken out is missed.
+    for (site, held) in &sites {
+        access.served().gate().take_out(*site, Of::Far);
+        assert!(!held(), "{site:?}");
+    }
 }
 
 #[test]

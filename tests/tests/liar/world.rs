@@ -8,8 +8,8 @@ use crate::{
 use millrace_gateway::{Hosted, Linker, Listen, Server, ServerOptions};
 use millrace_journal::medium::sim::{SimDisk, SimMedium};
 use millrace_node::{
-    AppendOptions, CreateOptions, FunctionSpec, Host, HostOptions, Journal, Namespace, OpenOptions, Runtime, Served,
-    Site, functions,
+    AppendOptions, CreateOptions, FunctionSpec, Host, HostOptions, Journal, Namespace, Of, OpenOptions, Runtime,
+    Served, Site, functions,
     links::{Links, RelayOptions},
 };
 use std::{
@@ -223,7 +223,7 @@ impl Side {
         let host = Host::start(namespace.clone(), HostOptions::default()).unwrap();
         let served = Served::new(NAMES[self.number].parse().unwrap(), namespace.clone()).unwrap();
         if let Some(site) = self.out {
-            served.gate().take_out(site);
+            served.gate().take_out(site, Of::Disk);
         }
         let socket = self.dir.path().join("socket");
         let listen = "127.0.0.1:0".parse::<Listen>().unwrap();

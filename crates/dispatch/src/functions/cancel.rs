@@ -3,7 +3,7 @@
 use super::tasks;
 use millrace_journal::{End, Outcome, Position};
 use millrace_namespace::{
-    Ending, Namespace, Site,
+    Ending, Namespace, Shows, Site,
     admission::{Publish, Room, Stage},
     runs::pending::RecordOf,
 };
@@ -12,7 +12,7 @@ use millrace_wire::{Code, EventId, Result};
 /// Cancels a run: see [`cancel_gated`].
 pub fn cancel(namespace: &Namespace, id: EventId) -> Result<()> {
     let end = cancel_gated(namespace, id)?;
-    namespace.settle(Site::GiveUpFunction, end, None)
+    namespace.settle(Site::GiveUpFunction, Shows::Report(end), None)
 }
 
 /// Ends a run that is pending or in progress with a DONE of the kind cancelled. An attempt in progress publishes nothing more, and its

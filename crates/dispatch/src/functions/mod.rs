@@ -20,7 +20,7 @@ pub use self::cancel::cancel;
 use crate::{DeadLetter, starter::try_out};
 use millrace_journal::{End, Function, Transaction};
 use millrace_namespace::{
-    Definition, Ending, FunctionSpec, Namespace, Runtime, Site,
+    Definition, Ending, FunctionSpec, Namespace, Runtime, Shows, Site,
     admission::{Publish, Room, Stage},
     definition::DEAD_LETTER_HISTORY,
     found, no_function,
@@ -236,7 +236,7 @@ pub fn deploy_with(
     let _lock = StoreLock::shared(namespace.dir())?;
     let definition = prepare(namespace.dir(), spec, source, &[], apart, slow)?;
     let committed = namespace.journal().commit(|tx| define(tx, &definition))?;
-    namespace.settle(Site::Deploy, committed.end, None)?;
+    namespace.settle(Site::Deploy, Shows::Report(committed.end), None)?;
     Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
 }
 
@@ -271,7 +271,7 @@ pub fn redefine<'a>(
         }
         Ok((changes, left))
     })?;
-    namespace.settle(Site::Deploy, committed.end, None)?;
+    namespace.settle(Site::Deploy, Shows::Report(committed.end), None)?;
     Ok(committed.value)
 }
 
@@ -284,7 +284,7 @@ pub fn remove(namespace: &Namespace, name: &Name) -> Result<()> {
             pending => Err(pending_runs(&[(name, pending)])),
         }
     })?;
-    namespace.settle(Site::RemoveFunction, committed.end, None)
+    namespace.settle(Site::RemoveFunction, Shows::Report(committed.end), None)
 }
 
 /// Removes a function and gives up its pending runs: each ends as a dead letter, and one in progress publishes
@@ -299,7 +299,7 @@ pub fn give_up(namespace: &Namespace, name: &Name) -> Result<u64> {
     loop {
         let committed = namespace.journal().commit(|tx| give_up_some(namespace, tx, name))?;
         match committed.value {
-            0 => return namespace.settle(Site::GiveUpFunction, committed.end, None).map(|()| given_up),
+            0 => return namespace.settle(Site::GiveUpFunction, Shows::Report(committed.end), None).map(|()| given_up),
             some => given_up += some,
         }
     }

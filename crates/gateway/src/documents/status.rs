@@ -87,21 +87,22 @@ impl From<Pin> for PinDoc {
 
 impl Status {
     pub fn of(hosted: &Hosted, served: &Served) -> Status {
-        let (name, journal) = (served.name(), served.namespace().journal());
-        let failure = journal.check_health().err().or_else(|| journal.refusal());
+        let (name, facts) = (served.name(), served.facts());
+        let [first, tail, durable] = facts.positions();
+        let failure = facts.check_health().err().or_else(|| facts.refusal());
         Status {
             name: name.to_string(),
-            id: journal.namespace().to_string(),
-            epoch: journal.epoch(),
-            durability: journal.durability(),
+            id: facts.id().to_string(),
+            epoch: facts.epoch(),
+            durability: facts.durability(),
             healthy: failure.is_none(),
             failure: failure.map(|error| error.to_string()),
-            disk_low: journal.low_space().map(|low| millrace_node::low_space(low.available_bytes, low.needed_bytes)),
+            disk_low: facts.low_space().map(|low| millrace_node::low_space(low.available_bytes, low.needed_bytes)),
             blocked: served.blocked().map(|blocked| blocked.to_string()),
-            first: journal.first().get(),
-            tail: journal.tail().get(),
-            durable: journal.durable().get(),
-            pins: journal.pins().unwrap_or_default().into_iter().map(PinDoc::from).collect(),
+            first: first.get(),
+            tail: tail.get(),
+            durable: durable.get(),
+            pins: facts.pins().into_iter().map(PinDoc::from).collect(),
             uptime_ms: u64::try_from(hosted.started().elapsed().as_millis()).unwrap_or(u64::MAX),
             certificate_until_ms: hosted.certificate_until_s().map(|until| until * 1000),
             draining: hosted.is_draining(),
@@ -139,7 +140,7 @@ impl Links {
 /// The activity of this namespace's host: the statuses are in the order of the namespaces.
 pub(crate) fn host_of(hosted: &Hosted, name: &Name) -> Option<HostStatus> {
     let served = hosted.served().iter().find(|served| served.name() == name)?;
-    HostStatus::of(served.namespace()).ok()?
+    served.facts().host()
 }
 
 /// The topics of its cluster.

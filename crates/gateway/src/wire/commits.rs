@@ -120,7 +120,7 @@ impl Connection {
     ) -> Result<()> {
         let (request, began) = (frame.heading.request, std::time::Instant::now());
         // Writes through a mapping wait for the disk only when every write does.
-        let others = access.served().namespace().journal().durability() == Durability::Memory;
+        let others = access.served().facts().durability() == Durability::Memory;
         if self.commits.is_empty()
             && let Some(_waiting) = server::may_wait(others)
         {
@@ -128,7 +128,7 @@ impl Connection {
             let held = access.now(|access| {
                 act(access, frame).unwrap_or_else(|error| {
                     malformed = Some(error.clone());
-                    access.failed(error)
+                    access.refuse(error, None)
                 })
             });
             if let Some(error) = malformed {
@@ -145,7 +145,7 @@ impl Connection {
                 Some((frame, _)) => act(access, &frame),
                 None => Err(Code::HostInternal.error("the frame is incomplete")),
             });
-            acted.unwrap_or_else(|error| access.failed(error)).map(move |answer| answer.since(began))
+            acted.unwrap_or_else(|error| access.refuse(error, None)).map(move |answer| answer.since(began))
         });
         self.commits.add(request, submitted, raw.len());
         Ok(())
@@ -173,7 +173,7 @@ impl Connection {
         let unopened = move || Code::MessageUnexpected.error(format!("request {link} opened no stream"));
         let stream = self.inbound.get(&link).cloned().ok_or_else(unopened)?;
         self.commit_with(access, frame, raw, move |access, frame| {
-            let Some((inbound, epoch)) = stream.get() else { return Ok(access.failed(unopened())) };
+            let Some((inbound, epoch)) = stream.get() else { return Ok(access.refuse(unopened(), None)) };
             let deliver: Deliver<'_> = frame.message()?;
             Ok(access.deliver(inbound, *epoch, &deliver).map(Answer::Delivered))
         })

@@ -309,7 +309,7 @@ impl Connection {
         if let (Ok(answer), Some(access)) = (&outcome, &self.access)
             && let Some(took) = answer.took()
         {
-            access.served().namespace().measures().append.add(took);
+            access.served().facts().append_took(took);
         }
         if let Err(error) = &outcome {
             tracing::debug!(target: "requests", protocol = "wire", code = error.code().id(), "refused: {}", error.detail());

@@ -348,17 +348,17 @@ impl Connection {
 
     fn welcome(&mut self, access: &Access, request: u64) {
         let served = access.served();
-        let journal = served.namespace().journal();
+        let facts = served.facts();
         let welcome = Welcome {
             version: VERSION,
             host: SOFTWARE,
             name: served.name(),
-            namespace: journal.namespace().get(),
-            epoch: journal.epoch(),
+            namespace: facts.id().get(),
+            epoch: facts.epoch(),
             frame_max_bytes: FRAME_MAX_BYTES as u32,
-            record_max_bytes: RECORD_MAX_BYTES.min(journal.record_max_bytes()) as u32, // at most 16 MiB
+            record_max_bytes: RECORD_MAX_BYTES.min(facts.record_max_bytes()) as u32, // at most 16 MiB
             requests_max: REQUESTS_MAX as u32,
-            durability: journal.durability(),
+            durability: facts.durability(),
         };
         encode(&mut self.out, Heading { request, hlc: access.clock(), ..Heading::default() }, &welcome);
     }

@@ -147,7 +147,11 @@ impl World {
         let opened = self.b.links().inbox().link(&hello.link());
         let (inbound, linked) =
             opened.map_err(|error| if error.code() == Code::LinkForked { sender.stop(error) } else { error })?;
-        self.b.namespace().settle(millrace_namespace::Site::Deliver, linked.end, None)?;
+        self.b.namespace().settle(
+            millrace_namespace::Site::Deliver,
+            millrace_namespace::Shows::Batch(linked.end),
+            None,
+        )?;
         if let Err(error) = sender.linked(&linked.value) {
             if error.code() == Code::LinkForked {
                 let refused = self.b.links().inbox().link(&hello.link_forked());
@@ -175,7 +179,11 @@ impl World {
         if dies_before_it_is_safe {
             return Ok(true);
         }
-        self.b.namespace().settle(millrace_namespace::Site::Deliver, accepted.end, None)?;
+        self.b.namespace().settle(
+            millrace_namespace::Site::Deliver,
+            millrace_namespace::Shows::Batch(accepted.end),
+            None,
+        )?;
         self.to_a.push_back(accepted.value);
         Ok(true)
     }

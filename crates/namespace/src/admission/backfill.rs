@@ -3,7 +3,7 @@
 use crate::{
     Namespace,
     admission::Room,
-    gate::Site,
+    gate::{Shows, Site},
     namespace::{found, named},
 };
 use millrace_journal::{Origin, Position};
@@ -68,7 +68,7 @@ impl Namespace {
             let committed = self.with_patience(patience, || self.start(function, log, next, last, done))?;
             let end;
             (done, next, end) = committed;
-            self.settle(Site::AppendBatch, end, None)?;
+            self.settle(Site::AppendBatch, Shows::Batch(end), None)?;
             progress(done);
         }
         Ok(done)

@@ -8,7 +8,7 @@
 use super::{Publish, Room, Stage};
 use crate::{
     Namespace,
-    gate::{Gated, Site},
+    gate::{Gated, Shows, Site},
     names::note,
 };
 use millrace_journal::{Catalog, Log, Transaction};
@@ -97,7 +97,7 @@ pub fn begin(namespace: &Namespace, log: &LogName, (topic, born): (&str, u64), h
         note(tx, &name, STATE_HISTORY, &internal(&Mirror { topic: topic.to_owned(), missed: 0, born })?)?;
         noted(tx, log, topic, "begun")
     })?;
-    Ok(namespace.gate().hold(Site::CreateLog, (), committed.end, None))
+    Ok(namespace.gate().hold(Site::CreateLog, (), Shows::Report(committed.end), None))
 }
 
 /// Ends a mirror: its log keeps its records, and becomes an ordinary log.
@@ -113,7 +113,7 @@ pub fn end(namespace: &Namespace, log: &LogName, topic: &str) -> Result<Gated<()
         tx.remove_log(&name)?;
         noted(tx, log, topic, "ended")
     })?;
-    Ok(namespace.gate().hold(Site::RemoveLog, (), committed.end, None))
+    Ok(namespace.gate().hold(Site::RemoveLog, (), Shows::Report(committed.end), None))
 }
 
 /// The log of a mirror in a batch that appends record `next`; `None` if the mirror has ended, or has that record.

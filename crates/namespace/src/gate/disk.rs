@@ -143,17 +143,17 @@ impl Disk {
 }
 
 impl Watermark for Disk {
-    fn reached(&self) -> Position {
-        self.journal.durable()
+    fn reached(&self) -> u64 {
+        self.journal.durable().get()
     }
 
-    fn wait(&self, upto: Position) -> Result<()> {
-        self.sync(upto)
+    fn wait(&self, upto: u64) -> Result<()> {
+        self.sync(Position::from_bytes(upto))
     }
 
-    fn wake(&self, upto: Position, waker: &Waker) {
+    fn wake(&self, upto: u64, waker: &Waker) {
         WAITS.set(self.address());
-        self.waiting().push((upto, waker.clone()));
+        self.waiting().push((Position::from_bytes(upto), waker.clone()));
         self.any.store(true, Ordering::Release);
         if !self.driven.load(Ordering::Relaxed) {
             self.wake_flusher();

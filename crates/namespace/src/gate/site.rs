@@ -1,8 +1,21 @@
 //! The places at the gate, by name, so that a test can remove one and verify that its absence is detected.
 
-/// Where something is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Site {
+macro_rules! sites {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Where something is held.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Site {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Site {
+            /// Every one of them.
+            pub const ALL: [Site; [$(Site::$name),*].len()] = [$(Site::$name),*];
+        }
+    };
+}
+
+sites! {
     /// The receipt of one record.
     Append,
     /// The receipts of records that were appended at once.
@@ -63,37 +76,11 @@ pub enum Site {
     Published,
 }
 
-impl Site {
-    /// Every one of them.
-    pub const ALL: [Site; 29] = [
-        Site::Append,
-        Site::AppendMany,
-        Site::Keyed,
-        Site::AppendBatch,
-        Site::Get,
-        Site::Range,
-        Site::Latest,
-        Site::Cursor,
-        Site::CreateLog,
-        Site::RemoveLog,
-        Site::Trim,
-        Site::Refusal,
-        Site::Inspect,
-        Site::Idle,
-        Site::Deploy,
-        Site::RemoveFunction,
-        Site::GiveUpFunction,
-        Site::Deliver,
-        Site::Send,
-        Site::Path,
-        Site::Meet,
-        Site::Bury,
-        Site::AddRelay,
-        Site::RemoveRelay,
-        Site::ResumeRelay,
-        Site::ResetOutbox,
-        Site::RemovePeer,
-        Site::Reported,
-        Site::Published,
-    ];
+/// What a site that is taken out no longer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The namespace's own disk.
+    Disk,
+    /// Marks.
+    Far,
 }

@@ -2,24 +2,61 @@
 
 use millrace_journal::Position;
 use millrace_wire::Result;
-use std::task::Waker;
+use std::{sync::Arc, task::Waker};
 
-/// Says up to which position what a namespace has committed is safe: on its own disk, or wherever else it has to be.
+/// Says how far something that answers depend on is safe: on the namespace's own disk, or wherever else it has to be.
+///
+/// What is counted is the watermark's own affair: the disk counts positions of the journal.
 pub trait Watermark: Send + Sync {
-    /// Everything before this position is safe. It never goes back.
-    fn reached(&self) -> Position;
+    /// Everything before this point is safe. It never goes back.
+    fn reached(&self) -> u64;
 
     /// Blocks until everything before `upto` is safe.
     ///
     /// # Errors
     ///
-    /// It can never be.
-    fn wait(&self, upto: Position) -> Result<()>;
+    /// It can never be, or the watermark's own patience is over.
+    fn wait(&self, upto: u64) -> Result<()>;
 
     /// Wakes `waker` once everything before `upto` is safe or can never be. It need not be woken for a change just before this call: check
     /// [`Watermark::reached`] again afterwards.
-    fn wake(&self, upto: Position, waker: &Waker);
+    fn wake(&self, upto: u64, waker: &Waker);
 
     /// An error if nothing further will become safe.
     fn check(&self) -> Result<()>;
 }
+
+/// What an answer shows, and so what must be on the namespace's disk before the answer leaves, and whose marks count.
+#[derive(Clone, Copy, Debug)]
+pub enum Shows<'a> {
+    /// A record, by the position before which it is durable.
+    Record(Position),
+    /// Records, by these positions of each.
+    Records(&'a [Position]),
+    /// What the caller itself has committed, by the end of its batch.
+    Batch(Position),
+    /// Names, numbers or states, but no value of a record: a report that was made when the journal ended here. No mark counts.
+    Report(Position),
+}
+
+impl Shows<'_> {
+    /// The position up to which the journal must be durable.
+    pub fn upto(&self) -> Position {
+        match *self {
+            Self::Record(upto) | Self::Batch(upto) | Self::Report(upto) => upto,
+            Self::Records(all) => all.iter().copied().max().unwrap_or_default(),
+        }
+    }
+}
+
+/// Says which records depend on something that is not safe yet outside of the namespace, such as a database.
+pub trait Marks: Send + Sync {
+    /// Whether any record does. The gate asks this for each answer.
+    fn any(&self) -> bool;
+
+    /// Adds what an answer that shows this has to wait for, in addition to the disk.
+    fn of(&self, shows: &Shows<'_>, needs: &mut Vec<Need>);
+}
+
+/// A watermark, and how far it must have come.
+pub type Need = (Arc<dyn Watermark>, u64);

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Namespace,
     admission::{self, Publish, Room, mirrors},
-    gate::{Gated, Site},
+    gate::{Gated, Shows, Site},
     names,
 };
 use millrace_journal::{Appended, Durability, HISTORY_ALL, Log, Transaction};
@@ -108,7 +108,7 @@ pub fn keep(namespace: &Namespace, record: NewPublish<'_>, clock: Hlc) -> Result
         tx.observe(clock);
         Publish::new(namespace, tx).publish(tx, Room::Outside, record)
     })?;
-    Ok(namespace.gate().hold(Site::Append, (), committed.end, Some(Durability::Disk)))
+    Ok(namespace.gate().hold(Site::Append, (), Shows::Batch(committed.end), Some(Durability::Disk)))
 }
 
 impl Outgoing {

@@ -2,7 +2,7 @@
 
 use super::state::{Endpoint, OnGap, Relay, State};
 use crate::{
-    Namespace, Site, found,
+    Namespace, Shows, Site, found,
     names::{self, newest_note},
 };
 use millrace_journal::Log;
@@ -46,7 +46,7 @@ impl Namespace {
             }
             tx.trim(&log, before)
         })?;
-        self.settle(Site::Trim, committed.end, None)?;
+        self.settle(Site::Trim, Shows::Report(committed.end), None)?;
         self.reclaim_alone();
         Ok(())
     }

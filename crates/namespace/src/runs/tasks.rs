@@ -56,7 +56,7 @@ impl Namespace {
             }
             Ok(())
         })?;
-        self.settle(crate::Site::CreateLog, committed.end, None)
+        self.settle(crate::Site::CreateLog, crate::Shows::Report(committed.end), None)
     }
 
     /// Has tasks run, all or none; or takes bodies that tasks name. The answer is still held at the gate.

@@ -2,7 +2,7 @@
 
 use super::Access;
 use crate::{
-    Gated,
+    Free, Gated,
     audit::{Act, Audited},
     secrets::{Authority, now_s, random_id, revoke_as},
 };
@@ -107,7 +107,7 @@ impl Access {
             let keys = self.caller.peer().key.into_iter().collect();
             authority.issue(&Rules { once: false, not_after: None, not_before: None, keys, ids, ..link.rules.clone() })
         };
-        redeem().map_or_else(Gated::failed, Gated::passed)
+        self.free(redeem(), Free::Capability)
     }
 
     /// Whether the caller has this right.

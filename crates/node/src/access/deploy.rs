@@ -6,7 +6,7 @@
 
 use super::{Access, limits::Demand, topics::source_of};
 use crate::{
-    Code, Definition, FunctionSpec, FunctionStat, Gated, Level, Name, Result, Runtime,
+    Code, Definition, Free, FunctionSpec, FunctionStat, Gated, Level, Name, Result, Runtime,
     audit::{Act, Audited},
     changes::{Changes, Opened, Progress, REMOTE, Sent, Withdrawal},
     functions,
@@ -428,7 +428,7 @@ impl Access {
 
     /// Takes a part of a file that [`Access::manage`] said to be missing.
     pub fn upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Gated<()> {
-        self.take_upload(uploads, upload).map_or_else(Gated::failed, Gated::passed)
+        self.free(self.take_upload(uploads, upload), Free::Upload)
     }
 
     fn take_upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::{Access, topics::source_of};
 use crate::{
-    AppendOptions, Backfilled, Gated, Receipt, Site, Stretch,
+    AppendOptions, Backfilled, Gated, Receipt, Shows, Site, Stretch,
     audit::{Act, Audited, audit},
     functions,
     links::{Links, RelayOptions},
@@ -83,7 +83,7 @@ impl Access {
     pub fn manage(&self, order: Order, uploads: Option<&Uploads>) -> Gated<Managed> {
         let managed = || {
             let done = self.managed(order, uploads)?;
-            Ok(self.served.gate().hold(Site::Inspect, done, self.namespace().journal().tail(), None))
+            Ok(self.served.gate().hold(Site::Inspect, done, Shows::Report(self.namespace().journal().tail()), None))
         };
         self.out(managed(), None)
     }

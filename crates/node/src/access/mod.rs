@@ -11,6 +11,7 @@ pub(crate) mod blocked;
 mod checks;
 mod denials;
 mod deploy;
+mod facts;
 pub(crate) mod limits;
 mod manage;
 pub(crate) mod objects;
@@ -19,7 +20,7 @@ mod topics;
 pub(crate) mod watch;
 
 use crate::{
-    AppendOptions, Gate, Gated, Isolation, Namespace, Objects, Receipt, Record, Site,
+    AppendOptions, Free, Gate, Gated, Isolation, Namespace, Objects, Receipt, Record, Shows, Site,
     cluster::Cluster,
     links::{Accepted, Inbound, Inbox, Links},
     repairs::{Ask, Reported},
@@ -96,7 +97,7 @@ impl Served {
         self.inner.namespace.gate()
     }
 
-    /// The namespace itself, for the host's own work; requests from outside must not use it.
+    /// The namespace itself, for the host's own work inside of the gate. The gateway reads [`Served::facts`] instead.
     pub fn namespace(&self) -> &Namespace {
         &self.inner.namespace
     }
@@ -155,6 +156,11 @@ impl Access {
     /// An error, which waits at the gate like other errors of this namespace.
     pub fn refuse<T>(&self, error: Error, durability: Option<Durability>) -> Gated<T> {
         self.served.gate().refuse(error, durability)
+    }
+
+    /// A value that need not wait at the gate, for this reason; an error waits like any other.
+    fn free<T>(&self, result: Result<T>, why: Free) -> Gated<T> {
+        self.out(result.map(|value| Gated::passed(value, why)), None)
     }
 
     /// The namespace's hybrid logical clock, for answers.
@@ -245,7 +251,7 @@ impl Access {
     pub fn log(&self, log: &str, durability: Option<Durability>) -> Gated<Log> {
         let found = || {
             self.check(Right::Read, Resource::log(log))?;
-            self.namespace().log(log).map(Gated::passed)
+            self.namespace().log(log).map(|log| Gated::passed(log, Free::Handle))
         };
         self.out(found(), durability)
     }
@@ -308,7 +314,7 @@ impl Access {
                 }
             }
             let reported = ask.ask(namespace)?;
-            Ok(self.served.gate().hold(Site::Inspect, reported, namespace.journal().tail(), None))
+            Ok(self.served.gate().hold(Site::Inspect, reported, Shows::Report(namespace.journal().tail()), None))
         };
         self.out(asked(), None)
     }
@@ -396,7 +402,7 @@ impl Access {
             }
             function?;
             let end = millrace_dispatch::cancel_run(self.namespace(), run)?;
-            Ok(self.served.gate().hold(Site::GiveUpFunction, (), end, None))
+            Ok(self.served.gate().hold(Site::GiveUpFunction, (), Shows::Report(end), None))
         };
         self.out(cancel(), None)
     }
@@ -456,7 +462,7 @@ impl Access {
         let inspect = || {
             check()?;
             let seen = look(self.namespace())?;
-            Ok(self.served.gate().hold(Site::Inspect, seen, self.namespace().journal().tail(), None))
+            Ok(self.served.gate().hold(Site::Inspect, seen, Shows::Report(self.namespace().journal().tail()), None))
         };
         self.out(inspect(), None)
     }
@@ -496,7 +502,7 @@ impl Access {
             let (scope, former) = self.own_streams();
             let inbox = Links::of(self.namespace()).inbox_of(scope.as_deref()).formerly(former.as_deref());
             let Accepted { value, end } = receive(&inbox)?;
-            Ok(self.served.gate().hold(Site::Deliver, value, end, None))
+            Ok(self.served.gate().hold(Site::Deliver, value, Shows::Batch(end), None))
         };
         self.out(received(), None)
     }

@@ -2,7 +2,7 @@
 
 use super::Access;
 use crate::{
-    AppendOptions, Gated,
+    AppendOptions, Free, Gated,
     cluster::Copies,
     objects::{Answered, Objects, none_here},
 };
@@ -70,7 +70,7 @@ impl Access {
             let lease_ms = if is_holder { asked.lease_ms.min(HOLDER_LEASE_MAX_MS) } else { asked.lease_ms };
             self.objects()?.open(session, &application, lease_ms, asked.resume)
         };
-        open().map_or_else(Gated::failed, Gated::passed)
+        self.free(open(), Free::Session)
     }
 
     /// Whether a holder has a right by which it calls some object.
@@ -150,7 +150,7 @@ impl Access {
     pub fn reported<T>(&self, answer: T, upto: Position) -> Gated<T> {
         match self.objects() {
             Ok(objects) => objects.hold(answer, upto, None),
-            Err(error) => Gated::failed(error),
+            Err(error) => self.refuse(error, None),
         }
     }
 
@@ -239,7 +239,7 @@ impl Access {
             let pool: Name = revoke.pool.parse()?;
             self.check(Right::Run, Resource::function(&tasks::function(&pool)?))?;
             let (cancelled, end) = millrace_dispatch::cancel_task(self.namespace(), &pool, revoke.task)?;
-            Ok(self.served.gate().hold(crate::Site::GiveUpFunction, cancelled, end, None))
+            Ok(self.served.gate().hold(crate::Site::GiveUpFunction, cancelled, crate::Shows::Report(end), None))
         };
         self.out(revoked(), None)
     }

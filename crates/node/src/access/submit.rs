@@ -229,7 +229,7 @@ impl Access {
             let held = match done {
                 Ok(held) if held.is_blocked() => Gated::failed(access.blocked()),
                 Ok(held) => held,
-                Err(_) => Gated::failed(Code::HostInternal.error("the request could not be answered")),
+                Err(_) => access.refuse(Code::HostInternal.error("the request could not be answered"), None),
             };
             let needs_flush = held.needs_flush();
             let mut state = locked(&of_job);
@@ -249,11 +249,6 @@ impl Access {
             *locked(&state) = State::Done(Gated::failed(Code::JournalBlocked.error(full)));
         }
         Submitted { state, is_followed }
-    }
-
-    /// A refusal that concerns the request alone, and waits for nothing.
-    pub fn failed<T>(&self, error: Error) -> Gated<T> {
-        Gated::failed(error)
     }
 
     /// The error after a wait for the journal without success.

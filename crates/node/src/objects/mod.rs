@@ -14,7 +14,7 @@ mod task;
 mod writer;
 
 use crate::{
-    Gate, Gated, Namespace, Site,
+    Gate, Gated, Namespace, Shows, Site,
     cluster::{Cluster, Ring},
 };
 use class_pool::ClassPools;
@@ -428,7 +428,7 @@ impl Objects {
     /// An answer depends on values that runs have put into objects, and waits until these are safe.
     pub(crate) fn hold<T>(&self, answer: T, upto: Position, durability: Option<Durability>) -> Gated<T> {
         let upto = upto.max(self.inner.state().depends);
-        self.gate().hold(Site::Get, answer, upto, durability)
+        self.gate().hold(Site::Get, answer, Shows::Report(upto), durability)
     }
 
     /// Everything that a worker has read is safe before this position, and so are the values that it passes on.

@@ -1,7 +1,7 @@
 //! Calls of shared objects by tasks: the run is the session, so the calls of a repeated attempt count once.
 
 use super::{Answered, Objects, State, Waiting, class_pool::Place};
-use crate::Site;
+use crate::{Shows, Site};
 use millrace_dispatch::{Asked, Later, Objects as Callee};
 use millrace_entities::{Call, Called, Flags, Session, Type, Within, value};
 use millrace_wire::{Code, Error, EventId, Result, protocol::Fence};
@@ -244,7 +244,7 @@ impl Objects {
         if wanted.flags.copies > 1 {
             // Other hosts see what the worker has seen: it is safe before.
             let seen = self.inner.namespace.journal().tail();
-            self.gate().hold(Site::Get, (), seen, None).wait()?;
+            self.gate().hold(Site::Get, (), Shows::Report(seen), None).wait()?;
             let place = (kind == Type::Shared).then(|| Place::new(parsed.key, true));
             if let Some(place) = &place {
                 self.wait_for(&mut self.inner.state(), &session, place)?;

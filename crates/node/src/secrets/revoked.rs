@@ -7,7 +7,7 @@
 
 use crate::audit::{Act, Audited};
 use millrace_journal::{Durability, Log};
-use millrace_namespace::{Namespace, Site, names};
+use millrace_namespace::{Namespace, Shows, Site, names};
 use millrace_wire::{Code, Error, EventId, Result, token::TokenId};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -109,7 +109,7 @@ fn append(namespace: &Namespace, rows: &[Row], line: Option<&Audited>) -> Result
         line.map_or(Ok(()), |line| line.note(tx))
     })?;
     // A revocation is always flushed to disk, whatever the namespace's durability.
-    namespace.settle(Site::AppendBatch, committed.end, Some(Durability::Disk))
+    namespace.settle(Site::AppendBatch, Shows::Batch(committed.end), Some(Durability::Disk))
 }
 
 /// Appends revocations again if `more` records would push some of them out of the log.
@@ -156,7 +156,7 @@ pub(crate) fn revoke_as(namespace: &Namespace, ids: &[TokenId], until: Option<u3
     }
     if new.is_empty() {
         // The process that revoked them may not have waited for the disk yet.
-        namespace.settle(Site::AppendBatch, namespace.journal().tail(), Some(Durability::Disk))?;
+        namespace.settle(Site::AppendBatch, Shows::Batch(namespace.journal().tail()), Some(Durability::Disk))?;
         return Ok(0);
     }
     make_room(namespace, &revoked, new.len() as u64)?;

@@ -62,11 +62,11 @@ pub(in crate::http) async fn one(
     let path = head.uri.path().trim_end_matches('/').to_owned();
     options(&head.headers, head.uri.query())?;
     let access = session.access(namespace)?;
-    let data = body::read(body, access.served().namespace().journal().record_max_bytes()).await?;
+    let data = body::read(body, access.served().facts().record_max_bytes()).await?;
     let log = log.to_owned();
     let append = move |access: &Access| match options(&head.headers, head.uri.query()) {
         Ok(options) => access.append(&log, &data.bytes, options),
-        Err(error) => access.failed(error),
+        Err(error) => access.refuse(error, None),
     };
     Ok(created(&path, &committed(&access, append).await?))
 }
@@ -78,7 +78,7 @@ async fn committed<T: Send + Unpin + 'static>(
 ) -> Result<T> {
     let began = Instant::now();
     let answer = commit(access, act).await?;
-    access.served().namespace().measures().append.add(began.elapsed());
+    access.served().facts().append_took(began.elapsed());
     Ok(answer)
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn commit<T: Send + Unpin + 'static>(
     act: impl Fn(&Access) -> Gated<T> + Send + 'static,
 ) -> Result<T> {
     // With durability memory a commit does not wait for the disk, so other loops may commit too.
-    let others = access.served().namespace().journal().durability() == Durability::Memory;
+    let others = access.served().facts().durability() == Durability::Memory;
     let now = server::may_wait(others).and_then(|_waiting| access.now(&act));
     if let Some(held) = now {
         return held.await;
@@ -234,7 +234,7 @@ async fn many(session: &Session, namespace: &str, log: Option<&str>, head: Parts
         let records: Vec<(&str, &[u8])> = of_append.iter().map(|(log, bytes)| (&**log, &**bytes)).collect();
         match options(&head.headers, head.uri.query()) {
             Ok(options) => access.append_many(&records, options),
-            Err(error) => access.failed(error),
+            Err(error) => access.refuse(error, None),
         }
     };
     let receipts = committed(&access, append).await?;

@@ -11,7 +11,7 @@ use crate::{
 };
 use hyper::{StatusCode, header::HeaderValue};
 use millrace_node::{
-    Access, Gated, LogName, Name, Namespace, Obstacle, Served, Space,
+    Access, Gated, LogName, Name, Namespace, Obstacle, Served,
     links::{LinkState, Links, OUTBOX_DEAD_LETTERS},
 };
 use millrace_wire::{
@@ -143,16 +143,16 @@ fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
 
 /// The state of the disk: reveals nothing about records, so it is sent at once, even when nothing else can be.
 fn of_disk(metrics: &mut Metrics, served: &Served) {
-    let (journal, labels) = (served.namespace().journal(), format!("namespace=\"{}\"", served.name()));
+    let (facts, labels) = (served.facts(), format!("namespace=\"{}\"", served.name()));
     let help = "Whether the journal accepts appends.";
-    metrics.gauge("millrace_journal_healthy", help, &labels, u64::from(journal.check_health().is_ok()));
+    metrics.gauge("millrace_journal_healthy", help, &labels, u64::from(facts.check_health().is_ok()));
     let help = "Whether appends fail because the disk is full, read-only or broken.";
-    metrics.gauge("millrace_journal_refusing", help, &labels, u64::from(journal.refusal().is_some()));
+    metrics.gauge("millrace_journal_refusing", help, &labels, u64::from(facts.refusal().is_some()));
     let help = "Whether so little of the disk is free that the journal keeps less than `retain_bytes`, and that appends may fail soon.";
-    metrics.gauge("millrace_disk_low", help, &labels, u64::from(journal.low_space().is_some()));
-    if let Some(space) = Space::of(journal.dir()) {
+    metrics.gauge("millrace_disk_low", help, &labels, u64::from(facts.low_space().is_some()));
+    if let Some(available) = facts.available_bytes() {
         let help = "Free space of the disk that the namespace is on.";
-        metrics.gauge("millrace_disk_available_bytes", help, &labels, space.available_bytes);
+        metrics.gauge("millrace_disk_available_bytes", help, &labels, available);
     }
     let blocked = served.blocked();
     for (by, flush) in [("lock", false), ("flush", true)] {

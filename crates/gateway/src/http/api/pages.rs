@@ -66,7 +66,7 @@ pub(in crate::http) fn ready(hosted: &Hosted, in_detail: bool, query: &str) -> R
         if let Some(blocked) = served.blocked() {
             return Some(format!("appends are not accepted: {blocked}"));
         }
-        if let Some(error) = served.namespace().journal().refusal() {
+        if let Some(error) = served.facts().refusal() {
             return Some(format!("appends fail: {error}"));
         }
         match host_of(hosted, served.name()) {
@@ -79,9 +79,7 @@ pub(in crate::http) fn ready(hosted: &Hosted, in_detail: bool, query: &str) -> R
 /// Whether all is well; which namespaces there are, and what is wrong, in detail only.
 fn checks(hosted: &Hosted, in_detail: bool, more: impl Fn(&millrace_node::Served) -> Option<String>) -> Response {
     let check = |served: &millrace_node::Served| {
-        let journal = served.namespace().journal();
-        let health = journal.check_health().and_then(|()| journal.check_place());
-        let reason = health.err().map(|error| error.to_string()).or_else(|| more(served));
+        let reason = served.facts().check_place().err().map(|error| error.to_string()).or_else(|| more(served));
         let blocked = served.blocked().map(|blocked| blocked.to_string());
         Check { name: served.name().to_string(), ok: reason.is_none(), reason, blocked }
     };

@@ -129,7 +129,7 @@ pub(in crate::http) async fn publish(
     query.finish()?;
     let key = header(&head.headers, "idempotency-key")?;
     let access = session.access(namespace)?;
-    let data = body::read(body, access.served().namespace().journal().record_max_bytes()).await?;
+    let data = body::read(body, access.served().facts().record_max_bytes()).await?;
     if durability.as_deref() == Some(LOCAL) {
         let (name, key) = (topic.to_owned(), key.map(str::to_owned));
         let publish = move |access: &Access| {

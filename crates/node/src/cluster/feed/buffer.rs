@@ -15,7 +15,7 @@ use crate::{
 use millrace_group::{Action, Durability, check_topic};
 use millrace_journal::Log;
 use millrace_namespace::{
-    gate::Site,
+    gate::{Shows, Site},
     outbox::{
         topics::{self, NewPublish},
         waiting,
@@ -145,7 +145,7 @@ impl Cluster {
             let log = tx.catalog().log(&name).filter(|log| waits(log)).cloned().ok_or_else(none)?;
             tx.trim(&log, log.latest() + 1)
         })?;
-        Ok(namespace.gate().hold(Site::Trim, (), committed.end, None))
+        Ok(namespace.gate().hold(Site::Trim, (), Shows::Report(committed.end), None))
     }
 
     /// The records that wait on this host, by topic.
