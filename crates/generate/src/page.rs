@@ -1,7 +1,7 @@
 //! The tables of `spec/protocol/wire.md`.
 
 use crate::{
-    schema::{Map, Message, Schema, Type, inner},
+    schema::{Map, Member, Message, Schema, Type, inner},
     text::between,
 };
 
@@ -40,7 +40,20 @@ pub fn page(schema: &Schema, page: &str) -> Result<String, String> {
     for (key, doc) in known {
         shared += &format!("| `{key}` | {doc} |\n");
     }
-    marked(&page, "keys", &shared)
+    let page = marked(&page, "keys", &shared)?;
+    let mut verbs = String::from("| `do` | members | right | answer |\n|---|---|---|---|\n");
+    for verb in &schema.verbs {
+        let members: Vec<String> = verb.members.iter().map(member).collect();
+        let members = members.join(" ").trim_end_matches('.').to_owned();
+        verbs += &format!("| `{}` | {members} | {} | {} |\n", verb.name, verb.right, verb.answer);
+    }
+    marked(&page, "verbs", &verbs)
+}
+
+fn member(of: &Member) -> String {
+    let (name, mark) = (&of.name, if of.optional { "?" } else { "" });
+    let doc = if of.doc.is_empty() { String::new() } else { format!(": {}.", of.doc) };
+    format!("`{name}{mark}: {}`{doc}", of.of)
 }
 
 /// Replaces what stands between the marks of this name.

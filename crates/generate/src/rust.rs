@@ -200,3 +200,19 @@ fn attributes(schema: &Schema, map: &Map, field: &Field) -> Vec<&'static str> {
     }
     found
 }
+
+/// `crates/node/src/manage/verbs.rs`: what a test compares with the code that reads the JSON of MANAGE.
+pub fn verbs(schema: &Schema) -> String {
+    let mut out = format!(
+        "{ABOUT}//! The verbs of MANAGE.\n\n/// Each verb and its members: name, type, and whether it may be missing.\n\
+         #[rustfmt::skip]\npub const VERBS: &[(&str, &[(&str, &str, bool)])] = &[\n"
+    );
+    for verb in &schema.verbs {
+        out += &format!("    (\"{}\", &[\n", verb.name);
+        for member in &verb.members {
+            out += &format!("        (\"{}\", \"{}\", {}),\n", member.name, member.of, member.optional);
+        }
+        out += "    ]),\n";
+    }
+    out + "];\n"
+}

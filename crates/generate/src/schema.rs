@@ -126,6 +126,34 @@ pub struct Section {
     pub title: String,
 }
 
+/// A member of the JSON of a verb of MANAGE.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub of: String,
+    /// Whether it may be missing.
+    pub optional: bool,
+    /// What it means; may be empty.
+    pub doc: String,
+}
+
+/// A verb of MANAGE.
+#[derive(Clone, Debug)]
+pub struct Verb {
+    /// Its place in the table.
+    pub order: i64,
+    /// Its name, as `do` has it.
+    pub name: String,
+    /// The members beside `do`.
+    pub members: Vec<Member>,
+    /// What the caller needs.
+    pub right: String,
+    /// What it answers.
+    pub answer: String,
+}
+
 /// The protocol.
 #[derive(Clone, Debug)]
 pub struct Schema {
@@ -135,6 +163,8 @@ pub struct Schema {
     pub messages: Vec<Message>,
     /// The maps inside of messages, by name.
     pub maps: BTreeMap<String, Map>,
+    /// The verbs of MANAGE, in order.
+    pub verbs: Vec<Verb>,
 }
 
 type Result<T> = std::result::Result<T, String>;
@@ -189,7 +219,13 @@ impl Schema {
             });
         }
         messages.sort_by_key(|message| message.kind);
-        let mut schema = Self { sections: listed, messages, maps };
+        let mut verbs = Vec::new();
+        for (name, verb) in table(&file, "manage")? {
+            let at = format!("[manage.{name}]");
+            verbs.push(read_verb(name, verb.as_table().ok_or_else(|| format!("{at} is no table"))?, &at)?);
+        }
+        verbs.sort_by_key(|verb| verb.order);
+        let mut schema = Self { sections: listed, messages, maps, verbs };
         schema.check(&shared)?;
         Ok(schema)
     }
@@ -314,6 +350,34 @@ fn read_map(name: &str, from: &toml::Table, shared: &BTreeMap<String, String>, a
         doc: from.get("doc").and_then(toml::Value::as_str).unwrap_or_default().into(),
         owned: from.get("owned").and_then(toml::Value::as_bool).unwrap_or_default(),
         derive: if from.contains_key("derive") { list(from, "derive", at)? } else { Vec::new() },
+    })
+}
+
+fn read_verb(name: &str, from: &toml::Table, at: &str) -> Result<Verb> {
+    only(from, &["order", "members", "right", "answer", "keys"], at)?;
+    let mut docs = match from.contains_key("keys") {
+        true => texts(table(from, "keys")?, at)?,
+        false => BTreeMap::new(),
+    };
+    let mut members = Vec::new();
+    for member in list(from, "members", at)? {
+        let (key, of) = member.split_once(": ").ok_or_else(|| format!("{at}: '{member}' is not MEMBER: TYPE"))?;
+        let name = key.trim_end_matches('?');
+        if !["u64", "flag", "text", "id", "object"].contains(&of) {
+            return Err(format!("{at}: '{name}' is of the unknown type '{of}'"));
+        }
+        let doc = docs.remove(name).unwrap_or_default();
+        members.push(Member { name: name.into(), of: of.into(), optional: key != name, doc });
+    }
+    if let Some(odd) = docs.keys().next() {
+        return Err(format!("{at} explains '{odd}', which it does not have"));
+    }
+    Ok(Verb {
+        order: from.get("order").and_then(toml::Value::as_integer).ok_or_else(|| format!("{at} has no order"))?,
+        name: name.into(),
+        members,
+        right: string(from, "right", at)?,
+        answer: string(from, "answer", at)?,
     })
 }
 
