@@ -1,18 +1,29 @@
 # make demo      builds the program, and runs the thermometer on a year of weather
+# make web       builds the dashboard, which the next build of the program embeds
+# make web-dev   builds the dashboard at each change, and serves it with the data of the host at MILLRACE_HOST [127.0.0.1:7070]
 # make test      runs all checks and tests
 # make test-all  also runs the long forms of tests that make test keeps short
 # make check     checks the format and runs the lints only
 # make dist      builds a wheel, a tarball and a Debian package in target/packages
 # make bench     measures the figures of docs/benchmarks.md; ONLY=id measures one row
 # make soak      runs storms, the liar test, disk faults and repairs for MINUTES=60; ONLY=storm runs one of them
-.PHONY: demo test test-all check dist bench soak setup
+.PHONY: demo web web-dev test test-all check dist bench soak setup
 # Rust of rustup before Debian's, which is older; the test runner is in the virtual environment.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 demo:
 	@scripts/setup.sh demo
+	@scripts/web.sh
 	cargo build --release --locked -p millrace-cli
 	.venv/bin/python examples/thermometer/run.py
+
+web:
+	@scripts/setup.sh web
+	@scripts/web.sh
+
+web-dev:
+	@scripts/setup.sh web
+	@scripts/web.sh dev
 
 test: setup
 	@.venv/bin/python scripts/test.py
@@ -25,6 +36,7 @@ check: setup
 
 dist:
 	@scripts/setup.sh dist
+	@scripts/web.sh
 	.venv/bin/python scripts/dist.py
 
 bench:

@@ -2,13 +2,11 @@
 //!
 //! What a block permits is said a second time here, from its bytes, as `spec/formats/capability.md` tells it.
 
-use millrace_wire::{
-    NamespaceId,
-    token::{
-        Action, AuthorityId, Caller, Grant, Key, Keys, Kind, Now, Peer, Proof, Purpose, Rate, Rates, Resource, Right,
-        Rules, Token, TokenId, Way, admit, check, inspect, squash,
-    },
+use millrace_security::token::{
+    Action, AuthorityId, Caller, Grant, Key, Keys, Kind, Now, Peer, Proof, Purpose, Rate, Rates, Resource, Right,
+    Rules, Token, TokenId, Way, admit, check, inspect, squash,
 };
+use millrace_wire::NamespaceId;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const AUTHORITY: AuthorityId = AuthorityId(*b"fuzzfuzz");

@@ -1,4 +1,5 @@
-"""The licences of the libraries that are linked into the packages: from Cargo.lock and the sources that cargo has downloaded.
+"""The licences of the libraries that are linked into the packages: from Cargo.lock and the sources that cargo has downloaded, and those of
+the dashboard, from web/package-lock.json and web/node_modules.
 
     scripts/notices.py      prints them
 """
@@ -70,6 +71,24 @@ def licences(package: dict[str, Any]) -> list[str]:
     return [path.read_text(errors="replace").strip() for path in sorted(files)]
 
 
+def pages() -> list[tuple[str, str, list[str]]]:
+    """The libraries in the dashboard's pages: name and version, a line about each, and its licences."""
+    web = ROOT / "web"
+    locked = json.loads((web / "package-lock.json").read_text())["packages"]
+    found = []
+    for path, package in sorted(locked.items()):
+        # Without those that only build the pages.
+        if not path or package.get("dev") or package.get("optional"):
+            continue
+        folder = web / path
+        files = sorted(file for file in folder.glob("*") if file.is_file() and LICENCE.match(file.name))
+        name = f"{path.removeprefix('node_modules/')} {package['version']}"
+        if not files:
+            sys.exit(f"notices: {name} of the dashboard has no licence file in {folder.relative_to(ROOT)}; run make web")
+        found.append((name, f"{name} (dashboard): {package['license']}", [file.read_text().strip() for file in files]))
+    return found
+
+
 def text() -> str:
     """A list of the libraries, and each text once with the libraries that it belongs to."""
     found = libraries()
@@ -84,8 +103,13 @@ def text() -> str:
             texts = [apache]
         for each in texts:
             owners.setdefault(each, []).append(name)
+    dashboard = pages()
+    for name, _, texts in dashboard:
+        for each in texts:
+            owners.setdefault(each, []).append(name)
     lines = ["Millrace contains these libraries. Their licences follow the list.", ""]
     lines += [f"{package['name']} {package['version']}: {package['license']}; {package['repository'] or ''}".rstrip("; ") for package in found]
+    lines += [line for _, line, _ in dashboard]
     lines += ["", RUST]
     for each, names in owners.items():
         lines += ["", RULE, ", ".join(dict.fromkeys(names)), RULE, "", each]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what this machine lacks: `setup.sh demo`, `setup.sh test` (if none is named), `setup.sh dist`, `setup.sh bench`.
+# Installs what this machine lacks: `setup.sh demo`, `setup.sh web`, `setup.sh test` (if none is named), `setup.sh dist`, `setup.sh bench`.
 # When nothing is missing it ends within a second. It never removes a package. Where only root can install something, and this
 # user may not become root, it prints the one command that root has to run.
 set -euo pipefail
@@ -18,14 +18,15 @@ RUSTUP_SHA256_aarch64=e3853c5a252fca15252d07cb23a1bdd9377a8c6f3efa01531109281ae4
 # The linker and C compiler that cargo calls, and a Python that can make virtual environments.
 PACKAGES=(ca-certificates gcc libc6-dev python3-venv)
 TOOLS=(cc python3)
-REQUIREMENTS=(examples/thermometer/requirements.txt)
+REQUIREMENTS=(web/requirements.txt examples/thermometer/requirements.txt)
 case $GOAL in
     demo) ;;
+    web) REQUIREMENTS=(web/requirements.txt) ;;
     dist)
         # The static program is built with musl; `file` and `objdump` look at what was built.
         PACKAGES+=(binutils file git musl-tools)
         TOOLS+=(file git musl-gcc objdump)
-        REQUIREMENTS=(sdk/python/requirements-dev.txt)
+        REQUIREMENTS=(web/requirements.txt sdk/python/requirements-dev.txt)
         ;;
     test | bench)
         # Functions in Wasm, sanitizers and fuzzers of the C clients; namespaces, filters and faults for the tests of networks and disks;
@@ -33,12 +34,14 @@ case $GOAL in
         PACKAGES+=(clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 curl git iproute2 nftables procps strace)
         # NATS, which keeps topics; clocks that jump.
         PACKAGES+=(default-jdk-headless maven nats-server faketime)
+        # A browser that shows the dashboard.
+        [[ $GOAL == bench ]] || PACKAGES+=(chromium)
         # Go may be installed from elsewhere.
         command -v go >/dev/null || PACKAGES+=(golang-go)
         TOOLS+=(clang wasm-ld curl git go javac mvn nats-server)
-        REQUIREMENTS=(requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
+        REQUIREMENTS=(web/requirements.txt requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
         ;;
-    *) printf 'setup: there is no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
+    *) printf 'setup: there is no goal %s; the goals are demo, web, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
 esac
 # CPython's own tests, which Debian has in a package for each version; another Python brings them along.
 if [[ $GOAL == test && $(readlink -f "$(command -v python3 || echo /usr/bin/python3)") == /usr/bin/* ]]; then

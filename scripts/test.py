@@ -4,7 +4,7 @@
 At the end, the script prints the minutes of each step and of each suite, and the ten slowest tests. It also writes them to
 target/ledger/ledger.json. `make test` installs what is missing, then calls this script. Its arguments:
 
-  test.py [--long] [STEP…]    only these steps: format build device wheel lints examples http java python rust
+  test.py [--long] [STEP…]    only these steps: format web build device wheel lints examples http dashboard java python rust
 
 --long also runs the long forms of tests that `make test` keeps short; see LONG.
 """
@@ -47,19 +47,22 @@ def pytest(name: str, *arguments: str) -> list[str]:
 SPREAD = ["-n", "4", "--dist", "loadfile"]
 STEPS: dict[str, list[str]] = {
     "format": ["cargo", "fmt", "--all", "--check"],
+    # The build embeds the pages.
+    "web": ["scripts/web.sh", "check"],
     "build": ["cargo", "build", "--locked", "--workspace", "--all-targets"],
     "device": ["make", "-C", "device", "-j2", "CC=clang", "ARM=clang", "all", "test", "sizes"],
     "wheel": ["scripts/wheel.sh", "dev"],
     "lints": ["cargo", "clippy", "--quiet", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
     "examples": pytest("examples", *SPREAD, "examples"),
     "http": pytest("http", "tests/http"),
+    "dashboard": pytest("dashboard", *SPREAD, "tests/dashboard"),
     # The tests of its objects compare them with those of Python, whose package `wheel` has installed.
     "java": ["env", f"MILLRACE_PYTHON={BIN / 'python'}", "mvn", "-B", "-ntp", "-f", "sdk/java/pom.xml", "package"],
     "python": pytest("python", *SPREAD, "-c", "sdk/python/pyproject.toml", "sdk/python/tests", "sdk/lithops/tests"),
     "rust": [str(BIN / "cargo-nextest"), "nextest", "run", "--locked", "--workspace", "--all-targets"],
 }
 # These wait more than they work, or work without waiting: they run side by side.
-TOGETHER = ["lints", "examples", "http", "java", "python"]
+TOGETHER = ["lints", "examples", "http", "dashboard", "java", "python"]
 
 
 def run(steps: list[str]) -> dict[str, tuple[float, bool]]:
@@ -142,7 +145,7 @@ def main() -> int:
         # What takes an hour by itself does not hang.
         STEPS["rust"] += ["--profile", "long"]
         # It measures times, so nothing runs beside it.
-        STEPS["timing"] = ["env", "MILLRACE_TIMING=1", "cargo", "test", "--locked", "-p", "millrace-wire", "--test", "timing"]
+        STEPS["timing"] = ["env", "MILLRACE_TIMING=1", "cargo", "test", "--locked", "-p", "millrace-security", "--test", "timing"]
     wanted = words or list(STEPS)
     if unknown := [step for step in wanted if step not in STEPS]:
         print(f"test: there is no step {unknown[0]!r}; the steps are {' '.join(STEPS)}", file=sys.stderr)

@@ -116,7 +116,9 @@ typedef struct mrd_function_state_ {
     uint32_t epoch;      /* of `sequence` */
     uint32_t not_before; /* when the next attempt may begin, in milliseconds of the port */
     uint16_t here;       /* how many records of its log are in the burst `counted` */
-    uint8_t attempt;     /* the last attempt of the first pending run, 0 if there was none */
+    uint8_t attempt;     /* how many attempts of the first pending run have failed */
+    uint8_t fired;       /* the last attempt of it that began and has a FIRED in flash, or 0 */
+    uint8_t full;        /* how often its end found no room */
     uint8_t on;
 } mrd_function_state_;
 
@@ -136,9 +138,10 @@ typedef struct mrd {
     uint8_t *burst;
     uint64_t sequence, durable, sent, held, damaged_from;
     uint64_t clock, uptime, burst_sequence;
+    uint64_t jumped_ms; /* by how much the clock was corrected since the start */
     uint32_t uptime_ms, staged_ms;
     uint32_t epoch, epoch_before, burst_epoch;
-    uint32_t serial, oldest, head, crc, counted;
+    uint32_t serial, oldest, unsent, head, crc, counted; /* `unsent`: the oldest sector with entries that no host has */
     uint32_t verified, verified_end;
     uint32_t lost_bytes;
     uint16_t burst_bytes, used, grain;

@@ -218,7 +218,7 @@ static void emit_function(sink *to, const mrd_header *header, unsigned id) {
     emit_v(to, mrd_v_size(logs) + 1 + mrd_v_size(state->ended) + mrd_v_size(state->pending) + mrd_v_size(behind) +
                    mrd_v_size(older) + mrd_v_size(back) + mrd_v_size(skip) + 1 + name_size);
     emit_v(to, logs);
-    emit_byte(to, state->attempt);
+    emit_byte(to, waits ? (state->fired > state->attempt ? state->fired : state->attempt) : 0u);
     emit_v(to, state->ended);
     emit_v(to, state->pending);
     emit_v(to, behind);

@@ -17,12 +17,13 @@ uint64_t mrd_clock(mrd *device) {
 int mrd_set_clock(mrd *device, uint64_t ms) {
     uint64_t now = mrd_clock(device);
     if (ms <= now || ms >> 48 != 0) return 0;
-    int result = mrd_reserve(device, 1 + MRD_V_MAX, false);
+    int result = mrd_reserve(device, 1 + MRD_V_MAX, mrd_needed(device, -1));
     if (result < 0) return result;
     uint64_t jump = ms - device->clock;
     mrd_put(device, MRD_CLOCK << 5 | MRD_JUMP);
     mrd_put_v(device, jump);
     device->sequence++;
+    device->jumped_ms += jump;
     device->clock = device->uptime = ms;
     return 0;
 }

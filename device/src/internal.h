@@ -140,6 +140,8 @@ void mrd_take_bytes(mrd_reader *reader, void *to, uint32_t size);
 /* Reads an entry. False at the end, and if the entry is malformed; then `failed` is set. */
 bool mrd_next_entry(mrd_reader *reader, mrd_entry *entry);
 void mrd_walk_begin(mrd_walk *walk, mrd *device, const mrd_header *header);
+/* Whether a valid burst begins at walk->at; takes it. */
+bool mrd_take_burst(mrd_walk *walk);
 bool mrd_next_burst(mrd_walk *walk);
 /* Whether the burst at this address, which need not be in flash yet, is in the valid part of its sector. */
 bool mrd_is_valid(mrd *device, uint32_t at);
@@ -181,8 +183,18 @@ uint64_t mrd_now(mrd *device);
 
 /* ---- journal.c ---- */
 
-/* Makes room for an entry of at most `size` bytes. `outside`: it may be refused in favour of what runs append. */
-int mrd_reserve(mrd *device, uint32_t size, bool outside);
+/* Makes room for an entry of at most `size` bytes, if `spare` bytes are left for the ends of runs. */
+int mrd_reserve(mrd *device, uint32_t size, uint64_t spare);
+/* The most bytes that the attempts and the ends of all pending runs take, with those of one more record of this log; -1 for none. */
+uint64_t mrd_needed(const mrd *device, int log);
+/* The most bytes that a run of this function takes. */
+uint32_t mrd_run_bytes(const mrd *device, unsigned function);
+/* How many bytes for runs a new sector has, and all that can follow it if only `kept` sectors are needed. */
+uint64_t mrd_room(const mrd *device, uint32_t kept);
+/* Whether pending runs alone keep the next sector from being begun. */
+bool mrd_runs_block(const mrd *device);
+/* Notes which sectors a host has. */
+void mrd_advance_unsent(mrd *device);
 void mrd_put(mrd *device, uint8_t byte);
 void mrd_put_v(mrd *device, uint64_t value);
 void mrd_put_bytes(mrd *device, const void *bytes, uint32_t size);
@@ -195,8 +207,7 @@ void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst);
 /* Writes an APPEND for which there is room. */
 void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id);
 /* Stages an APPEND. */
-int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id,
-                         bool outside);
+int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id);
 uint32_t mrd_record_max(const mrd *device, unsigned log);
 
 /* ---- records.c ---- */

@@ -73,26 +73,75 @@ int mrd_flush(mrd *device) {
 
 /* ---- the next sector ---- */
 
-/* Whether nothing needs this sector any more. */
-static bool may_drop(mrd *device, uint32_t serial) {
-    mrd_header next;
-    for (unsigned i = 0; i < device->function_count; i++) {
-        const mrd_function_state_ *state = &device->function[i];
-        if (state->pending > 0 && mrd_serial_of(device, state->cursor) == serial) return false;
-    }
-    if (device->on_full == MRD_DROP || serial == device->serial) return device->on_full == MRD_DROP;
-    return !mrd_header_of(device, serial + 1, &next) || next.sequence <= device->sent + 1;
+/* Pending runs need what they have to read, and room for their ends. So an append is refused if the sectors that can be begun
+ * before the oldest one that is needed could not hold the ends of all pending runs, and of those that it starts. */
+
+/* Of an attempt's FIRED, alone in its burst. */
+enum { FIRED_BYTES = MRD_BURST_HEAD + MRD_V_MAX + 2 + 1 + MRD_V_MAX };
+
+uint32_t mrd_run_bytes(const mrd *device, unsigned function) {
+    uint32_t attempts = device->functions[function].attempts ? device->functions[function].attempts : 3;
+    return device->burst_bytes + (attempts - 1) * mrd_align(FIRED_BYTES, device->grain);
 }
 
-/* What comes from outside leaves one sector for the runs that are pending. */
-static bool may_begin_sector(mrd *device, bool outside) {
-    uint32_t sectors = device->port->sectors;
-    for (uint32_t next = device->serial + 1; next <= device->serial + (outside ? 2u : 1u); next++) {
-        if (device->serial != MRD_NO_SERIAL && next - device->oldest >= sectors && !may_drop(device, next - sectors)) {
-            return false;
-        }
+uint64_t mrd_needed(const mrd *device, int log) {
+    uint64_t needed = 0;
+    for (unsigned i = 0; i < device->function_count; i++) {
+        uint32_t runs = device->function[i].pending + (device->function[i].on == log);
+        if (runs > 0) needed += (uint64_t)runs * mrd_run_bytes(device, i);
     }
-    return true;
+    return needed;
+}
+
+static uint32_t or_zero(uint32_t from, uint32_t less) { return from > less ? from - less : 0; }
+
+/* What a sector has behind its catalog, except that its end may be too short for a burst. */
+static uint32_t sector_room(const mrd *device) {
+    uint32_t start = mrd_data_start(device) + mrd_catalog_bytes_max(device);
+    return device->port->sector_bytes - start - device->burst_bytes;
+}
+
+/* One sector is left out: a loss of power may spoil it. */
+static uint64_t room(const mrd *device, uint32_t rest, uint32_t sectors) {
+    return or_zero(rest, device->burst_bytes) + (uint64_t)or_zero(sectors, 1) * sector_room(device);
+}
+
+uint64_t mrd_room(const mrd *device, uint32_t kept) {
+    return room(device, sector_room(device), or_zero(device->port->sectors, kept + 1));
+}
+
+/* The oldest sector with the record of a pending run, or the newest sector. */
+static uint32_t first_pending(const mrd *device) {
+    uint32_t first = device->serial;
+    for (unsigned i = 0; i < device->function_count; i++) {
+        const mrd_function_state_ *state = &device->function[i];
+        uint32_t serial = state->pending > 0 ? mrd_serial_of(device, state->cursor) : first;
+        if (serial < first) first = serial;
+    }
+    return first;
+}
+
+/* How many sectors can be begun before one is needed. */
+static uint32_t free_sectors(const mrd *device) {
+    if (device->serial == MRD_NO_SERIAL) return device->port->sectors;
+    uint32_t first = first_pending(device);
+    if (device->on_full == MRD_REFUSE && device->unsent < first) first = device->unsent;
+    return device->port->sectors - 1 - (device->serial - first);
+}
+
+bool mrd_runs_block(const mrd *device) {
+    uint32_t first = first_pending(device);
+    return first != device->serial && (device->on_full == MRD_DROP || first <= device->unsent);
+}
+
+void mrd_advance_unsent(mrd *device) {
+    mrd_header next;
+    if (device->serial == MRD_NO_SERIAL) return;
+    if (device->unsent < device->oldest) device->unsent = device->oldest;
+    while (device->unsent < device->serial &&
+           (!mrd_header_of(device, device->unsent + 1, &next) || next.sequence <= device->sent + 1)) {
+        device->unsent++;
+    }
 }
 
 static void forget(mrd *device, uint32_t *at, uint32_t serial) {
@@ -131,6 +180,7 @@ static int begin_sector(mrd *device) {
     device->serial = serial;
     device->head = end;
     device->crc = crc;
+    mrd_advance_unsent(device);
     return 0;
 }
 
@@ -139,7 +189,14 @@ static bool fits(const mrd *device, uint32_t size) {
            mrd_align(device->head + size, device->grain) <= device->port->sector_bytes;
 }
 
-int mrd_reserve(mrd *device, uint32_t size, bool outside) {
+/* Whether `spare` bytes are left for runs behind the burst that is staged, or behind the first one of the next sector. */
+static bool leaves(const mrd *device, uint64_t spare, bool begins) {
+    uint32_t sectors = free_sectors(device);
+    if (!begins) return room(device, or_zero(device->port->sector_bytes - device->head, device->burst_bytes), sectors) >= spare;
+    return sectors > 0 && (spare == 0 || room(device, sector_room(device), sectors - 1) >= spare);
+}
+
+int mrd_reserve(mrd *device, uint32_t size, uint64_t spare) {
     uint32_t need = size + 1 + MRD_V_MAX;
     if (device->used > 0 && !fits(device, device->used + need)) {
         int result = mrd_flush(device);
@@ -149,12 +206,15 @@ int mrd_reserve(mrd *device, uint32_t size, bool outside) {
     if (device->used == 0) {
         uint32_t first = need + MRD_BURST_HEAD + MRD_V_MAX + (device->opening ? 6 + 2 * MRD_V_MAX : 0);
         if (first > device->burst_bytes) return MRD_BATCH_TOO_LARGE;
-        if (!fits(device, first)) {
-            if (!may_begin_sector(device, outside)) return MRD_FULL;
+        bool begins = !fits(device, first);
+        if ((begins || spare > 0) && !leaves(device, spare, begins)) return MRD_FULL;
+        if (begins) {
             int result = begin_sector(device);
             if (result < 0) return fail(device, result);
         }
         begin_burst(device);
+    } else if (spare > 0 && !leaves(device, spare, false)) {
+        return MRD_FULL;
     }
     advance_clock(device);
     return 0;
@@ -180,7 +240,7 @@ void mrd_count_record(mrd *device, unsigned log, uint32_t at, uint32_t burst) {
             state->sequence = device->burst_sequence;
             state->epoch = device->burst_epoch;
             state->skip = state->here;
-            state->attempt = 0;
+            state->attempt = state->fired = state->full = 0;
         }
         state->pending++;
         state->here++;
@@ -207,9 +267,8 @@ void mrd_put_append(mrd *device, unsigned log, const void *data, uint32_t size, 
     device->sequence += 1 + mrd_triggers(device, log);
 }
 
-int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id,
-                         bool outside) {
-    int result = mrd_reserve(device, MRD_APPEND_BYTES + (id ? 16u : 0) + size, outside);
+int64_t mrd_stage_append(mrd *device, unsigned log, const void *data, uint32_t size, uint8_t cause, const uint8_t *id) {
+    int result = mrd_reserve(device, MRD_APPEND_BYTES + (id ? 16u : 0) + size, mrd_needed(device, (int)log));
     if (result < 0) return result;
     mrd_put_append(device, log, data, size, cause, id);
     return (int64_t)device->log[log].seqno;

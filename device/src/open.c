@@ -115,6 +115,12 @@ static void adopt_log(mrd *device, mapping *map, const mrd_definition *found, ui
     state->base = state->last;
 }
 
+/* An attempt that has no DONE ended with this start. It is made again, unless the function is known to have caused the reset. */
+static void interrupt(mrd_function_state_ *state, uint8_t attempt) {
+    state->attempt = attempt > 0 ? (uint8_t)(attempt - 1) : 0;
+    state->fired = attempt > 1 ? attempt : 0;
+}
+
 static void adopt_function(mrd *device, mapping *map, const mrd_definition *found, const mrd_header *header) {
     int at = -1;
     for (unsigned i = 0; i < device->function_count; i++) {
@@ -130,7 +136,7 @@ static void adopt_function(mrd *device, mapping *map, const mrd_definition *foun
     state->pending = (uint32_t)found->pending;
     state->ended = (uint32_t)found->ended;
     state->skip = (uint32_t)found->skip;
-    state->attempt = found->attempt;
+    interrupt(state, found->attempt);
     state->sequence = header->sequence - found->behind;
     state->epoch = header->epoch - (uint32_t)found->older;
     state->cursor = found->back == 0 ? MRD_NONE : mrd_back(device, header->serial, found->back);
@@ -173,7 +179,7 @@ static void replay_run(mrd *device, const mapping *map, const mrd_entry *entry) 
     if (!done) device->sequence += entry->attempt == 2 ? 2 : 1;
     if (at < 0) return;
     mrd_function_state_ *state = &device->function[at];
-    state->attempt = done ? 0 : entry->attempt;
+    interrupt(state, done ? 0 : entry->attempt);
     if (!done || state->pending == 0) return;
     state->pending--;
     state->skip++;
@@ -311,6 +317,10 @@ int mrd_open(mrd *device, const mrd_port *port, const mrd_log *logs, unsigned lo
     if (mrd_data_start(device) + mrd_catalog_bytes_max(device) + device->burst_bytes > port->sector_bytes) {
         return refuse(device, MRD_SETTING_INVALID, "sector_bytes: too small for these names and this burst");
     }
+    for (unsigned i = 0; i < function_count; i++) {
+        if (mrd_room(device, 1) >= mrd_run_bytes(device, i)) continue;
+        return refuse(device, MRD_SETTING_INVALID, "sectors: too few for the attempts of a function");
+    }
     result = mrd_ring_find(device, &newest);
     if (result < 0) return result;
     device->epoch = 1;
@@ -321,6 +331,7 @@ int mrd_open(mrd *device, const mrd_port *port, const mrd_log *logs, unsigned lo
     device->failed = false;
     device->uptime = device->clock + 1;
     device->uptime_ms = port->ms(port->context);
+    mrd_advance_unsent(device);
     mrd_count_interrupted(device);
     return 0;
 }

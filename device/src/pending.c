@@ -5,6 +5,8 @@ typedef struct {
     mrd *device;
     uint32_t serial, at, limit; /* offsets in the sector */
     uint32_t body, end;
+    uint32_t crc; /* of the burst before `at`; not known at the first one, which is at `at` */
+    bool begun;
     uint64_t sequence;
     uint32_t epoch;
 } hop;
@@ -19,13 +21,15 @@ static void enter_sector(hop *to, uint32_t serial, uint32_t at) {
 
 static bool enter_next_sector(hop *to) {
     mrd_header header;
-    uint8_t length[2];
+    uint8_t head[MRD_BURST_HEAD];
     while (to->serial != to->device->serial) {
         uint32_t start = mrd_data_start(to->device), serial = to->serial + 1;
         enter_sector(to, serial, start);
         if (!mrd_header_of(to->device, serial, &header)) continue;
-        if (mrd_read(to->device, mrd_sector_at(to->device, serial) + start, length, 2) < 0) continue;
-        to->at = mrd_align(start + MRD_BURST_HEAD + (uint32_t)mrd_load(length, 2), to->device->grain);
+        if (mrd_read(to->device, mrd_sector_at(to->device, serial) + start, head, sizeof head) < 0) continue;
+        to->at = mrd_align(start + MRD_BURST_HEAD + (uint32_t)mrd_load(head, 2), to->device->grain);
+        to->crc = (uint32_t)mrd_load(head + 2, 4);
+        to->begun = true;
         to->sequence = header.sequence;
         to->epoch = header.epoch;
         return true;
@@ -33,8 +37,21 @@ static bool enter_next_sector(hop *to) {
     return false;
 }
 
+/* Whether blank bytes up to the next page are here. At the last byte of a page, 0xFF may also be the first byte of a burst. */
+static bool is_gap(const hop *to, const uint8_t head[2]) {
+    mrd_walk walk;
+    if (!to->begun || head[0] != 0xFF) return false;
+    if ((to->at + 1) % MRD_PAGE != 0) return head[1] == 0xFF;
+    walk.device = to->device;
+    walk.sector = mrd_sector_at(to->device, to->serial);
+    walk.at = to->at;
+    walk.limit = to->device->port->sector_bytes;
+    walk.crc = to->crc;
+    return !mrd_take_burst(&walk);
+}
+
 static bool next_hop(hop *to) {
-    uint8_t length[2];
+    uint8_t head[MRD_BURST_HEAD];
     for (;;) {
         if (to->at >= to->limit) {
             if (!enter_next_sector(to)) return false;
@@ -42,12 +59,16 @@ static bool next_hop(hop *to) {
         }
         uint32_t at = mrd_sector_at(to->device, to->serial) + to->at;
         bool staged = to->device->used > 0 && at == mrd_staged_at(to->device);
-        if (!staged && mrd_read(to->device, at, length, 2) < 0) return false;
-        uint32_t size = staged ? to->device->used - (uint32_t)MRD_BURST_HEAD : (uint32_t)mrd_load(length, 2);
-        if (!staged && size == 0xFFFF) {
+        uint32_t left = to->device->port->sector_bytes - to->at;
+        memset(head, 0xFF, sizeof head);
+        if (!staged && mrd_read(to->device, at, head, left < sizeof head ? left : sizeof head) < 0) return false;
+        uint32_t size = staged ? to->device->used - (uint32_t)MRD_BURST_HEAD : (uint32_t)mrd_load(head, 2);
+        if (!staged && is_gap(to, head)) {
             to->at = mrd_align(to->at + 1, MRD_PAGE);
             continue;
         }
+        if (!staged) to->crc = (uint32_t)mrd_load(head + 2, 4);
+        to->begun = true;
         to->body = at + MRD_BURST_HEAD;
         to->end = to->body + size;
         to->at = mrd_align(to->at + MRD_BURST_HEAD + size, to->device->grain);
@@ -71,6 +92,7 @@ bool mrd_find_pending(mrd *device, mrd_function_state_ *state, mrd_entry *entry,
     mrd_reader reader;
     uint32_t skip = state->skip;
     to.device = device;
+    to.begun = false;
     to.sequence = state->sequence;
     to.epoch = state->epoch;
     enter_sector(&to, mrd_serial_of(device, state->cursor), state->cursor % device->port->sector_bytes);

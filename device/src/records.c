@@ -5,7 +5,7 @@ int64_t mrd_append(mrd *device, const char *log, const void *data, size_t size, 
     if (at < 0) return MRD_LOG_NOT_FOUND;
     if (size > mrd_record_max(device, (unsigned)at)) return MRD_RECORD_TOO_LONG;
     return mrd_stage_append(device, (unsigned)at, data, (uint32_t)size, cause ? MRD_CAUSE_ID : MRD_CAUSE_OUTSIDE,
-                            cause ? cause->id : NULL, true);
+                            cause ? cause->id : NULL);
 }
 
 int mrd_sync(mrd *device) { return mrd_flush(device); }
@@ -104,7 +104,9 @@ int64_t mrd_get_at(mrd *device, unsigned log, uint64_t seqno, void *buffer, size
 }
 
 void mrd_delivered(mrd *device, uint64_t sequence) {
-    if (sequence > device->sent && sequence < device->durable) device->sent = sequence;
+    if (sequence <= device->sent || sequence >= device->durable) return;
+    device->sent = sequence;
+    mrd_advance_unsent(device);
 }
 
 void mrd_stat(mrd *device, mrd_status *status) {

@@ -22,7 +22,7 @@ typedef struct mrd_run {
     mrd_row row[MRD_ROWS_MAX];
 } mrd_run;
 
-enum { RETAINED = 0x4D524400, FUNCTION_FAILED = 3109, BACKOFF_MS = 1000 };
+enum { RETAINED = 0x4D520000, FUNCTION_FAILED = 3109, BACKOFF_MS = 1000, FULL_MAX = 8 };
 
 /* ---- what a function calls ---- */
 
@@ -167,10 +167,21 @@ static void put_done(mrd_run *run, uint8_t outcome, unsigned code) {
     }
     if (outcome == MRD_OUTCOME_DEAD) mrd_put_v(device, code);
     device->sequence += 1u + (run->attempt == 1) + (run->rows > 0);
-    state->attempt = 0;
+    state->attempt = state->fired = state->full = 0;
     state->pending--;
     state->skip++;
     state->ended++;
+}
+
+/* What must be left for other runs, if the records of this one run functions. If not, its own end has room already. */
+static uint64_t needed_after(const mrd_run *run, const uint8_t *from) {
+    const mrd *device = run->device;
+    uint64_t others = mrd_needed(device, -1), more = 0;
+    for (unsigned i = 0; i < run->appends; i++) {
+        more += mrd_needed(device, from[0]) - others;
+        from += 3 + mrd_load(from + 1, 2);
+    }
+    return more == 0 ? 0 : others - mrd_run_bytes(device, run->function) + more;
 }
 
 /* Its records and its DONE, in one burst. */
@@ -180,7 +191,7 @@ static int commit(mrd_run *run, uint8_t outcome, unsigned code) {
     uint8_t *from = device->burst + device->burst_bytes - run->staged;
     /* To the end of the memory, so that they are not overwritten before they are read. */
     memmove(from, device->burst + run->staged_at, run->staged);
-    int result = mrd_reserve(device, need, false);
+    int result = mrd_reserve(device, need, outcome == MRD_OUTCOME_DONE ? needed_after(run, from) : 0);
     if (result < 0) return result;
     for (unsigned i = 0; i < run->appends; i++) {
         uint32_t size = (uint32_t)mrd_load(from + 1, 2);
@@ -204,25 +215,33 @@ static int give_up(mrd_run *run, const void *data, uint32_t size, unsigned code)
 /* ---- running ---- */
 
 static int begin_attempt(mrd *device, mrd_function_state_ *state, uint8_t function) {
-    if (state->attempt == 0) return 0;
-    int result = mrd_reserve(device, 2, false);
+    if (state->attempt < state->fired || state->attempt == 0) return 0;
+    int result = mrd_reserve(device, 2, 0);
     if (result < 0) return result;
     mrd_put(device, (uint8_t)(MRD_FIRED << 5 | function));
-    mrd_put(device, (uint8_t)(state->attempt + 1));
+    state->fired = (uint8_t)(state->attempt + 1);
+    mrd_put(device, state->fired);
     device->sequence += state->attempt == 1 ? 2 : 1;
     return mrd_flush(device);
 }
+
+static uint32_t retained_word(unsigned function, unsigned attempt) { return RETAINED | attempt << 5 | function; }
 
 static void retain(const mrd *device, uint32_t value) {
     if (device->port->retained) *device->port->retained = value;
 }
 
 void mrd_count_interrupted(mrd *device) {
-    uint32_t value = device->port->retained ? *device->port->retained : 0;
+    const mrd_port *port = device->port;
+    bool reset_itself = port->reset_reason == MRD_RESET_WATCHDOG || port->reset_reason == MRD_RESET_SOFTWARE;
+    uint32_t value = port->retained ? *port->retained : 0;
     retain(device, 0);
-    if ((value & ~31u) != RETAINED || (value & 31) >= device->function_count) return;
-    mrd_function_state_ *state = &device->function[value & 31];
-    if (state->pending > 0 && state->attempt == 0) state->attempt = 1;
+    for (unsigned i = 0; i < device->function_count; i++) {
+        mrd_function_state_ *state = &device->function[i];
+        bool ran = value == retained_word(i, state->attempt + 1u);
+        if (!port->retained) ran = reset_itself && state->fired > state->attempt;
+        if (state->pending > 0 && ran) state->attempt++;
+    }
 }
 
 static unsigned call(mrd_run *run, const mrd_entry *entry, uint8_t *data) {
@@ -237,7 +256,7 @@ static unsigned call(mrd_run *run, const mrd_entry *entry, uint8_t *data) {
     record.size = entry->body_size;
     record.attempt = run->attempt;
     running = run;
-    retain(device, RETAINED | run->function);
+    retain(device, retained_word(run->function, run->attempt));
     int status = function->run(&record);
     retain(device, 0);
     running = NULL;
@@ -258,16 +277,16 @@ static int run_one(mrd *device, uint8_t function) {
     run.device = device;
     run.function = function;
     run.seqno = device->log[state->on].seqno - state->pending + 1;
-    /* If the last attempt has no DONE, it reset the device: the run is given up without another one. */
+    /* The last attempt reset the device: the run is given up without another one. */
     bool crashed = state->attempt >= attempts;
     run.attempt = crashed ? state->attempt : (uint8_t)(state->attempt + 1);
     int result = crashed ? 0 : begin_attempt(device, state, function);
-    if (result < 0) return result;
+    if (result < 0 && result != MRD_FULL) return result;
     run.start = mrd_clock(device);
     run.staged_at = mrd_align(device->used, device->grain);
-    if (!crashed) code = call(&run, &entry, data);
+    if (!crashed && result == 0) code = call(&run, &entry, data);
     else if (entry.body_size <= sizeof data) mrd_read(device, entry.body, data, entry.body_size);
-    result = code == 0 ? commit(&run, MRD_OUTCOME_DONE, 0) : MRD_BATCH_TOO_LARGE;
+    if (result == 0) result = code == 0 ? commit(&run, MRD_OUTCOME_DONE, 0) : MRD_BATCH_TOO_LARGE;
     if (result == MRD_BATCH_TOO_LARGE && run.attempt >= attempts) {
         if (code == 0) code = -MRD_BATCH_TOO_LARGE;
         result = give_up(&run, data, entry.body_size <= sizeof data ? entry.body_size : 0, code);
@@ -275,10 +294,15 @@ static int run_one(mrd *device, uint8_t function) {
         state->attempt = run.attempt;
         state->not_before = device->uptime_ms + ((uint32_t)BACKOFF_MS << (run.attempt - 1));
         result = 0;
-    } else if (result == MRD_FULL) {
-        /* It is not the function's fault: the same attempt is made again. */
-        state->not_before = device->uptime_ms + BACKOFF_MS;
     }
+    if (result != MRD_FULL) return result;
+    /* It is not the function's fault: the same attempt is made again. Only losses of power, or records that run many functions, can
+     * take the room that was left for it. If nothing but runs can make room, they must end. */
+    if (mrd_runs_block(device) && state->full++ >= FULL_MAX) {
+        result = give_up(&run, data, entry.body_size <= sizeof data ? entry.body_size : 0, -MRD_FULL);
+        if (result == MRD_FULL) result = give_up(&run, data, UINT32_MAX, -MRD_FULL);
+    }
+    if (result == MRD_FULL) state->not_before = device->uptime_ms + BACKOFF_MS;
     return result;
 }
 

@@ -140,8 +140,7 @@ void mrd_walk_begin(mrd_walk *walk, mrd *device, const mrd_header *header) {
     walk->torn = false;
 }
 
-/* Whether a valid burst begins at walk->at; takes it. */
-static bool take_burst(mrd_walk *walk) {
+bool mrd_take_burst(mrd_walk *walk) {
     uint8_t head[MRD_BURST_HEAD], bytes[MRD_WINDOW];
     uint32_t at = walk->sector + walk->at;
     if (mrd_read(walk->device, at, head, sizeof head) < 0) return false;
@@ -165,7 +164,7 @@ static bool take_burst(mrd_walk *walk) {
 /* A burst begins where the one before it ends or, after a start, at a multiple of MRD_PAGE behind blank bytes. */
 bool mrd_next_burst(mrd_walk *walk) {
     while (walk->at + MRD_BURST_HEAD < walk->limit) {
-        if (take_burst(walk)) return true;
+        if (mrd_take_burst(walk)) return true;
         uint32_t next = mrd_align(walk->at + 1, MRD_PAGE);
         if (!mrd_is_blank(walk->device, walk->sector + walk->at, walk->sector + next)) {
             walk->torn = true;

@@ -86,7 +86,7 @@ static void a_full_flash_refuses_or_drops(void) {
     EQUAL(mrd_sync(&device), 0);
     mrd_stat(&device, &status);
     EQUAL(status.lost, 0);
-    EQUAL(status.sectors, 3);
+    EQUAL(status.sectors, 4);
     mrd_delivered(&device, status.durable - 1);
     CHECK(mrd_append(&device, "raw", record, sizeof record, NULL) > 0);
     device.on_full = MRD_DROP;

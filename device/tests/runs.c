@@ -1,4 +1,4 @@
-/* runs.c - each record is handled exactly once, or becomes a dead letter, whenever power is lost.
+/* runs.c - each record is handled exactly once, or becomes a dead letter, whenever power is lost; afterwards the next is accepted.
  *
  *     runs [--seeds N] [--seed S] [--every K]    as power.c does
  */
@@ -14,7 +14,7 @@ static mrd_flash flash;
 static mrd device;
 static uint64_t memory[MRD_WORDS(3, 2, 512)];
 static const mrd_log logs[] = {{"in", 1000, 0}, {"out", 1000, 0}, {"dead", 1000, 0}};
-static const mrd_function copy = {"copy", copy_handle, "in", 3, "dead"};
+static mrd_function copy = {"copy", copy_handle, "in", 3, "dead"};
 static uint64_t random_state;
 static uint8_t appended[COUNT_MAX][2];
 static unsigned count, flushed;
@@ -94,6 +94,7 @@ static uint64_t run(uint64_t seed, uint64_t cut, int way) {
     for (unsigned i = 0; i < 8; i++) pick(2);
     uint16_t unit = (uint16_t)(1u << pick(6));
     blank(2048u << pick(2), unit, pick(3) == 0 ? 256 : unit);
+    copy.attempts = (uint8_t)(2 + pick(4));
     count = flushed = 0;
     start(&copy, 1);
     if (cut > 0) mrd_flash_cut(&flash, cut, way, seed ^ cut << 20);
@@ -104,7 +105,7 @@ static uint64_t run(uint64_t seed, uint64_t cut, int way) {
         start(&copy, 1);
         compare(false);
         if (again) mrd_flash_cut(&flash, 1 + pick(4), (int)pick(MRD_CUT_WAYS), random_state);
-        again = false;
+        again = pick(2) == 0;
     }
     mrd_flash_on(&flash);
     if (device.failed) start(&copy, 1);
@@ -113,6 +114,8 @@ static uint64_t run(uint64_t seed, uint64_t cut, int way) {
     compare(true);
     start(&copy, 1);
     compare(true);
+    /* Whatever happened, the next record is accepted. */
+    CHECK(mrd_append(&device, "in", "\4x", 2, NULL) > 0);
     return flash.operations;
 }
 
@@ -134,6 +137,7 @@ static void a_run_that_resets_the_device_ends_as_a_dead_letter(void) {
     static const mrd_function crasher = {"crasher", crash, "in", 3, "dead"};
     blank(4096, 8, 8);
     flash.port.retained = &retained;
+    flash.port.reset_reason = MRD_RESET_WATCHDOG;
     resets = 0;
     crashing = true;
     start(&crasher, 1);
@@ -177,7 +181,7 @@ static void functions_take_turns(void) {
 }
 
 int main(int words_count, char **words) {
-    uint64_t first = 1, last = 4, every = 5, runs = 0;
+    uint64_t first = 1, last = 8, every = 5, runs = 0;
     static char name[100];
     for (int i = 1; i + 1 < words_count; i += 2) {
         uint64_t value = strtoull(words[i + 1], NULL, 10);

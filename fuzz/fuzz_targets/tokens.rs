@@ -1,7 +1,6 @@
 #![no_main]
 
-#[path = "../wire_targets.rs"]
-#[allow(dead_code, reason = "each fuzzer runs one of the targets")]
-mod targets;
+#[path = "../token_target.rs"]
+mod target;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| targets::tokens(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| target::tokens(input));

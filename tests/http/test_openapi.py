@@ -96,7 +96,7 @@ def test_it_describes_everything_that_is_told(own_host: Host) -> None:
         content = item["get"]["responses"]["200"].get("content", {})
         schema_of = content.get("application/json", {}).get("schema", {})
         names = {"namespace": "farm", "log": "out", "seqno": "1", "function": "copy", "run": "latest", "target": "copy"}
-        names |= {"repair": str(repair), "topic": "news", "index": "1"}
+        names |= {"repair": str(repair), "topic": "news", "index": "1", "event": "out@1"}
         for name, value in names.items():
             path = path.replace("{%s}" % name, value)
         if path.endswith("/objects/{key}"):  # Only clients of the wire protocol create objects.

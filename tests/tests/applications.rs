@@ -267,14 +267,15 @@ fn functions_that_the_file_no_longer_names_are_removed() {
     place.run(by_hand).ok();
     place.write("millrace.toml", &APPLICATION.replace("functions.shout", "functions.cry"));
     place.run(["log", "append", "inbox", "1"]).ok();
-    let planned = place.run(["--json", "up", "--dry-run"]).ok();
+    let planned = place.run(["--json", "up", "--dry-run", "--force"]).ok();
     let expected = ["inbox unchanged", "outbox unchanged", "dead/cry created", "cry created", "shout removed"];
     assert_eq!(steps(&planned), expected);
-    let said = place.run(["up", "--dry-run"]).ok();
+    // The plan fails as `up` would.
+    let said = place.run(["up", "--dry-run"]).fails("MR3020", 1);
     assert!(said.text().contains("- function shout would be removed; it has 1 pending run"), "{}", said.text());
     let said = place.run(["up"]).fails("MR3020", 1);
     assert!(said.stderr.contains("function 'shout' has 1 pending run"), "{}", said.stderr);
-    assert_eq!(steps(&place.run(["--json", "up", "--dry-run"]).ok()), expected, "nothing was changed");
+    assert_eq!(steps(&place.run(["--json", "up", "--dry-run", "--force"]).ok()), expected, "nothing was changed");
     assert_eq!(steps(&place.run(["--json", "up", "--force"]).ok()), expected);
     assert_eq!(place.records("dead/shout").len(), 1);
     let names = || {
@@ -474,4 +475,33 @@ fn functions_are_deployed_one_by_one_as_well() {
     assert!(said.code == 1 && said.stderr.contains("no function 'shout'"), "{said:#?}");
     place.run(["function", "rm", "../shout"]).fails("MR1002", 2);
     eventually("the function is gone", || place.run(["--json", "function", "ls"]).ok().text().is_empty());
+}
+
+#[test]
+fn a_plan_fails_where_applying_fails_and_changes_nothing() {
+    let place = Place::empty();
+    place.write("f.py", "def g(record, ctx): pass\n");
+    let file = |more: &str| {
+        format!(
+            "[logs.in]\n[functions.f]\nruntime = \"python\"\ncode = \"f.py\"\nhandler = \"f:f\"\non = [\"in\"]\n{more}"
+        )
+    };
+    place.write("millrace.toml", &file(""));
+    let planned = place.run(["up", "--dry-run"]);
+    let applied = place.run(["up"]);
+    assert_eq!((planned.code, applied.code), (1, 1), "{planned:?} {applied:?}");
+    let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    assert_eq!(first(&planned.stderr), first(&applied.stderr));
+    assert!(planned.text().contains("function f would be created"), "{}", planned.text());
+    assert!(!place.namespace().exists(), "nothing was made");
+    // Its own dead letters would run it for ever.
+    place.write("f.py", "def f(record, ctx): pass\n");
+    place.write("millrace.toml", &file("dead_letter = \"in\"\n"));
+    for args in [&["up", "--dry-run"][..], &["up"]] {
+        let refused = place.run(args.iter().copied());
+        assert!(refused.code != 0 && refused.stderr.contains("own dead letters"), "{refused:?}");
+    }
+    place.write("millrace.toml", &file(""));
+    place.run(["up", "--dry-run"]).ok();
+    place.run(["up"]).ok();
 }

@@ -129,6 +129,15 @@ fn read_bindings(name: &str, section: &Section<'_>, problems: &mut Collector<'_>
         true => section.parsed::<LogName>("dead_letter", problems).map(|placed| placed.value),
         false => format!("dead/{name}").parse().ok(),
     };
+    if let Some(own) = on.iter().find(|log| Some(&log.value) == dead_letter.as_ref()) {
+        let message = format!(
+            "on in {}: '{}' is the log of this function's own dead letters, so each failed run would start another one; \
+             name another log with 'dead_letter', or bind another function",
+            section.label(),
+            own.value
+        );
+        problems.add(own.span.clone(), message);
+    }
     Bindings { on, topics, dead_letter }
 }
 

@@ -1,13 +1,13 @@
 //! Encodes requests and decodes their answers, without I/O. The async and the blocking client share it.
 
 use crate::{AppendOptions, Batch, Credentials, Host, Place, Record, secure};
+use millrace_security::token::Binding;
 use millrace_wire::{
     Code, Error, Hlc, Result,
     protocol::{
         Append, AppendMany, Challenge, Failure, Frame, HELLO_MAX_BYTES, Heading, Hello, Message, NewRecord, Offer,
         PREFACE, Records, VERSION, Welcome, encode, split,
     },
-    token::Binding,
 };
 use serde::Deserialize;
 

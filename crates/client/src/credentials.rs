@@ -12,7 +12,8 @@
 //! A file that another user could have read or written is refused.
 
 use crate::secure::tls::authorities;
-use millrace_wire::{Code, Defence, Error, Hex, Peer, Result, token::Token};
+use millrace_security::token::Token;
+use millrace_wire::{Code, Defence, Error, Hex, Peer, Result};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags},
     process::geteuid,

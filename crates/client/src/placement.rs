@@ -33,6 +33,9 @@ struct Host {
     #[serde(default)]
     labels: BTreeMap<String, String>,
     here: bool,
+    /// Why the host that was asked cannot reach it.
+    #[serde(default)]
+    trouble: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -106,7 +109,11 @@ impl Places {
             _ => group.voters.iter().any(|voter| fitting.contains(&**voter)),
         });
         let chosen = candidates.min_by_key(|group| {
-            (current != Some(&*group.group), self.rank(group, &fitting, placement == Placement::Spread))
+            (
+                current != Some(&*group.group),
+                !self.answers(group),
+                self.rank(group, &fitting, placement == Placement::Spread),
+            )
         });
         let Some(chosen) = chosen else {
             let missing = match placement {
@@ -131,6 +138,12 @@ impl Places {
             *self.placed.entry(site).or_default() += 1;
         }
         Ok(name)
+    }
+
+    /// Whether most voters of a group can be reached.
+    fn answers(&self, group: &Group) -> bool {
+        let reached = self.hosts.iter().filter(|host| host.trouble.is_none() && group.voters.contains(&host.host));
+        2 * reached.count() > group.voters.len()
     }
 
     /// The group with the largest part of its voters at the place goes first; then one that prefers a site of the place as leader, one that is
@@ -204,6 +217,16 @@ mod tests {
         assert_eq!(chosen(&mut even(Some("c"), ""), barn), "more", "it is led there");
         assert_eq!(chosen(&mut even(None, "lab"), barn), "more", "it is to be led there");
         assert_eq!(chosen(&mut even(Some("d"), ""), Placement::Here), "main", "it is led at the own site");
+    }
+
+    #[test]
+    fn a_group_whose_voters_cannot_be_reached_is_chosen_only_if_no_other_fits() {
+        let cluster = CLUSTER.replace(r#""host":"c","#, r#""host":"c","trouble":"MR6104: refused","#);
+        let places = |groups: &[String]| Places::read(&cluster, &format!("[{}]", groups.join(","))).expect("documents");
+        let (alone, main) = (group("barn", &["c"], None, "", 0), group("main", &["a", "b", "c"], Some("a"), "", 5));
+        let barn = Placement::Near("zone", "barn");
+        assert_eq!(chosen(&mut places(&[alone.clone(), main]), barn), "main");
+        assert_eq!(chosen(&mut places(&[alone]), barn), "barn");
     }
 
     #[test]

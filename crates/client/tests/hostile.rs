@@ -7,11 +7,13 @@ use millrace_client::{
     AppendOptions, Client, Options, Place, TailOptions, Wait, blocking,
     credentials::{Left, machine_file},
 };
+use millrace_security::{
+    channel::MAGIC,
+    token::{AuthorityId, Grant, Key, Rights, Rules, Token, TokenId},
+};
 use millrace_wire::{
     Code, EventId, Result,
-    channel::MAGIC,
     protocol::{Appended, Done, Failure, PREFACE, Ping, Pong, Record, Records, Seqno, Welcome},
-    token::{AuthorityId, Grant, Key, Rights, Rules, Token, TokenId},
 };
 use std::{
     env,

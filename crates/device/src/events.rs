@@ -1,6 +1,6 @@
 //! The events that an image implies, with their ids and clocks.
 
-use crate::{Burst, Cause, Entry, Image, Row, Sector};
+use crate::{Burst, Cause, Entry, Header, Image, Row, Sector};
 use millrace_wire::{EventId, Hlc, NamespaceId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -64,21 +64,59 @@ pub enum What {
     },
 }
 
-#[derive(Default)]
+/// How many ids of pending runs are remembered for each function.
+const PENDING_MAX: usize = 4096;
+/// The latest time that a device's clock can name, in milliseconds: it has 48 bits, and hosts count microseconds in 52.
+const CLOCK_MAX_MS: u64 = (1 << 52) / 1000 - 1;
+
+#[derive(Clone, Default)]
 struct Function {
     name: String,
     logs: u64,
-    /// The ids of the pending runs, oldest first; none where the image does not have the record any more.
+    /// How many of the oldest pending runs have an id that is not known, because their records were not read.
+    unknown: u64,
+    /// The ids of the other pending runs, oldest first.
     pending: VecDeque<EventId>,
 }
 
+impl Function {
+    fn oldest(&self) -> EventId {
+        if self.unknown > 0 { EventId::NONE } else { self.pending.front().copied().unwrap_or(EventId::NONE) }
+    }
+
+    fn end_oldest(&mut self) {
+        if self.unknown > 0 {
+            self.unknown -= 1;
+        } else {
+            self.pending.pop_front();
+        }
+    }
+
+    fn add(&mut self, run: EventId) {
+        self.pending.push_back(run);
+        if self.pending.len() > PENDING_MAX {
+            self.pending.pop_front();
+            self.unknown += 1;
+        }
+    }
+
+    /// As many runs are pending; they are the newest ones.
+    fn keep(&mut self, count: u64) {
+        let known = usize::try_from(count).unwrap_or(usize::MAX).min(self.pending.len());
+        self.pending.drain(..self.pending.len() - known);
+        self.unknown = count - known as u64;
+    }
+}
+
+#[derive(Clone)]
 struct Log {
     name: String,
     seqno: u64,
 }
 
-/// The state while an image is walked.
-struct Walk {
+/// The state while a journal is walked.
+#[derive(Clone)]
+pub(crate) struct Walk {
     namespace: NamespaceId,
     epoch: u32,
     sequence: u64,
@@ -94,38 +132,53 @@ impl Image {
     /// All events from the oldest sector on.
     pub fn events(&self) -> Vec<Event> {
         let Some(first) = self.sectors.first() else { return Vec::new() };
-        let mut walk = Walk {
-            namespace: first.header.namespace,
-            epoch: first.header.epoch,
-            sequence: first.header.sequence,
-            clock_ms: 0,
-            same_ms: 0,
-            logs: BTreeMap::new(),
-            functions: BTreeMap::new(),
-            events: Vec::new(),
-        };
+        let mut walk = Walk::new(&first.header);
         self.sectors.iter().for_each(|sector| walk.sector(sector));
         walk.events
     }
 }
 
 impl Walk {
-    fn sector(&mut self, sector: &Sector) {
-        if sector.header.sequence > self.sequence {
-            let to = sector.header.sequence - 1;
+    /// Begins with this sector.
+    pub(crate) fn new(first: &Header) -> Walk {
+        Walk {
+            namespace: first.namespace,
+            epoch: first.epoch,
+            sequence: first.sequence,
+            clock_ms: 0,
+            same_ms: 0,
+            logs: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// The events since the last call.
+    pub(crate) fn take(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Continues with the catalog of a sector.
+    pub(crate) fn begin(&mut self, header: &Header, catalog: &[Entry]) {
+        if header.sequence > self.sequence {
+            let to = header.sequence - 1;
             self.push(EventId::NONE, What::Missing { to });
         }
-        self.sequence = sector.header.sequence;
-        self.clock_ms = sector.header.clock_ms;
-        self.epoch = sector.header.epoch;
-        self.catalog(&sector.catalog);
+        self.sequence = header.sequence;
+        self.clock_ms = header.clock_ms.min(CLOCK_MAX_MS);
+        self.epoch = header.epoch;
+        self.catalog(catalog);
+    }
+
+    fn sector(&mut self, sector: &Sector) {
+        self.begin(&sector.header, &sector.catalog);
         sector.bursts.iter().for_each(|(_, burst)| self.burst(burst));
     }
 
     /// A catalog replaces the definitions. Functions keep the ids of the runs that are pending.
     fn catalog(&mut self, entries: &[Entry]) {
-        let mut before: BTreeMap<String, VecDeque<EventId>> =
-            std::mem::take(&mut self.functions).into_values().map(|old| (old.name, old.pending)).collect();
+        let mut before: BTreeMap<String, Function> =
+            std::mem::take(&mut self.functions).into_values().map(|old| (old.name.clone(), old)).collect();
         self.logs.clear();
         for entry in entries {
             match entry {
@@ -133,22 +186,16 @@ impl Walk {
                     self.logs.insert(*id, Log { name: name.clone(), seqno: *seqno });
                 }
                 Entry::Function { id, logs, name, pending, .. } => {
-                    let mut queue = before.remove(name).unwrap_or_default();
-                    let count = usize::try_from(*pending).unwrap_or(0);
-                    while queue.len() > count {
-                        queue.pop_front();
-                    }
-                    while queue.len() < count.min(1 << 20) {
-                        queue.push_front(EventId::NONE);
-                    }
-                    self.functions.insert(*id, Function { name: name.clone(), logs: *logs, pending: queue });
+                    let mut function = before.remove(name).unwrap_or_default();
+                    function.keep(*pending);
+                    self.functions.insert(*id, Function { name: name.clone(), logs: *logs, ..function });
                 }
                 _ => {}
             }
         }
     }
 
-    fn burst(&mut self, burst: &Burst) {
+    pub(crate) fn burst(&mut self, burst: &Burst) {
         self.at(burst.ms);
         for (index, entry) in burst.entries.iter().enumerate() {
             match entry {
@@ -187,7 +234,7 @@ impl Walk {
 
     fn append(&mut self, log: u8, cause: EventId, payload: &[u8]) {
         let Some(found) = self.logs.get_mut(&log) else { return };
-        found.seqno += 1;
+        found.seqno = found.seqno.saturating_add(1);
         let (name, seqno) = (found.name.clone(), found.seqno);
         let record = self.push(cause, What::Append { log: name.clone(), seqno, payload: payload.to_vec() });
         let bound: Vec<u8> =
@@ -195,7 +242,7 @@ impl Walk {
         for id in bound {
             let function = self.functions[&id].name.clone();
             let run = self.push(record, What::Trigger { function, log: name.clone(), seqno });
-            self.functions.get_mut(&id).expect("it was found").pending.push_back(run);
+            self.functions.get_mut(&id).expect("it was found").add(run);
         }
     }
 
@@ -212,7 +259,7 @@ impl Walk {
             self.logs.get(log).map_or((String::new(), 0), |log| (log.name.clone(), log.seqno.saturating_sub(*behind)));
         self.push(run, What::Done { function: name, outcome: *outcome, code: *code, log, seqno });
         if let Some(function) = self.functions.get_mut(function) {
-            function.pending.pop_front();
+            function.end_oldest();
         }
     }
 
@@ -228,12 +275,12 @@ impl Walk {
     /// The name of a function and its oldest pending run.
     fn function(&self, id: u8) -> (String, EventId) {
         let found = self.functions.get(&id);
-        let run = found.and_then(|function| function.pending.front()).copied().unwrap_or(EventId::NONE);
+        let run = found.map_or(EventId::NONE, Function::oldest);
         (found.map_or_else(String::new, |function| function.name.clone()), run)
     }
 
     fn at(&mut self, ms: u64) {
-        self.clock_ms += ms;
+        self.clock_ms = self.clock_ms.saturating_add(ms).min(CLOCK_MAX_MS);
         self.same_ms = 0;
     }
 

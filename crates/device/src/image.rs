@@ -7,7 +7,7 @@ use crate::{
 use millrace_wire::{Code, Error, NamespaceId};
 
 /// Bytes of a sector's header.
-const HEADER: usize = 40;
+pub(crate) const HEADER: usize = 40;
 /// After a start, a device continues at a multiple of this.
 const PAGE: usize = 256;
 const FORMAT: u8 = 1;
@@ -49,7 +49,7 @@ pub struct Image {
 }
 
 impl Header {
-    fn read(bytes: &[u8]) -> Option<Result<Header, Error>> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Result<Header, Error>> {
         let bytes = bytes.get(..HEADER)?;
         let crc = crc32c(0, &bytes[..36]);
         if !bytes.starts_with(b"MRDJ") || bytes[36..] != crc.to_le_bytes() {

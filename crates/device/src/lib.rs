@@ -1,15 +1,17 @@
 //! The journal that a device keeps in its flash: `spec/formats/device.md`.
 //!
 //! This crate reads an image of a flash ([`Image`]), decodes and encodes its bursts ([`Burst`], [`Entry`]), and expands them to the events
-//! that they imply, with their ids and clocks ([`Image::events`]). It is pure, and shares no code with `device/`, which writes the journal:
+//! that they imply, with their ids and clocks ([`Image::events`]); or it follows the journal as a device sends it ([`Feed`]). It is pure, and shares no code with `device/`, which writes the journal:
 //! the tests compare the two.
 
 mod burst;
 mod bytes;
 mod events;
+mod feed;
 mod image;
 
 pub use burst::{Burst, Cause, Entry, Row};
 pub use bytes::crc32c;
 pub use events::{Event, What};
+pub use feed::{Arrived, Feed};
 pub use image::{Header, Image, Sector};

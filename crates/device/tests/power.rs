@@ -1,7 +1,7 @@
 //! The journal of a device, written by `device/` and read by `crates/device`, which share no code: after every loss of power, the image of
 //! the flash has everything that was flushed, and a beginning of what was appended.
 
-use millrace_device::{Entry, Event, Image, What};
+use millrace_device::{Entry, Event, Feed, Header, Image, What};
 use millrace_wire::EventId;
 use std::{
     collections::HashMap,
@@ -25,7 +25,9 @@ fn program(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("device-{name}-{}", std::process::id()));
     let mut command = Command::new("clang");
     command.args(["-std=c99", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
-    command.arg("-I").arg(root().join("include")).arg("-I").arg(root().join("../sdk/c"));
+    for headers in ["include", "../sdk/c", "../sdk/c/wire"] {
+        command.arg("-I").arg(root().join(headers));
+    }
     command.args(sources.filter(|file| file.extension().is_some_and(|end| end == "c")));
     command.arg(root().join(format!("tests/{name}.c"))).arg("-o").arg(&program);
     assert!(command.status().expect("clang starts").success(), "{name} is not compiled");
@@ -62,6 +64,7 @@ impl Model {
             return;
         };
         let events = image.events();
+        feed(bytes, &image, &events);
         self.compare(&image, &events);
         let newest = newest(&image);
         let count = newest.iter().sum::<u64>() as usize;
@@ -124,6 +127,29 @@ impl Model {
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// What a device sends of this image has the same events.
+fn feed(bytes: &[u8], image: &Image, events: &[Event]) {
+    let (mut feed, mut found) = (Feed::default(), Vec::new());
+    for (index, sector) in image.sectors.iter().enumerate() {
+        let Header { serial, sector_bytes, sectors, grain, namespace, .. } = sector.header;
+        let flash = &bytes[serial as usize % sectors * sector_bytes..][..sector_bytes];
+        assert!(feed.take(namespace, serial, 0, &flash[..40]).expect("a header").is_empty());
+        let starts = [40usize.next_multiple_of(grain)].into_iter().chain(sector.bursts.iter().map(|(at, _)| *at));
+        for start in starts {
+            let end = start + 6 + number(&flash[start..start + 2]) as usize;
+            for at in (start..end).step_by(100 + index) {
+                let piece = &flash[at..end.min(at + 100 + index)];
+                let arrived = feed.take(namespace, serial, at, piece).expect("the continuation");
+                found.extend(arrived.into_iter().flat_map(|burst| burst.events));
+            }
+            assert!(feed.take(namespace, serial, start, b"x").is_err(), "bytes that came before are refused");
+        }
+    }
+    // That the newest sector has lost entries is known from its first burst on.
+    assert_eq!(found[..], events[..found.len()]);
+    assert!(events.len() - found.len() <= 1);
 }
 
 /// The newest seqno of each log, from the newest sector.

@@ -407,7 +407,7 @@ impl Space {
             return Err(busy(format!("{OPEN_MAX} calls of the session wait")));
         }
         if self.entities.get(call.key).map_or(call.flags.persistent, |entity| entity.persistent) {
-            self.check_unwritten()?;
+            self.check_unwritten(call.method.reads)?;
             self.keep(&call.session);
         }
         self.make_room();

@@ -10,6 +10,7 @@ use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
     collections::HashMap,
+    net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -53,6 +54,8 @@ pub struct Hosted {
     reported: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
     /// Counters for metrics.
     pub counters: Counters,
+    /// Where the host listens with TCP.
+    pub(crate) addresses: OnceLock<Vec<SocketAddr>>,
     /// How many connections may be open.
     pub connections_limit: AtomicUsize,
 }
@@ -118,6 +121,7 @@ impl Hosted {
             deployers: Mutex::default(),
             reported,
             counters,
+            addresses: OnceLock::new(),
             connections_limit: usize::MAX.into(),
         }
     }

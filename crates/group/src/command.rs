@@ -352,6 +352,27 @@ pub enum Action {
         /// Its labels.
         labels: Labels,
     },
+    /// Changes the cluster's secret, which is not in the command.
+    Secret {
+        /// The digest of the new one.
+        digest: String,
+        /// The digest that the last change had; empty for the first change.
+        before: String,
+    },
+    /// Gives up a group whose hosts are lost, with its topics.
+    Abandon {
+        /// Its name.
+        group: String,
+    },
+    /// Continues with one host, because the others are lost: see [`crate::Replica::recover`].
+    Recover {
+        /// The host.
+        host: u64,
+        /// Its identity before: that of the namespace that it is a copy of.
+        was: u64,
+        /// In the first group: the groups that continue. The others are given up with their topics.
+        kept: Option<Vec<u32>>,
+    },
 }
 
 impl Action {
@@ -380,7 +401,10 @@ impl Action {
             | Action::CreateAt { .. }
             | Action::Remove { .. }
             | Action::Displace { .. }
-            | Action::Displaced { .. } => None,
+            | Action::Displaced { .. }
+            | Action::Secret { .. }
+            | Action::Abandon { .. }
+            | Action::Recover { .. } => None,
         }
     }
 
@@ -531,6 +555,10 @@ mod tests {
             Action::Displace { topic: "t".into(), group: 2 },
             Action::Displaced { topic: "t".into(), since: 9 },
             Action::Labels { host: 1, labels: [("zone".to_owned(), "barn".to_owned())].into() },
+            Action::Secret { digest: "0a".into(), before: String::new() },
+            Action::Abandon { group: "farm".into() },
+            Action::Recover { host: 1, was: 2, kept: Some(vec![3]) },
+            Action::Recover { host: 1, was: 1, kept: None },
         ] {
             let command = Command { origin, action, data: b"21.5" };
             let bytes = command.encode().unwrap();

@@ -49,6 +49,9 @@ pub struct Directory {
     /// Those that are being removed, and the entries that began it.
     #[serde(default)]
     removing: BTreeMap<String, u64>,
+    /// Groups that were given up with their topics: what hosts have of their logs stays on their disks.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    abandoned: BTreeSet<u32>,
     last: u32,
     revision: u64,
 }
@@ -63,7 +66,7 @@ impl Directory {
     #[must_use]
     pub fn clone_groups(&self) -> Self {
         let (groups, last, revision) = (self.groups.clone(), self.last, self.revision);
-        Self { groups, last, revision, ..Self::default() }
+        Self { groups, abandoned: self.abandoned.clone(), last, revision, ..Self::default() }
     }
 
     /// The group of this name.
@@ -85,6 +88,16 @@ impl Directory {
     pub fn placed_after(&self, after: &str) -> impl Iterator<Item = (&str, u32)> {
         let from = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
         self.placed.range::<str, _>(from).map(|(topic, group)| (&**topic, *group))
+    }
+
+    /// The topics of a group, by name.
+    pub fn topics_of(&self, group: u32) -> impl Iterator<Item = &str> {
+        self.placed.iter().filter(move |(_, of)| **of == group).map(|(topic, _)| &**topic)
+    }
+
+    /// Whether a group was given up with its topics.
+    pub fn is_abandoned(&self, group: u32) -> bool {
+        self.abandoned.contains(&group)
     }
 
     /// The topics of other groups whose removal has begun and not ended.
@@ -150,6 +163,29 @@ impl Directory {
         self.groups.remove(name);
         self.touch();
         Ok(0)
+    }
+
+    /// Gives up a group with its topics, because the hosts that have it are lost.
+    pub(crate) fn abandon(&mut self, name: &str) -> Result<u64> {
+        let gone = self.groups.remove(name).ok_or_else(|| no_group(name))?.id;
+        self.abandoned.insert(gone);
+        self.placed.retain(|_, group| *group != gone);
+        self.removing.retain(|topic, _| self.placed.contains_key(topic));
+        self.touch();
+        Ok(0)
+    }
+
+    /// Continues with one host and these groups.
+    pub(crate) fn recover(&mut self, host: u64, kept: &[u32]) {
+        let gone = self.groups.values().map(|group| group.id).filter(|id| !kept.contains(id));
+        self.abandoned.extend(gone.collect::<Vec<_>>());
+        self.groups.retain(|_, group| kept.contains(&group.id));
+        self.placed.retain(|_, group| kept.contains(group));
+        self.removing.retain(|topic, _| self.placed.contains_key(topic));
+        for group in self.groups.values_mut() {
+            (group.hosts, group.followers) = (vec![host], BTreeSet::new());
+        }
+        self.touch();
     }
 
     pub(crate) fn resize(&mut self, members: &BTreeMap<u64, Member>, name: &str, size: u64) -> Result<u64> {
@@ -332,6 +368,29 @@ mod tests {
         assert_eq!(directory.group("a").unwrap().hosts, [3]);
         assert_eq!(directory.group("a").unwrap().followers, [4, 9].into(), "those without a vote follow");
         assert_eq!(directory.group("a").unwrap().founders, [1, 2, 3], "its log begins with them");
+    }
+
+    #[test]
+    fn a_group_that_is_given_up_takes_its_topics_along_and_its_number_is_remembered() {
+        let members = members(&["campus", "lab"]);
+        let mut directory = Directory::default();
+        directory.create(&members, "farm".into(), vec![1], 0).unwrap();
+        directory.create(&members, "barn".into(), vec![2], 0).unwrap();
+        for (topic, group) in [("soil", 2), ("rain", 2), ("hay", 3)] {
+            directory.place(topic.into(), group).unwrap();
+        }
+        directory.displace(9, "rain".into(), 2).unwrap();
+        assert_eq!(directory.topics_of(2).collect::<Vec<_>>(), ["rain", "soil"]);
+        directory.abandon("farm").unwrap();
+        assert_eq!(directory.abandon("farm").unwrap_err().code(), Code::GroupNotFound);
+        assert_eq!((directory.placed("soil"), directory.placed("hay")), (None, Some(3)));
+        assert_eq!(directory.removing().count(), 0);
+        assert_eq!((directory.is_abandoned(2), directory.is_abandoned(3)), (true, false));
+        assert_eq!(directory.create(&members, "farm".into(), vec![2], 0), Ok(4), "its number is not used again");
+        // One host goes on with one group.
+        directory.recover(7, &[4]);
+        assert_eq!((directory.group("farm").unwrap().hosts.as_slice(), directory.placed("hay")), (&[7][..], None));
+        assert!(directory.group("barn").is_none() && directory.is_abandoned(3));
     }
 
     #[test]

@@ -146,6 +146,9 @@ pub struct Topics {
     /// that was reserved before it does not lead to a topic, because that topic may have been removed.
     #[serde(default, skip_serializing_if = "is_zero")]
     horizon: u64,
+    /// The digest of the cluster's secret, once it was changed. Only the first group has it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    secret: String,
     /// The other groups; only the first group has any.
     #[serde(default)]
     directory: Directory,
@@ -188,6 +191,11 @@ impl Topics {
     /// The groups of the cluster, if this is the first of them.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// The digest of the cluster's secret; empty if it was never changed.
+    pub fn secret(&self) -> &str {
+        &self.secret
     }
 
     /// The site whose hosts are preferred as leaders; empty for no preference.
@@ -234,6 +242,33 @@ impl Topics {
     /// The hosts that were removed from the replicas.
     pub fn left(&self) -> &BTreeSet<u64> {
         &self.left
+    }
+
+    /// Continues with one host, which had the identity `was`: what the others subscribed and fed ends, and they cannot come back.
+    fn recover(&mut self, entry: u64, (host, was): (u64, u64), kept: Option<&[u32]>) {
+        // A recovery that was interrupted is repeated.
+        let is_own = |known: u64| known == was || known == host;
+        for topic in self.topics.values_mut() {
+            topic.subscriptions.retain(|known| is_own(known.host));
+            topic.subscriptions.iter_mut().for_each(|known| known.host = host);
+            topic.feeds.retain(|known| is_own(known.host));
+            topic.feeds.iter_mut().for_each(|known| known.host = host);
+        }
+        let own = self.members.get(&host).or_else(|| self.members.get(&was)).cloned();
+        self.left.extend(std::mem::take(&mut self.members).into_keys());
+        self.left.extend([was]);
+        self.left.remove(&host);
+        self.members.extend(own.map(|own| (host, Member { id: host, ..own })));
+        let labels = std::mem::take(&mut self.labels).remove(&was);
+        self.labels.extend(labels.map(|labels| (host, labels)));
+        if let Some(kept) = kept {
+            self.directory.recover(host, kept);
+            // A topic that gets the name of a lost one is another topic.
+            self.horizon = self.horizon.max(entry);
+            // The new cluster has another one.
+            self.secret.clear();
+        }
+        self.revision += 1;
     }
 
     /// The commands that end the subscriptions and feeds of these hosts, for those that are not replicas.
@@ -427,6 +462,22 @@ impl Topics {
             }
             Action::Group { name, hosts, size } => self.directory.create(&self.members, name, hosts, size),
             Action::Ungroup { name } => self.directory.remove(&name),
+            Action::Secret { digest, before } => {
+                if self.secret != digest && self.secret != before {
+                    return Err(Code::GroupBusy.error("the secret of the cluster was changed by another request"));
+                }
+                self.secret = digest;
+                Ok(0)
+            }
+            Action::Abandon { group } => {
+                let done = self.directory.abandon(&group)?;
+                self.horizon = self.horizon.max(entry);
+                Ok(done)
+            }
+            Action::Recover { host, was, kept } => {
+                self.recover(entry, (host, was), kept.as_deref());
+                Ok(0)
+            }
             Action::Resize { name, size } => self.directory.resize(&self.members, &name, size),
             Action::Follow { host, .. } if !self.members.contains_key(&host) => Err(removed(host)),
             Action::Follow { group, host } => self.directory.follow(group, host),

@@ -582,6 +582,11 @@ impl Entry {
         payload::replaced(Map::parse(&self.extension)?)
     }
 
+    /// The id that it had in the device from which it was imported, if it was.
+    pub fn device_id(&self) -> Option<EventId> {
+        payload::device_id(Map::parse(&self.extension)?)
+    }
+
     /// The repair that wrote it, if one did.
     pub fn repair(&self) -> Option<u64> {
         payload::repair_of(Map::parse(&self.extension)?)

@@ -36,7 +36,7 @@ pub use catalog::{Catalog, Function, Log, Pin};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, StagingDir};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt, map,
-    payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Replaced, Run, What, trigger_record},
+    payload::{Attempt, End, Imported, Origin, Outcome, ReadFrom, ReadRow, Reads, Replaced, Run, What, trigger_record},
 };
 pub use extent::Extent;
 pub use journal::Journal;

@@ -89,9 +89,9 @@ impl Links {
     ///
     /// `OutboxFull` if there is no room for more; those before are in the outbox.
     pub fn resend_letters(&self, peer: &str) -> Result<Resent> {
-        let to = match self.peer(peer) {
-            Ok(peer) => peer.address.peer,
-            Err(error) => peer.parse::<Address>().map_err(|_| error)?.peer,
+        let to: Vec<Address> = match self.peer(peer) {
+            Ok(peer) => peer.earlier.iter().filter_map(|earlier| earlier.parse().ok()).chain([peer.address]).collect(),
+            Err(error) => vec![peer.parse().map_err(|_| error)?],
         };
         let mut done = Resent::default();
         let journal = self.namespace.journal();
@@ -99,7 +99,9 @@ impl Links {
         let (mut notes, mut end) = (Notes::default(), journal.tail());
         let mut resend_all = || {
             for seqno in dead.earliest().max(1)..=dead.latest() {
-                let Some((id, letter)) = self.letter(&dead, seqno)?.filter(|(_, letter)| letter.is_to(&to)) else {
+                let Some((id, letter)) =
+                    self.letter(&dead, seqno)?.filter(|(_, letter)| to.iter().any(|to| letter.is_to(&to.peer)))
+                else {
                     continue;
                 };
                 let turn = journal.commit(|tx| self.resend(tx, &mut notes, &dead, (seqno, id), &letter))?;

@@ -221,6 +221,21 @@ impl Links {
         Ok(dropped)
     }
 
+    /// Gives a peer another address, to which all messages go from now on, those to the address in its name included.
+    pub fn set_peer(&self, peer: &str, address: &str) -> Result<()> {
+        let address: Address = address.parse()?;
+        if let Some(log) = &address.log {
+            let detail = format!("'{address}' is the address of a log; without '/{log}', it is that of the peer");
+            return Err(Code::AddressInvalid.error(detail));
+        }
+        let name = self.peer(peer)?.name;
+        let ((), end) = self.change(|state, _| {
+            state.peer_mut(&name)?.move_to(address);
+            Ok(())
+        })?;
+        self.namespace.settle(Site::ResetOutbox, Shows::Report(end), None)
+    }
+
     /// Forgets a peer; `force` drops what waits for it, which is otherwise a reason not to. Returns how many messages
     /// were dropped.
     pub fn remove_peer(&self, peer: &str, force: bool) -> Result<u64> {
@@ -242,11 +257,12 @@ impl Links {
         Ok(dropped)
     }
 
-    /// The peer of this name, or with this address.
+    /// The peer of this name, or with this address, or that had this address before.
     pub fn peer(&self, name: &str) -> Result<Peer> {
         let address = name.parse::<Address>().ok().map(|address| address.peer);
-        let found =
-            self.peers()?.into_iter().find(|peer| peer.name == name || address == Some(peer.address.peer.clone()));
+        let state = self.state()?;
+        let named = state.peers.iter().find(|peer| peer.name == name);
+        let found = named.or_else(|| state.peer_at(address.as_ref()?)).cloned();
         found.ok_or_else(|| Code::PeerNotFound.error(format!("no peer '{}'", name.escape_debug())))
     }
 }

@@ -5,7 +5,7 @@ use super::{
     inbox::{Accepted, Inbound, Inbox},
     life,
     relay::OLDEST,
-    state::{Endpoint, OnGap, Relay, shown},
+    state::{Course, Endpoint, OnGap, Relay, shown},
     upstream,
 };
 use millrace_wire::{
@@ -83,6 +83,13 @@ impl Puller {
     /// The address of the log.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Whether the relay is still there, has not stopped and fetches from this address.
+    pub fn is_wanted(&self) -> Result<bool> {
+        let relays = self.links.relays()?;
+        let is_ours = |relay: &Relay| relay.id == self.relay.id && relay.from == self.relay.from;
+        Ok(relays.iter().any(|relay| is_ours(relay) && relay.course.stopped.is_none()))
     }
 
     /// The log to fetch, at that address.
@@ -168,13 +175,14 @@ impl Puller {
             )));
         }
         let id = self.relay.id;
-        if self.relay.course.namespace.is_none() {
+        if self.relay.course.namespace.is_none() || self.relay.course.moved {
+            let met = |course: &mut Course| (course.namespace, course.moved) = (Some(namespace), false);
             // No flush is needed: the records that are fetched come after it in the same journal.
             self.links.change(|state, _| {
-                state.relay_mut(id)?.course.namespace = Some(namespace);
+                met(&mut state.relay_mut(id)?.course);
                 Ok(())
             })?;
-            self.relay.course.namespace = Some(namespace);
+            met(&mut self.relay.course);
         }
         if latest == 0 && self.relay.start == OLDEST {
             // The log is empty: it begins with what is appended from now on, and nothing of that may be missing.

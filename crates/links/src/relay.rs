@@ -1,4 +1,4 @@
-//! Relays: adds, removes and resumes them.
+//! Relays: adds, removes, moves and resumes them.
 
 use super::{
     LinkKey, Links,
@@ -10,7 +10,7 @@ use millrace_namespace::{
     gate::{Shows, Site},
     outbox::log_of,
 };
-use millrace_wire::{Code, Error, Name, Result, SEGMENT_MAX_BYTES};
+use millrace_wire::{Address, Code, Error, Name, Result, SEGMENT_MAX_BYTES};
 use serde::Serialize;
 
 /// How a relay is added.
@@ -243,6 +243,48 @@ impl Links {
         })?;
         self.namespace.settle(Site::ResumeRelay, Shows::Report(end), None)?;
         Ok(resumed)
+    }
+
+    /// A relay as it would be if its other side had another address: `from` if it fetches, `to` if it sends.
+    pub fn relay_at(&self, name: &str, from: Option<&str>, to: Option<&str>) -> Result<Relay> {
+        let mut relay = self.relay(name)?;
+        let (pushes, known) = (relay.pushes(), relay.address().cloned());
+        let known = known.ok_or_else(|| {
+            invalid(format!("relay '{name}' copies within this namespace, so neither side has an address"))
+        })?;
+        let address = match (from, to) {
+            (None, Some(to)) if pushes => to,
+            (Some(from), None) if !pushes => from,
+            _ => {
+                let (does, option) = if pushes { ("sends", "--to") } else { ("fetches", "--from") };
+                return Err(invalid(format!("relay '{name}' {does}, so its new address is given with {option}")));
+            }
+        };
+        let mut address: Address = address.parse()?;
+        if let Some(log) = address.log.as_ref().filter(|log| known.log.as_ref() != Some(*log)) {
+            let of = known.log.as_deref().unwrap_or_default();
+            return Err(invalid(format!("relay '{name}' is for log '{of}' there; to use '{log}', add another relay")));
+        }
+        address.log = known.log;
+        *(if pushes { &mut relay.to } else { &mut relay.from }) = Endpoint::There(address);
+        Ok(relay)
+    }
+
+    /// Gives the other side of a relay the address in `moved`, see [`Links::relay_at`]. The stream goes on there if the same namespace
+    /// answers, or a restored copy that has its last record.
+    pub fn set_relay(&self, moved: &Relay) -> Result<()> {
+        let ((), end) = self.change(|state, _| {
+            let mut others = state.relays.iter().filter(|relay| relay.id != moved.id);
+            if let Some(known) = others.find(|relay| relay.from == moved.from && relay.to == moved.to) {
+                let (name, from, to) = (&known.name, &moved.from, &moved.to);
+                return Err(Code::RelayExists.error(format!("relay '{name}' already forwards '{from}' to '{to}'")));
+            }
+            let relay = state.relay_mut(moved.id)?;
+            (relay.from, relay.to) = (moved.from.clone(), moved.to.clone());
+            relay.course.move_to();
+            Ok(())
+        })?;
+        self.namespace.settle(Site::ResumeRelay, Shows::Report(end), None)
     }
 
     /// Every link that a host is to drive: those that have not stopped. Nothing of a single one is read here, so that one of

@@ -51,6 +51,8 @@ pub struct Sender {
     leaving: bool,
     /// Which of the streams that were begun one after the other.
     generation: u32,
+    /// It is to be opened at another address than before.
+    moved: bool,
     /// The note of all links that says nothing against it.
     version: u64,
     void: Option<u64>,
@@ -219,6 +221,7 @@ impl Sender {
             on_gap: OnGap::Stop,
             leaving: false,
             generation: course.generation,
+            moved: course.moved,
             version: 0,
             void: course.void,
             aside: course.aside.clone(),
@@ -251,6 +254,11 @@ impl Sender {
     /// The newest number that there is to send.
     pub fn newest(&self) -> u64 {
         self.log.latest()
+    }
+
+    /// Whether it is to be opened even if there is nothing to send: nobody has answered at its new address yet.
+    pub fn is_moved(&self) -> bool {
+        self.moved
     }
 
     /// Deliveries that are not answered.
@@ -291,19 +299,25 @@ impl Sender {
         self.target.is_some() && self.links.path_version().is_ok_and(|version| version != self.path_version)
     }
 
-    /// Whether it was removed, restarted or stopped meanwhile. Cheap enough for a check before each delivery.
+    /// Whether it was removed, restarted, moved or stopped meanwhile. Cheap enough for a check before each delivery.
     pub fn is_overtaken(&mut self) -> Result<bool> {
         let version = self.links.version()?;
         if version == self.version {
             return Ok(false);
         }
         let state = self.links.state()?;
-        let is_ours = |course: &Course| course.generation == self.generation && course.stopped.is_none();
+        let is_ours = |course: &Course, address: Option<&Address>| {
+            let is_there = address == self.address.as_ref();
+            is_there && course.generation == self.generation && course.stopped.is_none()
+        };
         let stands = match &self.key {
-            LinkKey::Outbox(name) => state.peers.iter().any(|peer| peer.name == *name && is_ours(&peer.course)),
+            LinkKey::Outbox(name) => {
+                let mut peers = state.peers.iter();
+                peers.any(|peer| peer.name == *name && is_ours(&peer.course, Some(&peer.address)))
+            }
             LinkKey::Relay(id) => {
-                let mut relays = state.relays.iter();
-                relays.any(|relay| relay.id == *id && relay.leaving == self.leaving && is_ours(&relay.course))
+                let is_ours = |relay: &Relay| relay.leaving == self.leaving && is_ours(&relay.course, relay.address());
+                state.relays.iter().any(|relay| relay.id == *id && is_ours(relay))
             }
         };
         if stands {
@@ -326,8 +340,8 @@ impl Sender {
         if let Err(error) = checked {
             return Err(self.stop(error));
         }
-        if course.namespace.is_none() {
-            let (_, end) = self.change(|course| course.namespace = Some(linked.namespace))?;
+        if course.namespace != Some(linked.namespace) || course.moved {
+            let (_, end) = self.change(|course| (course.namespace, course.moved) = (Some(linked.namespace), false))?;
             self.links.namespace.settle(Site::Meet, Shows::Report(end), None)?;
         }
         self.theirs = linked.number;
@@ -348,8 +362,11 @@ impl Sender {
 
     fn check(&self, course: &Course, linked: &Linked) -> Result<()> {
         let other = state::shown(linked.namespace);
+        // At a new address, a restored namespace may have the numbers of the stream: then the last record is compared.
+        let has_stream = course.moved && linked.number > 0 && linked.number >= self.acked;
         if let Some(known) = course.namespace
             && known != linked.namespace
+            && !has_stream
         {
             let known = state::shown(known);
             return Err(

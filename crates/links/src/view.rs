@@ -86,6 +86,8 @@ pub struct LinkView {
     /// The last answer since the host started.
     #[serde(serialize_with = "time")]
     pub last_contact: Option<Hlc>,
+    /// Whether it was given an address at which the other side has not answered yet.
+    pub moving: bool,
     /// When it tries again.
     #[serde(serialize_with = "time")]
     pub next_try: Option<Hlc>,
@@ -251,6 +253,7 @@ fn view(
         lost: 0,
         peer: course.namespace.map(super::state::shown),
         connected,
+        moving: course.moved,
         last_contact: moment(contact_ms),
         next_try: moment(retry_ms),
         remedy: said.as_ref().map(|said| said.error().code().remedy()),

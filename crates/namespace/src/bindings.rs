@@ -1,7 +1,10 @@
 //! The functions that run for the records of a log: the catalog's definitions, parsed once for each version of the catalog.
 
-use crate::{admission::mirrors, definition::Definition};
-use millrace_journal::Catalog;
+use crate::{
+    admission::{devices, mirrors},
+    definition::Definition,
+};
+use millrace_journal::{Catalog, Log};
 use millrace_wire::{Error, Result};
 use std::{
     collections::{HashMap, HashSet},
@@ -24,12 +27,14 @@ pub struct Bindings {
     functions: HashMap<u32, Result<Arc<Definition>>>,
     by_log: HashMap<u32, Vec<Bound>>,
     mirrors: HashSet<u32>,
+    of_devices: HashSet<u32>,
 }
 
 impl Bindings {
     fn of(catalog: &Catalog) -> Self {
         let mirrors = mirrors::all(catalog).map(|(log, _)| log.id()).collect();
-        let mut bindings = Self { version: catalog.version(), mirrors, ..Self::default() };
+        let of_devices = devices::logs(catalog).map(Log::id).collect();
+        let mut bindings = Self { version: catalog.version(), mirrors, of_devices, ..Self::default() };
         for function in catalog.functions() {
             let definition = Definition::from_attributes(function.name(), function.attributes()).map(Arc::new);
             if let Ok(definition) = &definition
@@ -61,6 +66,11 @@ impl Bindings {
     /// Whether a log is the mirror of a topic.
     pub fn is_mirror(&self, log: u32) -> bool {
         self.mirrors.contains(&log)
+    }
+
+    /// Whether a log has the records of a device.
+    pub fn is_of_device(&self, log: u32) -> bool {
+        self.of_devices.contains(&log)
     }
 
     /// The definition of a function, if it has a readable one.

@@ -589,6 +589,9 @@ impl Namespace {
         if bindings.is_mirror(log.id()) {
             return Some("it is the mirror of a topic".to_owned());
         }
+        if bindings.is_of_device(log.id()) {
+            return Some("it has the records of a device".to_owned());
+        }
         for (function, definition) in bindings.functions() {
             if let Ok(definition) = definition {
                 let spec = &definition.spec;

@@ -195,7 +195,7 @@ async fn follow(inner: &Arc<Inner>, stream: &Stream, next: &mut u64, sink: &Sink
         return Err(Code::NatsStreamLost.error(detail));
     }
     if *next == 0 {
-        sink.take(Record { index: latest, time_us: 0, data: Vec::new() });
+        sink.take(read::record(latest, 0, None, &[]));
         *next = latest + 1;
     }
     let failed = |error: String| Code::NatsUnreachable.error(format!("topic '{}': NATS: {error}", stream.topic));
@@ -226,7 +226,7 @@ async fn follow(inner: &Arc<Inner>, stream: &Stream, next: &mut u64, sink: &Sink
                     return Err(failed("the consumer started again".into()));
                 }
                 *next = index + 1;
-                sink.take(read::record(index, time, &message.payload));
+                sink.take(read::record(index, time, message.headers.as_ref(), &message.payload));
                 (heard, quiet) = (Instant::now(), Instant::now());
             }
             Ok(Some(Err(error))) => return Err(failed(error.to_string())),

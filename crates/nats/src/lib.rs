@@ -16,7 +16,7 @@ mod read;
 
 pub use follow::Follower;
 pub use names::{Source, Stream};
-pub use publish::Fed;
+pub use publish::{Fed, Stamp};
 pub use read::{Bounds, Record};
 
 use async_nats::{
@@ -417,7 +417,11 @@ mod tests {
     fn without_a_server_requests_fail_in_time_and_say_where_it_was_looked_for() {
         let nats = Nats::start(&options("nats://user:secret@127.0.0.1:1")).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
-        nats.publish(&Stream::of("01", "t"), b"x".to_vec(), None, Box::new(move |outcome| drop(sender.send(outcome))));
+        nats.publish(
+            &Stream::of("01", "t"),
+            (b"x".to_vec(), None, Stamp::default()),
+            Box::new(move |outcome| drop(sender.send(outcome))),
+        );
         let error = receiver.recv_timeout(3 * PATIENCE).unwrap().unwrap_err();
         assert_eq!(error.code(), Code::NatsUnreachable);
         assert!(error.detail().contains("127.0.0.1:1") && !error.detail().contains("secret"), "{}", error.detail());

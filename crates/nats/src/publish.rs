@@ -5,14 +5,17 @@
 //! them NATS checks which record of the log came last.
 
 use crate::{Fault, Inner, Nats, PATIENCE, PAUSE, Reply, Source, Stream, away, names::escape, refused};
-use async_nats::jetstream::{
-    self, ErrorCode,
-    context::{CreateStreamErrorKind, PublishAckFuture, PublishError, PublishErrorKind},
-    message::PublishMessage,
-    stream::{Config, DiscardPolicy, LastRawMessageErrorKind, StorageType},
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        self, ErrorCode,
+        context::{CreateStreamErrorKind, PublishAckFuture, PublishError, PublishErrorKind},
+        message::PublishMessage,
+        stream::{Config, DiscardPolicy, LastRawMessageErrorKind, StorageType},
+    },
 };
 use bytes::Bytes;
-use millrace_wire::{Code, Error, HISTORY_ALL, Result};
+use millrace_wire::{Code, Error, EventId, HISTORY_ALL, Hlc, Result};
 use std::{error::Error as _, sync::Arc, time::Duration};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
@@ -26,8 +29,11 @@ pub(crate) const WINDOW_BYTES: usize = 32 << 20;
 const REMEMBERED: Duration = Duration::from_secs(120);
 /// The header with the number that a record of a feed has in its log.
 const SEQNO: &str = "Millrace-Seqno";
+/// The headers with the time of a record, in microseconds since 1970 with a counter as in [`Hlc`], and with the id of what it comes from.
+const TIME: &str = "Millrace-Time";
+const CAUSE: &str = "Millrace-Cause";
 /// The maximum number of bytes that are added to a record and count against the limit of NATS: names of headers, an id and a subject.
-const AROUND_MAX_BYTES: usize = 1024;
+const AROUND_MAX_BYTES: usize = 1152;
 
 /// An unacknowledged record, and the reply that gets its index.
 pub(crate) struct Job {
@@ -35,7 +41,26 @@ pub(crate) struct Job {
     reply: Reply<u64>,
 }
 
+/// What the publisher of a record says of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// When it was published; zero if that is not known.
+    pub time: Hlc,
+    /// The record or the run that it comes from.
+    pub cause: EventId,
+}
+
+impl Stamp {
+    /// That of a record with these headers. A publisher other than Millrace gives it none.
+    pub(crate) fn of(headers: Option<&HeaderMap>) -> Self {
+        let read = |name: &str| headers?.get(name).map(async_nats::HeaderValue::as_str);
+        let time = read(TIME).and_then(|time| time.parse().ok()).map(Hlc::from_bits).unwrap_or_default();
+        Self { time, cause: read(CAUSE).and_then(|cause| cause.parse().ok()).unwrap_or(EventId::NONE) }
+    }
+}
+
 struct Outgoing {
+    stamp: Stamp,
     stream: Stream,
     subject: String,
     id: String,
@@ -64,9 +89,9 @@ impl Nats {
 
     /// Publishes a record; the reply has its index once NATS has it. If NATS remembers the record's key, the reply has the index of the
     /// earlier record.
-    pub fn publish(&self, stream: &Stream, data: Vec<u8>, key: Option<&str>, reply: Reply<u64>) {
+    pub fn publish(&self, stream: &Stream, (data, key, stamp): (Vec<u8>, Option<&str>, Stamp), reply: Reply<u64>) {
         let id = key.map_or_else(|| self.inner.next_id(), of_key);
-        self.inner.queue(stream, stream.published(), id, None, data, reply);
+        self.inner.queue(stream, (stream.published(), id), None, (data, stamp), reply);
     }
 
     /// Publishes a record of a feed, if the topic's last record of that feed is the one at `behind`: see [`Nats::fed`].
@@ -75,13 +100,13 @@ impl Nats {
         stream: &Stream,
         (source, seqno): (&Source, u64),
         behind: u64,
-        (data, key): (Vec<u8>, Option<&str>),
+        (data, key, stamp): (Vec<u8>, Option<&str>, Stamp),
         reply: Reply<u64>,
     ) {
         let Source { host, since, log } = source;
         let id = || format!("f/{host:016x}/{since}/{}/{seqno}", escape(log.as_bytes()));
         let id = key.map_or_else(id, of_key);
-        self.inner.queue(stream, stream.fed_by(source), id, Some((seqno, behind)), data, reply);
+        self.inner.queue(stream, (stream.fed_by(source), id), Some((seqno, behind)), (data, stamp), reply);
     }
 
     /// The position of a feed, from the records in the topic's history.
@@ -160,10 +185,9 @@ impl Inner {
     fn queue(
         &self,
         stream: &Stream,
-        subject: String,
-        id: String,
+        (subject, id): (String, String),
         fed: Option<(u64, u64)>,
-        data: Vec<u8>,
+        (data, stamp): (Vec<u8>, Stamp),
         reply: Reply<u64>,
     ) {
         let most = self.record_max_bytes();
@@ -179,7 +203,7 @@ impl Inner {
             return reply(Err(Code::NatsBusy.error(detail)));
         };
         let (stream, data, until) = (stream.clone(), Bytes::from(data), Instant::now() + PATIENCE);
-        let record = Outgoing { stream, subject, id, fed, data, until, _room: room };
+        let record = Outgoing { stamp, stream, subject, id, fed, data, until, _room: room };
         let job = Job { record, reply };
         if let Err(refused) = self.jobs.send(job) {
             (refused.0.reply)(Err(Code::HostStopping.error("the host is stopping")));
@@ -188,6 +212,13 @@ impl Inner {
 
     async fn send(&self, job: &Outgoing) -> std::result::Result<PublishAckFuture, PublishError> {
         let mut message = PublishMessage::build().payload(job.data.clone()).message_id(&job.id);
+        let Stamp { time, cause } = job.stamp;
+        if time != Hlc::ZERO {
+            message = message.header(TIME, time.get().to_string());
+        }
+        if !cause.is_none() {
+            message = message.header(CAUSE, cause.to_string());
+        }
         if let Some((seqno, behind)) = job.fed {
             message = message.header(SEQNO, seqno.to_string()).expected_last_subject_sequence(behind);
         }

@@ -1,14 +1,17 @@
 //! Reads records by their index, and waits for new ones.
 
-use crate::{Fault, Inner, Nats, Reply, Stream, away, follow, refused};
-use async_nats::jetstream::{
-    self,
-    context::GetStreamErrorKind,
-    message::StreamMessage,
-    stream::{Info, LastRawMessageErrorKind},
+use crate::{Fault, Inner, Nats, Reply, Stamp, Stream, away, follow, refused};
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        self,
+        context::GetStreamErrorKind,
+        message::StreamMessage,
+        stream::{Info, LastRawMessageErrorKind},
+    },
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{Code, Error, EventId, Hlc, Result};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
@@ -29,8 +32,10 @@ pub struct Bounds {
 pub struct Record {
     /// Its index.
     pub index: u64,
-    /// When NATS got it, in microseconds since 1970.
-    pub time_us: u64,
+    /// When it was published, as its publisher says, or else when NATS got it.
+    pub time: Hlc,
+    /// What it comes from, as its publisher says.
+    pub cause: EventId,
     /// Its bytes.
     pub data: Vec<u8>,
 }
@@ -90,13 +95,15 @@ impl Bounds {
     }
 }
 
-pub(crate) fn record(index: u64, time_ns: i128, data: &[u8]) -> Record {
-    Record { index, time_us: u64::try_from(time_ns / 1000).unwrap_or(0), data: data.to_vec() }
+pub(crate) fn record(index: u64, time_ns: i128, headers: Option<&HeaderMap>, data: &[u8]) -> Record {
+    let Stamp { time, cause } = Stamp::of(headers);
+    let of_nats = || Hlc::from_wall_us(u64::try_from(time_ns / 1000).unwrap_or(0));
+    Record { index, time: if time == Hlc::ZERO { of_nats() } else { time }, cause, data: data.to_vec() }
 }
 
 impl From<StreamMessage> for Record {
     fn from(message: StreamMessage) -> Self {
-        record(message.sequence, message.time.unix_timestamp_nanos(), &message.payload)
+        record(message.sequence, message.time.unix_timestamp_nanos(), Some(&message.headers), &message.payload)
     }
 }
 

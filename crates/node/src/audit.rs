@@ -5,7 +5,8 @@
 
 use millrace_journal::{Log, Transaction};
 use millrace_namespace::{Namespace, Shows, Site, names};
-use millrace_wire::{Code, Durability, Hlc, Result, token::TokenId};
+use millrace_security::token::TokenId;
+use millrace_wire::{Code, Durability, Hlc, Result};
 use serde::{Deserialize, Serialize};
 
 const LOG: &str = "_audit";
@@ -53,6 +54,15 @@ pub enum Act {
     /// A relay was removed from elsewhere.
     #[serde(rename = "relay.rm")]
     RelayRemove,
+    /// The secret of the cluster was changed through this host.
+    #[serde(rename = "cluster.secret")]
+    ClusterSecret,
+    /// A relay was given another address from elsewhere.
+    #[serde(rename = "relay.set")]
+    RelaySet,
+    /// A peer was given another address from elsewhere.
+    #[serde(rename = "outbox.set")]
+    OutboxSet,
     /// A caller with a capability was refused.
     #[serde(rename = "denied")]
     Denied,
@@ -74,6 +84,9 @@ impl Act {
             Self::FunctionRemove => "function.rm",
             Self::RelayAdd => "relay.add",
             Self::RelayRemove => "relay.rm",
+            Self::ClusterSecret => "cluster.secret",
+            Self::RelaySet => "relay.set",
+            Self::OutboxSet => "outbox.set",
             Self::Denied => "denied",
         }
     }
@@ -197,6 +210,9 @@ mod tests {
             Act::FunctionRemove,
             Act::RelayAdd,
             Act::RelayRemove,
+            Act::ClusterSecret,
+            Act::RelaySet,
+            Act::OutboxSet,
             Act::Denied,
         ];
         for act in all {

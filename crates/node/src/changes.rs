@@ -234,7 +234,7 @@ impl<'a> Changes<'a> {
             Ok(namespace) => Ok(Opened { namespace, created: false, checked: Vec::new() }),
             // A directory that is not there, or empty, becomes one; `create` refuses any other.
             Err(error) if error.code() == Code::NotANamespace => {
-                let checked = self.check_beside(dir, progress)?;
+                let checked = self.check_beside(dir, &|_| true, progress)?;
                 let namespace = Namespace::create(dir, &self.application.settings.options(dir))?;
                 Ok(Opened { namespace, created: true, checked })
             }
@@ -244,25 +244,30 @@ impl<'a> Changes<'a> {
 
     /// Checks the code for a namespace that is not there yet, in a directory beside it: on the same file system, with the same
     /// rights.
-    fn check_beside(&self, dir: &Path, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Vec<Definition>> {
+    fn check_beside(
+        &self,
+        dir: &Path,
+        wanted: &dyn Fn(&FunctionDeclaration) -> bool,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Vec<Definition>> {
         let beside = dir.parent().unwrap_or(Path::new("")).join(functions::CHECKED);
         let scrap = Scrap(beside.join(std::process::id().to_string()));
         if fs::create_dir_all(&scrap.0).is_err() {
             return Ok(Vec::new()); // Then it is checked in the namespace, which may be made where nothing else may.
         }
-        let (definitions, errors) = self.prepare(&scrap.0, &[], progress);
+        let (definitions, errors) = self.prepare(&scrap.0, (&[], wanted), progress);
         all_of(errors).map(|()| definitions)
     }
 
-    /// Copies the code of all functions to `dir` and checks it; what can be deployed, and what is wrong with the rest.
+    /// Copies the code of the wanted functions to `dir` and checks it; what can be deployed, and what is wrong with the rest.
     fn prepare(
         &self,
         dir: &Path,
-        checked: &[Definition],
+        (checked, wanted): (&[Definition], &dyn Fn(&FunctionDeclaration) -> bool),
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> (Vec<Definition>, Vec<Error>) {
         let (mut definitions, mut errors) = (Vec::new(), Vec::new());
-        for declared in &self.application.functions {
+        for declared in self.application.functions.iter().filter(|declared| wanted(declared)) {
             let function = &declared.spec.name;
             let slow = &mut |what: &str| progress(Progress::Slow { function, what });
             let of_host = self.sent.and_then(|sent| sent.isolation.as_ref()).map(|of| move || Ok(of.clone()));
@@ -382,6 +387,35 @@ impl<'a> Changes<'a> {
         Ok(steps)
     }
 
+    /// Makes the checks of [`Changes::apply`] that need no change: whether the code can be started, and whether functions that would be
+    /// removed have pending runs. The code is checked in a directory beside `dir`, unless it is in the namespace already.
+    pub fn rehearse(
+        &self,
+        dir: &Path,
+        namespace: Option<&Namespace>,
+        force: bool,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<()> {
+        let mut errors: Vec<Error> =
+            namespace.map_or(Ok(()), |namespace| self.check_pending(namespace, force)).err().into_iter().collect();
+        let there = namespace.map_or(Ok(Vec::new()), Namespace::functions)?;
+        let is_new = |declared: &FunctionDeclaration| {
+            let mut known = there.iter().filter_map(|function| function.definition.as_ref().ok());
+            !known.any(|definition| self.same(definition, declared).unwrap_or(false))
+        };
+        errors.extend(self.check_beside(dir, &is_new, progress).err());
+        all_of(errors)
+    }
+
+    /// Refuses to remove functions that have pending runs, unless they are to be given up.
+    pub(crate) fn check_pending(&self, namespace: &Namespace, force: bool) -> Result<()> {
+        if force {
+            return Ok(());
+        }
+        let there = namespace.functions()?;
+        busy(&self.leftovers(namespace, &there)).map_or(Ok(()), Err)
+    }
+
     /// Refuses other settings than those that applying can change. Retention is for the owner of the files, who may need the journal.
     fn check_settings(&self, namespace: &Namespace) -> Result<()> {
         match self.sent {
@@ -462,7 +496,7 @@ impl<'a> Changes<'a> {
         errors.extend(if force { None } else { busy(&leftovers) });
         // Until the function is defined, only this keeps the code from being removed.
         let _lock = StoreLock::shared(namespace.dir())?;
-        let (mut definitions, refused) = self.prepare(namespace.dir(), &opened.checked, progress);
+        let (mut definitions, refused) = self.prepare(namespace.dir(), (&opened.checked, &|_| true), progress);
         errors.extend(refused);
         all_of(errors)?;
 

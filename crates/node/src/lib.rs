@@ -4,6 +4,7 @@
 //!  gateway ──> Access ── check ──> namespace ── gate ──> answer
 //!  cli ──────> Host ── dispatch           any process, by mapping the namespace's files
 //!              Changes ── application, dispatch
+//!              devices ── device, namespace
 //!              upkeep, why ── all of them
 //! ```
 //!
@@ -16,12 +17,15 @@ mod access;
 mod audit;
 pub mod changes;
 pub mod cluster;
+pub mod devices;
+mod facts;
 mod host;
 pub mod manage;
 mod objects;
 pub mod pools;
 pub mod repairs;
 pub mod secrets;
+mod trace;
 pub mod upkeep;
 mod why;
 
@@ -36,8 +40,8 @@ pub use access::{
 };
 pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
 pub use host::{Host, HostOptions};
-pub use millrace_access::{Caller, Resource, Right, is_local, is_owner, is_secret, owner};
 pub use millrace_application as application;
+pub use millrace_causality::{Link, TreeLimits};
 pub use millrace_dispatch::{
     HostEvent, Isolation, Level, Observer, SUPERVISOR, Shortcoming,
     functions::{self, Change, Deployed},
@@ -61,9 +65,15 @@ pub use millrace_namespace::{
     },
     keys::{KEY_MAX_BYTES, KEYS_MAX},
 };
+pub use millrace_security::token;
+pub use millrace_security::{
+    check::{is_local, is_owner, is_secret, owner},
+    token::{Caller, Resource, Right},
+};
 pub use millrace_wire::{
     Address, Code, Error, EventId, HISTORY_ALL, HISTORY_DEFAULT, Hlc, LogName, Name, NamespaceId, RETRY_AFTER_MS,
-    Result, history, token,
+    Result, history,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
+pub use trace::{ENTRIES_MAX, Trace, TraceBranch, TraceFilter, Traced, trace};
 pub use why::{LinkReason, Reason, Why, low_space, why};

@@ -39,9 +39,9 @@ fn each_record_of_the_stretch_runs_that_function_alone_and_appends_nothing() {
     let f = fixture();
     let host = f.host();
     let mut heard = Vec::new();
-    let stretch = Stretch { from: Some(3), to: Some(9) };
+    let stretch = Stretch { from: Some(3), to: Some(9), ..Stretch::default() };
     let done = f.namespace.backfill(&name("late"), "in", stretch, LONG, &mut |done| heard.push(done)).unwrap();
-    assert_eq!(done, Backfilled { runs: 7, upto: 9, missing: 0 });
+    assert_eq!(done, Backfilled { runs: 7, upto: 9, missing: 0, ran: 0 });
     assert_eq!(heard.last(), Some(&done));
     f.idle();
     host.stop(LONG).unwrap();
@@ -53,12 +53,30 @@ fn each_record_of_the_stretch_runs_that_function_alone_and_appends_nothing() {
     records.sort_unstable();
     assert_eq!(records, (3..=9).collect::<Vec<_>>());
     // A record may be given as many runs as are asked for.
-    let stretch = Stretch { from: Some(10), to: None };
+    let stretch = Stretch { from: Some(10), to: None, ..Stretch::default() };
     for _ in 0..2 {
         f.namespace.backfill(&name("late"), "in", stretch, NOW, &mut |_| {}).unwrap();
     }
     run_all(&f);
     assert_eq!(f.all("late")[7..], ["in 10 10", "in 10 10"]);
+}
+
+#[test]
+fn without_a_stretch_only_records_run_that_were_there_before_the_function() {
+    let f = fixture();
+    f.python("late", &["in"], "ctx.append('late', f'{record.log} {record.seqno} {record.text()}')", |spec| {
+        spec.pending_max = 100;
+        spec.ordered = true;
+    });
+    for n in 11..=13 {
+        f.append("in", &n.to_string());
+    }
+    let missed = Stretch { missed: true, ..Stretch::default() };
+    let done = f.namespace.backfill(&name("late"), "in", missed, NOW, &mut |_| {}).unwrap();
+    assert_eq!(done, Backfilled { runs: 10, upto: 10, missing: 0, ran: 3 });
+    let all = Stretch::default();
+    let done = f.namespace.backfill(&name("late"), "in", all, NOW, &mut |_| {}).unwrap();
+    assert_eq!(done, Backfilled { runs: 13, upto: 13, missing: 0, ran: 0 });
 }
 
 #[test]
@@ -68,12 +86,12 @@ fn a_backfill_without_room_says_how_far_it_came_and_continues_behind_that() {
     let all = Stretch::default();
     let error = f.namespace.backfill(&name("late"), "in", all, NOW, &mut |done| last = done).unwrap_err();
     assert_eq!(error.code(), Code::Busy);
-    assert_eq!(last, Backfilled { runs: 4, upto: 4, missing: 0 });
+    assert_eq!(last, Backfilled { runs: 4, upto: 4, missing: 0, ran: 0 });
     run_all(&f);
     let host = f.host();
-    let rest = Stretch { from: Some(last.upto + 1), to: None };
+    let rest = Stretch { from: Some(last.upto + 1), to: None, ..Stretch::default() };
     let done = f.namespace.backfill(&name("late"), "in", rest, LONG, &mut |_| {}).unwrap();
-    assert_eq!(done, Backfilled { runs: 6, upto: 10, missing: 0 });
+    assert_eq!(done, Backfilled { runs: 6, upto: 10, missing: 0, ran: 0 });
     f.idle();
     host.stop(LONG).unwrap();
     assert_eq!(f.all("late"), (1..=10).map(|n| format!("in {n} {n}")).collect::<Vec<_>>());
@@ -84,7 +102,7 @@ fn what_cannot_be_backfilled_is_refused_before_anything_runs() {
     let f = fixture();
     f.namespace.trim_log(&"in".parse().unwrap(), 4, false).unwrap();
     let refused = |function: &str, log: &str, from, to| {
-        let stretch = Stretch { from, to };
+        let stretch = Stretch { from, to, ..Stretch::default() };
         let refused = f.namespace.backfill(&name(function), log, stretch, NOW, &mut |_| panic!("nothing is to run"));
         refused.unwrap_err().code()
     };
@@ -95,7 +113,7 @@ fn what_cannot_be_backfilled_is_refused_before_anything_runs() {
     assert_eq!(refused("nobody", "in", None, None), Code::FunctionNotFound);
     assert!(f.namespace.functions().unwrap().iter().all(|stat| stat.pending() == 0));
     // Without a first record it begins with the oldest.
-    let stretch = Stretch { from: None, to: Some(5) };
+    let stretch = Stretch { from: None, to: Some(5), ..Stretch::default() };
     let done = f.namespace.backfill(&name("late"), "in", stretch, NOW, &mut |_| {}).unwrap();
-    assert_eq!(done, Backfilled { runs: 2, upto: 5, missing: 0 });
+    assert_eq!(done, Backfilled { runs: 2, upto: 5, missing: 0, ran: 0 });
 }

@@ -5,10 +5,8 @@ use millrace_node::{
     secrets::Authority,
     token::{Grant, Peer, Proof, Right, Rules, TokenId, Way, admit},
 };
-use millrace_wire::{
-    protocol::{Bytes, Call, Invoke, Session},
-    token::Kind,
-};
+use millrace_security::token::Kind;
+use millrace_wire::protocol::{Bytes, Call, Invoke, Session};
 use std::sync::Arc;
 
 const PEER: Peer = Peer { way: Way::Unix, address: None, key: None };

@@ -270,6 +270,18 @@ pub struct PartOf {
     pub namespace: String,
     /// The repair's number there.
     pub repair: u64,
+    /// When it was opened there, in microseconds since 1970: a namespace that is put back from an older copy gives another repair this number.
+    /// Versions before this one do not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_us: Option<u64>,
+}
+
+impl PartOf {
+    /// Whether two name the same repair, as far as both tell.
+    pub fn is(&self, other: &Self) -> bool {
+        let is_number = (&self.namespace, self.repair) == (&other.namespace, other.repair);
+        is_number && self.at_us.zip(other.at_us).is_none_or(|(at_us, of_other)| at_us == of_other)
+    }
 }
 
 /// The records that a participant sent between its promise to switch and its switch, while its fence was down.

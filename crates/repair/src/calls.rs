@@ -6,9 +6,10 @@ use crate::{
 };
 use millrace_journal::{Journal, Reads, What};
 use millrace_namespace::{
+    Namespace,
     definition::Rights,
     names::check_public,
-    outbox::{self, message},
+    outbox::{self, message, state::State},
 };
 use millrace_runtime::{HostCalls, Replay};
 use millrace_wire::{Address, Code, Error, LogName, Result};
@@ -147,8 +148,14 @@ impl<'a> Calls<'a> {
         let address: Address = to.parse()?;
         let target = outbox::check_target(&address)?;
         self.rights.check_send(&address)?;
-        let name = outbox::outbox_of(&address.peer);
-        let Some(log) = self.past.logs.iter().find(|(_, log)| log.name == name).map(|(id, _)| *id) else {
+        let found = |name: LogName| self.past.logs.iter().find(|(_, log)| log.name == name).map(|(id, _)| *id);
+        let mut log = found(outbox::outbox_of(&address.peer));
+        if log.is_none() {
+            // A peer may have got this address later.
+            let state = State::load(&Namespace::over(self.journal.clone()))?;
+            log = state.peer_at(&address.peer).and_then(|peer| found(outbox::log_of(&peer.name)));
+        }
+        let Some(log) = log else {
             return self.breaks(format!("the run sends to '{to}', to which it sent no message before"));
         };
         let mut bytes = Vec::new();

@@ -333,7 +333,7 @@ fn check_order(all: &[Repair], number: u64) -> Result<()> {
     let later = newer.repair;
     Err(Code::RepairPhase.error(match (newer.phase, &newer.part_of) {
         (Phase::Applied, None) => format!("repair {later} was applied after repair {number}; roll it back first"),
-        (Phase::Applied, Some(PartOf { namespace, repair })) => format!(
+        (Phase::Applied, Some(PartOf { namespace, repair, .. })) => format!(
             "repair {later} was applied after repair {number}, as a part of repair {repair} of namespace {namespace}; roll that one back first"
         ),
         _ => format!(
@@ -391,7 +391,7 @@ fn undo_as(namespace: &Namespace, number: u64, reason: String, part_of: Option<P
 /// Refuses a request about a part, whose outcome another namespace decides.
 fn check_own(repair: &Repair) -> Result<()> {
     match &repair.part_of {
-        Some(PartOf { namespace, repair: of }) => {
+        Some(PartOf { namespace, repair: of, .. }) => {
             let number = repair.repair;
             Err(Code::RepairPart.error(format!("repair {number} is a part of repair {of} of namespace {namespace}")))
         }

@@ -1,5 +1,7 @@
 //! The hosts of a group, the faults, and the checks after each step.
 
+mod recovery;
+
 use crate::{
     Chance,
     disk::Disk,
@@ -61,6 +63,8 @@ pub struct Setting {
     pub refuses: bool,
     /// A host is put back to an older copy of its disk: nothing acknowledged may be lost unless a host stops and says so.
     pub rolls_back: bool,
+    /// In the end all hosts but one are lost, and that one goes on.
+    pub recovers: bool,
     /// How many records the topic keeps.
     pub history: u64,
     /// A mistake.
@@ -80,6 +84,7 @@ impl Default for Setting {
             reads: false,
             refuses: false,
             rolls_back: false,
+            recovers: false,
             history: 1 << 20,
             defect: None,
         }
@@ -193,35 +198,12 @@ impl World {
     fn new(seed: u64, setting: Setting) -> Self {
         let mut chance = Chance::new(seed);
         let network = Network::new(chance.below(100), 1 + chance.below(60)).with_late(late_permille(setting));
-        let host = |id| Host {
-            id,
-            replica: None,
-            disk: Disk::default(),
-            boot: 0,
-            held: Vec::new(),
-            flushing: 0,
-            unknown: VecDeque::new(),
-            flush: None,
-            next_tick_ms: 0,
-            pace_permille: 800 + chance.below(400),
-            back_ms: 0,
-            published: BTreeMap::new(),
-            shown: (0, 0),
-            received: 0,
-            ticks: 0,
-            is_resting: false,
-            placement: 0,
-            refused: None,
-            reads: BTreeMap::new(),
-            stopped: None,
-        };
-        let hosts = (1..=setting.hosts).map(host).collect();
-        Self {
+        let mut world = Self {
             setting,
             chance,
             now_ms: 0,
             network,
-            hosts,
+            hosts: Vec::new(),
             written: 0,
             digest: 0,
             crashes: 0,
@@ -238,6 +220,36 @@ impl World {
             copy: None,
             rolled_back: false,
             lost: None,
+        };
+        for id in 1..=setting.hosts {
+            let host = world.new_host(id);
+            world.hosts.push(host);
+        }
+        world
+    }
+
+    fn new_host(&mut self, id: u64) -> Host {
+        Host {
+            id,
+            replica: None,
+            disk: Disk::default(),
+            boot: 0,
+            held: Vec::new(),
+            flushing: 0,
+            unknown: VecDeque::new(),
+            flush: None,
+            next_tick_ms: 0,
+            pace_permille: 800 + self.chance.below(400),
+            back_ms: 0,
+            published: BTreeMap::new(),
+            shown: (0, 0),
+            received: 0,
+            ticks: 0,
+            is_resting: false,
+            placement: 0,
+            refused: None,
+            reads: BTreeMap::new(),
+            stopped: None,
         }
     }
 
@@ -250,6 +262,9 @@ impl World {
             self.read();
             self.roll_back();
             self.pass()?;
+        }
+        if self.setting.recovers {
+            return self.recover();
         }
         self.network.heal();
         let newest = self.placements.len() - 1;

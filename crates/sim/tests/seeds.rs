@@ -173,6 +173,19 @@ fn what_is_lost_because_a_host_was_put_back_to_a_copy_is_not_lost_in_silence() {
 }
 
 #[test]
+fn a_host_whose_group_is_lost_goes_on_with_all_that_it_has_and_new_hosts_join_it() {
+    let mut acknowledged = 0;
+    for (hosts, trims) in [(3, false), (3, true), (5, true)] {
+        for seed in seeds() {
+            let setting = Setting { hosts, trims, recovers: true, ..Setting::default() };
+            acknowledged += run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}")).acknowledged;
+        }
+    }
+    println!("{acknowledged} records acknowledged after recoveries");
+    assert!(acknowledged > 0);
+}
+
+#[test]
 fn a_seed_plays_the_same_again() {
     for seed in 0..5 {
         for trims in [false, true] {

@@ -55,13 +55,15 @@ pub enum Defence {
     OwnFiles = 1 << 20,
     /// Who does not administer a namespace names no programs of its host by their paths.
     Programs = 1 << 24,
+    /// Once a cluster has changed its secret, the one before permits nothing.
+    ClusterSecret = 1 << 25,
 }
 
 static OUT: AtomicU32 = AtomicU32::new(0);
 
 impl Defence {
     /// All of them.
-    pub const ALL: [Defence; 22] = [
+    pub const ALL: [Defence; 23] = [
         Defence::Proof,
         Defence::Grants,
         Defence::Time,
@@ -84,6 +86,7 @@ impl Defence {
         Defence::SameConnection,
         Defence::OwnFiles,
         Defence::Programs,
+        Defence::ClusterSecret,
     ];
 
     /// Whether it is active. In other builds than test builds it always is.

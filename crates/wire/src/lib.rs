@@ -3,7 +3,6 @@
 //! This crate does no I/O and imports nothing of ours. Names are validated here and nowhere else.
 
 mod address;
-pub mod channel;
 mod defence;
 mod durability;
 mod error;
@@ -15,7 +14,6 @@ mod hlc;
 mod json;
 mod name;
 pub mod protocol;
-pub mod token;
 
 pub use address::{Address, DEFAULT_PORT, Peer, SCHEME};
 pub use defence::Defence;

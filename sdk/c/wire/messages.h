@@ -8,7 +8,8 @@ enum {
     MRW_APPEND_MANY = 18, MRW_APPENDED_MANY = 19, MRW_GET = 20, MRW_RECORD = 21, MRW_RANGE = 22, MRW_RECORDS = 23,
     MRW_LATEST = 24, MRW_SEQNO = 25, MRW_TAIL = 26, MRW_CREDIT = 27, MRW_CANCEL = 28, MRW_ENDED = 29,
     MRW_CREATE_LOG = 30, MRW_DONE = 31, MRW_REMOVE_LOG = 32, MRW_SHOW = 34, MRW_DOCUMENT = 35, MRW_LINK = 48,
-    MRW_LINKED = 49, MRW_DELIVER = 50, MRW_DELIVERED = 51, MRW_SET_LOG = 140, MRW_CANCEL_RUN = 141
+    MRW_LINKED = 49, MRW_DELIVER = 50, MRW_DELIVERED = 51, MRW_ATTACH = 52, MRW_ATTACHED = 53, MRW_ENTRIES = 54,
+    MRW_ENTERED = 55, MRW_SET_LOG = 140, MRW_CANCEL_RUN = 141
 };
 
 typedef struct mrw_offer { mrw_bytes capability; mrw_bytes proof; } mrw_offer;
@@ -95,6 +96,17 @@ typedef struct mrw_refused {
     mrw_optional_u32 retry_after_ms;
 } mrw_refused;
 typedef struct mrw_delivered { uint64_t number; mrw_refused refused; } mrw_delivered;
+typedef struct mrw_attach {
+    mrw_bytes device;
+    uint64_t namespace_id;
+    uint32_t epoch;
+    uint64_t first;
+    uint64_t next;
+    uint64_t jumped_ms;
+} mrw_attach;
+typedef struct mrw_attached { uint64_t sequence; } mrw_attached;
+typedef struct mrw_entries { uint32_t sector; uint32_t at; mrw_bytes bytes; } mrw_entries;
+typedef struct mrw_entered { uint64_t sequence; } mrw_entered;
 typedef struct mrw_set_log { mrw_bytes log; uint64_t history; } mrw_set_log;
 typedef struct mrw_cancel_run { mrw_id run; } mrw_cancel_run;
 

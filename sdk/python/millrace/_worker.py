@@ -38,7 +38,7 @@ from millrace._errors import (
     Unavailable as Unavailable,
     error_of as error_of,
 )
-from millrace._errors._explain import explain
+from millrace._errors._explain import explain, tell_dropped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -636,7 +636,7 @@ def _stream(channel: _Channel, fd: int) -> io.TextIOWrapper:
 
 def _work(channel: _Channel, handler: Handler) -> None:
     """Runs the handler for every RUN frame. Each run's frames are written before the next run begins."""
-    stdout, stderr = sys.stdout, sys.stderr
+    stdout, stderr, is_told = sys.stdout, sys.stderr, False
     fixed, head = _RUN_FIXED.unpack_from, _HEAD.pack
     next_run, close, flush = channel.next_run, channel.close, channel.flush
     channel.flush(head(4, _HELLO, 0, 0, _PROTOCOL_VERSION) + _WINDOW_BYTES.to_bytes(4, "little"))
@@ -646,7 +646,8 @@ def _work(channel: _Channel, handler: Handler) -> None:
         log_end = 34 + (body[0] | body[1] << 8)
         context = Context(channel, run_high << 64 | run_low, attempt, flags & _STREAMED != 0)
         try:
-            handler(Record(body[34:log_end].decode(), seqno, body[log_end:]), context)
+            returned = handler(Record(body[34:log_end].decode(), seqno, body[log_end:]), context)
+            is_told = is_told or returned is not None and tell_dropped(returned, stdout)
             done = head(0, _DONE, 0, 0, serial)
         except BaseException as error:
             code = _OUT_OF_MEMORY if isinstance(error, MemoryError) else _RAISED
@@ -660,8 +661,7 @@ def _work(channel: _Channel, handler: Handler) -> None:
             stdout.flush()
             stderr.flush()
         except ValueError:
-            # The function closed them; what it prints next raises in its own code.
-            pass
+            pass  # The function closed them; what it prints next raises in its own code.
         flush(done)
 
 

@@ -1,12 +1,13 @@
 //! A site that loses its link to the others: what it keeps for them, and what it keeps of them.
 
-use super::{Site, three};
+use super::{Site, founder, three};
 use millrace_tests::eventually;
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     process::Stdio,
 };
 
@@ -246,4 +247,34 @@ fn a_host_that_joins_says_what_it_waits_for() {
     eventually("it has joined", || first.cluster()["hosts"].as_array().is_some_and(|hosts| hosts.len() == 2));
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_record_that_is_published_over_http_has_the_cause_that_its_publisher_names_and_so_has_its_copy_in_a_mirror() {
+    let (mut site, _) = founder();
+    site.live(None);
+    site.topic(&["create", "out", "--history", "100"]).ok();
+    site.topic(&["mirror", "out", "--to", "copy"]).ok();
+    site.place.run(["log", "create", "in"]).ok();
+    let cause =
+        site.place.run(["--json", "log", "append", "in", "first"]).ok().object()["id"].as_str().unwrap().to_owned();
+    for durability in ["quorum", "local"] {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{}", site.port)).unwrap();
+        let head = format!(
+            "POST /v1/namespaces/site/topics/out/records?durability={durability} HTTP/1.1\r\nHost: localhost\r\n\
+             Millrace-Cause: {cause}\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+    }
+    eventually("both are copied", || {
+        let found = site.place.run(["--json", "log", "stat", "copy"]);
+        found.code == 0 && found.object()["latest"] == 2
+    });
+    assert_eq!(site.place.run(["--json", "log", "get", "copy", "1"]).ok().object()["cause"], cause.as_str());
+    assert_eq!(site.place.run(["--json", "log", "get", "copy", "2"]).ok().object()["cause"].is_string(), true);
+    let traced = site.place.run(["trace", &cause]).ok();
+    assert!(traced.text().contains("copy"), "{}", traced.text());
 }

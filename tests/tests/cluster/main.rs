@@ -9,6 +9,7 @@ mod groups;
 mod leaving;
 mod majority;
 mod objects;
+mod recovery;
 mod removed;
 mod starts;
 

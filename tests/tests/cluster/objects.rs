@@ -24,6 +24,15 @@ fn caller(sites: &[Site], first: usize, id: u8, lease_ms: u32) -> Caller {
     Caller::new(&places, id, lease_ms, &options).expect("a host answers")
 }
 
+/// Adds to an integer of the cluster, through the first of these hosts that answers; its value then.
+pub fn count(sites: &[&Site], times: u8) -> i64 {
+    let place = |site: &&Site| format!("mr://127.0.0.1:{}/site", site.port).parse().expect("an address");
+    let places: Vec<Place> = sites.iter().map(place).collect();
+    let options = Options { reconnect_ms: 120_000, silence_max_ms: 2000, ..Options::default() };
+    let mut caller = Caller::new(&places, 100 + times, LEASE_MS, &options).expect("a host answers");
+    (0..times).map(|_| caller.number_of("hits", "add_and_get", &[0x91, 1])).last().expect("at least once")
+}
+
 /// Objects as a host shows them.
 fn shown(site: &Site) -> Vec<Value> {
     site.place.run(["--json", "entity", "ls"]).ok().objects()

@@ -1,7 +1,9 @@
 //! Namespaces on small disks: their limits fit, the free space is looked after, and a full disk can be freed.
 
 use super::support::{SmallDisk, Watched, http};
-use millrace_tests::{Place, end, eventually};
+use millrace_client::{Options, blocking::Answer};
+use millrace_tests::{Caller, Place, end, eventually};
+use millrace_wire::Code;
 use std::fs;
 
 const MIB: u64 = 1 << 20;
@@ -154,4 +156,30 @@ fn what_is_kept_can_be_changed_and_a_restored_namespace_keeps_what_fits() {
     command.arg(disk.path().join("restored"));
     let restored = end(command, b"").ok().object();
     assert!(restored["retain_bytes"].as_u64().unwrap() <= 16 * MIB, "{restored}");
+}
+
+#[test]
+fn calls_of_persistent_objects_get_an_error_while_the_disk_is_full_and_work_again() {
+    let Some(disk) = SmallDisk::new(64) else { return };
+    let place = Place::within(disk.path());
+    place.write("millrace.toml", "[namespace]\nsegment_size = \"1MiB\"\nretain_bytes = \"1MiB\"\n");
+    place.run(["init", "--bare"]).ok();
+    let host = place.serve_tcp(["--name", "farm"]);
+    let address = format!("mr://127.0.0.1:{}/farm", host.port()).parse().expect("an address");
+    let mut caller = Caller::new(&[address], 1, 600_000, &Options::default()).expect("the host answers");
+    // 100 KB: an array of one byte string.
+    let value = [&[0x91, 0xc6, 0, 1, 0x86, 0xa0][..], &vec![7; 100_000]].concat();
+    let mut call = |method: &str, arguments: &[u8]| {
+        caller.number += 1;
+        caller.once(("AtomicBytes", "last", method), arguments, (0, 60_000))
+    };
+    call("set", &value).expect("there is room");
+    disk.fill();
+    // What was taken before the disk was full has taken effect later; what comes then is refused.
+    let refused = (0..1000).find_map(|_| call("set", &value).err()).expect("the disk is full");
+    assert_eq!(refused, Code::OutcomeUnknown);
+    assert_eq!(call("set", &value).expect_err("it is still full"), Code::DiskFull);
+    disk.empty();
+    eventually("calls work again", || matches!(call("set", &value), Ok(Answer::Returned(..))));
+    assert!(matches!(call("get", &[0x90]), Ok(Answer::Returned(..))));
 }

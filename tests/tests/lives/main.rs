@@ -3,7 +3,13 @@
 
 use millrace_tests::{Ended, Host, Place, Port, eventually};
 use serde_json::Value;
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::PathBuf,
+    process::Command,
+};
 
 /// A place and its host, which comes back under the port that it had.
 struct Station {
@@ -95,6 +101,15 @@ impl Station {
 
     fn why(&self) -> String {
         self.run(&["why"]).ok().text().to_owned()
+    }
+
+    /// The answer to `/readyz`.
+    fn ready(&self) -> String {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{}", self.port)).unwrap();
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// A copy of the namespace's directory, which no process has open.
@@ -315,6 +330,8 @@ fn a_clock_that_was_ahead_for_a_moment_stops_no_link_check_or_backup() {
         assert!(time(log, "2") < time(log, "12"), "time goes on");
         let why = station.why();
         assert!(why.contains("MR2018"), "{why}");
+        let ready = station.ready();
+        assert!(ready.starts_with("HTTP/1.1 200 ") && ready.contains("warning") && ready.contains("MR2018"), "{ready}");
         let checked = station.run(&["--json", "namespace", "check"]).ok().object();
         assert_eq!((&checked["sound"], &checked["warnings"][0]["code"]), (&Value::Bool(true), &Value::from("MR2018")));
         station.run(&["namespace", "backup", "monday"]).ok();
@@ -363,4 +380,163 @@ fn a_relay_goes_on_when_its_capability_is_replaced_by_one_of_another_name() {
 /// The line that an invitation prints.
 fn edge_line(text: &str) -> String {
     text.split_whitespace().find(|word| word.starts_with("mri1_")).expect("the line of an invitation").to_owned()
+}
+
+/// A hub, and an edge that sends it records of a relay and messages, ten of each.
+fn busy_pair() -> (Station, Station, String) {
+    let (hub, edge) = pair();
+    let mail = hub.address("mail");
+    hub.log("mail");
+    edge.feed("all", 1, 10);
+    edge.feed(&mail, 1, 10);
+    hub.has("in", 10).has("mail", 10);
+    edge.rests("relay").rests("outbox");
+    (hub, edge, mail)
+}
+
+fn both(station: &Station) -> (Vec<String>, Vec<String>) {
+    (station.place.records("in"), station.place.records("mail"))
+}
+
+#[test]
+fn links_go_on_at_a_new_address_of_the_same_namespace_with_nothing_lost_or_sent_twice() {
+    let (mut hub, edge, mail) = busy_pair();
+    hub.stop();
+    // These wait.
+    edge.feed("all", 11, 15);
+    edge.feed(&mail, 11, 15);
+    hub.port = Port::reserve();
+    hub.start();
+    let peer = hub.address("mail").replace("/mail", "");
+    edge.run(&["relay", "set", "all", "--to", &peer]).ok();
+    let old = mail.replace("/mail", "");
+    edge.run(&["outbox", "set", &old, "--to", &peer]).ok();
+    hub.has("in", 15).has("mail", 15);
+    // Functions name the old address as well as the new one, and there is one outbox.
+    edge.feed(&mail, 16, 18);
+    edge.feed(&hub.address("mail"), 19, 20);
+    hub.has("mail", 20);
+    assert_eq!(edge.run(&["--json", "outbox", "ls"]).ok().objects().len(), 1);
+    edge.feed("all", 16, 20);
+    hub.has("in", 20);
+    edge.rests("relay").rests("outbox");
+    // The directory goes to another machine.
+    hub.stop();
+    let mut moved = Station::at(Place::empty());
+    copy(&hub.place.namespace(), &moved.place.namespace());
+    moved.start();
+    let there = moved.address("in");
+    let set = edge.run(&["--json", "relay", "set", "all", "--to", &there]).ok().object();
+    assert_eq!((&set["to"], &set["moving"]), (&Value::from(there), &Value::Bool(false)), "{set}");
+    // Nothing waits, and it is checked all the same.
+    let peer = moved.address("mail").replace("/mail", "");
+    let set = edge.run(&["--json", "outbox", "set", &old, "--to", &peer]).ok().object();
+    assert_eq!(set["moving"], false, "{set}");
+    edge.feed("all", 21, 22);
+    edge.feed(&mail, 21, 22);
+    moved.has("in", 22).has("mail", 22);
+    assert_eq!(both(&moved), (numbers(1, 22), numbers(1, 22)));
+}
+
+#[test]
+fn links_do_not_go_on_at_the_address_of_another_namespace_and_go_on_at_the_right_one() {
+    let (mut hub, edge, mail) = busy_pair();
+    let mut other = Station::new();
+    other.log("in").log("mail");
+    other.start();
+    let (wrong, old) = (other.address("in"), mail.replace("/mail", ""));
+    edge.run(&["relay", "set", "all", "--to", &wrong]).fails("MR6063", 1);
+    edge.run(&["outbox", "set", &old, "--to", &wrong.replace("/in", "")]).fails("MR6063", 1);
+    assert!(edge.run(&["relay", "show", "all"]).ok().text().contains("relay set"));
+    // Neither another log, nor the side that has no address, nor an address of a log where that of a namespace is due.
+    edge.run(&["relay", "set", "all", "--to", &hub.address("mail")]).fails("MR6075", 1);
+    edge.run(&["relay", "set", "all", "--from", &wrong]).fails("MR6075", 1);
+    edge.run(&["outbox", "set", &old, "--to", &wrong]).fails("MR6001", 2);
+    hub.stop();
+    hub.port = Port::reserve();
+    hub.start();
+    let peer = hub.address("in").replace("/in", "");
+    edge.run(&["relay", "set", "all", "--to", &peer]).ok();
+    edge.run(&["outbox", "set", &old, "--to", &peer]).ok();
+    edge.feed("all", 11, 15);
+    edge.feed(&mail, 11, 15);
+    hub.has("in", 15).has("mail", 15);
+    assert_eq!(both(&hub), (numbers(1, 15), numbers(1, 15)));
+    assert_eq!(both(&other), (vec![], vec![]));
+    // A copy that lacks what was acknowledged is not taken for it, either.
+    let older = hub.stop().copied();
+    hub.start();
+    edge.feed("all", 16, 20);
+    hub.has("in", 20);
+    edge.rests("relay");
+    hub.stop();
+    let mut copied = Station::at(Place::empty());
+    copy(&older, &copied.place.namespace());
+    copied.start();
+    edge.run(&["relay", "set", "all", "--to", &copied.address("in")]).fails("MR6064", 1);
+    edge.run(&["relay", "resume", "all"]).ok();
+    copied.has("in", 20);
+    assert_eq!(copied.place.records("in"), numbers(1, 20));
+}
+
+#[test]
+fn links_go_on_at_a_restored_copy_that_has_everything_and_a_fetching_relay_at_a_moved_source() {
+    let (mut hub, edge, mail) = busy_pair();
+    hub.run(&["namespace", "backup", "monday"]).ok();
+    hub.stop();
+    edge.feed("all", 11, 12);
+    edge.feed(&mail, 11, 12);
+    let mut restored = Station::at(Place::empty());
+    let backup = hub.place.path().join("monday");
+    restored.run(&["namespace", "restore", &backup.display().to_string(), ".millrace"]).ok();
+    restored.start();
+    let peer = restored.address("in").replace("/in", "");
+    edge.run(&["relay", "set", "all", "--to", &peer]).ok();
+    edge.run(&["outbox", "set", &mail.replace("/mail", ""), "--to", &peer]).ok();
+    restored.has("in", 12).has("mail", 12);
+    assert_eq!(both(&restored), (numbers(1, 12), numbers(1, 12)));
+
+    // A third one fetches from the restored one, which then moves.
+    let mut third = Station::new();
+    third.log("copy").run(&["relay", "add", &restored.address("in"), "copy", "--name", "fetch"]).ok();
+    third.start();
+    third.has("copy", 12);
+    restored.stop();
+    edge.feed("all", 13, 15);
+    restored.port = Port::reserve();
+    restored.start();
+    edge.run(&["relay", "set", "all", "--to", &restored.address("in")]).ok();
+    third.run(&["relay", "set", "fetch", "--to", &restored.address("in")]).fails("MR6075", 1);
+    third.run(&["relay", "set", "fetch", "--from", &edge.address("all")]).fails("MR6063", 1);
+    third.run(&["relay", "set", "fetch", "--from", &restored.address("in")]).ok();
+    third.has("copy", 15);
+    assert_eq!(third.place.records("copy"), numbers(1, 15));
+}
+
+#[test]
+fn a_part_of_a_repair_is_not_continued_by_a_repair_that_has_its_number_in_a_copy_that_was_put_back() {
+    let (hub, mut edge) = pair();
+    edge.feed("all", 1, 5);
+    hub.has("in", 5);
+    edge.rests("relay");
+    let older = edge.stop().copied();
+    edge.start();
+    let with = hub.address("in").replace("/in", "");
+    edge.place.write("two.json", "{\"seqno\": 2, \"value\": \"20\"}\n");
+    edge.place.write("three.json", "{\"seqno\": 3, \"value\": \"30\"}\n");
+    edge.run(&["repair", "run", "all", "--values", "two.json", "--with", &with]).ok();
+    edge.stop();
+    edge.put_back(&older);
+    edge.start();
+    // The other namespace still has the part of the repair that this copy knows nothing of.
+    let run = ["--json", "repair", "run", "all", "--values", "three.json", "--with", &with];
+    let refused = edge.run(&run);
+    assert_ne!(refused.code, 0, "{refused:?}");
+    let part = hub.run(&["--json", "repair", "ls"]).ok().objects()[0]["repair"].to_string();
+    hub.run(&["repair", "abandon", &part]).ok();
+    let number = edge.run(&["--json", "repair", "ls"]).ok().objects()[0]["repair"].to_string();
+    edge.run(&["repair", "run", &number]).ok();
+    edge.run(&["repair", "apply", &number]).ok();
+    eventually("the other side has switched", || hub.place.records("in") == ["1", "2", "30", "4", "5"]);
+    assert_eq!(edge.place.records("all"), ["1", "2", "30", "4", "5"]);
 }

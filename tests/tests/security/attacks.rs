@@ -1,14 +1,12 @@
 //! What must fail: each attack is made by hand, and something like it that is allowed succeeds beside it.
 
 use super::Hub;
+use millrace_security::token::Token;
 use millrace_tests::{
     Host, Place, end, eventually,
     raw::{Client, framed, hello},
 };
-use millrace_wire::{
-    protocol::{Hello, Offer},
-    token::Token,
-};
+use millrace_wire::protocol::{Hello, Offer};
 use std::{
     fs,
     io::{Read, Write},
@@ -94,7 +92,7 @@ fn an_invitation_is_redeemed_once() {
     edge.run(["-n", "hub", "log", "append", "raw", "x"]).ok();
     // And it permits nothing but that.
     let other = hub.invite("other", &["--append", "raw"]);
-    let token = other.parse::<millrace_wire::token::Invitation>().unwrap().token;
+    let token = other.parse::<millrace_security::token::Invitation>().unwrap().token;
     let file = edge.path().join("invitation.cap");
     edge.write("invitation.cap", &token.to_text());
     edge.run(["cap", "show", &file.display().to_string()]).ok();
@@ -241,7 +239,7 @@ fn a_proof_of_another_connection_is_refused() {
     let hub = Hub::new();
     let token: Token = fs::read_to_string(hub.issue("any.cap", &["--append", "raw"])).unwrap().trim().parse().unwrap();
     // A proof that was bound to one connection, shown on another: without TLS there is nothing that it could be bound to.
-    let proof = token.proof(&millrace_wire::token::Binding::Challenge([7; 16]));
+    let proof = token.proof(&millrace_security::token::Binding::Challenge([7; 16]));
     let offer = Offer { capability: token.body(), proof: &proof };
     let mut client = Client::raw(hub.port.number);
     client.stream.write_all(&framed(1, &Hello { capabilities: vec![offer], ..hello() })).unwrap();

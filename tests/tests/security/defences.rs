@@ -7,20 +7,20 @@ use super::{
     neighbours::{self, Theirs, is_root},
     strangers, tls,
 };
+use millrace_security::token::{Invitation, Token};
 use millrace_tests::{
-    Place, Port, end,
+    Host, Place, Port, end, eventually,
     raw::{framed, hello},
 };
 use millrace_wire::{
     Defence,
     protocol::{Hello, Offer, PREFACE},
-    token::{Invitation, Token},
 };
 use std::{
     fs,
     io::{Read, Write},
     net::{TcpListener, UdpSocket},
-    process::Command,
+    process::{Command, Stdio},
     thread,
 };
 
@@ -42,7 +42,12 @@ fn attack(on: Defence) -> Attack {
         Defence::Function => function,
         Defence::Clear => in_clear,
         Defence::HostName => rebinding,
-        Defence::Origin => web_page,
+        Defence::Origin => |without| {
+            let (asked, opened) = (web_page(without)?, opened(without)?);
+            // With the defence, neither; without it, both.
+            assert_eq!(asked, opened);
+            Some(asked)
+        },
         Defence::OwnKeys => foreign_key,
         Defence::SecretFiles => open_file,
         Defence::OwnStreams => strangers::foreign_stream,
@@ -58,6 +63,7 @@ fn attack(on: Defence) -> Attack {
             |without| is_root().then(|| neighbours::applies_what_it_finds(&weakened(Place::empty(), without)))
         }
         Defence::Programs => deploy::foreign_program,
+        Defence::ClusterSecret => old_secret,
     }
 }
 
@@ -92,6 +98,26 @@ fn weakened(place: Place, without: Option<Defence>) -> Place {
         Some(defence) => place.without(&format!("{defence:?}")),
         None => place,
     }
+}
+
+/// Joins a cluster with a secret that it had before.
+fn old_secret(without: Option<Defence>) -> Option<bool> {
+    let (owner, stranger, port) = (place(without), Place::new(), Port::reserve());
+    owner.run(["cluster", "init"]).ok();
+    owner.run(["cluster", "secret", "--out", "secret"]).ok();
+    let listen = format!("127.0.0.1:{port}");
+    let _host = Host::start(owner.command(["--json", "serve", "--name", "first", "--listen", &listen]));
+    eventually("the secret is changed", || owner.run(["cluster", "secret", "rotate"]).code == 0);
+    stranger.write("secret", &fs::read_to_string(owner.path().join("secret")).expect("it was written"));
+    let at = format!("mr://{listen}/first");
+    let join = ["serve", "--listen", "127.0.0.1:0", "--join", &at, "--cluster-secret", "secret"];
+    let mut joining = stranger.command(join).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let is_in = || stranger.namespace().join("secrets/cluster").exists();
+    eventually("it is in or refused", || is_in() || joining.try_wait().expect("a child").is_some());
+    let got_in = is_in();
+    let _ = joining.kill();
+    let _ = joining.wait();
+    Some(got_in)
 }
 
 fn joined(hub: &Hub, without: Option<Defence>) -> Place {
@@ -281,6 +307,20 @@ fn rebinding(without: Option<Defence>) -> Option<bool> {
 
 fn web_page(without: Option<Defence>) -> Option<bool> {
     over_http(without, "Origin: http://evil.example")
+}
+
+/// A link of another page to data: only links to the dashboard, which shows nothing of a namespace by itself, may come from anywhere.
+fn opened(without: Option<Defence>) -> Option<bool> {
+    let (_place, host) = neighbours::local(place(without));
+    let link = ["-H", "Sec-Fetch-Site: cross-site", "-H", "Sec-Fetch-Mode: navigate", "-H", "Sec-Fetch-Dest: document"];
+    let open = |path: &str| {
+        let url = format!("http://127.0.0.1:{}/{path}", host.port());
+        neighbours::curl(Command::new("curl"), &link, &url).text().ends_with("200")
+    };
+    assert!(open("ui/hub/logs/raw"), "a link opens the dashboard");
+    let data = ["v1/namespaces", "v1/namespaces/hub/logs", "metrics"].map(open);
+    assert!(data.iter().all(|read| *read == data[0]), "{data:?}");
+    Some(data[0])
 }
 
 /// The idempotency key of another holder, who is then told that its record was appended.

@@ -3,6 +3,7 @@
 
 use super::{Hub, strangers::Session};
 use millrace_node::secrets::Authority;
+use millrace_security::token::{Grant, Kind, Rights, Rules, Token, TokenId};
 use millrace_tests::{
     Host, Place,
     raw::{Client, framed},
@@ -16,7 +17,6 @@ use millrace_wire::{
         PublishTopic, Range, RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog, RemoveTopic, Repair, SetLog,
         SetVoters, Show, SubscribeTopic, Tail, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic, Upload,
     },
-    token::{Grant, Kind, Rights, Rules, Token, TokenId},
 };
 use std::collections::BTreeSet;
 
@@ -193,7 +193,7 @@ fn topics() -> Vec<Request> {
         of("set voters", admin, SetVoters { voters: 3, group: None }),
         of("create a group", admin, CreateGroup { group: "farm", hosts: Vec::new(), voters: 1 }),
         of("remove a group", admin, RemoveGroup { group: "farm" }),
-        of("remove a host", admin, RemoveHost { host: 1 }),
+        of("remove a host", admin, RemoveHost { host: 1, lose: Vec::new() }),
     ]
 }
 
@@ -245,10 +245,16 @@ fn changes(run: EventId) -> Vec<Request> {
         manage(&["delete=raw"], r#"{"do":"trim-log","log":"raw","before":1}"#),
         manage(&["read=raw", "append=copy", "bind=copy"], relays),
         manage(&["read=raw", "append=copy", "bind=copy"], r#"{"do":"resume-relay","name":"raw","skip":true}"#),
+        manage(
+            &["read=raw", "append=copy", "bind=copy"],
+            r#"{"do":"set-relay","name":"raw","to":"mr://far.example/x"}"#,
+        ),
         manage(&["read=raw", "append=copy", "bind=copy"], r#"{"do":"remove-relay","name":"raw","force":true}"#),
         manage(&["admin=namespace"], r#"{"do":"reset-outbox","peer":"x","skip":true}"#),
+        manage(&["admin=namespace"], r#"{"do":"set-outbox","peer":"x","to":"mr://far.example/x"}"#),
         manage(&["admin=namespace"], r#"{"do":"retry-outbox","peer":"x"}"#),
         manage(&["admin=namespace"], r#"{"do":"remove-peer","peer":"x","force":true}"#),
+        manage(&["admin=namespace"], r#"{"do":"rotate-cluster-secret"}"#),
         manage(&["create=made"], up),
         manage(&["bind=function:gone"], down),
         manage(&["bind=function:shout"], r#"{"do":"remove-function","function":"shout","force":true}"#),

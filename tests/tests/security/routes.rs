@@ -5,8 +5,9 @@ use super::{
     Hub,
     rights::{everything, expired, hub_and_shop, is_denied, issued, prepared},
 };
+use millrace_security::token::Token;
 use millrace_tests::{Ended, end};
-use millrace_wire::{EventId, token::Token};
+use millrace_wire::EventId;
 use serde_json::Value;
 use std::{collections::BTreeSet, process::Command};
 

@@ -6,6 +6,7 @@ use super::{
     neighbours::{curl, is_root, other},
     tls,
 };
+use millrace_security::token::{Binding, Token};
 use millrace_tests::{
     Host, eventually,
     raw::{framed, hello},
@@ -16,7 +17,6 @@ use millrace_wire::{
         self, Call, Deliver, Delivered, Failure, Frame, Get, Hello, Item, Link, Linked, Message, Offer, PREFACE,
         Present, Records, Returned, Tail, Welcome, split,
     },
-    token::{Binding, Token},
 };
 use rustls::{ClientConnection, StreamOwned};
 use std::{

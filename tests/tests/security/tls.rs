@@ -1,7 +1,7 @@
 //! TLS as an attacker speaks it.
 
 use millrace_client::secure::tls::{ALPN, binding, provider};
-use millrace_wire::token::Binding;
+use millrace_security::token::Binding;
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection, SignatureScheme,
     StreamOwned,

@@ -80,13 +80,32 @@ Examples:
   millrace cluster init
   millrace -n /var/lib/mill cluster init --site lab")]
     Init(InitClusterArgs),
-    /// Write the secret that other hosts need to join
+    /// Write the secret that other hosts need to join, or change it
     #[command(after_help = "\
 Anyone who has the secret can add a host to the cluster, and read and write all topics. Only you can read the file that the command writes.
+`millrace cluster secret rotate` changes the secret, for instance after a host was removed.
 
 Examples:
-  millrace cluster secret --out cluster.secret")]
+  millrace cluster secret --out cluster.secret
+  millrace cluster secret rotate")]
     Secret(ClusterSecretArgs),
+    /// Make this host the first host of a new cluster, because the majority of its cluster is lost for good
+    #[command(after_help = "\
+Without --yes, the command changes nothing: it prints what this host has, and what may be lost. The namespace must not be served meanwhile; \
+it may also be one that was restored from a backup of a host.
+
+The new cluster has the topics and replicated objects that this host has, and no other host. Records that the other hosts acknowledged \
+without this one are missing. The hosts of the old cluster cannot come back: the new cluster has another secret and refuses them. Run this \
+command on one host only: a second recovered host would be another cluster. If several hosts are left, choose the one with the most \
+entries.
+
+Afterwards, start the host with `millrace serve`, and let new namespaces join with the new secret (`millrace cluster secret --out FILE`).
+
+Examples:
+  millrace -n /var/lib/mill cluster recover
+  millrace -n /var/lib/mill cluster recover --yes
+  millrace namespace restore /backups/mill /var/lib/mill && millrace -n /var/lib/mill cluster recover --yes")]
+    Recover(RecoverArgs),
     /// List the problems that the connected host knows: unreachable hosts, a missing leader, and its own stopped functions, feeds and
     /// mirrors
     #[command(after_help = "\
@@ -124,14 +143,16 @@ Examples:
     /// Remove a host from the cluster
     #[command(after_help = "\
 If the host is the leader, another voter becomes the leader first. If it is a voter, another host becomes a voter instead, if there is \
-one; the only voter of a group cannot be removed. The command waits until the host no longer belongs to any group. If this takes more than \
+one. A group whose only voter is lost for good cannot continue: --lose gives the group up, and its topics with all their records. \
+The command waits until the host no longer belongs to any group. If this takes more than \
 10 seconds, the command fails and names the group that it waits for. If the error says that the host has left the group main, leave the \
 host running until `millrace cluster groups` lists it in no group; otherwise run the command again. The host stays removed even if it is \
 started again; its data stays on its disk. To replace it, let a new namespace join the cluster.
 
 Examples:
-  millrace cluster rm b")]
-    Rm(HostArg),
+  millrace cluster rm b
+  millrace cluster rm b --lose farm")]
+    Rm(RemoveHostArgs),
     /// Create and remove groups
     #[command(
         subcommand,
@@ -321,6 +342,22 @@ impl PublishDurability {
 }
 
 #[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// Do it: without this option, the command only prints what would be lost
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveHostArgs {
+    #[command(flatten)]
+    pub host: HostArg,
+    /// Give up this group, in which the host votes and which no longer answers, with its topics (may be repeated)
+    #[arg(long, value_name = "GROUP")]
+    pub lose: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub struct InitClusterArgs {
     /// The site of this host
     #[arg(long, value_name = "NAME", default_value = "main")]
@@ -358,10 +395,41 @@ pub struct HostArg {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ClusterSecretArgs {
     /// The file to write; it must not exist
-    #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    pub out: Option<PathBuf>,
+    #[command(subcommand)]
+    pub change: Option<ClusterSecretCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ClusterSecretCommand {
+    /// Change the secret of the cluster while its hosts run
+    #[command(after_help = "\
+All hosts that answer take the new secret, and then accept nothing else: a host that was removed, or anyone else who has the old secret, \
+can neither join nor connect any more. A majority of the voters of the group main must answer. The command names the hosts that did not: \
+the others refuse them until they get the new secret with `millrace cluster secret use`.
+
+Examples:
+  millrace cluster secret rotate")]
+    Rotate,
+    /// Take the cluster's new secret from a file, on a host that was away while the secret was changed
+    #[command(after_help = "\
+On a host that runs, `millrace cluster secret --out FILE` writes the file. Copy it to this machine, and stop the host of this namespace \
+before you run the command.
+
+Examples:
+  millrace cluster secret use cluster.secret
+  millrace -n /var/lib/mill cluster secret use cluster.secret")]
+    Use(UseClusterSecretArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct UseClusterSecretArgs {
+    /// The file with the secret
+    pub file: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

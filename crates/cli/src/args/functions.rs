@@ -59,12 +59,13 @@ Examples:
     Logs(FunctionLogsArgs),
     /// Run a function for existing records of a log
     #[command(after_help = "\
-Starts runs of this function only, one for each record of the log, the oldest first, even if the function has already run for the record. \
-Appends no records to the log, and does not wait until the runs have ended. If the command fails half-way, it prints how to continue. If \
+Starts runs of this function only, one for each record of the log, the oldest first. Without --from and --to, records whose append already \
+started a run of the function are left out; with one of them, every record of the range gets a run, even if the function has already run \
+for it. Appends no records to the log, and does not wait until the runs have ended. If the command fails half-way, it prints how to continue. If \
 the function is not bound to exactly one log, --log is required.
 
 Examples:
-  millrace function backfill smooth                       # run for every record in the history
+  millrace function backfill smooth                       # run for the records that were there before it
   millrace function backfill smooth --from 1000
   millrace function backfill smooth --log raw/attic --from 1 --to 500")]
     Backfill(BackfillArgs),
@@ -105,10 +106,10 @@ pub struct BackfillArgs {
     /// The log with the records [default: the log that the function is bound to]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub log: Option<String>,
-    /// The first record [default: the oldest that is kept]
+    /// The first record [default: the oldest that is kept; see below]
     #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub from: Option<u64>,
-    /// The last record [default: the newest]
+    /// The last record [default: the newest; see below]
     #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub to: Option<u64>,
     /// How long to keep trying while too many runs of the function are pending

@@ -53,6 +53,31 @@ Examples:
   millrace relay resume raw.kitchen --skip          # skip the record that was refused
   millrace relay resume raw.kitchen --start 1       # send all records of the history again")]
     Resume(ResumeArgs),
+    /// Give the other side of a relay another address
+    #[command(after_help = "\
+The relay goes on with the same stream at the same number: nothing is sent twice and nothing is lost. Before anything is sent or fetched, \
+the host checks the identity of the namespace at the new address. If it is another namespace, the relay stops (MR6063) and sends nothing. \
+A namespace that was restored from a backup has another identity: a relay that sends goes on there by itself if the restored namespace has \
+everything that was acknowledged; otherwise it stops, and `millrace relay resume NAME` sends what is missing. The log on the other side \
+stays the same, so the address may omit it.
+
+Examples:
+  millrace relay set raw.kitchen --to mr://10.0.0.7:7071/edge
+  millrace relay set alerts --from mr://10.0.0.7:7071/edge     # a relay that fetches")]
+    Set(SetRelayArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("address").args(["to", "from"]).required(true))]
+pub struct SetRelayArgs {
+    /// The relay's name
+    pub name: String,
+    /// The new address of the namespace to which the relay sends
+    #[arg(long, value_name = "ADDRESS")]
+    pub to: Option<String>,
+    /// The new address of the namespace from which the relay fetches
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -148,6 +173,17 @@ Examples:
   millrace outbox retry 127.0.0.1_7071_edge
   millrace --json outbox retry mr://127.0.0.1:7071/edge | jq .resent")]
     Retry(RetryPeerArgs),
+    /// Give a peer another address
+    #[command(after_help = "\
+The waiting messages, and all later ones, go to the new address, each once: also those that functions and programs append to the old \
+address. Before anything is sent, the host checks the identity of the namespace there. If it is another namespace, the outbox stops \
+(MR6063) and sends nothing; `millrace outbox set` with the right address continues. A namespace that was restored from a backup and has \
+everything that was acknowledged is accepted.
+
+Examples:
+  millrace outbox set 127.0.0.1_7071_edge --to mr://10.0.0.7:7071/edge
+  millrace outbox set mr://127.0.0.1:7071/edge --to mr://10.0.0.7:7071/edge")]
+    Set(SetPeerArgs),
     /// Remove a peer that is no longer used
     #[command(after_help = "\
 Without --force, a peer for which messages wait is not removed (MR6079). A later append to the peer's address adds the peer again.
@@ -156,6 +192,15 @@ Examples:
   millrace outbox rm 127.0.0.1_7071_edge
   millrace outbox rm mr://127.0.0.1:7071/edge --force    # also drop the messages that wait for it")]
     Rm(RmPeerArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct SetPeerArgs {
+    /// The peer: its name as `millrace outbox ls` prints it, or its address
+    pub peer: String,
+    /// The new address of the peer
+    #[arg(long, value_name = "ADDRESS")]
+    pub to: String,
 }
 
 #[derive(Debug, Args)]

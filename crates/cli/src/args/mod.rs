@@ -3,6 +3,7 @@
 mod access;
 mod clusters;
 mod contexts;
+mod devices;
 mod entities;
 mod functions;
 mod history;
@@ -17,11 +18,12 @@ pub use access::{
     SetSecretArgs,
 };
 pub use clusters::{
-    ClusterArgs, ClusterCommand, ClusterSecretArgs, CreateGroupArgs, CreateTopicArgs, GroupArg, GroupCommand,
-    InitClusterArgs, MirrorTopicArgs, PlanGroupArgs, PublishArgs, PublishDurability, RangeTopicArgs, TailTopicArgs,
-    TopicCommand,
+    ClusterArgs, ClusterCommand, ClusterSecretArgs, ClusterSecretCommand, CreateGroupArgs, CreateTopicArgs, GroupArg,
+    GroupCommand, InitClusterArgs, MirrorTopicArgs, PlanGroupArgs, PublishArgs, PublishDurability, RangeTopicArgs,
+    RecoverArgs, RemoveHostArgs, TailTopicArgs, TopicCommand,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
+pub use devices::{DeviceCommand, DeviceNameArgs, SimArgs};
 pub use entities::EntityCommand;
 pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,
@@ -38,7 +40,7 @@ pub use logs::{
 };
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs, RetentionArgs};
 pub use serving::{ListenArgs, ServeArgs};
-pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
+pub use tools::{BenchArgs, CompletionsArgs, DashboardArgs, ManArgs, ShellArg, TopArgs};
 
 use crate::complete;
 use clap::{Parser, Subcommand};
@@ -313,6 +315,18 @@ Examples:
   millrace -n edge top --every 5s
   millrace --json top --once        # print once and exit, for scripts")]
     Top(TopArgs),
+    /// Print the address of the dashboard, which the host serves to browsers
+    #[command(after_help = "\
+The dashboard shows logs, runs, failures and links, and has the command for everything that it shows. It is at /ui of each TCP address of a \
+host. In a browser of the user who runs the host, at a loopback address, it has all rights; elsewhere it has those of the capability in the \
+link. The capability stands behind '#', which browsers do not send, and stays in the tab.
+
+Examples:
+  millrace dashboard
+  millrace dashboard --open
+  millrace cap issue --read raw/ --expires 12h --out reader.cap
+  millrace dashboard --capability reader.cap")]
+    Dashboard(DashboardArgs),
     /// Measure appends to a namespace under load
     #[command(after_help = "\
 Appends to a log that is created for the measurement and removed afterwards. The space that its records took in the journal can make retention \
@@ -353,6 +367,17 @@ Examples:
   millrace relay rm raw.kitchen"
     )]
     Relay(RelayCommand),
+    /// Devices (microcontrollers that send their records): ls, show, rm, sim
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Examples:
+  millrace device ls
+  millrace device sim device/build/station kitchen --host 127.0.0.1:7070
+  millrace log tail kitchen/raw"
+    )]
+    Device(DeviceCommand),
     /// Manage a cluster: hosts that replicate topics
     #[command(
         subcommand,

@@ -27,6 +27,16 @@ pub struct ManArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct DashboardArgs {
+    /// Open the address in a browser, with xdg-open
+    #[arg(long)]
+    pub open: bool,
+    /// Put this capability into the link: a file, or - for standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub capability: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct TopArgs {
     /// Interval between updates
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]

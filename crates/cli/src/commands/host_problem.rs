@@ -135,16 +135,19 @@ impl HostProblems {
     }
 }
 
-/// Disks that refuse appends, as of the last report.
+/// Disks that refuse appends, and clocks that are or were wrong, as of the last report.
 #[derive(Default)]
 pub struct Refusals {
     reported: HashMap<PathBuf, Code>,
     /// Disks that are nearly full, as of the last report.
     low: HashSet<PathBuf>,
+    /// Namespaces with events that are dated ahead of the machine's clock, as of the last report.
+    ahead: HashSet<PathBuf>,
 }
 
 impl Refusals {
-    /// Tells on standard error that a disk begins to refuse, and on standard output that it is over.
+    /// Tells on standard error that a disk begins to refuse or that the clock is or was wrong, and on standard output that a disk refuses no
+    /// longer.
     pub fn tell(&mut self, namespaces: &[Named], out: &mut Out) -> Outcome {
         for (_, namespace) in namespaces {
             let (dir, refusal) = (namespace.dir(), namespace.journal().refusal());
@@ -163,6 +166,13 @@ impl Refusals {
                     out.flush()?;
                 }
                 _ => {}
+            }
+            match namespace.journal().check_clock() {
+                Err(error) if self.ahead.insert(dir.to_owned()) => {
+                    report::say(&error.within(dir.display()), out.json())
+                }
+                Ok(()) => drop(self.ahead.remove(dir)),
+                Err(_) => {}
             }
             match namespace.journal().low_space() {
                 Some(low) if self.low.insert(dir.to_owned()) => {

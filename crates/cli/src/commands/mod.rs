@@ -4,7 +4,9 @@ mod bench;
 mod cap;
 mod cluster;
 mod context;
+mod dashboard;
 mod dev;
+mod device;
 mod entity;
 mod function;
 mod history;
@@ -54,6 +56,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Namespace(command) => namespace::run(command, global, out),
         Command::Context(command) => context::run(command, global, out),
         Command::Relay(command) => link::relay(command, global, out),
+        Command::Device(command) => device::run(command, global, out),
         Command::Cluster(command) => cluster::run(command, global, out),
         Command::Topic(command) => cluster::topic::run(command, global, out),
         Command::Outbox(command) => link::outbox(command, global, out),
@@ -65,6 +68,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Invite(args) => cap::invite(args, global, out),
         Command::Join(args) => cap::join(args, out),
         Command::Top(args) => top::run(args, global, out),
+        Command::Dashboard(args) => dashboard::run(args, global, out),
         Command::Bench(args) => bench::run(args, global, out),
         Command::Completions(args) => shell::completions(args, out),
         Command::Man(args) => shell::man(args, out),

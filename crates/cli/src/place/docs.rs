@@ -104,6 +104,8 @@ pub struct LinkDoc {
     /// The other namespace.
     pub peer: Option<String>,
     pub connected: bool,
+    /// Whether it was given an address at which the other side has not answered yet.
+    pub moving: bool,
     pub last_contact: Option<String>,
     pub next_try: Option<String>,
     pub code: Option<String>,

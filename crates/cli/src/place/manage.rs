@@ -174,12 +174,13 @@ impl Place {
             Place::Remote(remote, _) => remote,
         };
         let (mut began, mut done) = (Instant::now(), Backfilled::default());
-        let Stretch { mut from, mut to } = stretch;
+        let Stretch { mut from, mut to, missed } = stretch;
         loop {
             let (function, log) = (function.clone(), log.map(str::to_owned));
-            let part: BackfilledDoc = remote.manage(&Order::Backfill { function, log, from, to })?;
+            let part: BackfilledDoc = remote.manage(&Order::Backfill { function, log, from, to, missed })?;
             done.runs += part.runs;
             done.missing += part.missing;
+            done.ran += part.ran;
             done.upto = done.upto.max(part.upto);
             progress(done);
             // Records that are appended meanwhile are not meant.
@@ -275,6 +276,40 @@ impl Place {
                 Ok((resumed.relay, resumed.passed_over))
             }
         }
+    }
+
+    /// Gives the other side of a relay another address.
+    pub fn set_relay(&self, name: &str, from: Option<&str>, to: Option<&str>) -> Result<LinkDoc> {
+        match self {
+            Place::Local(namespace) => {
+                let links = Links::of(namespace);
+                links.set_relay(&links.relay_at(name, from, to)?)?;
+                self.relay(name)
+            }
+            Place::Remote(remote, _) => {
+                let (name, from, to) = (name.to_owned(), from.map(str::to_owned), to.map(str::to_owned));
+                remote.manage(&Order::SetRelay { name, from, to })
+            }
+        }
+    }
+
+    /// Gives a peer another address.
+    pub fn set_outbox(&self, peer: &str, to: &str) -> Result<LinkDoc> {
+        match self {
+            Place::Local(namespace) => {
+                let links = Links::of(namespace);
+                let name = links.peer(peer)?.name;
+                links.set_peer(&name, to)?;
+                self.peer(&name)
+            }
+            Place::Remote(remote, _) => remote.manage(&Order::SetOutbox { peer: peer.into(), to: to.into() }),
+        }
+    }
+
+    /// The peer of this name.
+    pub fn peer(&self, name: &str) -> Result<LinkDoc> {
+        let found = self.links()?.into_iter().find(|link| link.kind == "outbox" && link.name == name);
+        found.ok_or_else(|| Code::PeerNotFound.error(format!("no peer '{}'", name.escape_debug())))
     }
 
     /// Restarts the stream to a peer. Returns how many messages were dropped.

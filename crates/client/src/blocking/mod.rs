@@ -16,13 +16,13 @@ use crate::{
     resilient::{Backoff, is_lost},
     session::closed,
 };
+use millrace_security::token::Token;
 use millrace_wire::{
     Code, Durability, EventId, Result,
     protocol::{
         Appended, AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range,
         Redeem, Redeemed, RemoveLog, Repair, Seqno, SetLog, Show,
     },
-    token::Token,
 };
 pub use objects::{Answer, Asked};
 pub use pipeline::Pipeline;

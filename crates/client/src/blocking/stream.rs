@@ -7,7 +7,8 @@ use crate::{
     secure::{self, Records, tls},
     session::{broken, closed},
 };
-use millrace_wire::{Code, Result, token::Binding};
+use millrace_security::token::Binding;
+use millrace_wire::{Code, Result};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,

@@ -169,9 +169,9 @@ impl Client {
         self.ask(&RemoveGroup { group }, (0, 0, EventId::NONE), Again::MayNot, done)
     }
 
-    /// Removes a host from the cluster.
-    pub fn remove_host(&self, host: u64) -> Result<()> {
-        self.ask(&RemoveHost { host }, (0, 0, EventId::NONE), Again::May, done)
+    /// Removes a host from the cluster, and gives up these groups, in which it votes and which no longer answer.
+    pub fn remove_host(&self, host: u64, lose: &[&str]) -> Result<()> {
+        self.ask(&RemoveHost { host, lose: lose.to_vec() }, (0, 0, EventId::NONE), Again::May, done)
     }
 
     /// Ends that.

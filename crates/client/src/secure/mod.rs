@@ -12,11 +12,11 @@ pub mod tls;
 pub use records::{ChannelStream, Records};
 
 use crate::credentials::Credentials;
-use millrace_wire::{
-    Code, Error, Result,
+use millrace_security::{
     channel::{Connecting, RECORD_MAX_BYTES},
     token::Binding,
 };
+use millrace_wire::{Code, Error, Result};
 
 /// Begins a channel with the capability of these credentials.
 pub(crate) fn begin(credentials: &Credentials) -> Result<Option<Connecting>> {

@@ -1,6 +1,7 @@
 //! A byte stream in the records of a channel.
 
-use millrace_wire::{Error, channel::Channel};
+use millrace_security::channel::Channel;
+use millrace_wire::Error;
 use std::{
     io,
     pin::Pin,

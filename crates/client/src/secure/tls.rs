@@ -2,7 +2,8 @@
 //! and times of the certificate are ignored.
 
 use crate::credentials::{Credentials, Identity, SYSTEM};
-use millrace_wire::{Code, Defence, Error, Result, token::Binding};
+use millrace_security::token::Binding;
+use millrace_wire::{Code, Defence, Error, Result};
 use rustls::{
     CertificateError, ClientConfig, ConnectionCommon, DigitallySignedStruct, RootCertStore, SideData, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},

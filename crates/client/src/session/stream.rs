@@ -8,7 +8,8 @@ use crate::{
     secure::{self, ChannelStream, Records, tls},
 };
 use bytes::BytesMut;
-use millrace_wire::{Code, Error, Hlc, Result, token::Binding};
+use millrace_security::token::Binding;
+use millrace_wire::{Code, Error, Hlc, Result};
 use std::{
     io,
     pin::Pin,

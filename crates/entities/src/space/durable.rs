@@ -57,12 +57,15 @@ pub(super) struct Records {
     pub unwritten: usize,
     /// Whether only snapshots make records, and steps do not.
     pub of_snapshots: bool,
+    /// Why no further ones may be made, except by calls that waited.
+    refused: Option<Error>,
 }
 
 impl Default for Records {
     fn default() -> Self {
         let most = RECORD_MAX_BYTES;
-        Self { most, parts: BTreeMap::new(), made: Vec::new(), count: 0, unwritten: 0, of_snapshots: false }
+        let (parts, made) = (BTreeMap::new(), Vec::new());
+        Self { most, parts, made, count: 0, unwritten: 0, of_snapshots: false, refused: None }
     }
 }
 
@@ -270,8 +273,17 @@ impl Space {
         self.entities.get(key).map_or(self.records.count, |entity| entity.recorded)
     }
 
+    /// From now on calls that change persistent entities are refused with this error, or with none no longer: their records could not be
+    /// written.
+    pub fn refuse_records(&mut self, error: Option<Error>) {
+        self.records.refused = error;
+    }
+
     /// Whether a further step of a persistent entity is allowed.
-    pub(super) fn check_unwritten(&self) -> Result<()> {
+    pub(super) fn check_unwritten(&self, reads: bool) -> Result<()> {
+        if let Some(error) = self.records.refused.as_ref().filter(|_| !reads) {
+            return Err(error.clone());
+        }
         if self.records.unwritten <= UNWRITTEN_MAX_BYTES {
             return Ok(());
         }

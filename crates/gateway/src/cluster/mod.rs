@@ -11,7 +11,7 @@ use millrace_client::{Credentials, Options, Place, blocking::Socket};
 use millrace_node::{
     Address,
     cluster::{Cluster, Joined, Member, Post},
-    secrets::ClusterSecret,
+    secrets::{ClusterSecret, LiveKeys},
 };
 use millrace_wire::{
     Code, Error, EventId, Result,
@@ -55,7 +55,9 @@ pub struct Peers {
 
 struct Shared {
     own: u64,
-    credentials: Arc<Credentials>,
+    keys: Arc<LiveKeys>,
+    /// The capabilities to present, in this order, and how often they have changed.
+    credentials: Mutex<(u64, Vec<Arc<Credentials>>)>,
     stopping: AtomicBool,
     lines: Mutex<HashMap<u64, Arc<Line>>>,
 }
@@ -81,10 +83,11 @@ fn address_of(address: &str, name: &str) -> Result<Address> {
 }
 
 impl Peers {
-    /// For this host, which proves itself with this secret.
-    pub fn new(own: u64, secret: &ClusterSecret) -> Result<Arc<Peers>> {
-        let credentials = Arc::new(Credentials::of(secret.token()?));
-        let shared = Shared { own, credentials, stopping: AtomicBool::new(false), lines: Mutex::default() };
+    /// For this host, which proves itself with this secret, and keeps others with these keys.
+    pub fn new(own: u64, secret: &ClusterSecret, keys: &Arc<LiveKeys>) -> Result<Arc<Peers>> {
+        let credentials = Mutex::new((0, credentials_of(secret)?));
+        let (keys, stopping) = (keys.clone(), AtomicBool::new(false));
+        let shared = Shared { own, keys, credentials, stopping, lines: Mutex::default() };
         Ok(Arc::new(Peers { shared: Arc::new(shared), threads: Mutex::default() }))
     }
 
@@ -138,6 +141,18 @@ impl Post for Peers {
         trouble.filter(|(tried, _)| tried.elapsed() < TROUBLE_COUNTS).map(|(_, trouble)| trouble)
     }
 
+    fn secret(&self) -> Option<Arc<ClusterSecret>> {
+        self.shared.keys.cluster()
+    }
+
+    fn change_secret(&self, secret: ClusterSecret) -> Result<()> {
+        let credentials = credentials_of(&secret)?;
+        self.shared.keys.change_cluster(Arc::new(secret))?;
+        let mut known = locked(&self.shared.credentials);
+        *known = (known.0 + 1, credentials);
+        Ok(())
+    }
+
     fn members(&self, members: &[Member]) {
         for member in members.iter().filter(|member| member.id != self.shared.own) {
             // A host with an invalid answer counts as unreachable.
@@ -164,15 +179,42 @@ impl Post for Peers {
     }
 }
 
+fn credentials_of(secret: &ClusterSecret) -> Result<Vec<Arc<Credentials>>> {
+    Ok(secret.tokens()?.into_iter().map(Credentials::of).map(Arc::new).collect())
+}
+
+/// Whether a host does not accept a capability of the cluster.
+fn is_refused(error: &Error) -> bool {
+    matches!(error.code(), Code::ChannelRefused | Code::CapabilityRefused)
+}
+
 impl Shared {
-    fn options(self: &Arc<Self>) -> Options {
+    /// Connects with the first capability that the other host accepts: it may have changed to the next secret already.
+    fn connect(self: &Arc<Self>, place: &Place) -> Result<Socket> {
+        let all = locked(&self.credentials).1.clone();
+        let mut refused = None;
+        for credentials in all {
+            match Socket::connect(place, &self.options(credentials)) {
+                Err(error) if is_refused(&error) => refused = refused.or(Some(error)),
+                connected => return connected,
+            }
+        }
+        Err(explained(refused.unwrap_or_else(|| Code::ClusterSecretMissing.error("this host has no secret"))))
+    }
+
+    /// How often the secret has changed: connections with an earlier one end.
+    fn version(&self) -> u64 {
+        locked(&self.credentials).0
+    }
+
+    fn options(self: &Arc<Self>, credentials: Arc<Credentials>) -> Options {
         let shared = self.clone();
         Options {
             connect_timeout_ms: CONNECT_MS,
             request_timeout_ms: 0, // nothing is answered
             name: SOFTWARE.into(),
             interrupted: Some(Arc::new(move || shared.stopping.load(Ordering::Relaxed))),
-            credentials: Some(self.credentials.clone()),
+            credentials: Some(credentials),
             ..Options::default()
         }
     }
@@ -180,23 +222,30 @@ impl Shared {
 
 impl Line {
     fn run(&self, shared: &Arc<Shared>) {
-        let (mut socket, mut pause): (Option<(Address, Socket)>, _) = (None, PAUSE_FIRST);
+        let (mut socket, mut pause): (Option<(Address, u64, Socket)>, _) = (None, PAUSE_FIRST);
+        let mut refused = false;
         while let Some(messages) = self.next(shared) {
-            let address = locked(&self.address).clone();
-            if socket.as_mut().is_some_and(|(at, socket)| *at != address || !socket.seems_alive()) {
+            let (address, version) = (locked(&self.address).clone(), shared.version());
+            let is_stale = |(at, of, socket): &mut (Address, u64, Socket)| {
+                *at != address || *of != version || !socket.seems_alive()
+            };
+            if socket.as_mut().is_some_and(is_stale) {
                 socket = None;
             }
             let connected = match socket.take() {
-                Some((_, socket)) => Ok(socket),
-                None => Socket::connect(&Place::from(&address), &shared.options()),
+                Some((_, _, socket)) => Ok(socket),
+                None => shared.connect(&Place::from(&address)),
             };
             match connected.and_then(|mut socket| send(&mut socket, &messages).map(|()| socket)) {
                 Ok(sent) => {
-                    (socket, pause) = (Some((address, sent)), PAUSE_FIRST);
+                    (socket, pause, refused) = (Some((address, version, sent)), PAUSE_FIRST, false);
                     *locked(&self.trouble) = None;
                 }
                 Err(error) => {
                     let (host, code) = (format!("{:016x}", self.host), error.code().id());
+                    if error.code() == Code::ClusterSecretRefused && !mem::replace(&mut refused, true) {
+                        tracing::warn!(target: "topics", host, code, "{}", error.detail());
+                    }
                     tracing::info!(target: "topics", host, code, "not reached: {}", error.detail());
                     *locked(&self.trouble) = Some((Instant::now(), format!("{code}: {}", error.detail())));
                     self.rest(shared, pause);
@@ -237,6 +286,16 @@ impl Line {
     }
 }
 
+/// A host of the cluster that refuses this one's capability has another secret by now.
+fn explained(error: Error) -> Error {
+    if !is_refused(&error) {
+        return error;
+    }
+    let detail = "the other host does not accept the secret of this host: the cluster's secret was changed, or the cluster was recovered \
+                  from another host";
+    Code::ClusterSecretRefused.error(detail)
+}
+
 /// The pauses are short for the sake of a host that stops.
 fn seek(shared: &Arc<Shared>, place: &Place, cluster: &Weak<Cluster>) {
     let mut socket = None;
@@ -244,7 +303,7 @@ fn seek(shared: &Arc<Shared>, place: &Place, cluster: &Weak<Cluster>) {
         let Some(message) = cluster.upgrade().and_then(|cluster| cluster.announcement()) else { return };
         let mut connected = match socket.take() {
             Some(socket) => Ok(socket),
-            None => Socket::connect(place, &shared.options()),
+            None => shared.connect(place),
         };
         let sent = connected.as_mut().map_err(|error| error.clone()).and_then(|socket| send(socket, &[message]));
         match sent {
@@ -309,7 +368,7 @@ pub fn join(
 
 fn ask(at: &str, secret: &ClusterSecret, own: &Member, until: Instant) -> Result<Joined> {
     let address: Address = at.parse()?;
-    let credentials = Some(Arc::new(Credentials::of(secret.token()?)));
+    let credentials = credentials_of(secret)?.into_iter().next();
     let options = Options { connect_timeout_ms: CONNECT_MS, name: SOFTWARE.into(), credentials, ..Options::default() };
     let mut socket = Socket::connect(&Place::from(&address), &options)?;
     let Member { id, address, name, site } = own;

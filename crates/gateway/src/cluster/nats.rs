@@ -2,8 +2,8 @@
 
 use millrace_nats::{Source as Log, Stream};
 use millrace_node::{
-    EventId, Hlc, Record, Result,
-    cluster::{Bounds, Fed, FedRecord, Follower, Reply, Source, Streams},
+    EventId, Record, Result,
+    cluster::{Bounds, Fed, FedRecord, Follower, Reply, Source, Stamp, Streams},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -17,11 +17,10 @@ pub struct OfCluster {
 
 struct Followed(millrace_nats::Follower);
 
-/// A record as logs have it; NATS gives it a number and a time, and no id.
+/// A record as logs have it; NATS gives it a number, and no id.
 fn shown(record: millrace_nats::Record) -> Record {
-    let millrace_nats::Record { index, time_us, data } = record;
-    let (id, cause) = (EventId::NONE, EventId::NONE);
-    Record { seqno: index, id, hlc: Hlc::from_wall_us(time_us), cause, payload: data }
+    let millrace_nats::Record { index, time, cause, data } = record;
+    Record { seqno: index, id: EventId::NONE, hlc: time, cause, payload: data }
 }
 
 /// Changes what a reply gets.
@@ -49,13 +48,16 @@ impl Streams for OfCluster {
         self.nats.create(&self.stream(topic), history, reply);
     }
 
-    fn publish(&self, topic: &str, data: Vec<u8>, key: Option<&str>, reply: Reply<u64>) {
-        self.nats.publish(&self.stream(topic), data, key, reply);
+    fn publish(&self, topic: &str, record: (Vec<u8>, Stamp), key: Option<&str>, reply: Reply<u64>) {
+        let (data, Stamp { time, cause }) = record;
+        let stamp = millrace_nats::Stamp { time, cause };
+        self.nats.publish(&self.stream(topic), (data, key, stamp), reply);
     }
 
     fn feed(&self, topic: &str, source: &Source, behind: u64, record: FedRecord, reply: Reply<u64>) {
-        let FedRecord { seqno, key, data } = record;
-        self.nats.feed(&self.stream(topic), (&log(source), seqno), behind, (data, key.as_deref()), reply);
+        let FedRecord { seqno, key, data, stamp: Stamp { time, cause } } = record;
+        let record = (data, key.as_deref(), millrace_nats::Stamp { time, cause });
+        self.nats.feed(&self.stream(topic), (&log(source), seqno), behind, record, reply);
     }
 
     fn fed(&self, topic: &str, source: &Source, reply: Reply<Fed>) {

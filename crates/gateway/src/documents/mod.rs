@@ -12,16 +12,17 @@ mod runs;
 mod shapes;
 mod status;
 mod text;
+mod trace;
 
 pub(crate) use query::{Query, invalid, segment, shown, whole_number};
 pub use shapes::{AttemptDoc, DefinitionDoc, ErrorDoc, FunctionDoc, LogDoc, RecordName, RunDoc, state_word};
 pub(crate) use status::host_of;
 pub(crate) use text::{RecordDoc, id_text, time_text};
 
-use crate::Hosted;
+use crate::{Hosted, cluster::topics::replied};
 use millrace_node::{
     Access, Gated, Namespace, Resource, Right,
-    manage::{Order, uploads::Uploads},
+    manage::{Managed, Order, uploads::Uploads},
     repairs::{self, Ask},
 };
 use millrace_wire::{Code, Error, Result};
@@ -117,6 +118,7 @@ enum Asked {
     Run(String),
     Why(String),
     Journal(journal::Part),
+    Trace { event: String, filter: millrace_node::TraceFilter },
     Links(Page),
     Objects(Page),
     Object(String),
@@ -152,6 +154,9 @@ impl Asked {
             ["runs", id] => Asked::Run(id.to_string()),
             ["why"] => Asked::Why(String::new()),
             ["why", target @ ..] => Asked::Why(target.join("/")),
+            ["trace", event @ ..] if !event.is_empty() => {
+                Asked::Trace { event: event.join("/"), filter: trace::filter(&mut query)? }
+            }
             ["links"] => Asked::Links(Page::of(&mut query)?),
             ["objects"] => Asked::Objects(Page::of(&mut query)?),
             ["objects", key @ ..] => Asked::Object(key.join("/")),
@@ -193,6 +198,7 @@ impl Asked {
                 | Asked::Run(_)
                 | Asked::Why(_)
                 | Asked::Journal(_)
+                | Asked::Trace { .. }
                 | Asked::Diff { .. }
                 | Asked::Sent { .. }
         )
@@ -221,7 +227,7 @@ impl Asked {
                 access.inspect_run(&id, |namespace| self.look(hosted, access, namespace, wanted))
             }
             // These contain data of records.
-            Asked::Journal(_) | Asked::Diff { .. } => {
+            Asked::Journal(_) | Asked::Trace { .. } | Asked::Diff { .. } => {
                 access.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, access, namespace, wanted))
             }
             // The initiator of a repair asks, which takes part with the right to give records other values.
@@ -246,6 +252,7 @@ impl Asked {
             Asked::Run(id) => text(&runs::one(namespace, &id)?),
             Asked::Why(target) => text(&runs::why(namespace, &target)?),
             Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
+            Asked::Trace { event, filter } => trace::text(namespace, &event, &filter, &|| wanted.check()),
             Asked::Links(page) => text(&status::Links::of(namespace, &page)?),
             Asked::Objects(page) => text(&objects::list(access, &page)?),
             Asked::Object(key) => text(&objects::one(access, &key)?),
@@ -301,6 +308,13 @@ pub(crate) async fn manage(
             .await
             .map_err(|failed| Code::HostInternal.error(failed.to_string()))??,
     };
+    if matches!(order, Order::RotateClusterSecret) {
+        // The line in the audit log is a commit.
+        let cluster = tokio::task::spawn_blocking(move || access.rotate_cluster_secret().cloned())
+            .await
+            .map_err(|failed| Code::HostInternal.error(failed.to_string()))??;
+        return text(&Managed::SecretRotated(replied(|reply| cluster.rotate_secret(reply)).await?));
+    }
     let deploys = matches!(order, Order::Up(_) | Order::Down(_));
     let act = move |access: &Access| access.manage(order, uploads.as_deref());
     let managed = if deploys { hosted.deploy(access, act).await? } else { hosted.define(access, act).await? };

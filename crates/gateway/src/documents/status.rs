@@ -63,6 +63,8 @@ pub(super) struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     certificate_until_ms: Option<u64>,
     draining: bool,
+    /// Where the host listens with TCP.
+    addresses: Vec<String>,
     /// Records that wait here to be published to topics, if there are any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     buffered: Vec<BufferStat>,
@@ -106,6 +108,7 @@ impl Status {
             uptime_ms: u64::try_from(hosted.started().elapsed().as_millis()).unwrap_or(u64::MAX),
             certificate_until_ms: hosted.certificate_until_s().map(|until| until * 1000),
             draining: hosted.is_draining(),
+            addresses: hosted.addresses.get().into_iter().flatten().map(ToString::to_string).collect(),
             buffered: served.cluster().and_then(|cluster| cluster.buffers().ok()).unwrap_or_default(),
             host: host_of(hosted, name),
         }

@@ -1,5 +1,6 @@
 //! Paths: which request asks for what.
 
+use super::api::dashboard;
 use crate::documents::{segment, unknown};
 use hyper::Method;
 use millrace_wire::Result;
@@ -24,6 +25,10 @@ fn log_name<'p>(segments: &[&'p str]) -> Result<Cow<'p, str>> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place<'p> {
     Root,
+    /// The dashboard, or one of its files.
+    Dashboard {
+        file: &'p str,
+    },
     OpenApi,
     Health,
     Ready,
@@ -89,6 +94,9 @@ pub(super) enum Place<'p> {
 
 impl<'p> Place<'p> {
     pub fn of(path: &'p str) -> Result<Place<'p>> {
+        if let Some(file) = dashboard::file_of(path) {
+            return Ok(Place::Dashboard { file });
+        }
         let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').take(SEGMENTS_MAX + 1).collect();
         if parts.len() > SEGMENTS_MAX {
             return Err(unknown(path));
@@ -209,6 +217,10 @@ mod tests {
         assert_eq!(Place::of("/v1/namespaces/farm/runs/1-0-1c/cancel").unwrap(), cancel);
         assert_eq!(cancel.allowed(), "POST");
         assert_eq!(Place::of("/").unwrap(), Place::Root);
+        for (path, file) in [("/ui", ""), ("/ui/", ""), ("/ui/farm/logs/raw/kitchen", "farm/logs/raw/kitchen")] {
+            assert_eq!(Place::of(path).unwrap(), Place::Dashboard { file });
+        }
+        assert_eq!(Place::of("/uix").unwrap_err().code(), Code::HttpPathUnknown);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The requests of one connection: each is checked, routed and answered.
 
 use super::{
-    api::{append, logs, manage, metrics, pages, range, record, repairs, runs, tail, topics},
+    api::{append, dashboard, logs, manage, metrics, pages, range, record, repairs, runs, tail, topics},
     connection::{cors, guard, watched::Activity},
     response::{self, Response},
     route::Place,
@@ -164,7 +164,9 @@ impl Session {
     async fn other(&self, place: Place<'_>, request: Request<Incoming>) -> Result<Response> {
         let query = request.uri().query().unwrap_or("");
         match place {
+            Place::Root if dashboard::is_wanted(request.headers()) => dashboard::redirect(),
             Place::Root => pages::root(query),
+            Place::Dashboard { file } => Ok(dashboard::show(file)),
             Place::OpenApi => pages::openapi(query),
             Place::Health => pages::health(&self.hosted, self.sees_all(), query),
             Place::Ready => pages::ready(&self.hosted, self.sees_all(), query),

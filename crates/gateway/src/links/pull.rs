@@ -5,7 +5,7 @@ use super::{
     line::{self, Answer, Line},
     pace::Pace,
 };
-use millrace_node::links::{self, LinkKey, Puller};
+use millrace_node::links::{self, Puller};
 use millrace_wire::{
     Code, Result,
     protocol::{Credit, Document, Frame, Get, Latest, Life, Message, Record, Records, Seqno, Show, Tail},
@@ -67,8 +67,8 @@ fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream
     while !link.shared.is_stopping() {
         if wanted.elapsed() >= WANTED_EVERY {
             wanted = Instant::now();
-            if !still_wanted(link)? {
-                return Ok(End::Gone);
+            if !puller.is_wanted()? {
+                return Ok(End::Again);
             }
         }
         let clock = link.namespace.journal().clock();
@@ -209,11 +209,4 @@ fn source(line: &mut Line, log: &str) -> Result<Source> {
         let incarnation = log["incarnation"].as_u64().and_then(|number| number.try_into().ok());
         Ok(Source { earliest: log["earliest"].as_u64(), incarnation })
     })
-}
-
-/// Whether the relay is still there and has not stopped.
-fn still_wanted(link: &Link) -> Result<bool> {
-    let LinkKey::Relay(id) = link.key else { return Ok(false) };
-    let relays = link.links.relays()?;
-    Ok(relays.iter().any(|relay| relay.id == id && relay.course.stopped.is_none()))
 }

@@ -39,12 +39,11 @@ struct Flight {
 /// One connection, from opening the stream to its end.
 pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<End> {
     let peer = sender.address().expect("a sender that pushes has an address").peer.clone();
-    if matches!(link.key, LinkKey::Outbox(_)) && sender.acked() == sender.newest() {
+    if matches!(link.key, LinkKey::Outbox(_)) && sender.acked() == sender.newest() && !sender.is_moved() {
         // Nothing to send: no reason to be connected.
         link.settled();
-        if !wait(link, &sender)? {
-            return Ok(End::Again);
-        }
+        wait(link, &mut sender)?;
+        return Ok(End::Again);
     }
     let clock = || link.namespace.journal().clock();
     let mut line = Line::connect(&peer, link.shared.ca.as_deref(), link.is_stopping(), |hang_up| link.opened(hang_up))?;
@@ -135,17 +134,10 @@ fn idle(link: &Link, sender: &Sender, line: &mut Line) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the first message; true if one arrived.
-fn wait(link: &Link, sender: &Sender) -> Result<bool> {
-    while !link.shared.is_stopping() {
-        if sender.wait(IDLE)? {
-            return Ok(true);
-        }
-        if link.links.sender(&link.key)?.is_none() {
-            return Ok(false);
-        }
-    }
-    Ok(false)
+/// Waits for the first message, or for a change of the link.
+fn wait(link: &Link, sender: &mut Sender) -> Result<()> {
+    while !link.shared.is_stopping() && !sender.wait(IDLE)? && !sender.is_overtaken()? {}
+    Ok(())
 }
 
 /// Whether a refusal to open the stream is permanent. A missing log may be created later.

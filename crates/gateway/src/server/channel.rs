@@ -7,10 +7,8 @@ use crate::{
 };
 use millrace_client::secure::{ChannelStream, Records};
 use millrace_node::{Served, secrets::random_id};
-use millrace_wire::{
-    Result,
-    channel::{Accepted, First, Nonce, Offered, RECORD_MAX_BYTES, refusal},
-};
+use millrace_security::channel::{Accepted, First, Nonce, Offered, RECORD_MAX_BYTES, refusal};
+use millrace_wire::Result;
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

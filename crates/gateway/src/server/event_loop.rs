@@ -13,12 +13,9 @@ use crate::{
     unknown::{Unknown, Unknowns, unless_room_is_needed},
     wire,
 };
+use millrace_security::channel::{MAGIC, refusal};
 use millrace_threads::{Watched, watch_me};
-use millrace_wire::{
-    Code, Defence, Error, Result,
-    channel::{MAGIC, refusal},
-    protocol::PREFACE,
-};
+use millrace_wire::{Code, Defence, Error, Result, protocol::PREFACE};
 use rustls::ServerConfig;
 use std::{
     cell::{Cell, RefCell},

@@ -115,6 +115,8 @@ impl Server {
         }
         let unix = options.socket.as_deref().map(listen::unix).transpose()?;
         bound.socket.clone_from(&options.socket);
+        // Of several servers in one process, which only tests have, the first counts.
+        let _ = hosted.addresses.set(bound.addresses.clone());
         let shared = Arc::new(Shared::new(hosted, tls, options));
         // The accepting loop serves no connection: a loop with one connection may wait for the disk, and new connections must not wait with it.
         let names = (0..options.loops.clamp(1, event_loop::LOOPS_MAX)).map(|number| format!("millrace-loop-{number}"));

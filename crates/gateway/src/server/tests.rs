@@ -169,7 +169,7 @@ fn at_the_limit_the_oldest_handshake_ends() {
     let server = Server::start(hosted, &options).unwrap();
     let begins = || {
         let mut stream = TcpStream::connect(server.bound().addresses[0]).unwrap();
-        stream.write_all(&millrace_wire::channel::MAGIC).unwrap();
+        stream.write_all(&millrace_security::channel::MAGIC).unwrap();
         stream
     };
     let shaking = |count| until("handshakes are under way", || server.shared.shaking.len() == count);

@@ -111,7 +111,7 @@ impl Connection {
         self.commit_with(access, frame, raw, act)
     }
 
-    fn commit_with(
+    pub(super) fn commit_with(
         &mut self,
         access: &Access,
         frame: &Frame<'_>,
@@ -139,6 +139,19 @@ impl Connection {
                 return Ok(());
             }
         }
+        self.submit(access, frame, raw, act);
+        Ok(())
+    }
+
+    /// The same, never executed here: it may commit several batches.
+    pub(super) fn submit(
+        &mut self,
+        access: &Access,
+        frame: &Frame<'_>,
+        raw: &[u8],
+        act: impl Fn(&Access, &Frame<'_>) -> Result<Gated<Answer>> + Send + 'static,
+    ) {
+        let (request, began) = (frame.heading.request, std::time::Instant::now());
         let bytes = raw.to_vec();
         let submitted = access.submit(move |access| {
             let acted = split(&bytes, FRAME_MAX_BYTES).and_then(|frame| match frame {
@@ -148,7 +161,6 @@ impl Connection {
             acted.unwrap_or_else(|error| access.refuse(error, None)).map(move |answer| answer.since(began))
         });
         self.commits.add(request, submitted, raw.len());
-        Ok(())
     }
 
     pub(super) fn link(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {

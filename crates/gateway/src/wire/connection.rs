@@ -8,6 +8,7 @@
 use super::{
     REQUESTS_MAX,
     commits::{self, Commits},
+    devices::Attachment,
     refusal,
     requests::{Answer, Rationed, answer},
     waits::Waits,
@@ -87,6 +88,8 @@ pub(super) struct Connection {
     pub waits: Waits,
     /// Streams from other namespaces, by the request that opened them, and the epoch of where they come from.
     pub inbound: HashMap<u64, commits::Stream>,
+    /// The device whose journal comes over this connection.
+    pub device: Option<Attachment>,
     /// Files of a deployment that come over this connection; they go with it.
     pub uploads: Arc<Uploads>,
     /// The other end sends no more. Its complete requests are still answered.
@@ -142,6 +145,7 @@ impl Connection {
             held_bytes: 0,
             waits: Waits::default(),
             inbound: HashMap::new(),
+            device: None,
             uploads: Arc::default(),
             ended: false,
             closing: false,

@@ -5,6 +5,7 @@
 
 mod commits;
 mod connection;
+mod devices;
 mod requests;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -26,7 +26,11 @@ impl Connection {
     /// Handles a message about topics; false if it is none.
     pub fn topic_request(&mut self, access: &Access, frame: &Frame<'_>, raw: &[u8]) -> Result<bool> {
         match frame.kind {
-            GroupMessages::TYPE => groups(access, frame)?,
+            GroupMessages::TYPE => match groups(access, frame) {
+                // The sender waits for no answer: that the connection ends tells it that the cluster has another secret.
+                Err(error) if error.code() == Code::CapabilityRefused => self.close(&error),
+                taken => taken?,
+            },
             JoinCluster::TYPE => self.join_cluster(access, frame)?,
             CreateTopic::TYPE => {
                 let CreateTopic { topic, history, durability: named, group, engine: kept } = frame.message()?;
@@ -95,9 +99,9 @@ impl Connection {
                 self.done(frame, |reply| cluster.remove_group(group, reply))?;
             }
             RemoveHost::TYPE => {
-                let RemoveHost { host } = frame.message()?;
-                let cluster = access.cluster_to_change()?;
-                self.done(frame, |reply| cluster.remove(host, reply))?;
+                let RemoveHost { host, lose } = frame.message()?;
+                let (cluster, lose) = (access.cluster_to_change()?, lose.into_iter().map(str::to_owned).collect());
+                self.done(frame, |reply| cluster.remove(host, lose, reply))?;
             }
             _ => return Ok(false),
         }

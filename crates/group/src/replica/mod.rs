@@ -7,6 +7,7 @@ mod batches;
 mod messages;
 mod placement;
 mod recovered;
+mod recovery;
 mod rest;
 mod snapshots;
 #[cfg(test)]
@@ -207,6 +208,8 @@ pub struct Replica {
     refused: Option<Error>,
     /// A turn was taken, and its writes are not reported yet: the Raft library accepts nothing meanwhile.
     is_writing: bool,
+    /// The last entry that was known to be committed, of a replica that was brought to the end of its log.
+    certain: u64,
     /// A tick has passed: how far entries are committed is written, if it is not.
     commit_due: bool,
 }
@@ -265,6 +268,7 @@ impl Replica {
             stopped: None,
             refused: None,
             is_writing: false,
+            certain: 0,
             commit_due: false,
         };
         replica.set_timeout();

@@ -38,6 +38,8 @@ mod key {
     pub const EXTENSION_CLOCK: u8 = 5;
     pub const EXTENSION_VOID: u8 = 6;
     pub const EXTENSION_PLACE: u8 = 7;
+    pub const EXTENSION_DEVICE_ID: u8 = 13;
+    pub const EXTENSION_DEVICE_CLOCK: u8 = 14;
 
     pub const GENERATION_REPAIR: u8 = 1;
     pub const GENERATION_ROWS: u8 = 2;
@@ -56,12 +58,13 @@ pub(crate) fn known_keys(kind: Kind) -> Option<&'static [u8]> {
 }
 
 /// The keys that this version knows in an extension.
-pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6, 7];
+pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 13, 14];
 /// The fields that a copy adds.
 const COPY_KEYS: [u8; 2] = [key::EXTENSION_ID, key::EXTENSION_POSITION];
 /// Bytes of the longest extension that this version writes by itself: its length, an id, a position; the repair, the origin's id, its
-/// clock, whether it is void, and the origin's position.
-pub(crate) const CARRIED_MAX_BYTES: usize = 2 + (2 + 16) + (2 + 8) + (2 + 8) + (2 + 16) + (2 + 8) + 2 + (2 + 8);
+/// clock, whether it is void, and the origin's position; the id and clock in a device.
+pub(crate) const CARRIED_MAX_BYTES: usize =
+    2 + (2 + 16) + (2 + 8) + (2 + 8) + (2 + 16) + (2 + 8) + 2 + (2 + 8) + (2 + 16) + (2 + 8);
 
 /// The payload of an OPEN: how many bytes recovery discarded, and the replay seed, in case the manifest is lost.
 pub(crate) fn open(discarded_bytes: u64, seed: ReplaySeed) -> Vec<u8> {
@@ -514,11 +517,56 @@ fn with_length(map: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The slot that an entry replaces, from its extension.
+/// What an APPEND that was imported from a device says of the record there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Imported {
+    /// Its id and its clock in the device.
+    Record {
+        /// The id.
+        id: EventId,
+        /// The clock.
+        clock: Hlc,
+    },
+    /// The device no longer had the record: its seqno has none.
+    Missing,
+}
+
+impl Imported {
+    /// The extension of an APPEND with this.
+    pub(crate) fn extension(&self) -> Vec<u8> {
+        let mut map = Vec::new();
+        match self {
+            Self::Record { id, clock } => {
+                push(&mut map, key::EXTENSION_DEVICE_ID, &id.get().to_le_bytes());
+                map.extend_from_slice(Fields::default().int(key::EXTENSION_DEVICE_CLOCK, clock.get()).bytes());
+            }
+            Self::Missing => push(&mut map, key::EXTENSION_VOID, &[]),
+        }
+        with_length(&map)
+    }
+}
+
+/// The clock that the record had in the device from which it was imported, if it was.
+pub(crate) fn device_clock(extension: Map<'_>) -> Option<Hlc> {
+    extension.int(key::EXTENSION_DEVICE_CLOCK).map(Hlc::from_bits)
+}
+
+/// The id that the record had in the device from which it was imported, if it was.
+pub(crate) fn device_id(extension: Map<'_>) -> Option<EventId> {
+    let id = extension.get(key::EXTENSION_DEVICE_ID)?.try_into().ok()?;
+    Some(EventId::from_bits(u128::from_le_bytes(id)))
+}
+
+/// The slot that an entry replaces, from its extension. A slot whose record a device no longer had is void from the beginning, without a
+/// repair.
 pub(crate) fn replaced(extension: Map<'_>) -> Option<Replaced> {
-    let origin = extension.get(key::EXTENSION_ORIGIN)?.try_into().ok()?;
+    let is_missing = extension.get(key::EXTENSION_REPAIR).is_none() && extension.get(key::EXTENSION_VOID).is_some();
+    let origin = match extension.get(key::EXTENSION_ORIGIN) {
+        None if is_missing => [0; 16],
+        origin => origin?.try_into().ok()?,
+    };
     Some(Replaced {
-        repair: extension.int(key::EXTENSION_REPAIR)?,
+        repair: extension.int(key::EXTENSION_REPAIR).or(is_missing.then_some(0))?,
         origin: EventId::from_bits(u128::from_le_bytes(origin)),
         clock: Hlc::from_bits(extension.int(key::EXTENSION_CLOCK).unwrap_or(0)),
         void: extension.get(key::EXTENSION_VOID).is_some(),

@@ -6,7 +6,7 @@ use crate::{
     entry::{
         ALIGN_BYTES, Entry, HEADER_BYTES, Header, Kind, Position,
         map::Map,
-        payload::{Replaced, open_without_seed, original, own_extension, replaced, split_extension},
+        payload::{Replaced, device_clock, open_without_seed, original, own_extension, replaced, split_extension},
     },
     journal::{Inner, Journal},
     store::slot::{Foreign, WRONG},
@@ -19,7 +19,7 @@ use std::sync::atomic::{Ordering, fence};
 pub struct RecordMeta {
     /// Its event id.
     pub id: EventId,
-    /// When it was appended.
+    /// When it was appended: in the device, if it was imported from one.
     pub hlc: Hlc,
     /// Its cause.
     pub cause: EventId,
@@ -130,7 +130,8 @@ impl Inner {
         }
         let bytes = self.segments.payload(position, &header)?;
         let owner = self.owner_of(header.epoch);
-        let replaced = if header.is_extended() { replaced(split(bytes).0) } else { None };
+        let extension = if header.is_extended() { split(bytes).0 } else { Map::default() };
+        let (replaced, device_clock) = (replaced(extension), device_clock(extension));
         let (id, original, bytes) = split_carried(&header, header.id(owner), position, bytes);
         payload.extend_from_slice(bytes);
         // A page that could be read for the checksum may have been unreadable for the copy.
@@ -141,7 +142,8 @@ impl Inner {
         if replaced.is_some_and(|replaced| replaced.void) {
             return Err(void(log, seqno));
         }
-        let (hlc, position) = (Hlc::from_bits(header.hlc), replaced.map_or(Position(original), |it| it.position));
+        let hlc = device_clock.unwrap_or(Hlc::from_bits(header.hlc));
+        let (hlc, position) = (hlc, replaced.map_or(Position(original), |it| it.position));
         let (hlc, safe) = match &replaced {
             None => (hlc, position.just_after()),
             // It is visible from the GENERATION on that refers to it, which comes after it.
@@ -236,7 +238,9 @@ impl Inner {
             {
                 let bytes = self.segments.payload(position, &header)?;
                 let (_, original, _) = split_carried(&header, EventId::NONE, position, bytes);
-                let original = replaced(split(bytes).0).map_or(original, |replaced| replaced.position.0);
+                let original = replaced(split(bytes).0)
+                    .filter(|replaced| replaced.position.0 > 0)
+                    .map_or(original, |it| it.position.0);
                 self.segments.check_readable(position, u64::from(header.length))?;
                 if original < snapshot.0 {
                     return Ok(Before::Known(seqno));

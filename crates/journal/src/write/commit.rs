@@ -298,24 +298,27 @@ impl<'j> Transaction<'j> {
             let own = self.own_log(log)?;
             return self.append_flagged(&own, payload, cause, ordinal, flags);
         }
-        if self.defines && self.catalog().log_by_id(log.id()).is_none() {
-            return Err(Code::LogNotFound.error(format!("log '{}' was removed by this batch", log.name())));
-        }
-        let bytes_max = RECORD_MAX_BYTES.min(self.inner.segments.bytes() / 4);
-        if payload.len() as u64 > bytes_max {
-            return Err(Code::RecordTooLong.error(format!(
-                "a record of {} bytes for log '{}'; the limit is {bytes_max}",
-                payload.len(),
-                log.name()
-            )));
-        }
-        let seqno = log.next_seqno(self.number)?;
+        let seqno = self.next_of(log, payload.len())?;
         let id = self.stage(
             Header { kind: Kind::Append as u8, flags, subject: log.id(), seqno, ordinal, ..Header::default() },
             cause,
             &[payload],
         )?;
         Ok(Appended { seqno, id })
+    }
+
+    /// The seqno of the next record of this log, which this journal handed out, if a record of this many bytes can be in it.
+    #[inline]
+    pub(super) fn next_of(&mut self, log: &Log, bytes: usize) -> Result<u64> {
+        if self.defines && self.catalog().log_by_id(log.id()).is_none() {
+            return Err(Code::LogNotFound.error(format!("log '{}' was removed by this batch", log.name())));
+        }
+        let bytes_max = RECORD_MAX_BYTES.min(self.inner.segments.bytes() / 4);
+        if bytes as u64 > bytes_max {
+            return Err(Code::RecordTooLong
+                .error(format!("a record of {bytes} bytes for log '{}'; the limit is {bytes_max}", log.name())));
+        }
+        log.next_seqno(self.number)
     }
 
     /// The handle of this journal for a log that another one of the same namespace handed out.

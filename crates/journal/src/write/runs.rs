@@ -1,10 +1,10 @@
 //! The entries of runs: a run is created, is attempted, reads, gets an answer, ends.
 
-use super::commit::Transaction;
+use super::commit::{Appended, Transaction};
 use crate::{
     catalog::{Function, Log},
     entry::{
-        FLAG_EXTENDED, FLAG_SHADOW, Header, Kind, Position,
+        FLAG_CLAIMED, FLAG_EXTENDED, FLAG_SHADOW, Header, Kind, Position,
         payload::{self, Attempt, End, Origin, Outcome, Reads, Replaced, Run},
     },
 };
@@ -35,6 +35,26 @@ impl Transaction<'_> {
         let header = Header { kind, subject: function, seqno: number, ordinal, ..Header::default() };
         let id = self.stage(header, cause, &[payload::trigger(log.id(), record_seqno).bytes()])?;
         Ok(Run { id, number })
+    }
+
+    /// Stages a record that a device has under this seqno, which has to be the log's next one. Its cause is what the device says.
+    pub fn append_imported(
+        &mut self,
+        log: &Log,
+        seqno: u64,
+        payload: &[u8],
+        cause: EventId,
+        imported: &payload::Imported,
+    ) -> Result<Appended> {
+        let next = self.next_of(log, payload.len())?;
+        if next != seqno {
+            let detail = format!("record {seqno} of log '{}' is not the next one, which is {next}", log.name());
+            return Err(Code::LinkOutOfOrder.error(detail));
+        }
+        let (kind, flags) = (Kind::Append as u8, FLAG_EXTENDED | FLAG_CLAIMED);
+        let header = Header { kind, flags, subject: log.id(), seqno, ..Header::default() };
+        let id = self.stage(header, cause, &[&imported.extension(), payload])?;
+        Ok(Appended { seqno, id })
     }
 
     /// Stages an entry for a slot of a log, effective once a GENERATION refers to it. `cause` and `ordinal` are those of its run.

@@ -6,9 +6,9 @@ use crate::{
     gate::{Shows, Site},
     namespace::{found, named},
 };
-use millrace_journal::{Origin, Position};
+use millrace_journal::{Function, Kind, Log, Origin, Position};
 use millrace_wire::{Code, EventId, Name, Result};
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 /// Records in one commit, so that others append between two of them.
 const BATCH_MAX: u64 = 256;
@@ -22,6 +22,8 @@ pub struct Backfilled {
     pub upto: u64,
     /// Records that left the log's history, or were found damaged, before they were reached.
     pub missing: u64,
+    /// Records that got no run because their append had started one.
+    pub ran: u64,
 }
 
 /// Which records of a log.
@@ -31,6 +33,8 @@ pub struct Stretch {
     pub from: Option<u64>,
     /// The last one, by default the newest when the backfill begins.
     pub to: Option<u64>,
+    /// Without the records whose append started a run of the function.
+    pub missed: bool,
 }
 
 impl Namespace {
@@ -65,7 +69,8 @@ impl Namespace {
         };
         while next <= to {
             let last = to.min(next + BATCH_MAX - 1);
-            let committed = self.with_patience(patience, || self.start(function, log, next, last, done))?;
+            let committed =
+                self.with_patience(patience, || self.start(function, log, (next, last, stretch.missed), done))?;
             let end;
             (done, next, end) = committed;
             self.settle(Site::AppendBatch, Shows::Batch(end), None)?;
@@ -80,8 +85,7 @@ impl Namespace {
         &self,
         function: &Name,
         log: &str,
-        first: u64,
-        last: u64,
+        (first, last, missed): (u64, u64, bool),
         before: Backfilled,
     ) -> Result<(Backfilled, u64, Position)> {
         // Outside the commit, which holds the journal's lock. An id is that of its place in the log forever.
@@ -93,6 +97,7 @@ impl Namespace {
                 Err(error) => return Err(error),
             });
         }
+        let ran = if missed { self.started(&of, function, (first, last))? } else { HashSet::new() };
         let committed = self.journal().commit(|tx| {
             let (catalog, bindings) = (tx.catalog().clone(), self.bindings_of(tx));
             let bound = named(&catalog, &bindings, function)?;
@@ -102,7 +107,9 @@ impl Namespace {
             }
             let (mut done, mut next) = (before, first);
             for id in &ids {
-                if let Some(id) = id {
+                if ran.contains(&next) {
+                    done.ran += 1;
+                } else if let Some(id) = id {
                     let pending = tx.pending(bound.function);
                     if pending >= Room::Outside.most(bound) {
                         if next == first {
@@ -122,5 +129,28 @@ impl Namespace {
         })?;
         let (done, next) = committed.value;
         Ok((done, next, committed.end))
+    }
+
+    /// The records whose append started a run of the function: both are in one batch. Of a record that was carried to a later segment
+    /// this is no longer known.
+    fn started(&self, log: &Log, function: &Name, (first, last): (u64, u64)) -> Result<HashSet<u64>> {
+        let (journal, catalog) = (self.journal(), self.journal().catalog()?);
+        let Some(function) = catalog.function(function).map(Function::id) else { return Ok(HashSet::new()) };
+        let (mut started, mut read) = (HashSet::new(), Position::default());
+        for seqno in first..=last {
+            let position = journal.position(log, seqno);
+            // The batch of an earlier record has this one, too.
+            if position < read || position == Position::default() {
+                continue;
+            }
+            journal.visit(position, journal.tail(), &mut |entry| {
+                let is_ours = entry.kind == Kind::Trigger && entry.subject == function;
+                let record = entry.trigger_record().filter(|(of, _)| is_ours && *of == log.id());
+                started.extend(record.map(|(_, seqno)| seqno));
+                read = entry.end;
+                !entry.last
+            })?;
+        }
+        Ok(started)
     }
 }

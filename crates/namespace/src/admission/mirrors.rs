@@ -123,15 +123,15 @@ fn open(tx: &mut Transaction<'_>, log: &LogName, next: u64) -> Result<Option<Log
     Ok(catalog.log(log).filter(|found| is_mirror && found.latest() + 1 == next).cloned())
 }
 
-/// Appends records of the topic, starting at index `next`, and triggers the functions that are bound to the log. Returns how
+/// Appends records of the topic with what they come from, starting at index `next`, and triggers the functions that are bound to the log. Returns how
 /// many were appended: as many as the functions have room for, but at least one, or none if the mirror has ended or has record `next`.
-pub fn copy(namespace: &Namespace, log: &LogName, next: u64, records: &[Vec<u8>]) -> Result<u64> {
+pub fn copy(namespace: &Namespace, log: &LogName, next: u64, records: &[(EventId, Vec<u8>)]) -> Result<u64> {
     let committed = namespace.journal().commit(|tx| {
         let Some(found) = open(tx, log, next)? else { return Ok(0) };
         let publish = Publish::new(namespace, tx);
         let mut copied = 0;
-        for data in records {
-            let stage = Stage { cause: EventId::NONE, ordinal: 0, room: Room::Mirror, named: None, ending: None };
+        for (cause, data) in records {
+            let stage = Stage { cause: *cause, ordinal: 0, room: Room::Mirror, named: None, ending: None };
             match publish.append(tx, &found, data, stage) {
                 Err(error) if error.code() == Code::Busy && copied > 0 => break,
                 appended => appended?,
@@ -181,16 +181,18 @@ mod tests {
         assert_eq!(code(begin(&namespace, &log, ("t", 0), 100)), Ok(()), "it is there");
         assert_eq!(code(begin(&namespace, &log, ("u", 0), 100)), Err(Code::MirrorExists));
         assert_eq!(code(begin(&namespace, &log, ("t", 7), 100)), Err(Code::MirrorExists), "another topic of this name");
+        let cause = "00000000000b-1-23".parse().unwrap();
         // The first six had left the topic.
         pass_over(&namespace, &log, 1, 4).unwrap();
         pass_over(&namespace, &log, 5, 2).unwrap();
-        copy(&namespace, &log, 7, &[b"seven".to_vec(), b"eight".to_vec()]).unwrap();
-        copy(&namespace, &log, 7, &[b"again".to_vec()]).unwrap();
+        copy(&namespace, &log, 7, &[(cause, b"seven".to_vec()), (EventId::NONE, b"eight".to_vec())]).unwrap();
+        copy(&namespace, &log, 7, &[(EventId::NONE, b"again".to_vec())]).unwrap();
         drop(namespace);
         let namespace = Namespace::open(&path).unwrap();
         let found = namespace.log(&log).unwrap();
         assert_eq!((found.earliest(), found.latest()), (7, 8));
-        assert_eq!(namespace.get(&log, 7).unwrap().payload, b"seven");
+        let seven = namespace.get(&log, 7).unwrap();
+        assert_eq!((&*seven.payload, seven.cause), (&b"seven"[..], cause));
         assert_eq!(namespace.get(&log, 6).unwrap_err().code(), Code::BelowHistory);
         let catalog = namespace.journal().catalog().unwrap();
         let known: Vec<Mirror> = all(&catalog).map(|(_, state)| read(&namespace, state).unwrap()).collect();
@@ -201,7 +203,7 @@ mod tests {
         assert_eq!(code(end(&namespace, &log, "u")), Err(Code::MirrorNotFound));
         assert_eq!(code(end(&namespace, &log, "t")), Ok(()));
         assert_eq!(code(end(&namespace, &log, "t")), Err(Code::MirrorNotFound));
-        copy(&namespace, &log, 9, &[b"late".to_vec()]).unwrap();
+        copy(&namespace, &log, 9, &[(EventId::NONE, b"late".to_vec())]).unwrap();
         assert_eq!((append(), namespace.latest(&log)), (Ok(()), Ok(9)), "it is a log like any other");
     }
 }

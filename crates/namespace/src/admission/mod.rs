@@ -5,6 +5,7 @@
 //! takes the place of the run that ends with it.
 
 mod backfill;
+pub mod devices;
 pub mod mirrors;
 mod publish;
 
@@ -97,7 +98,7 @@ pub fn record(
     payload: &[u8],
     (cause, ordinal): (EventId, u16),
 ) -> Result<Appended> {
-    if room == Room::Outside {
+    if matches!(room, Room::Outside | Room::Mirror) {
         tx.append_claimed(log, payload, cause, ordinal)
     } else {
         tx.append(log, payload, cause, ordinal)
@@ -116,6 +117,9 @@ pub fn append(
 ) -> Result<Appended> {
     if options.room != Room::Mirror && bindings.is_mirror(log.id()) {
         return Err(Code::LogIsMirror.error(format!("log '{}' is the mirror of a topic", log.name())));
+    }
+    if bindings.is_of_device(log.id()) {
+        return Err(Code::LogOfDevice.error(format!("log '{}' has the records of a device", log.name())));
     }
     let bound = bindings.of_log(log.id());
     let named = options.named.filter(|named| !bound.contains(named));

@@ -53,7 +53,7 @@ pub fn log_of(peer: &str) -> LogName {
     log_name(&format!("_outbox/{peer}"))
 }
 
-/// The outbox of a peer.
+/// The outbox of the peer that had this address first. A peer may get other addresses later: [`State::peer_at`].
 pub fn outbox_of(peer: &millrace_wire::Peer) -> LogName {
     log_of(&peer_name(peer))
 }
@@ -76,7 +76,7 @@ pub fn check_target(to: &Address) -> Result<&LogName> {
 pub struct Outgoing {
     /// By peer, or by the log of a topic: what the batch has made of its outbox.
     staged: HashMap<String, Staged>,
-    /// The note of links, if the batch has changed it.
+    /// The note of links, if the batch has read or changed it.
     state: Option<State>,
     scratch: Vec<u8>,
 }
@@ -116,7 +116,7 @@ impl Outgoing {
     ) -> Result<Appended> {
         let NewMessage { to, function, data, cause, ordinal } = letter;
         let target = check_target(to)?;
-        let name = peer_name(&to.peer);
+        let name = self.name_of(namespace, tx, &to.peer)?;
         if !self.staged.contains_key(&name) {
             let staged = self.open(namespace, tx, &name, to)?;
             self.staged.insert(name.clone(), staged);
@@ -138,12 +138,32 @@ impl Outgoing {
         Ok(appended)
     }
 
+    /// The name of the peer that has this address, by its name or since it was moved.
+    fn name_of(
+        &mut self,
+        namespace: &Namespace,
+        tx: &mut Transaction<'_>,
+        peer: &millrace_wire::Peer,
+    ) -> Result<String> {
+        let name = peer_name(peer);
+        if self.staged.contains_key(&name) || tx.catalog().log(&log_of(&name)).is_some() {
+            return Ok(name);
+        }
+        let state = match self.state.take() {
+            Some(state) => state,
+            None => State::load(namespace)?,
+        };
+        let moved = state.peer_at(peer).map(|peer| peer.name.clone());
+        self.state = Some(state);
+        Ok(moved.unwrap_or(name))
+    }
+
     /// The peer's outbox as it is committed; a new one if this is the first message ever.
     fn open(&mut self, namespace: &Namespace, tx: &mut Transaction<'_>, name: &str, to: &Address) -> Result<Staged> {
         let log_name = log_of(name);
         if let Some(log) = tx.catalog().log(&log_name).cloned() {
-            let waiting = waiting(namespace, &log)?;
-            return Ok(Staged { log, waiting: waiting.records, waiting_bytes: waiting.bytes, total: waiting.total });
+            let Waiting { records, bytes, total } = waiting(namespace, &log)?;
+            return Ok(Staged { log, waiting: records, waiting_bytes: bytes, total });
         }
         let mut state = match self.state.take() {
             Some(state) => state,
@@ -156,7 +176,8 @@ impl Outgoing {
         }
         let address = Address { peer: to.peer.clone(), log: None };
         let course = state.new_course();
-        state.peers.push(Peer { name: name.to_owned(), address, course, dead: 0, dropped: 0 });
+        let (name, earlier) = (name.to_owned(), Vec::new());
+        state.peers.push(Peer { name, address, earlier, course, dead: 0, dropped: 0 });
         state.save(tx)?;
         self.state = Some(state);
         let log = tx.create_log(&log_name, OUTBOX_RECORDS_MAX)?;

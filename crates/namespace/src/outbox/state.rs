@@ -11,6 +11,8 @@ use std::fmt;
 
 /// Most peers that a namespace sends messages to.
 pub const PEERS_MAX: usize = 256;
+/// Most earlier addresses of a peer that are remembered.
+const EARLIER_MAX: usize = 16;
 /// Most relays of a namespace.
 pub const RELAYS_MAX: usize = 256;
 /// Changes that stay readable.
@@ -63,6 +65,9 @@ pub struct Course {
     pub copy: Option<u32>,
     /// Nothing was acknowledged since the stream was begun or resumed: the other side may be behind.
     pub fresh: bool,
+    /// The operator gave the other side another address, at which it was not met yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moved: bool,
     /// The record at which a restarted or resumed relay continues, unless the other side is further.
     pub begin: Option<u64>,
     /// A record that takes its number and nothing else.
@@ -106,6 +111,15 @@ impl Course {
         (self.namespace, self.fresh, self.begin, self.stopped) = (None, true, begin, None);
     }
 
+    /// The other side has another address. What only the other side can cure is looked at again there.
+    pub fn move_to(&mut self) {
+        self.moved = true;
+        let is_own = |stop: &mut Stop| {
+            matches!(stop.error().code(), Code::LinkGap | Code::LinkRestored | Code::RefusedMessagesFull)
+        };
+        self.stopped.take_if(|stop| !is_own(stop));
+    }
+
     /// The end of the stream's name, which is different for each restart.
     pub fn version(&self) -> String {
         match self.copy {
@@ -123,6 +137,9 @@ pub struct Peer {
     /// Its location.
     #[serde(with = "address_text")]
     pub address: Address,
+    /// Its earlier locations, the latest last. Messages to them go to it, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<String>,
     /// The progress.
     pub course: Course,
     /// Messages that it refused permanently: their numbers are done, but they were not delivered.
@@ -131,6 +148,27 @@ pub struct Peer {
     /// Messages that were dropped when the stream was restarted.
     #[serde(default)]
     pub dropped: u64,
+}
+
+impl Peer {
+    /// Whether this is an earlier address of it.
+    pub fn had(&self, address: &millrace_wire::Peer) -> bool {
+        let text = Address { peer: address.clone(), log: None }.to_string();
+        self.earlier.contains(&text)
+    }
+
+    /// Gives it another address.
+    pub fn move_to(&mut self, address: Address) {
+        let (before, now) = (self.address.to_string(), address.to_string());
+        self.address = address;
+        self.earlier.retain(|earlier| *earlier != before && *earlier != now);
+        if before != now {
+            self.earlier.push(before);
+        }
+        let most = self.earlier.len().saturating_sub(EARLIER_MAX);
+        self.earlier.drain(..most);
+        self.course.move_to();
+    }
 }
 
 /// One end of a relay.
@@ -309,6 +347,12 @@ impl State {
     pub fn peer_mut(&mut self, name: &str) -> Result<&mut Peer> {
         let found = self.peers.iter_mut().find(|peer| peer.name == name);
         found.ok_or_else(|| Code::PeerNotFound.error(format!("no peer '{}'", name.escape_debug())))
+    }
+
+    /// The peer that has this address, or had it before.
+    pub fn peer_at(&self, address: &millrace_wire::Peer) -> Option<&Peer> {
+        let now = self.peers.iter().find(|peer| peer.address.peer == *address);
+        now.or_else(|| self.peers.iter().find(|peer| peer.had(address)))
     }
 
     /// The relay with this id.

@@ -6,13 +6,13 @@ use crate::{
     audit::{Act, Audited},
     secrets::{Authority, now_s, random_id, revoke_as},
 };
-use millrace_access::{Action, Kind, Now, Principal, Purpose, Rates, Resource, Right, check, target};
 use millrace_namespace::keys::KEY_MAX_BYTES;
-use millrace_wire::{
-    Code, Defence, Hex, NamespaceId, Result,
-    protocol::Fence,
-    token::{AuthorityId, Key, Keys, Rate, Rules, Token, TokenId},
+use millrace_security::token::{AuthorityId, Key, Keys, Rate, Rules, Token, TokenId};
+use millrace_security::{
+    check::{check, target},
+    token::{Action, Kind, Now, Principal, Purpose, Rates, Resource, Right},
 };
+use millrace_wire::{Code, Defence, Hex, NamespaceId, Result, protocol::Fence};
 use sha2::{Digest, Sha256};
 use std::{
     borrow::Cow,

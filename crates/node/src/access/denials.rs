@@ -5,9 +5,9 @@
 
 use super::submit::Submissions;
 use crate::audit::{Act, Audited};
-use millrace_access::{Action, Principal, Resource};
 use millrace_journal::lock_within;
 use millrace_namespace::Namespace;
+use millrace_security::token::{Action, Principal, Resource};
 use millrace_wire::Code;
 use std::{
     collections::HashMap,

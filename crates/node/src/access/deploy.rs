@@ -17,9 +17,10 @@ use crate::{
     },
     pools, repairs,
 };
-use millrace_access::{Action, Principal, Resource, Right};
 use millrace_application::{Application, FILE_MAX_BYTES, FunctionDeclaration};
-use millrace_wire::{Defence, protocol::Upload, token::Kind};
+use millrace_security::token::Kind;
+use millrace_security::token::{Action, Principal, Resource, Right};
+use millrace_wire::{Defence, protocol::Upload};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Component, Path, PathBuf},
@@ -350,7 +351,9 @@ impl Access {
             }
         }
         if up.dry_run {
-            let steps = Changes::sent(&application, &sent).taking_over(up.take_over).plan(Some(self.namespace()))?;
+            let changes = Changes::sent(&application, &sent).taking_over(up.take_over);
+            let steps = changes.plan(Some(self.namespace()))?;
+            changes.check_pending(self.namespace(), up.force)?;
             return Ok(Managed::Steps(StepsDoc { steps }));
         }
         let mut to_send: BTreeMap<Name, &Bundle> = BTreeMap::new();

@@ -6,10 +6,10 @@ use crate::DEAD_LETTER_HISTORY;
 use millrace_journal::Catalog;
 use millrace_namespace::{
     FunctionSpec,
-    outbox::{OUTBOX_RECORDS_MAX, outbox_of},
+    outbox::{OUTBOX_RECORDS_MAX, outbox_of, state::State},
 };
-use millrace_wire::{Address, Code, HISTORY_ALL, HISTORY_MAX, LogName, Result, protocol::Link};
-use std::collections::BTreeSet;
+use millrace_wire::{Address, Code, HISTORY_ALL, HISTORY_MAX, LogName, Peer, Result, protocol::Link};
+use std::collections::BTreeMap;
 
 /// The longest history that a client may ask for.
 pub const CLIENT_HISTORY_MAX: u64 = 1 << 24;
@@ -169,12 +169,15 @@ impl Access {
     pub(super) fn check_outboxes<'a>(&self, logs: impl Iterator<Item = &'a str>) -> Result<()> {
         let Some(limits) = self.limits else { return Ok(()) };
         let addresses = logs.filter(|log| Address::claims(log)).filter_map(|log| log.parse::<Address>().ok());
-        let outboxes: BTreeSet<LogName> = addresses.map(|address| outbox_of(&address.peer)).collect();
-        if outboxes.is_empty() {
-            return Ok(());
-        }
         let catalog = self.namespace().journal().catalog()?;
-        let new = outboxes.iter().filter(|name| catalog.log(name).is_none()).count();
+        let mut new: BTreeMap<LogName, Peer> = addresses.map(|to| (outbox_of(&to.peer), to.peer)).collect();
+        new.retain(|name, _| catalog.log(name).is_none());
+        if !new.is_empty() {
+            // A peer may have got its address later.
+            let state = State::load(self.namespace())?;
+            new.retain(|_, peer| state.peer_at(peer).is_none());
+        }
+        let new = new.len();
         if new == 0 { Ok(()) } else { limits.check(&catalog, new, OUTBOX_RECORDS_MAX) }
     }
 

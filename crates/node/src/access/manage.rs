@@ -4,6 +4,7 @@ use super::{Access, topics::source_of};
 use crate::{
     AppendOptions, Backfilled, Gated, Receipt, Shows, Site, Stretch,
     audit::{Act, Audited, audit},
+    cluster::Cluster,
     functions,
     links::{Links, RelayOptions},
     manage::{
@@ -11,8 +12,11 @@ use crate::{
         Stopped, uploads::Uploads,
     },
 };
-use millrace_access::{Resource, Right, target};
 use millrace_namespace::{Definition, Retried, no_function};
+use millrace_security::{
+    check::target,
+    token::{Resource, Right},
+};
 use millrace_wire::{Address, Code, Error, EventId, LogName, Name, Result, protocol::InvokeFunction};
 use std::{sync::Arc, time::Duration};
 
@@ -92,7 +96,10 @@ impl Access {
         match order {
             Order::Retry { run } => self.retry(run),
             Order::RetryFunction { function } => self.retry_function(&function),
-            Order::Backfill { function, log, from, to } => self.backfill(&function, log, from, to),
+            Order::Backfill { function, log, from, to, missed } => {
+                let missed = missed || (from.is_none() && to.is_none());
+                self.backfill(&function, log, Stretch { from, to, missed })
+            }
             Order::TrimLog { log, before, force } => self.trim_log(log, before, force),
             Order::RemoveFunction { function, force } => self.remove_function(function, force),
             Order::AddRelay { from, to, name, start, on_gap } => {
@@ -100,6 +107,15 @@ impl Access {
             }
             Order::RemoveRelay { name, force } => self.remove_relay(name, force),
             Order::ResumeRelay { name, skip, start } => self.resume_relay(&name, skip, start),
+            Order::SetRelay { name, from, to } => self.set_relay(&name, from.as_deref(), to.as_deref()),
+            Order::SetOutbox { peer, to } => {
+                self.check(Right::Admin, Resource::NAMESPACE)?;
+                let links = Links::of(self.namespace());
+                let name = links.peer(&peer)?.name;
+                self.audit_link(Act::OutboxSet, format!("peer {name}: {to}"))?;
+                links.set_peer(&name, &to)?;
+                self.link_view("outbox", &name).map(Managed::Link)
+            }
             Order::ResetOutbox { peer, skip } => {
                 self.check(Right::Admin, Resource::NAMESPACE)?;
                 let dropped = Links::of(self.namespace()).reset_outbox(&peer, skip)?;
@@ -115,9 +131,20 @@ impl Access {
                 let dropped = Links::of(self.namespace()).remove_peer(&peer, force)?;
                 Ok(Managed::Dropped { peer, dropped })
             }
+            Order::RotateClusterSecret => {
+                // The cluster replies later: see `Access::rotate_cluster_secret`.
+                Err(Code::ManageInvalid.error("the secret of a cluster is changed by its hosts together"))
+            }
             Order::Up(up) => self.up(&up, uploads),
             Order::Down(down) => self.down(&down),
         }
+    }
+
+    /// The cluster, whose secret the caller may change; this is audited before.
+    pub fn rotate_cluster_secret(&self) -> Result<&Arc<Cluster>> {
+        let cluster = self.cluster_to_change()?;
+        audit(self.namespace(), &self.by(Act::ClusterSecret).about(format!("cluster {}", cluster.id())))?;
+        Ok(cluster)
     }
 
     pub(super) fn by(&self, act: Act) -> Audited {
@@ -161,7 +188,8 @@ impl Access {
         Ok(Managed::RetriedAll(doc))
     }
 
-    fn backfill(&self, function: &Name, log: Option<String>, from: Option<u64>, to: Option<u64>) -> Result<Managed> {
+    fn backfill(&self, function: &Name, log: Option<String>, asked: Stretch) -> Result<Managed> {
+        let Stretch { from, to, missed } = asked;
         self.check(Right::Run, Resource::function(function))?;
         let definition = self.definition_of(function)?;
         let log = match (log, definition.spec.on.as_slice()) {
@@ -190,7 +218,7 @@ impl Access {
         let stretch = if last == 0 && to.is_none() && from.is_none() {
             Stretch::default()
         } else {
-            Stretch { from: Some(from.unwrap_or(first)), to: Some(if part < first { last } else { part }) }
+            Stretch { from: Some(from.unwrap_or(first)), to: Some(if part < first { last } else { part }), missed }
         };
         let result =
             self.namespace().backfill(function, &log, stretch, Duration::ZERO, &mut |progress| done = progress);
@@ -246,15 +274,34 @@ impl Access {
             self.check(right, on)?;
         }
         let links = Links::of(self.namespace());
-        audit(self.namespace(), &self.by(Act::RelayAdd).about(format!("{from} to {to}")))?;
+        self.audit_link(Act::RelayAdd, format!("{from} to {to}"))?;
         let relay = links.add_relay(&from, &to, options)?;
-        self.relay_view(&relay.name).map(Managed::Relay)
+        self.link_view("relay", &relay.name).map(Managed::Link)
     }
 
-    fn relay_view(&self, name: &str) -> Result<Box<crate::links::LinkView>> {
+    fn set_relay(&self, name: &str, from: Option<&str>, to: Option<&str>) -> Result<Managed> {
+        self.check_relay(name)?;
+        let links = Links::of(self.namespace());
+        let moved = links.relay_at(name, from, to)?;
+        let (from, to) = (moved.from.to_string(), moved.to.to_string());
+        if !self.may(Right::Admin, Resource::NAMESPACE) {
+            for (right, on) in Self::rights_to_relay(&from, &to) {
+                self.check(right, on)?;
+            }
+        }
+        self.audit_link(Act::RelaySet, format!("relay '{}': {from} to {to}", name.escape_debug()))?;
+        links.set_relay(&moved)?;
+        self.link_view("relay", name).map(Managed::Link)
+    }
+
+    fn audit_link(&self, act: Act, about: String) -> Result<()> {
+        audit(self.namespace(), &self.by(act).about(about))
+    }
+
+    fn link_view(&self, kind: &str, name: &str) -> Result<Box<crate::links::LinkView>> {
         let views = Links::of(self.namespace()).view()?;
-        let view = views.into_iter().find(|view| view.kind == "relay" && view.name == name);
-        view.map(Box::new).ok_or_else(|| Code::RelayNotFound.error(format!("no relay '{}'", name.escape_debug())))
+        let view = views.into_iter().find(|view| view.kind == kind && view.name == name);
+        view.map(Box::new).ok_or_else(|| Code::RelayNotFound.error(format!("no {kind} '{}'", name.escape_debug())))
     }
 
     /// A caller without the right gets the same answer whether or not there is a relay of this name.
@@ -284,7 +331,7 @@ impl Access {
         let records = resumed.records();
         let passed_over =
             resumed.passed_over.map(|(first, last)| PassedOver { records, first, last, lost: resumed.lost });
-        Ok(Managed::Resumed { relay: self.relay_view(name)?, passed_over })
+        Ok(Managed::Resumed { relay: self.link_view("relay", name)?, passed_over })
     }
 }
 

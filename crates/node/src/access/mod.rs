@@ -4,14 +4,14 @@
 //!   request --> check --> namespace --> gate --> answer
 //! ```
 //!
-//! Every call passes the one access check ([`millrace_access`]) and returns a [`Gated`] value, which is released through the one gate
+//! Every call passes the one access check ([`millrace_security::check`]) and returns a [`Gated`] value, which is released through the one gate
 //! ([`millrace_namespace::gate`]).
 
 pub(crate) mod blocked;
 mod checks;
 mod denials;
 mod deploy;
-mod facts;
+mod devices;
 pub(crate) mod limits;
 mod manage;
 pub(crate) mod objects;
@@ -30,8 +30,8 @@ use blocked::{Blocked, Monitor};
 use checks::Buckets;
 use denials::Denials;
 use limits::Limits;
-use millrace_access::{Caller, Resource, Right};
 use millrace_journal::{Durability, Log};
+use millrace_security::token::{Caller, Resource, Right};
 use millrace_wire::{
     Address, Code, Error, EventId, Hlc, LogName, Name, NamespaceId, Result,
     protocol::{Deliver, Delivered, Link, Linked},
@@ -56,7 +56,7 @@ struct Inner {
     monitor: Arc<Monitor>,
     submissions: Arc<Submissions>,
     denials: Arc<Denials>,
-    keys: LiveKeys,
+    keys: Arc<LiveKeys>,
     rates: Buckets,
     objects: Option<Objects>,
     cluster: OnceLock<Arc<Cluster>>,
@@ -80,7 +80,7 @@ impl Served {
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
         let watch = Arc::new(watch);
-        let (keys, rates) = (LiveKeys::new(namespace.clone())?, Buckets::default());
+        let (keys, rates) = (Arc::new(LiveKeys::new(namespace.clone())?), Buckets::default());
         let (cluster, isolation) = (OnceLock::new(), OnceLock::new());
         let inner =
             Inner { name, namespace, watch, monitor, submissions, denials, keys, rates, objects, cluster, isolation };
@@ -119,7 +119,7 @@ impl Served {
     }
 
     /// The keys by which callers of this namespace are authenticated.
-    pub fn keys(&self) -> &LiveKeys {
+    pub fn keys(&self) -> &Arc<LiveKeys> {
         &self.inner.keys
     }
 

@@ -6,11 +6,12 @@ use crate::{
     cluster::Copies,
     objects::{Answered, Objects, none_here},
 };
-use millrace_access::{Action, Principal, Resource, Right};
 use millrace_entities::{Call, DELETE, Flags, Method, SESSION_BYTES, Session, Shown, Type};
 use millrace_journal::Position;
 use millrace_namespace::tasks;
-use millrace_wire::{Code, Name, Result, protocol, token::Kind};
+use millrace_security::token::Kind;
+use millrace_security::token::{Action, Principal, Resource, Right};
+use millrace_wire::{Code, Name, Result, protocol};
 use sha2::{Digest, Sha256};
 
 /// Separates the parts of a name that belongs to a principal.

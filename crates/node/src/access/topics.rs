@@ -8,7 +8,7 @@ use crate::{
     Gated,
     cluster::{Cluster, DELIVERED, Facts, NewPublish},
 };
-use millrace_access::{Resource, Right};
+use millrace_security::token::{Resource, Right};
 use millrace_wire::{Code, Hlc, Name, Result};
 use std::{borrow::Cow, sync::Arc};
 
@@ -144,13 +144,12 @@ mod tests {
         manage::{Order, Sending, Up},
         secrets::{Authority, ClusterSecret},
     };
-    use millrace_access::Caller;
     use millrace_journal::CreateOptions;
-    use millrace_wire::{
-        LogName,
-        protocol::Link,
-        token::{AuthorityId, Grant, Key, Kind, Peer, Proof, Rights, Rules, Token, TokenId, Way, admit},
+    use millrace_security::token::Caller;
+    use millrace_security::token::{
+        AuthorityId, Grant, Key, Kind, Peer, Proof, Rights, Rules, Token, TokenId, Way, admit,
     };
+    use millrace_wire::{LogName, protocol::Link};
     use std::{
         collections::BTreeMap,
         os::unix::fs::PermissionsExt,

@@ -1,8 +1,8 @@
 //! Requests of callers to a cluster: about topics, and about the groups that have them.
 
 use super::{
-    Cluster, GROWTH_MAX, Joined, Keeper, KnownMember, MAIN, MAIN_NAME, Member, Reply, Shared, WAITERS_MAX, Waiter,
-    deliver,
+    Cluster, GROWTH_MAX, Joined, Keeper, KnownMember, MAIN, MAIN_NAME, Member, Reply, RotatedSecret, Shared,
+    WAITERS_MAX, Waiter, deliver,
     driver::{Goal, Input},
     groups::Group,
     is_absent, locked, mirror,
@@ -156,7 +156,7 @@ impl Cluster {
                 let (asked, id) = (shared.clone(), group.id);
                 let publish = move |found: Settings| match found {
                     Ok((_, Engine::Nats)) => {
-                        shared.publish_outside(&name, data, (key.as_deref(), durability), reply);
+                        shared.publish_outside(&name, (data, stamp), (key.as_deref(), durability), reply);
                     }
                     Ok((of_topic, Engine::Builtin)) => {
                         let durability = durability.unwrap_or(of_topic);
@@ -284,14 +284,27 @@ impl Cluster {
         });
     }
 
-    /// Removes a host from the cluster. The reply comes once the groups in which it voted work without it.
-    pub fn remove(&self, host: u64, reply: Reply<()>) {
-        let groups = {
-            let replica = locked(&self.shared.main.replica);
-            let voted = replica.topics().directory().groups().filter(|(_, spec)| spec.hosts.contains(&host));
-            voted.map(|(_, spec)| spec.id).collect()
+    /// Removes a host from the cluster. The reply comes once the groups in which it voted work without it. The groups `lose` are given up
+    /// before, with their topics, if they do not answer.
+    pub fn remove(&self, host: u64, lose: Vec<String>, reply: Reply<()>) {
+        let shared = self.shared.clone();
+        let given_up = move |given_up: Result<()>| {
+            if let Err(error) = given_up {
+                return reply(Err(error));
+            }
+            let groups = {
+                let replica = locked(&shared.main.replica);
+                let voted = replica.topics().directory().groups().filter(|(_, spec)| spec.hosts.contains(&host));
+                voted.map(|(_, spec)| spec.id).collect()
+            };
+            remove_from(shared, host, groups, reply);
         };
-        remove_from(self.shared.clone(), host, groups, reply);
+        self.shared.give_up(host, lose, Box::new(given_up));
+    }
+
+    /// Changes the secret of the cluster: the reply says which hosts have the new one.
+    pub fn rotate_secret(&self, reply: Reply<RotatedSecret>) {
+        self.shared.ask(Input::Rotate { reply });
     }
 
     /// Waits until local reads of a topic reflect everything that was committed before this call.
@@ -314,7 +327,8 @@ impl Cluster {
                 if members.iter().all(|known| known.id != shared.member.id) {
                     members.push(KnownMember::from(&shared.member));
                 }
-                Joined { cluster: shared.facts.cluster.clone(), founders: shared.facts.founders.clone(), members }
+                let (cluster, founders) = (shared.facts.cluster.clone(), shared.facts.founders.clone());
+                Joined { cluster, founders, members, streams: shared.facts.streams.clone() }
             }));
         });
         self.shared.ask(Input::Pursue { group: MAIN, goal: Goal::Added(member), reply: reported });

@@ -4,6 +4,7 @@
 mod beats;
 mod goal;
 mod moved;
+mod rotation;
 mod starts;
 
 use super::{MAIN, PATIENCE, PROBE, Post, Reply, Shared, facts::Starts, groups::Group, locked};
@@ -16,6 +17,8 @@ use millrace_group::{
 use millrace_journal::Position;
 use millrace_wire::{Code, Error, Result, Transient};
 use moved::{Heard, Moved};
+use rotation::Rotations;
+pub use rotation::{RotatedHost, RotatedSecret};
 use starts::Asked;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -48,6 +51,7 @@ pub(super) enum Input {
     Submit { group: u32, action: Action, data: Vec<u8>, stamp: Stamp, durability: Durability, reply: Reply<u64> },
     Read { group: u32, reply: Reply<()> },
     Pursue { group: u32, goal: Goal, reply: Reply<()> },
+    Rotate { reply: Reply<RotatedSecret> },
     Stop,
 }
 
@@ -64,13 +68,14 @@ impl Input {
 
     /// Whether somebody waits for the outcome.
     fn is_asked_here(&self) -> bool {
-        matches!(self, Input::Submit { .. } | Input::Read { .. } | Input::Pursue { .. })
+        matches!(self, Input::Submit { .. } | Input::Read { .. } | Input::Pursue { .. } | Input::Rotate { .. })
     }
 
     pub(super) fn refuse(self, error: Error) {
         match self {
             Input::Submit { reply, .. } => reply(Err(error)),
             Input::Read { reply, .. } | Input::Pursue { reply, .. } => reply(Err(error)),
+            Input::Rotate { reply } => reply(Err(error)),
             Input::Messages { .. } | Input::Unreachable(_) | Input::Stop => {}
         }
     }
@@ -125,6 +130,8 @@ pub(super) struct Driver {
     moved: Moved,
     /// Whether the others know of starts that this directory does not know of.
     asked: Asked,
+    /// Changes of the secret of the cluster.
+    rotations: Rotations,
     /// When hosts that send nothing to this one are asked again whether they are there.
     probe: Instant,
 }
@@ -330,6 +337,7 @@ impl Driver {
             ticks: 0,
             moved,
             asked,
+            rotations: Rotations::default(),
             probe: Instant::now(),
         }
     }
@@ -421,6 +429,7 @@ impl Driver {
                 Some(running) => running.pursue(&shared, goal, reply),
                 None => reply(Err(absent())),
             },
+            Input::Rotate { reply } => self.rotate(reply),
             Input::Stop => {}
         }
     }
@@ -466,6 +475,7 @@ impl Driver {
                 Ok(held) => held.into_iter().for_each(|(group, message)| self.post.send(host, group, message)),
                 Err(missing) => self.miss(host, missing),
             },
+            Some((host, said)) => self.hear_of_secret(host, said),
             None => {}
         }
     }
@@ -585,6 +595,8 @@ impl Driver {
             self.arrange();
             self.announce();
             self.probe();
+            self.offer();
+            self.shared.follow_secret();
         }
         for (host, beats) in beats {
             self.post.send(host, HOST, Said::Beats(beats).bytes(own));
@@ -653,6 +665,7 @@ impl Driver {
             if id == MAIN {
                 self.say_where();
                 self.arrange();
+                self.shared.follow_secret();
             }
         }
         Ok(end)

@@ -28,6 +28,9 @@ pub struct Facts {
     pub founders: Vec<u64>,
     /// The hosts that were there when this one joined.
     pub members: Vec<KnownMember>,
+    /// The cluster whose id the streams of topics in NATS have, if it is not this one: this cluster was recovered from it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub streams: String,
 }
 
 /// The number of a start, and what the directory knows of earlier ones.
@@ -95,7 +98,7 @@ impl Facts {
         let secret = secret.map_or_else(ClusterSecret::make, Ok)?;
         let host = namespace.journal().namespace().get();
         let (cluster, site, founders) = (secret.id().to_string(), site.to_owned(), vec![host]);
-        let facts = Facts { cluster, host, site, founders, members: Vec::new() };
+        let facts = Facts { cluster, host, site, founders, members: Vec::new(), streams: String::new() };
         secret.keep(namespace.dir())?;
         facts.note(namespace)?;
         Ok(facts)
@@ -111,14 +114,8 @@ impl Facts {
 
     /// The facts of a namespace; `None` if it belongs to no cluster.
     pub fn load(namespace: &Namespace) -> Result<Option<Facts>> {
-        let journal = namespace.journal();
-        let catalog = journal.catalog()?;
-        let Some(found) = catalog.log(&log()).filter(|log| log.latest() > 0) else { return Ok(None) };
-        let mut payload = Vec::new();
-        journal.get(found, found.latest(), &mut payload)?;
-        let damaged = |error| Code::GroupLogDamaged.error(format!("log '{LOG}': {error}"));
-        let facts: Facts = serde_json::from_slice(&payload).map_err(damaged)?;
-        let own = journal.namespace().get();
+        let Some(facts) = Self::of_any(namespace)? else { return Ok(None) };
+        let own = namespace.journal().namespace().get();
         if facts.host != own {
             let detail =
                 format!("host {:016x} joined cluster {}, and this namespace is {own:016x}", facts.host, facts.cluster);
@@ -127,14 +124,40 @@ impl Facts {
         Ok(Some(facts))
     }
 
+    /// The same, also of a copy of the namespace that joined.
+    pub(super) fn of_any(namespace: &Namespace) -> Result<Option<Facts>> {
+        let journal = namespace.journal();
+        let catalog = journal.catalog()?;
+        let Some(found) = catalog.log(&log()).filter(|log| log.latest() > 0) else { return Ok(None) };
+        let mut payload = Vec::new();
+        journal.get(found, found.latest(), &mut payload)?;
+        let damaged = |error| Code::GroupLogDamaged.error(format!("log '{LOG}': {error}"));
+        serde_json::from_slice(&payload).map_err(damaged).map(Some)
+    }
+
+    /// The id under which the streams of topics in NATS are found.
+    pub fn streams(&self) -> &str {
+        if self.streams.is_empty() { &self.cluster } else { &self.streams }
+    }
+
     /// Records it once more, as a start of the host, which is durable then.
     pub fn note(&self, namespace: &Namespace) -> Result<Starts> {
+        let starts = Self::next(namespace)?;
+        self.record(namespace, &starts)?;
+        Ok(starts)
+    }
+
+    /// The next start of the host, which is not recorded yet.
+    pub(super) fn next(namespace: &Namespace) -> Result<Starts> {
         let (earlier, missing) = recorded(namespace)?;
         let [a, b, ..] = random_id()?;
         let boot = boot_of(earlier.last().copied().unwrap_or(0), now_ms(), u16::from_le_bytes([a, b]));
-        let starts = Starts { boot, earlier, missing };
-        self.record(namespace, &starts)?;
-        Ok(starts)
+        Ok(Starts { boot, earlier, missing })
+    }
+
+    /// Records it as a start after which the directory lacks none: what others know of earlier ones no longer counts.
+    pub(super) fn begin_anew(&self, namespace: &Namespace, starts: &Starts) -> Result<()> {
+        self.record(namespace, &Starts { missing: 0, ..starts.clone() })
     }
 
     /// Records which start this directory does not know of: it will not take part any more.
@@ -215,7 +238,8 @@ mod tests {
         let namespace = Namespace::create(&dir.path().join("ns"), &CreateOptions::default()).unwrap();
         let host = namespace.journal().namespace().get();
         let (cluster, site) = ("0".repeat(16), "lab".to_owned());
-        let facts = Facts { cluster, host, site, founders: vec![host], members: Vec::new() };
+        let founders = vec![host];
+        let facts = Facts { cluster, host, site, founders, members: Vec::new(), streams: String::new() };
         let payload = serde_json::to_vec(&facts).unwrap();
         for _ in 0..3 {
             namespace.journal().commit(|tx| names::note(tx, &log(), HISTORY, &payload)).unwrap();

@@ -187,7 +187,7 @@ fn feed(shared: &Arc<Shared>, work: &Work, sources: &mut Sources, flights: &mut 
         return feed_outside(shared, work, &log, flights);
     }
     let mut behind = work.last;
-    for (FedRecord { seqno, key: of_record, data }, stamp) in load(shared, work, &log, work.last)? {
+    for FedRecord { seqno, key: of_record, data, stamp } in load(shared, work, &log, work.last)? {
         let action = work.fed(shared.facts.host, behind, seqno, of_record);
         behind = seqno;
         let (group, durability, reply) = (work.group, Durability::Quorum, flights.reply(shared, &key));
@@ -211,7 +211,7 @@ fn pass_over(shared: &Shared, work: &Work, behind: u64, from: u64) {
 }
 
 /// The records of a log after a given one.
-fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<(FedRecord, Stamp)>> {
+fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<FedRecord>> {
     let (from, is_buffer) = (log.earliest().max(behind + 1), work.log == buffer::FEED);
     // Records that wait to be published leave the log only when they are discarded.
     if from > behind + 1 && !is_buffer {
@@ -226,8 +226,8 @@ fn load(shared: &Shared, work: &Work, log: &Log, behind: u64) -> Result<Vec<(Fed
     let records = shared.namespace.range_of_gated(log, from, RECORDS_MAX, BYTES_MAX, durability)?.wait()?;
     let read = |record: &Record| {
         let (key, data) = if is_buffer { topics::decode(&record.payload)? } else { (None, &*record.payload) };
-        let fed = FedRecord { seqno: record.seqno, key: key.map(str::to_owned), data: data.to_vec() };
-        Ok((fed, Stamp { time: record.hlc, cause: record.id }))
+        let (key, data, stamp) = (key.map(str::to_owned), data.to_vec(), Stamp { time: record.hlc, cause: record.id });
+        Ok(FedRecord { seqno: record.seqno, key, data, stamp })
     };
     records.iter().map(read).collect()
 }
@@ -238,7 +238,7 @@ fn feed_outside(shared: &Arc<Shared>, work: &Work, log: &Log, flights: &mut Flig
     let Turn::Behind(last) = feeding.turn(work.last)? else { return Ok(false) };
     let records = load(shared, work, log, last)?;
     if !records.is_empty() {
-        feeding.publish(records.into_iter().map(|(record, _)| record).collect());
+        feeding.publish(records);
     }
     if last > work.last {
         let action = work.fed(shared.facts.host, work.last, last, None);

@@ -210,7 +210,7 @@ impl Shared {
 
     /// Keeps the groups that the directory assigns to this host, and informs replicas which hosts should keep theirs. Called on the driver's thread only.
     pub fn arrange(&self) {
-        let (revision, groups, sites) = {
+        let (revision, groups, sites, directory) = {
             let replica = locked(&self.main.replica);
             let topics = replica.topics();
             let revision = topics.directory().revision();
@@ -221,7 +221,7 @@ impl Shared {
                 topics.directory().groups().map(|(name, group)| (name.to_owned(), group.clone())).collect();
             let sites: BTreeMap<u64, String> =
                 topics.members().map(|member| (member.id, member.site.clone())).collect();
-            (revision, groups, sites)
+            (revision, groups, sites, topics.directory().clone_groups())
         };
         let (own, mut is_complete) = (self.facts.host, true);
         for (name, spec) in &groups {
@@ -244,6 +244,11 @@ impl Shared {
         let is_gone = |id: u32| id != MAIN && !known.contains(&id);
         for gone in self.kept().into_iter().filter(|group| is_gone(group.id)) {
             self.groups.write().unwrap_or_else(PoisonError::into_inner).remove(&gone.id);
+            if directory.is_abandoned(gone.id) {
+                let (group, log) = (&*gone.name, log_of(gone.id).to_string());
+                tracing::warn!(target: "topics", group, log, "the group was given up; what this host has of it stays in its log");
+                continue;
+            }
             // It had no topics. A log that cannot be removed now does no harm: no group has its number again.
             if let Err(error) = self.namespace.journal().commit(|tx| tx.remove_log(&log_of(gone.id))) {
                 let (group, code) = (&*gone.name, error.code().id());
@@ -296,7 +301,7 @@ impl Shared {
     }
 }
 
-fn log_of(group: u32) -> millrace_wire::LogName {
+pub(super) fn log_of(group: u32) -> millrace_wire::LogName {
     names::internal(&format!("_group/{group}"))
 }
 

@@ -5,7 +5,7 @@
 
 use super::{Cluster, PATIENCE, Shared, groups::Group, is_absent, is_led, locked, recreated};
 use crate::{Gated, Namespace};
-use millrace_group::Place;
+use millrace_group::{Place, Stamp};
 use millrace_journal::Log;
 use millrace_namespace::admission::mirrors;
 use millrace_wire::{Code, LogName, Result};
@@ -152,12 +152,12 @@ fn copy(shared: &Shared, group: &Group, (topic, born): (&str, u64), log: &Log) -
     }
     let (mut records, mut bytes) = (Vec::new(), 0);
     for place in places {
-        let (_, _, data) = group.store.record(place)?;
+        let (_, Stamp { cause, .. }, data) = group.store.record(place)?;
         bytes += data.len();
         if bytes > BYTES_MAX && !records.is_empty() {
             break;
         }
-        records.push(data);
+        records.push((cause, data));
     }
     let copied = mirrors::copy(namespace, log.name(), next, &records)?;
     // Without a group the mirror has ended.

@@ -22,24 +22,27 @@ mod lifecycle;
 mod mirror;
 mod objects;
 mod outside;
+mod recovery;
 mod stats;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use deliver::DELIVERED;
+pub use driver::{RotatedHost, RotatedSecret};
 pub use facts::{Facts, KnownMember, Starts};
 pub use feed::buffer::BufferStat;
 pub use lifecycle::TopicOptions;
-pub use millrace_group::{Durability, Engine, Labels, MAIN, MAIN_NAME, Member, Role, check_labels, plan};
+pub use millrace_group::{Durability, Engine, Labels, MAIN, MAIN_NAME, Member, Role, Stamp, check_labels, plan};
 pub use millrace_namespace::outbox::topics::NewPublish;
 pub use mirror::MirrorStat;
 pub use objects::Copies;
 pub(crate) use objects::Ring;
 pub use outside::{Bounds, Fed, FedRecord, Follower, Keeper, Source, Streams};
+pub use recovery::{LostGroup, RecoveredGroup, RecoveredTopic, Recovery, use_secret};
 pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, TopicHere, TopicStat};
 
-use crate::Namespace;
+use crate::{Namespace, secrets::ClusterSecret};
 use driver::{Driver, Input};
 use groups::{Group, Unkept};
 use millrace_group::{Limits, Options, Replica};
@@ -92,6 +95,15 @@ pub trait Post: Send + Sync {
     fn members(&self, members: &[Member]);
     /// Why a host could not be reached when it was last tried.
     fn trouble(&self, host: u64) -> Option<String>;
+    /// The secret with which this host is known to the others; `None` if it needs none.
+    fn secret(&self) -> Option<Arc<ClusterSecret>> {
+        None
+    }
+    /// Keeps another secret, and uses it from now on.
+    fn change_secret(&self, secret: ClusterSecret) -> Result<()> {
+        drop(secret);
+        Ok(())
+    }
 }
 
 /// The settings of a host in its cluster.
@@ -184,6 +196,9 @@ pub struct Joined {
     pub founders: Vec<u64>,
     /// The current hosts.
     pub members: Vec<KnownMember>,
+    /// The cluster whose id the streams of topics in NATS have, if it is another one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub streams: String,
 }
 
 /// A host's id in its text form.

@@ -9,6 +9,7 @@ mod verbs;
 use crate::{
     Backfilled, Code, EventId, LogName, Name, Result,
     changes::Step,
+    cluster::RotatedSecret,
     links::{LinkView, OnGap, Resent},
 };
 use bundle::Bundle;
@@ -51,6 +52,9 @@ pub enum Order {
         /// The last record; by default the newest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<u64>,
+        /// Without the records whose append started a run of the function; so, too, if neither `from` nor `to` is given.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        missed: bool,
     },
     /// To drop a log's oldest records.
     TrimLog {
@@ -106,6 +110,24 @@ pub enum Order {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start: Option<u64>,
     },
+    /// To give the other side of a relay another address: one of `from` and `to`, as the relay has it.
+    SetRelay {
+        /// The relay.
+        name: String,
+        /// The new address, if the relay fetches.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+        /// The new address, if the relay sends.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+    },
+    /// To give a peer another address.
+    SetOutbox {
+        /// The peer.
+        peer: String,
+        /// The new address.
+        to: String,
+    },
     /// Restarts the stream to a peer.
     ResetOutbox {
         /// The peer.
@@ -127,6 +149,8 @@ pub enum Order {
         #[serde(default)]
         force: bool,
     },
+    /// To change the secret of the cluster.
+    RotateClusterSecret,
     /// To make the namespace hold what an application file says.
     Up(Up),
     /// To take that away again.
@@ -254,6 +278,9 @@ pub struct BackfilledDoc {
     pub upto: u64,
     /// Records that were no longer kept.
     pub missing: u64,
+    /// Records that got no run because their append had started one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ran: u64,
     /// The last record that is to be given one.
     pub to: u64,
     /// The record to continue with; none if this was all.
@@ -269,6 +296,7 @@ impl BackfilledDoc {
     pub fn add(&mut self, done: Backfilled) {
         self.runs += done.runs;
         self.missing += done.missing;
+        self.ran += done.ran;
         self.upto = self.upto.max(done.upto);
     }
 }
@@ -301,8 +329,8 @@ pub enum Managed {
         /// Its runs that were given up.
         given_up: u64,
     },
-    /// A relay as it is now.
-    Relay(Box<LinkView>),
+    /// A relay or a peer as it is now.
+    Link(Box<LinkView>),
     /// A relay was removed, or is leaving.
     RelayLeft {
         /// The relay.
@@ -333,6 +361,8 @@ pub enum Managed {
         #[serde(flatten)]
         resent: Resent,
     },
+    /// The secret of the cluster was changed.
+    SecretRotated(RotatedSecret),
     /// Steps of an application.
     Steps(StepsDoc),
     /// Files that the host needs before it does anything.

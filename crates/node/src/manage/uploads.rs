@@ -4,7 +4,7 @@
 
 use super::bundle::{Bundle, Item};
 use crate::{Code, Error, Name, Result};
-use millrace_access::Principal;
+use millrace_security::token::Principal;
 use millrace_wire::{Hex, protocol::UPLOAD_PART_MAX_BYTES};
 use sha2::{Digest, Sha256};
 use std::{
@@ -293,7 +293,7 @@ fn leave(principal: &Principal) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_wire::token::TokenId;
+    use millrace_security::token::TokenId;
 
     /// SHA-256 of "abc".
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";

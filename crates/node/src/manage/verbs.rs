@@ -15,6 +15,7 @@ pub const VERBS: &[(&str, &[(&str, &str, bool)])] = &[
         ("log", "text", true),
         ("from", "u64", true),
         ("to", "u64", true),
+        ("missed", "flag", true),
     ]),
     ("trim-log", &[
         ("log", "text", false),
@@ -51,6 +52,17 @@ pub const VERBS: &[(&str, &[(&str, &str, bool)])] = &[
     ("remove-peer", &[
         ("peer", "text", false),
         ("force", "flag", true),
+    ]),
+    ("rotate-cluster-secret", &[
+    ]),
+    ("set-relay", &[
+        ("name", "text", false),
+        ("from", "text", true),
+        ("to", "text", true),
+    ]),
+    ("set-outbox", &[
+        ("peer", "text", false),
+        ("to", "text", false),
     ]),
     ("up", &[
         ("file", "text", false),

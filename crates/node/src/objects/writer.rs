@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, Weak},
     task::Waker,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const LOG: &str = "_entities";
@@ -32,6 +32,8 @@ const SNAPSHOT_MIN_BYTES: usize = 4 << 20;
 const SNAPSHOT_AHEAD_BYTES: usize = 1 << 20;
 /// How long to wait before trying again after an error that may go away, such as a full disk.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long answers wait for a disk that refuses. Then they are errors, and so is each further call until the disk accepts records.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the writer sleeps when nothing rings.
 const LOOK: Duration = Duration::from_secs(60);
 
@@ -53,6 +55,8 @@ pub(super) struct Writer {
     late: BTreeMap<u64, Vec<Late>>,
     /// Why nothing more can be written.
     failure: Option<Error>,
+    /// Since when the disk refuses.
+    refused: Option<Instant>,
     /// The number of the log's newest record when the host started.
     base: u64,
     /// Bytes that were written since the last snapshot, and with how many of them it is looked whether another one is due.
@@ -96,6 +100,23 @@ impl Writer {
     /// Why persistent objects can no longer be called.
     pub fn check(&self) -> Result<()> {
         self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// The disk refuses records. Whoever has waited for it for too long gets an error, though its step is written later. Further calls that
+    /// would change an object are refused until then.
+    fn refuse(&mut self, space: &mut Space, error: Error) -> Vec<Waker> {
+        let since = *self.refused.get_or_insert_with(Instant::now);
+        if since.elapsed() < PATIENCE {
+            return Vec::new();
+        }
+        let late = std::mem::take(&mut self.late);
+        let unknown = Code::OutcomeUnknown.error(format!(
+            "the disk of the host refuses records ({}: {}); the call has taken effect unless the host ends before the disk accepts them",
+            error.code().id(),
+            error.detail()
+        ));
+        space.refuse_records(Some(error));
+        late.into_values().flatten().filter_map(|(slot, _)| slot.give(Err(unknown.clone()))).collect()
     }
 
     fn batch(&mut self) -> Vec<Vec<u8>> {
@@ -227,8 +248,15 @@ pub(super) fn write(objects: &Weak<Inner>) {
         let end = loop {
             match commit(&inner.namespace, &batch, trim) {
                 Ok(end) => break Ok(end),
-                // Nothing was written. A full disk may have room again, and one that refused may take it: answers wait meanwhile.
-                Err(error) if error.code().transient().is_some() && !inner.state().closed => thread::sleep(PAUSE),
+                // Nothing was written. A full disk may have room again, and one that refused may take it: answers wait for a moment.
+                Err(error) if error.code().transient().is_some() && !inner.state().closed => {
+                    let mut state = inner.state();
+                    let State { space, writer_state, .. } = &mut *state;
+                    let wakers = writer_state.refuse(space, error);
+                    drop(state);
+                    wakers.into_iter().for_each(Waker::wake);
+                    thread::sleep(PAUSE);
+                }
                 Err(error) => break Err(error),
             }
         };
@@ -239,6 +267,9 @@ pub(super) fn write(objects: &Weak<Inner>) {
                 let bytes: usize = batch.iter().map(Vec::len).sum();
                 writer_state.since += bytes;
                 space.wrote(bytes);
+                if writer_state.refused.take().is_some() {
+                    space.refuse_records(None);
+                }
                 writer_state.wrote(batch.len(), *end)
             }
             Err(error) => writer_state.fail(error),

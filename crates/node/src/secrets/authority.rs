@@ -8,10 +8,8 @@
 //! own, so that capabilities of the original are invalid there.
 
 use super::files::Folder;
-use millrace_wire::{
-    Code, Error, Result,
-    token::{AuthorityId, Key, Rules, Token},
-};
+use millrace_security::token::{AuthorityId, Key, Rules, Token};
+use millrace_wire::{Code, Error, Result};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use zeroize::Zeroizing;

@@ -2,14 +2,12 @@
 
 use super::{
     authority::{Authority, random, random_id},
-    cluster::{self, ClusterSecret},
+    cluster::ClusterSecret,
     revoked::{Revoked, revoked, version},
 };
 use millrace_namespace::Namespace;
-use millrace_wire::{
-    Result,
-    token::{AuthorityId, Grant, Key, Keys, Net, Rights, Rules, Token, TokenId, Way, Ways},
-};
+use millrace_security::token::{AuthorityId, Grant, Key, Keys, Net, Rights, Rules, Token, TokenId, Way, Ways};
+use millrace_wire::Result;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Arc, Mutex, PoisonError},
@@ -57,7 +55,7 @@ impl Keys for NamespaceKeys {
             return Some(&own.key).filter(|_| generation == OWN);
         }
         if let Some(cluster) = self.cluster.as_deref().filter(|cluster| cluster.id() == authority) {
-            return Some(cluster.key()).filter(|_| generation == cluster::GENERATION);
+            return cluster.key(generation);
         }
         self.authority.as_ref().filter(|own| own.id() == authority)?.key(generation)
     }
@@ -147,6 +145,13 @@ impl LiveKeys {
         (read.cluster, read.keys) = (Some(secret), None);
     }
 
+    /// Keeps another secret of the cluster, and uses it from now on.
+    pub fn change_cluster(&self, secret: Arc<ClusterSecret>) -> Result<()> {
+        secret.keep(self.namespace.dir())?;
+        self.set_cluster(secret);
+        Ok(())
+    }
+
     /// Whether this is the host's own authority, which issues nothing but the token of this machine.
     pub fn is_own(&self, authority: AuthorityId) -> bool {
         authority == self.own.id
@@ -158,10 +163,8 @@ mod tests {
     use super::*;
     use crate::secrets::{revoke, rotated};
     use millrace_journal::CreateOptions;
-    use millrace_wire::{
-        Code,
-        token::{Peer, Proof, admit},
-    };
+    use millrace_security::token::{Peer, Proof, admit};
+    use millrace_wire::Code;
 
     #[test]
     fn a_running_host_sees_rotations_and_revocations_at_once() {

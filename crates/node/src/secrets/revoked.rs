@@ -8,7 +8,8 @@
 use crate::audit::{Act, Audited};
 use millrace_journal::{Durability, Log};
 use millrace_namespace::{Namespace, Shows, Site, names};
-use millrace_wire::{Code, Error, EventId, Result, token::TokenId};
+use millrace_security::token::TokenId;
+use millrace_wire::{Code, Error, EventId, Result};
 use serde::{Deserialize, Serialize};
 use std::{
     cmp::Reverse,

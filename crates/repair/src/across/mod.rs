@@ -170,7 +170,9 @@ impl<'a> Rounds<'a> {
         for (address, id) in met {
             let (reason, append_new, undo, with) = (reason.clone(), *append_new, *undo, ids.clone());
             let run_external = run_external.clone();
-            let joined = self.ask(&address, *repair, Step::Join { reason, append_new, undo, with, run_external })?;
+            let undone = undo.and_then(|undone| book::repair(self.namespace, undone).ok()).map(|undone| undone.at_us);
+            let join = Step::Join { reason, append_new, undo, undone, with, run_external };
+            let joined = self.ask(&address, join)?;
             let (number, seeds) = (joined.repair, joined.seeds.taken);
             #[rustfmt::skip]
             members.push(Met {
@@ -191,8 +193,8 @@ impl<'a> Rounds<'a> {
     }
 
     /// Sends a request to a participant; returns the state of its part.
-    fn ask(&mut self, address: &str, repair: u64, ask: Step) -> Result<Repair> {
-        let answer = ask_part(self.namespace, self.peers, address, repair, ask);
+    fn ask(&mut self, address: &str, ask: Step) -> Result<Repair> {
+        let answer = ask_part(self.namespace, self.peers, address, self.repair, ask);
         self.heard(address, answer)
     }
 
@@ -224,7 +226,7 @@ impl<'a> Rounds<'a> {
 
     /// Makes a participant replay or prepare, and waits until it has.
     fn bring(&mut self, session: &Session<'_>, at: usize, prepare: bool) -> Result<()> {
-        let (address, number, repair) = (self.members[at].address.clone(), self.members[at].number, self.repair.repair);
+        let (address, number) = (self.members[at].address.clone(), self.members[at].number);
         let (mut asked_again, mut asked_prepare) = (false, false);
         loop {
             self.check_stop(session)?;
@@ -238,7 +240,7 @@ impl<'a> Rounds<'a> {
                     break;
                 }
                 Phase::Ready | Phase::Prepared if prepare => {
-                    self.ask(&address, repair, Step::Prepare)?;
+                    self.ask(&address, Step::Prepare)?;
                     asked_prepare = true;
                 }
                 Phase::Stopped if asked_again => {
@@ -248,7 +250,7 @@ impl<'a> Rounds<'a> {
                 }
                 Phase::Open | Phase::Ready | Phase::Prepared | Phase::Stopped => {
                     asked_again |= part.phase == Phase::Stopped;
-                    self.ask(&address, repair, Step::Replay)?;
+                    self.ask(&address, Step::Replay)?;
                 }
                 Phase::Applying | Phase::Applied | Phase::RolledBack | Phase::Abandoned | Phase::Closed => {
                     let error = format!("namespace {address}: its part, repair {number}, is {}", part.phase.as_str());
@@ -367,7 +369,7 @@ impl<'a> Rounds<'a> {
 
     /// Gives a participant seeds; it has to take them up.
     fn give(&mut self, at: usize, seeds: &[Seed]) -> Result<()> {
-        let (address, repair) = (self.members[at].address.clone(), self.repair.repair);
+        let address = self.members[at].address.clone();
         let mut rest = seeds;
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -378,7 +380,7 @@ impl<'a> Rounds<'a> {
             };
             let part = rest.iter().take(PAGE_RECORDS).take_while(fits).count();
             let docs = rest[..part].iter().map(SeedDoc::of).collect();
-            self.members[at].seeds = self.ask(&address, repair, Step::Seeds { seeds: docs })?.seeds.taken;
+            self.members[at].seeds = self.ask(&address, Step::Seeds { seeds: docs })?.seeds.taken;
             rest = &rest[part..];
         }
         let member = &mut self.members[at];
@@ -440,8 +442,9 @@ fn read_sent(peers: &mut dyn Peers, address: &str, part: u64) -> Result<Vec<Sent
 }
 
 /// Sends a request to a participant; returns the state of its part.
-fn ask_part(namespace: &Namespace, peers: &mut dyn Peers, address: &str, repair: u64, ask: Step) -> Result<Repair> {
-    let part_of = PartOf { namespace: namespace.journal().namespace().to_string(), repair };
+fn ask_part(namespace: &Namespace, peers: &mut dyn Peers, address: &str, repair: &Repair, ask: Step) -> Result<Repair> {
+    let (own, at_us) = (namespace.journal().namespace().to_string(), Some(repair.at_us));
+    let part_of = PartOf { namespace: own, repair: repair.repair, at_us };
     let mut asked = serde_json::to_value(PartAsk { part_of, ask }).expect("names, numbers and text always make JSON");
     asked["do"] = "part".into();
     peers.ask(address, &asked.to_string()).and_then(|text| read(&text))
@@ -518,7 +521,7 @@ fn tell(
 ) -> Result<bool> {
     let is_given_up = repair.phase == Phase::Abandoned;
     let step = || if is_given_up { Step::Abort } else { Step::Commit };
-    let part = match ask_part(namespace, peers, address, repair.repair, step()) {
+    let part = match ask_part(namespace, peers, address, repair, step()) {
         // It never joined.
         Err(error) if error.code() == Code::RepairNotFound && is_given_up => return Ok(true),
         asked => asked?,
@@ -526,6 +529,11 @@ fn tell(
     let mut part = part;
     for _ in 0..OUTCOME_ASKS {
         if !part.phase.is_open() {
+            if is_given_up && matches!(part.phase, Phase::Applied | Phase::Closed) {
+                // Possible only if this namespace was put back to before its decision.
+                let error = format!("the repair was abandoned here, but its part, repair {}, is applied", part.repair);
+                return Err(Code::RepairPart.error(error));
+            }
             if part.late && matches!(repair.phase, Phase::Applied | Phase::Closed) {
                 late::correct(namespace, peers, repair, (address, part.repair))?;
             }

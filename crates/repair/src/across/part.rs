@@ -48,6 +48,9 @@ pub enum Step {
         append_new: bool,
         /// The repair of the initiator that is taken back.
         undo: Option<u64>,
+        /// When that repair was opened, in microseconds since 1970.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        undone: Option<u64>,
         /// The ids of all namespaces that take part.
         with: Vec<String>,
         /// Functions that are replayed although they may have effects outside.
@@ -98,11 +101,17 @@ impl SeedDoc {
 /// Does what the initiator of a repair asks. The part as it is then; what the host does about it comes later.
 pub fn part(namespace: &Namespace, asked: PartAsk) -> Result<Repair> {
     let PartAsk { part_of, ask } = asked;
-    if let Step::Join { reason, append_new, undo, with, run_external } = ask {
-        return join(namespace, part_of, undo, &with, Joining { reason, append_new, run_external });
+    if let Step::Join { reason, append_new, undo, undone, with, run_external } = ask {
+        return join(
+            namespace,
+            part_of,
+            undo.map(|undo| (undo, undone)),
+            &with,
+            Joining { reason, append_new, run_external },
+        );
     }
     let found = part_named(namespace, &part_of)?.ok_or_else(|| {
-        let PartOf { namespace, repair } = &part_of;
+        let PartOf { namespace, repair, .. } = &part_of;
         Code::RepairNotFound.error(format!("no part of repair {repair} of namespace {namespace}"))
     })?;
     let number = found.repair;
@@ -135,7 +144,7 @@ pub fn part(namespace: &Namespace, asked: PartAsk) -> Result<Repair> {
 
 /// The newest part of this repair.
 fn part_named(namespace: &Namespace, part_of: &PartOf) -> Result<Option<Repair>> {
-    Ok(repairs(namespace)?.into_iter().rfind(|repair| repair.part_of.as_ref() == Some(part_of)))
+    Ok(repairs(namespace)?.into_iter().rfind(|repair| repair.part_of.as_ref().is_some_and(|of| of.is(part_of))))
 }
 
 /// How a part is opened.
@@ -148,7 +157,7 @@ struct Joining {
 fn join(
     namespace: &Namespace,
     part_of: PartOf,
-    undo: Option<u64>,
+    undo: Option<(u64, Option<u64>)>,
     with: &[String],
     joining: Joining,
 ) -> Result<Repair> {
@@ -170,8 +179,8 @@ fn join(
         }
     }
     let number = match undo {
-        Some(undone) => {
-            let of = PartOf { repair: undone, ..part_of.clone() };
+        Some((undone, at_us)) => {
+            let of = PartOf { repair: undone, at_us, ..part_of.clone() };
             let error = || Code::RepairNotFound.error(format!("no part of repair {undone} of {}", of.namespace));
             let known = part_named(namespace, &of)?.ok_or_else(error)?;
             undo_part(namespace, known.repair, joining.reason, part_of)?

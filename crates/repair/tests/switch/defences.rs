@@ -124,11 +124,11 @@ fn a_part_that_has_promised_to_switch_is_given_up_only_by_its_initiator() {
     let (namespace, stop) = (&world.namespace, AtomicBool::new(false));
     let own = namespace.journal().namespace().to_string();
     let ask = |ask: Step| {
-        let part_of = PartOf { namespace: "00000000000a".into(), repair: 7 };
+        let part_of = PartOf { namespace: "00000000000a".into(), repair: 7, at_us: None };
         part(namespace, PartAsk { part_of, ask })
     };
     let (reason, append_new, undo, with, run_external) = (String::new(), false, None, vec![own], Vec::new());
-    let number = ask(Step::Join { reason, append_new, undo, with, run_external }).unwrap().repair;
+    let number = ask(Step::Join { reason, append_new, undo, undone: None, with, run_external }).unwrap().repair;
     let phase = || repair(namespace, number).unwrap().phase;
     let mut nothing = |_: &str, _: &[u8], _: &mut dyn HostCalls| Ok(());
     ask(Step::Replay).unwrap();
@@ -167,7 +167,7 @@ impl Part {
     fn new() -> Self {
         let (a, b) = (World::new(&["raw"]), World::new(&["in", "out"]));
         let (send, function) = (a.function("send", "raw", &[B]), b.function("f", "in", &[]));
-        let part_of = PartOf { namespace: a.namespace.journal().namespace().to_string(), repair: 7 };
+        let part_of = PartOf { namespace: a.namespace.journal().namespace().to_string(), repair: 7, at_us: None };
         let ask = |ask: Step| part(&b.namespace, PartAsk { part_of: part_of.clone(), ask }).unwrap();
         a.append("raw", "old");
         a.echo(&send, B_IN);
@@ -176,7 +176,7 @@ impl Part {
 
         let (reason, append_new, undo, run_external) = (String::new(), false, None, Vec::new());
         let with = vec![b.namespace.journal().namespace().to_string()];
-        let number = ask(Step::Join { reason, append_new, undo, with, run_external }).repair;
+        let number = ask(Step::Join { reason, append_new, undo, undone: None, with, run_external }).repair;
         let seeds = serde_json::json!({ "step": "seeds", "seeds": [{ "id": id, "data": "new" }] });
         ask(serde_json::from_value(seeds).unwrap());
         ask(Step::Replay);

@@ -1,4 +1,4 @@
-"""What a function's exception is reported as."""
+"""What is reported of a function's exception, and of a value that it returned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Any, Optional
 
 _MESSAGE_CHARACTERS_MAX = 6000
 #: The files of the worker, whose frames say nothing to the author of a function.
@@ -32,6 +32,16 @@ def explain(error: BaseException) -> str:
         return f"{summary[:1000]}\n{text}"
     except BaseException:  # A hostile __str__, or no memory left to format with.
         return type(error).__name__
+
+
+def tell_dropped(returned: object, output: Any) -> bool:
+    """Says in the output of a run that what its function returned goes nowhere."""
+    kind = type(returned).__name__
+    try:
+        output.write(f"[the function returned a value ({kind}), which is dropped; ctx.append(LOG, DATA) appends a record]\n")
+    except ValueError:
+        pass  # The function closed its output.
+    return True
 
 
 def _is_refused(error: Optional[BaseException]) -> bool:

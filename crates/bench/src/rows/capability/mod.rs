@@ -6,7 +6,7 @@ use crate::{
     measure::{Repeated, mean_us, repeat},
 };
 use hmac::{Hmac, KeyInit, Mac};
-use millrace_wire::token::{
+use millrace_security::token::{
     Action, AuthorityId, Binding, Caller, Grant, Key, Keys, Kind, Now, Peer, Proof, Purpose, Rate, Rates, Resource,
     Right, Rules, Token, TokenId, Way, admit, check, recover,
 };

@@ -13,7 +13,8 @@ use crate::{
     report::Outcome,
     show,
 };
-use file::{read, write};
+pub use file::read;
+use file::write;
 pub use invite::{invite, join};
 use millrace_node::{
     Act, Code, Namespace, Result,

@@ -90,7 +90,17 @@ fn chosen(remote: &Remote, count: u64, fits: impl Fn(&Value) -> bool, what: &str
         let rank = |host: &Value| {
             let at_site = hosts.iter().filter(|chosen| chosen["site"] == host["site"]).count();
             let apart = if is_beside(host) { 0 } else { at_site };
-            (!fits(host), !is_beside(host), apart, votes(&host["host"]), host["host"].as_str().map(str::to_owned))
+            // Of those that fit, hosts that do not answer come last.
+            let is_silent = host["trouble"].is_string();
+            (
+                only && !fits(host),
+                is_silent,
+                !fits(host),
+                !is_beside(host),
+                apart,
+                votes(&host["host"]),
+                host["host"].as_str().map(str::to_owned),
+            )
         };
         let Some(at) = (0..left.len()).min_by_key(|at| rank(left[*at])) else { break };
         hosts.push(left.remove(at));

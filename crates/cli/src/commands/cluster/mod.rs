@@ -4,26 +4,28 @@ mod groups;
 mod part;
 mod patience;
 mod plan;
+mod recover;
+mod secret;
 pub mod topic;
 
 pub use part::{Part, to_nats};
 
 use crate::{
-    args::{ClusterCommand, ClusterSecretArgs, Global, GroupCommand, InitClusterArgs},
+    args::{ClusterCommand, Global, GroupCommand, InitClusterArgs, RemoveHostArgs},
     out::{Out, Table},
     place::{self, Place, remote::Remote},
     report::Outcome,
     show,
 };
-use millrace_node::{Code, Namespace, Result, cluster::Facts, secrets::ClusterSecret};
+use millrace_node::{Code, Namespace, Result, cluster::Facts};
 use patience::patiently;
 use serde_json::{Value, json};
-use std::{collections::HashMap, fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
+use std::collections::HashMap;
 
 pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         ClusterCommand::Init(args) => init(args, global, out),
-        ClusterCommand::Secret(args) => secret(args, global, out),
+        ClusterCommand::Secret(args) => secret::run(args, global, out),
         ClusterCommand::Ls => ls(global, out),
         ClusterCommand::Why => why(global, out),
         ClusterCommand::Lead(args) => {
@@ -55,13 +57,24 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
         ClusterCommand::Group(GroupCommand::Rm(args)) => groups::remove(args, global, out),
         ClusterCommand::Plan(args) => plan::run(args, out),
         ClusterCommand::Groups => groups::ls(global, out),
-        ClusterCommand::Rm(args) => {
-            let remote = host(global)?;
-            let id = id_of(&remote, &args.host)?;
-            patiently(remote.client(), out, |client| client.remove_host(id))?;
-            changed(&args.host, "removed", format!("removed host {}", args.host), out)
-        }
+        ClusterCommand::Recover(args) => recover::run(args, global, out),
+        ClusterCommand::Rm(args) => remove(args, global, out),
     }
+}
+
+fn remove(args: &RemoveHostArgs, global: &Global, out: &mut Out) -> Outcome {
+    let (remote, host) = (host(global)?, &args.host.host);
+    let id = id_of(&remote, host)?;
+    let lose: Vec<&str> = args.lose.iter().map(|group| &**group).collect();
+    patiently(remote.client(), out, |client| client.remove_host(id, &lose))?;
+    let mut line = format!("removed host {host}");
+    if !lose.is_empty() {
+        line += &format!(
+            "; gave up {} with all topics",
+            lose.iter().map(|group| format!("group {group}")).collect::<Vec<_>>().join(", ")
+        );
+    }
+    changed(host, "removed", line, out)
 }
 
 /// The host of the namespace that a command is about: for a directory, the one that serves it.
@@ -128,23 +141,6 @@ fn init(args: &InitClusterArgs, global: &Global, out: &mut Out) -> Outcome {
     } else {
         out.line(format!("{dir} is the first host of cluster {}, at site {}", facts.cluster, facts.site))?;
         out.line("other hosts need its secret to join: `millrace cluster secret --out FILE` writes it")?;
-    }
-    Ok(())
-}
-
-fn secret(args: &ClusterSecretArgs, global: &Global, out: &mut Out) -> Outcome {
-    let namespace: Namespace = place::open(global)?;
-    let secret = ClusterSecret::load(namespace.dir())?.ok_or_else(|| {
-        Code::NotInCluster.error(format!("{} does not belong to a cluster", namespace.dir().display()))
-    })?;
-    let failed = |error: std::io::Error| Code::Io.error(format!("'{}': {error}", args.out.display()));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.out).map_err(failed)?;
-    file.write_all(secret.to_text().as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
-    if out.json() {
-        out.object(&json!({ "cluster": secret.id().to_string(), "file": args.out }))?;
-    } else {
-        out.line(format!("wrote the secret of cluster {} to {}", secret.id(), args.out.display()))?;
     }
     Ok(())
 }

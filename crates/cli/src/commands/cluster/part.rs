@@ -80,9 +80,15 @@ impl Part {
                 facts.cluster
             ))
         })?;
+        if secret.id().to_string() != facts.cluster {
+            let (dir, own, of) = (namespace.dir().display(), &facts.cluster, secret.id());
+            let detail = format!("'{dir}' belongs to cluster {own}, and its secret is that of cluster {of}");
+            return Err(Code::RecoveryUnfinished.error(detail));
+        }
         let Member { address, name, .. } = member(served, bound, args, &facts.site)?;
-        let peers = Peers::new(facts.host, &secret)?;
-        let streams = nats.map(|nats| Arc::new(nats::OfCluster::new(nats.clone(), &facts.cluster)) as Arc<dyn Streams>);
+        let peers = Peers::new(facts.host, &secret, served.keys())?;
+        let streams =
+            nats.map(|nats| Arc::new(nats::OfCluster::new(nats.clone(), facts.streams())) as Arc<dyn Streams>);
         let labels = args.label.iter().cloned().collect();
         let options = ClusterOptions { address, name, labels, election: args.election.unwrap_or(ELECTION), streams };
         let Some(cluster) = Cluster::start(namespace, &options, peers.clone())? else { return Ok(None) };
@@ -150,6 +156,7 @@ fn enter(served: &Served, at: &str, secret: Option<&Path>, own: Member) -> Resul
         site: own.site,
         founders: joined.founders,
         members: joined.members,
+        streams: joined.streams,
     };
     facts.note(namespace)?;
     Ok(facts)

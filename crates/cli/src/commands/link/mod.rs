@@ -12,7 +12,16 @@ use crate::{
     report::Outcome,
     show,
 };
+use millrace_node::{Code, Result};
 use serde_json::json;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a command waits for the namespace at a new address, and how often it looks.
+const MEET: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Columns that both kinds of link are listed with.
 fn table(first: &'static str) -> Table {
@@ -58,6 +67,30 @@ fn troubles<'a>(views: impl IntoIterator<Item = &'a LinkDoc>, out: &mut Out) -> 
         if let Some(remedy) = &view.remedy {
             out.line(format!("  {remedy}"))?;
         }
+    }
+    Ok(())
+}
+
+/// A link got another address: waits a moment for the namespace there, and reports what was found.
+fn moved(set: LinkDoc, look: impl Fn() -> Result<LinkDoc>, out: &mut Out) -> Outcome {
+    let (mut link, began) = (set, Instant::now());
+    while link.moving && !matches!(&*link.state, "stopped" | "no-host") && began.elapsed() < MEET {
+        thread::sleep(LOOK_EVERY);
+        link = look()?;
+    }
+    if link.state == "stopped" {
+        let code = link.code.as_deref().and_then(Code::from_id).unwrap_or(Code::LinkStopped);
+        return Err(code.error(link.error.unwrap_or_default()).into());
+    }
+    if out.json() {
+        return Ok(out.object(&json!(link))?);
+    }
+    let (kind, name, from, to) = (&link.kind, &link.name, &link.from, &link.to);
+    out.line(format!("{kind} {name} now goes from {from} to {to}"))?;
+    if link.moving {
+        out.line(
+            "nobody has answered there yet; before anything is sent, the host checks that it is the same namespace",
+        )?;
     }
     Ok(())
 }

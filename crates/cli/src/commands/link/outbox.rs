@@ -1,6 +1,6 @@
 //! `millrace outbox …`
 
-use super::list;
+use super::{list, moved};
 use crate::{
     args::{Global, OutboxCommand, ResetArgs, RetryPeerArgs, RmPeerArgs},
     out::Out,
@@ -21,6 +21,11 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
         }
         OutboxCommand::Reset(args) => reset(&place, args, out),
         OutboxCommand::Retry(args) => retry(&place, args, out),
+        OutboxCommand::Set(args) => {
+            let set = place.set_outbox(&args.peer, &args.to)?;
+            let name = set.name.clone();
+            moved(set, || place.peer(&name), out)
+        }
         OutboxCommand::Rm(args) => rm(&place, args, out),
     }
 }

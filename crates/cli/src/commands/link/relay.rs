@@ -1,6 +1,6 @@
 //! `millrace relay …`
 
-use super::{contact, list, troubles};
+use super::{contact, list, moved, troubles};
 use crate::{
     args::{AddRelayArgs, Global, RelayCommand, ResumeArgs, RmRelayArgs},
     out::Out,
@@ -19,6 +19,10 @@ pub fn run(command: &RelayCommand, global: &Global, out: &mut Out) -> Outcome {
         RelayCommand::Show(args) => show_one(&place, &args.name, out),
         RelayCommand::Rm(args) => rm(&place, args, out),
         RelayCommand::Resume(args) => resume(&place, args, out),
+        RelayCommand::Set(args) => {
+            let set = place.set_relay(&args.name, args.from.as_deref(), args.to.as_deref())?;
+            moved(set, || place.relay(&args.name), out)
+        }
     }
 }
 

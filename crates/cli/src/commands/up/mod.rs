@@ -42,7 +42,12 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
         }
         let mut steps = topics.as_ref().map_or(Ok(Vec::new()), Topics::plan)?;
         steps.extend(changes.plan(there.as_ref())?);
-        return steps.iter().try_for_each(|step| Ok(report(step, true, out)?));
+        steps.iter().try_for_each(|step| report(step, true, out))?;
+        return Ok(changes.rehearse(&dir, there.as_ref(), args.force, &mut |reported| {
+            if let Progress::Slow { function, what } = reported {
+                slow(function, what, out.json());
+            }
+        })?);
     }
     drop(there);
     let opened = open(&application, &dir, &sandbox::isolation, out)?;

@@ -1,6 +1,7 @@
 //! The handlers of requests, by subject.
 
 pub(super) mod append;
+pub(super) mod dashboard;
 pub(super) mod logs;
 pub(super) mod manage;
 pub(crate) mod metrics;

@@ -16,6 +16,7 @@ const ROOT: &str = concat!(
     "Millrace ",
     env!("CARGO_PKG_VERSION"),
     ": state in append-only logs; appending a record runs functions.\n\n",
+    "  /ui              the dashboard, for browsers\n",
     "  /v1/namespaces   the namespaces that this host serves\n",
     "  /openapi.json    the description of all requests (OpenAPI)\n",
     "  /healthz         whether the journals accept appends\n",
@@ -38,6 +39,9 @@ struct Check {
     /// The blockage of a sound journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked: Option<String>,
+    /// That this machine's clock is or was wrong, which stops nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
 pub(in crate::http) fn root(query: &str) -> Result<Response> {
@@ -81,7 +85,8 @@ fn checks(hosted: &Hosted, in_detail: bool, more: impl Fn(&millrace_node::Served
     let check = |served: &millrace_node::Served| {
         let reason = served.facts().check_place().err().map(|error| error.to_string()).or_else(|| more(served));
         let blocked = served.blocked().map(|blocked| blocked.to_string());
-        Check { name: served.name().to_string(), ok: reason.is_none(), reason, blocked }
+        let warning = served.facts().check_clock().err().map(|error| error.to_string());
+        Check { name: served.name().to_string(), ok: reason.is_none(), reason, blocked, warning }
     };
     let namespaces: Vec<Check> = hosted.served().iter().map(check).collect();
     let ok = namespaces.iter().all(|check| check.ok);

@@ -128,12 +128,12 @@ pub(in crate::http) async fn publish(
     let durability = durability(&head.headers, &mut query)?;
     query.finish()?;
     let key = header(&head.headers, "idempotency-key")?;
+    let cause = header(&head.headers, "millrace-cause")?.map(str::parse).transpose()?.unwrap_or(EventId::NONE);
     let access = session.access(namespace)?;
     let data = body::read(body, access.served().facts().record_max_bytes()).await?;
     if durability.as_deref() == Some(LOCAL) {
         let (name, key) = (topic.to_owned(), key.map(str::to_owned));
         let publish = move |access: &Access| {
-            let cause = EventId::NONE;
             let record = NewPublish { topic: &name, key: key.as_deref(), data: &data.bytes, cause, ordinal: 0 };
             access.publish_later(record, Hlc::default())
         };
@@ -143,7 +143,7 @@ pub(in crate::http) async fn publish(
     let durability = topics::durability(durability.as_deref())?;
     let published = {
         let (cluster, key) = access.topics_to_publish(topic, data.bytes.len(), key)?;
-        replied(|reply| cluster.publish(topic, &data.bytes, key.as_deref(), durability, reply))
+        replied(|reply| cluster.publish_from(cause, topic, (&data.bytes, key.as_deref()), durability, reply))
     };
     // With `leader`, the record has no index yet: that is decided by the group.
     let Some(index) = Some(published.await?).filter(|index| *index > 0) else {

@@ -2,8 +2,9 @@
 //! resolve to this machine. So a request must name this host by a name of this machine, and a request from a page must come from a page of
 //! this host.
 
+use crate::http::api::dashboard;
 use hyper::{
-    HeaderMap, Request, Uri, Version,
+    HeaderMap, Method, Request, Uri, Version,
     header::{HOST, HeaderValue, ORIGIN},
 };
 use millrace_wire::{Code, Defence, Error, Result};
@@ -13,6 +14,8 @@ use std::net::IpAddr;
 const SITE: &str = "sec-fetch-site";
 
 /// Refuses requests that a web page of another origin could have caused.
+///
+/// The dashboard's pages contain nothing of a namespace, so a link on another page may open them.
 ///
 /// Over TLS a request may use any name of the host, because it needs a capability, which no page has. A page `is_known` if the host is
 /// configured to answer its origin.
@@ -26,7 +29,7 @@ pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool, is_known: 
     {
         return Err(Code::HttpHostRefused.error(format!("'{}' is not a loopback name or address", shown(host))));
     }
-    if is_known || !Defence::Origin.stands() {
+    if is_known || opens_dashboard(request) || !Defence::Origin.stands() {
         return Ok(());
     }
     // Browsers report the site of every request, even of those without an Origin: a page of this host, or none. A page on another port of
@@ -46,6 +49,18 @@ pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool, is_known: 
             Err(Code::HttpOriginRefused.error(format!("the request comes from '{origin}'")))
         }
     }
+}
+
+/// Whether a browser opens a page of the dashboard in a tab, as it does for a link. A request that reads or changes data is never one:
+/// only these paths count, and pages cannot set these headers.
+fn opens_dashboard<B>(request: &Request<B>) -> bool {
+    let said = |name: &str, word: &str| request.headers().get(name).is_some_and(|value| value == word);
+    let path = request.uri().path();
+    request.method() == Method::GET
+        && (path == "/" || dashboard::file_of(path).is_some())
+        && said("sec-fetch-mode", "navigate")
+        && said("sec-fetch-dest", "document")
+        && !request.headers().contains_key(ORIGIN)
 }
 
 /// The host that the request names: HTTP/1.1 requires exactly one.
@@ -132,6 +147,30 @@ mod tests {
         assert_eq!(refusal(&[("host", "localhost"), ("host", "localhost")]), Some(Code::HttpMalformed));
         let absolute = Request::builder().uri("http://evil.example/").header("host", "localhost").body(()).unwrap();
         assert_eq!(check(&absolute, false, false).unwrap_err().code(), Code::HttpHostRefused);
+    }
+
+    #[test]
+    fn a_link_on_another_page_opens_the_dashboard_and_nothing_else() {
+        let opens = |method: Method, path: &str, mode: &str, dest: &str, host: &str| {
+            let request = Request::builder().method(method).uri(path).header("host", host);
+            let request = request.header("sec-fetch-site", "cross-site").header("sec-fetch-mode", mode);
+            check(&request.header("sec-fetch-dest", dest).body(()).unwrap(), false, false).is_ok()
+        };
+        for path in ["/", "/ui", "/ui/", "/ui/farm/logs/raw"] {
+            assert!(opens(Method::GET, path, "navigate", "document", "localhost:7070"), "{path}");
+            for (method, mode, dest, host) in [
+                (Method::POST, "navigate", "document", "localhost:7070"),
+                (Method::GET, "no-cors", "document", "localhost:7070"),
+                (Method::GET, "navigate", "iframe", "localhost:7070"),
+                (Method::GET, "navigate", "document", "evil.example"),
+            ] {
+                assert!(!opens(method, path, mode, dest, host), "{path} {mode} {dest} {host}");
+            }
+        }
+        for path in ["/v1/namespaces", "/v1/namespaces/farm/logs", "/metrics", "/openapi.json", "/uix", "/ui/../v1"] {
+            let is_page = path.starts_with("/ui/");
+            assert_eq!(opens(Method::GET, path, "navigate", "document", "localhost:7070"), is_page, "{path}");
+        }
     }
 
     #[test]

@@ -8,10 +8,16 @@
 //!  THERE  5  like HERE, of another host
 //!  START  6  host (8)                 the number of its start (8)
 //!  KNOWN  7  host (8)                 the number of a start of the other host (8)  the newest of its starts that this host knows (8)
+//!  OFFER  8  host (8)                 digest of a new secret of the cluster (32)
+//!  READY  9  host (8)                 the digest (32)  the number for which the secret is to be encrypted (32)
+//!  GIVE  10  host (8)                 the digest (32)  the encrypted secret (80)
+//!  TOOK  11  host (8)                 the digest (32)
 //! ```
 //!
-//! WHERE is answered with HERE, and START with KNOWN. A host that does not know a message ignores it.
+//! WHERE is answered with HERE, START with KNOWN, OFFER with READY, and that with GIVE; a host that has the secret answers OFFER and GIVE
+//! with TOOK. A host that does not know a message ignores it.
 
+use crate::secrets::{PUBLIC_BYTES, SEALED_BYTES, SecretDigest};
 use millrace_group::Beat;
 
 const BEATS: u8 = 1;
@@ -21,6 +27,10 @@ const WHERE: u8 = 4;
 const THERE: u8 = 5;
 const START: u8 = 6;
 const KNOWN: u8 = 7;
+const OFFER: u8 = 8;
+const READY: u8 = 9;
+const GIVE: u8 = 10;
+const TOOK: u8 = 11;
 const BEAT_BYTES: usize = 20;
 
 /// A message of one host.
@@ -38,6 +48,14 @@ pub(super) enum Said {
     Start { boot: u64 },
     /// The answer: the newest start of the other host that the sender knows of; 0 for none.
     Known { boot: u64, newest: u64 },
+    /// There is a new secret of the cluster for the other host.
+    Offer(SecretDigest),
+    /// It is to be encrypted for this number.
+    Ready(SecretDigest, [u8; PUBLIC_BYTES]),
+    /// The encrypted secret.
+    Give(SecretDigest, [u8; SEALED_BYTES]),
+    /// The host has it on its disk.
+    Took(SecretDigest),
 }
 
 impl Said {
@@ -50,6 +68,10 @@ impl Said {
             Said::Where => WHERE,
             Said::Start { .. } => START,
             Said::Known { .. } => KNOWN,
+            Said::Offer(_) => OFFER,
+            Said::Ready(..) => READY,
+            Said::Give(..) => GIVE,
+            Said::Took(_) => TOOK,
         };
         let mut bytes = vec![kind];
         bytes.extend_from_slice(&host.to_le_bytes());
@@ -75,6 +97,9 @@ impl Said {
                 bytes.extend_from_slice(&boot.to_le_bytes());
                 bytes.extend_from_slice(&newest.to_le_bytes());
             }
+            Said::Offer(digest) | Said::Took(digest) => bytes.extend_from_slice(digest),
+            Said::Ready(digest, public) => bytes.extend_from_slice(&[&digest[..], public].concat()),
+            Said::Give(digest, sealed) => bytes.extend_from_slice(&[&digest[..], sealed].concat()),
         }
         bytes
     }
@@ -100,6 +125,15 @@ impl Said {
             WHERE => Said::Where,
             START => Said::Start { boot: word(rest, 0)? },
             KNOWN => Said::Known { boot: word(rest, 0)?, newest: word(rest, 8)? },
+            OFFER..=TOOK => {
+                let (digest, rest) = rest.split_first_chunk()?;
+                match *kind {
+                    OFFER => Said::Offer(*digest),
+                    READY => Said::Ready(*digest, rest.try_into().ok()?),
+                    GIVE => Said::Give(*digest, rest.try_into().ok()?),
+                    _ => Said::Took(*digest),
+                }
+            }
             _ => return None,
         };
         Some((u64::from_le_bytes(*host), said))
@@ -121,6 +155,17 @@ mod tests {
             }
         }
         let here = |itself| Said::Here { address: "[::1]:7070".into(), name: "site".into(), itself };
+        let secrets = [
+            Said::Offer([1; 32]),
+            Said::Ready([2; 32], [3; PUBLIC_BYTES]),
+            Said::Give([4; 32], [5; SEALED_BYTES]),
+            Said::Took([6; 32]),
+        ];
+        for said in secrets {
+            let bytes = said.bytes(5);
+            assert_eq!(Said::parse(&bytes[..bytes.len() - 1]), None);
+            assert_eq!(Said::parse(&bytes), Some((5, said)));
+        }
         let starts = [Said::Start { boot: 9 }, Said::Known { boot: 9, newest: u64::MAX }];
         for said in [here(true), here(false), Said::Where].into_iter().chain(starts) {
             assert_eq!(Said::parse(&said.bytes(5)), Some((5, said)));
@@ -128,7 +173,7 @@ mod tests {
         // An address that is longer than what came, and bytes that are no text.
         assert_eq!(Said::parse(&[3, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, b'a']), None);
         assert_eq!(Said::parse(&[3, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0xFF]), None);
-        assert_eq!(Said::parse(&[9, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Said::parse(&[99, 0, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Said::parse(&[1, 0]), None);
     }
 }

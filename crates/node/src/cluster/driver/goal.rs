@@ -5,6 +5,9 @@ use millrace_group::{Member, Replica};
 use millrace_wire::{Code, Error, Result};
 use std::sync::{Arc, atomic::Ordering};
 
+/// Topics that an error names.
+const TOPICS_SHOWN_MAX: usize = 10;
+
 /// A change of the hosts of a group, or of its leader.
 pub(in crate::cluster) enum Goal {
     Added(Member),
@@ -26,7 +29,11 @@ impl Goal {
     pub(super) fn check(&self, replica: &Replica, group: &str) -> Result<()> {
         let (voters, _) = replica.replicas();
         match self {
-            Goal::Removed(host) if voters == [*host] => Err(only_voter(*host, MAIN_NAME)),
+            Goal::Removed(host) if voters == [*host] => Err(only_voter(
+                *host,
+                MAIN_NAME,
+                "if it is lost for good, `millrace cluster recover` makes another host the first of a new cluster",
+            )),
             Goal::Led(host) if !voters.contains(host) => {
                 let detail = format!("host {} is not a voter of group '{group}', so it cannot lead it", shown(*host));
                 Err(Code::HostNotInCluster.error(detail))
@@ -39,10 +46,22 @@ impl Goal {
     pub(super) fn check_groups(&self, shared: &Shared, main: &Replica) -> Result<()> {
         let Goal::Removed(host) = self else { return Ok(()) };
         for (name, spec) in main.topics().directory().groups().filter(|(_, spec)| spec.hosts.contains(host)) {
+            let give_up = || {
+                let topics: Vec<&str> = main.topics().directory().topics_of(spec.id).take(TOPICS_SHOWN_MAX).collect();
+                let more = spec.topics.saturating_sub(topics.len() as u64);
+                let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+                let topics = if topics.is_empty() { "none".into() } else { topics.join(", ") };
+                format!(
+                    "if its voters are lost for good, `millrace cluster rm {} --lose {name}` gives up the group and its topics with all records \
+                     ({topics}{more})",
+                    shown(*host)
+                )
+            };
             if spec.hosts.len() == 1 {
-                return Err(only_voter(*host, name));
+                return Err(only_voter(*host, name, &give_up()));
             }
-            let unknown = || Code::GroupUnavailable.error(format!("this host knows no leader of group '{name}'"));
+            let unknown =
+                || Code::GroupUnavailable.error(format!("this host knows no leader of group '{name}'; {}", give_up()));
             let group = shared.group(spec.id).ok_or_else(unknown)?;
             let group = locked(&group.replica);
             if group.leader() == 0 {
@@ -57,9 +76,11 @@ impl Goal {
             let answers = |other: &&u64| **other == shared.facts.host || shared.post.trouble(**other).is_none();
             let (all, answering) = (others.len(), others.iter().filter(answers).count());
             if 2 * answering <= all {
-                let host = shown(*host);
-                let detail =
-                    format!("group '{name}' needs host {host}: {answering} of its {all} other voters can be reached");
+                let detail = format!(
+                    "group '{name}' needs host {}: {answering} of its {all} other voters can be reached; {}",
+                    shown(*host),
+                    give_up()
+                );
                 return Err(Code::GroupBusy.error(detail));
             }
         }
@@ -131,10 +152,10 @@ pub(super) fn keeps(replica: &Replica, host: u64) -> bool {
     voters.contains(&host) || learners.contains(&host)
 }
 
-fn only_voter(host: u64, group: &str) -> Error {
+fn only_voter(host: u64, group: &str, otherwise: &str) -> Error {
     Code::HostNotInCluster.error(format!(
         "host {} is the only voter of group '{group}', which would be lost with it; \
-         `millrace cluster voters 3 --group {group}` adds voters",
+         while the host answers, `millrace cluster voters 3 --group {group}` adds voters; {otherwise}",
         shown(host)
     ))
 }

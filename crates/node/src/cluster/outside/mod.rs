@@ -11,7 +11,7 @@ pub(super) mod feed;
 
 use super::{Cluster, MAIN, Reply, Shared, locked};
 use crate::Record;
-use millrace_group::{Action, Durability, Engine, Topics};
+use millrace_group::{Action, Durability, Engine, Stamp, Topics};
 use millrace_wire::{Code, Error, Result};
 use serde::Serialize;
 use std::{
@@ -51,6 +51,8 @@ pub struct FedRecord {
     pub key: Option<String>,
     /// Its bytes.
     pub data: Vec<u8>,
+    /// Its time, and what it comes from: itself.
+    pub stamp: Stamp,
 }
 
 /// The position of such a feed: the number of the record in the log, and its index in the topic; 0 if there is none.
@@ -67,7 +69,7 @@ pub trait Streams: Send + Sync {
     /// Has room for a topic; an existing one with the same history is left as it is.
     fn create(&self, topic: &str, history: u64, reply: Reply<()>);
     /// Keeps a record; one with a key that is remembered is there already. The reply has its index.
-    fn publish(&self, topic: &str, data: Vec<u8>, key: Option<&str>, reply: Reply<u64>);
+    fn publish(&self, topic: &str, record: (Vec<u8>, Stamp), key: Option<&str>, reply: Reply<u64>);
     /// Keeps a record of a log, unless the last one of that log is not at the index `behind`.
     fn feed(&self, topic: &str, source: &Source, behind: u64, record: FedRecord, reply: Reply<u64>);
     /// The position of a feed, from the records in the topic's history.
@@ -134,12 +136,12 @@ impl Shared {
     pub fn publish_outside(
         &self,
         topic: &str,
-        data: Vec<u8>,
+        record: (Vec<u8>, Stamp),
         (key, durability): (Option<&str>, Option<Durability>),
         reply: Reply<u64>,
     ) {
         match check_durability(topic, durability).and_then(|()| self.streams()) {
-            Ok(streams) => streams.publish(topic, data, key, reply),
+            Ok(streams) => streams.publish(topic, record, key, reply),
             Err(error) => reply(Err(error)),
         }
     }

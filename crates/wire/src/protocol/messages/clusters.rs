@@ -189,12 +189,15 @@ impl Message for LeadGroup<'_> {
 
 /// Removes a host from the cluster. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoveHost {
+pub struct RemoveHost<'b> {
     /// The identity of its namespace.
     pub host: u64,
+    /// Groups in which it votes and which no longer answer: they are given up, with their topics.
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    pub lose: Vec<&'b str>,
 }
 
-impl Message for RemoveHost {
+impl Message for RemoveHost<'_> {
     const TYPE: u8 = 108;
 }
 

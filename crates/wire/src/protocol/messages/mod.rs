@@ -4,6 +4,7 @@
 mod changes;
 mod clusters;
 mod connection;
+mod devices;
 mod links;
 mod objects;
 mod records;
@@ -13,6 +14,7 @@ mod tasks;
 pub use changes::*;
 pub use clusters::*;
 pub use connection::*;
+pub use devices::*;
 pub use links::*;
 pub use objects::*;
 pub use records::*;
@@ -56,6 +58,10 @@ macro_rules! message_of_type {
             49 => $then!(Linked),
             50 => $then!(Deliver),
             51 => $then!(Delivered),
+            52 => $then!(Attach),
+            53 => $then!(Attached),
+            54 => $then!(Entries),
+            55 => $then!(Entered),
             64 => $then!(Session),
             65 => $then!(Opened),
             66 => $then!(Call),

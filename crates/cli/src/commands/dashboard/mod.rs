@@ -1,0 +1,96 @@
+//! `millrace dashboard`: prints or opens the address of the dashboard, which every host serves.
+
+use super::cap;
+use crate::{
+    args::{DashboardArgs, Global},
+    out::Out,
+    place::{Place, Target},
+    report::Outcome,
+};
+use millrace_node::{Code, Result, is_local};
+use serde::Deserialize;
+use serde_json::json;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    process::{Command, Stdio},
+};
+
+/// The parts of a host's status that the address needs.
+#[derive(Deserialize)]
+struct Status {
+    name: String,
+    #[serde(default)]
+    addresses: Vec<SocketAddr>,
+}
+
+pub fn run(args: &DashboardArgs, global: &Global, out: &mut Out) -> Outcome {
+    let (target, _) = Target::find(global)?;
+    let token = args.capability.as_deref().map(cap::read).transpose()?;
+    let status: Status = Place::at(&target)?.connect()?.document("status")?;
+    let (scheme, authority) = match &target {
+        Target::Peer(peer, _) => (scheme(&peer.host), peer.authority()),
+        _ => ("http", local(&status.addresses)?.to_string()),
+    };
+    let page = format!("{scheme}://{authority}/ui/{}", status.name);
+    // A browser does not send what follows `#`, and the page removes it from the address.
+    let url = token.map_or_else(|| page.clone(), |token| format!("{page}#cap={}", *token.to_text()));
+    if args.open {
+        open(&url)?;
+    }
+    if out.json() {
+        out.object(&json!({ "url": url, "opened": args.open }))?;
+    } else {
+        out.line(&url)?;
+    }
+    Ok(())
+}
+
+/// Beyond this machine a host speaks TLS only.
+fn scheme(host: &str) -> &'static str {
+    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(is_local);
+    if is_here { "http" } else { "https" }
+}
+
+/// The address at which a browser of this machine reaches a host that listens on these.
+fn local(addresses: &[SocketAddr]) -> Result<SocketAddr> {
+    let here = |address: &SocketAddr| {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        is_local(ip).then(|| SocketAddr::new(ip, address.port()))
+    };
+    addresses.iter().find_map(here).ok_or_else(|| {
+        let listens: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let listens = if listens.is_empty() { "no TCP address".into() } else { listens.join(", ") };
+        Code::DashboardUnreachable.error(format!("the host listens on {listens}, and not at a loopback address"))
+    })
+}
+
+/// Opens an address in the user's browser.
+fn open(url: &str) -> Result<()> {
+    let failed = |why: String| Code::DashboardUnreachable.error(format!("xdg-open could not open a browser: {why}"));
+    let mut command = Command::new("xdg-open");
+    let ended = command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let ended = ended.map_err(|error| failed(error.to_string()))?;
+    if ended.success() { Ok(()) } else { Err(failed(ended.to_string())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_here_uses_a_loopback_address() {
+        let local = |addresses: &[&str]| {
+            let addresses: Vec<SocketAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            local(&addresses).ok().map(|address| address.to_string())
+        };
+        assert_eq!(local(&["0.0.0.0:7070"]).as_deref(), Some("127.0.0.1:7070"));
+        assert_eq!(local(&["[::]:7070"]).as_deref(), Some("[::1]:7070"));
+        assert_eq!(local(&["192.0.2.1:7", "127.0.0.1:8"]).as_deref(), Some("127.0.0.1:8"));
+        assert_eq!((local(&[]), local(&["192.0.2.1:7"])), (None, None));
+        assert_eq!((scheme("localhost"), scheme("::1"), scheme("farm.example")), ("http", "http", "https"));
+    }
+}

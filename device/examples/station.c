@@ -1,0 +1,122 @@
+/* station.c - a device that measures, computes means (mean.c), and sends everything to a host, here on the port to POSIX.
+ *
+ *     station FLASH --host 127.0.0.1:7070 --name kitchen [--identity HEX] [--capability FILE] [--records N] [--every MS]
+ *
+ * It measures until "raw" has N records, sends what its host lacks, prints what the host has, and ends. `millrace device
+ * sim` starts it. For tests: --cut-power K loses power in the K-th operation of the flash, with --way as in flash.h, and
+ * --cut-line B loses the first connection after B bytes. --sectors N is the size of the flash.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "../port/posix/flash.h"
+#include "../port/posix/line.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int mean_handle(const struct mr_record *record);
+
+enum { RECORD_MAX = 16, POWER_LOST = 3, REFUSED = 4 };
+
+static const mrd_log logs[] = {{"raw", 2000, 0}, {"mean", 500, 0}, {"config", 1, MRD_KEEP}};
+static const mrd_function functions[] = {{"mean", mean_handle, "raw", 3, NULL}};
+static uint64_t memory[MRD_WORDS(3, 1, 512)];
+static mrd device;
+static mrd_uplink uplink;
+static mrd_flash flash;
+static mrd_tcp tcp;
+static uint8_t token[MRW_TOKEN_MAX];
+
+static const char *option(int count, char **words, const char *name, const char *otherwise) {
+    for (int i = 2; i + 1 < count; i += 2) {
+        if (strcmp(words[i], name) == 0) return words[i + 1];
+    }
+    return otherwise;
+}
+
+static unsigned long number(int count, char **words, const char *name, const char *otherwise) {
+    return strtoul(option(count, words, name, otherwise), NULL, 10);
+}
+
+static int read_token(const char *path) {
+    char text[2048];
+    FILE *file = fopen(path, "r");
+    size_t size = file ? fread(text, 1, sizeof text, file) : 0;
+    if (file) fclose(file);
+    while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == ' ')) size--;
+    return mrw_token_parse(text, size, token, sizeof token);
+}
+
+/* A temperature that goes up and down: what record n of "raw" has is the same at each start. */
+static int measure(char text[RECORD_MAX], uint64_t seqno) {
+    unsigned day = (unsigned)(seqno % 48), hundredths = 2100 + 10 * (day < 24 ? day : 48 - day);
+    return snprintf(text, RECORD_MAX, "%u.%02u", hundredths / 100, hundredths % 100);
+}
+
+static int end_of(int result) {
+    if (flash.off) {
+        printf("power lost\n");
+        return POWER_LOST;
+    }
+    fprintf(stderr, "MR%d\n", -result);
+    return 1;
+}
+
+int main(int count, char **words) {
+    const char *host = option(count, words, "--host", NULL), *name = option(count, words, "--name", "kitchen");
+    const char *capability = option(count, words, "--capability", NULL);
+    unsigned long records = number(count, words, "--records", "100"), every = number(count, words, "--every", "0");
+    unsigned long cut = number(count, words, "--cut-power", "0"), patience = number(count, words, "--patience", "0");
+    uint64_t identity = strtoull(option(count, words, "--identity", "4b17c4e20001"), NULL, 16);
+    int token_size = capability ? read_token(capability) : 0;
+    int64_t result = 0;
+    if (count < 2 || !host) {
+        fprintf(stderr, "station FLASH --host HOST:PORT [--name NAME] [--records N] [--every MS] [--capability FILE]\n");
+        return 2;
+    }
+    if (token_size < 0) return fprintf(stderr, "%s: no capability\n", capability), 2;
+    if (mrd_flash_open(&flash, words[1], (uint32_t)number(count, words, "--sectors", "16"), 4096, 8, 8, identity) < 0) {
+        perror(words[1]);
+        return 2;
+    }
+    if (mrd_open(&device, &flash.port, logs, 3, functions, 1, memory, sizeof memory) < 0) {
+        fprintf(stderr, "%s\n", device.why);
+        return 1;
+    }
+    device.on_full = strcmp(option(count, words, "--full", "drop"), "refuse") == 0 ? MRD_REFUSE : MRD_DROP;
+    if (cut > 0) mrd_flash_cut(&flash, cut, (int)number(count, words, "--way", "0"), cut);
+    mrd_tcp_begin(&tcp, host);
+    tcp.cut_after = number(count, words, "--cut-line", "0");
+    mrd_uplink_begin(&uplink, &device, &tcp.line, name, token_size > 0 ? token : NULL, (size_t)token_size);
+    uint32_t begun = flash.port.ms(&flash), measured = begun - (uint32_t)every;
+    for (;;) {
+        char text[RECORD_MAX];
+        uint32_t now = flash.port.ms(&flash);
+        mrd_status status;
+        uint64_t newest = (uint64_t)mrd_latest(&device, "raw");
+        if (newest < records && now - measured >= every) {
+            result = mrd_append(&device, "raw", text, (size_t)measure(text, newest + 1), NULL);
+            measured = now;
+            if (result < 0 && result != MRD_FULL) return end_of((int)result);
+        }
+        int64_t wait = mrd_step(&device);
+        if (wait < 0) return end_of((int)wait);
+        mrd_stat(&device, &status);
+        bool measures = (uint64_t)mrd_latest(&device, "raw") < records;
+        if (!measures && status.pending == 0 && (result = mrd_sync(&device)) < 0) return end_of((int)result);
+        uint32_t sleep = mrd_uplink_step(&uplink);
+        if (flash.off) return end_of(0);
+        mrd_stat(&device, &status);
+        if (!measures && status.pending == 0 && uplink.idle) break;
+        if (uplink.error == -6300 || uplink.error == -6302 || (patience > 0 && now - begun > patience)) {
+            fprintf(stderr, "MR%d %s\n", -uplink.error, uplink.detail);
+            return REFUSED;
+        }
+        if (measures && every < sleep) sleep = (uint32_t)every;
+        if (wait < sleep) sleep = (uint32_t)wait;
+        if (sleep > 0) mrd_tcp_wait(&tcp, sleep);
+    }
+    printf("delivered %llu: raw %llu, mean %llu\n", (unsigned long long)uplink.delivered,
+           (unsigned long long)mrd_latest(&device, "raw"), (unsigned long long)mrd_latest(&device, "mean"));
+    mrd_flash_close(&flash);
+    return 0;
+}

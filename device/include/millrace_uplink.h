@@ -1,0 +1,85 @@
+/* millrace_uplink.h - sends the journal of a device to a host, whenever one can be reached.
+ *
+ *     static mrd_uplink uplink;
+ *     mrd_uplink_begin(&uplink, &device, &line, "kitchen", token, token_size);
+ *     for (;;) {
+ *         ...
+ *         uint32_t step = mrd_step(&device), send = mrd_uplink_step(&uplink);
+ *         board_sleep(step < send ? step : send);
+ *     }
+ *
+ * The host gets each entry that was flushed once, in order, however often the line breaks. Nothing is allocated, no call
+ * waits, and the same thread calls this as all of millrace_device.h. Needs sdk/c/wire.
+ */
+#ifndef MILLRACE_UPLINK_H
+#define MILLRACE_UPLINK_H
+
+#include "channel.h"
+#include "millrace_device.h"
+#include "wire.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    MRD_FRAME_MAX = 600,    /* bytes of a frame to the host, with its length */
+    MRD_PIECE_MAX = 512,    /* bytes of the journal in it */
+    MRD_ANSWER_MAX = 1024,  /* bytes of a frame from the host; a longer one ends the connection */
+    MRD_SILENT_MS = 60000,  /* an answer that takes longer than this ends the connection */
+    MRD_RETRY_MS = 1000,    /* before the first new attempt to connect; each further one waits twice as long */
+    MRD_RETRY_MAX_MS = 300000
+};
+
+/* A connection to a host, such as one of TCP. No call waits. */
+typedef struct mrd_line {
+    /* Begins a connection. Returns 0, or another number if that is not possible now. */
+    int (*open)(void *context);
+    /* Both return how many bytes were sent or received, 0 if none can be now, or -1 if the connection is lost. */
+    long (*send)(void *context, const void *bytes, size_t size);
+    long (*receive)(void *context, void *bytes, size_t size);
+    void (*close)(void *context);
+    /* Random bytes, never the same again. Returns 0. Not needed without a token. */
+    int (*random)(void *context, void *bytes, size_t size);
+    void *context;
+} mrd_line;
+
+typedef struct mrd_uplink {
+    int error;           /* the negative number of the last error, 0 after an answer of the host */
+    char detail[96];     /* what the host said about it */
+    uint64_t delivered;  /* the sequence of the last entry that the host has */
+    bool attached;       /* the host has accepted the device */
+    bool idle;           /* the host has everything that is in flash */
+
+    /* Private. */
+    mrd *device;
+    const mrd_line *line;
+    const char *name;
+    const uint8_t *token;
+    size_t token_bytes;
+    uint8_t state, tries;
+    uint32_t since, wait_ms; /* of the port's clock */
+    uint64_t request;
+    uint32_t serial, at, end, walk_at, walk_crc; /* the piece that is sent next, and where its sector is walked */
+    uint32_t piece;                              /* bytes of the piece that was sent */
+    bool has_sector;
+    mrw_channel channel;
+    size_t out_at, out_end, in_sealed, in_plain;
+    uint8_t out[MRD_FRAME_MAX + MRW_RECORD_HEAD + MRW_TAG];
+    uint8_t in[MRD_ANSWER_MAX];
+} mrd_uplink;
+
+/* `device`, `line`, `name` and `token` must stay valid. `name` is that of the device at the host. A token is a capability in
+ * its binary form, and encrypts everything; without one, `token` is NULL, and only a host at a loopback address answers. */
+void mrd_uplink_begin(mrd_uplink *uplink, mrd *device, const mrd_line *line, const char *name, const uint8_t *token,
+                      size_t token_bytes);
+
+/* Connects, sends and receives as much as is possible now. Returns how many milliseconds the device may sleep before it
+ * must call this again; it may call it earlier, and does so when bytes have arrived. */
+uint32_t mrd_uplink_step(mrd_uplink *uplink);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

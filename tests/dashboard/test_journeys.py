@@ -1,0 +1,124 @@
+"""What people do with the dashboard, from the first screen to the end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import requests
+from conftest import PATIENCE_S, Host, Opens
+from playwright.sync_api import expect
+
+
+def test_from_a_failure_to_its_retry(own_host: Host, opens: Opens) -> None:
+    own_host.append("raw/kitchen", {"celsius": 41})
+    own_host.idle()
+    with opens(f"{own_host.url}/ui/") as page:
+        # The only namespace is opened.
+        page.locator(".problems").get_by_role("link", name="Failures").click()
+        expect(page.get_by_role("heading", name="Failures")).to_be_visible()
+        expect(page.locator("main")).to_contain_text("watch")
+        page.locator("main tbody a.mono").first.click()
+        expect(page.get_by_role("heading", name=re.compile("^Run "))).to_be_visible()
+        # Text of a program stays text.
+        expect(page.locator("main")).to_contain_text("the pager <b>refused</b> 41")
+        (own_host.place / "functions.sh").write_text((own_host.place / "functions.sh").read_text().replace("-lt 40", "-lt 50"))
+        own_host.run("up")
+        page.get_by_role("button", name="Retry").click()
+        expect(page.locator("main")).to_contain_text("Retried as")
+    own_host.idle()
+    assert own_host.get("logs/alerts")["latest"] == 1
+
+
+def test_from_a_correction_to_its_rollback(own_host: Host, opens: Opens) -> None:
+    for celsius in [20, 35, 22]:
+        own_host.append("raw/kitchen", {"celsius": celsius})
+    own_host.idle()
+    assert own_host.get("logs/alerts")["records"] == 1
+    with opens(f"{own_host.url}/ui/farm/logs/raw/kitchen?at=2") as page:
+        page.get_by_role("link", name="Correct it").click()
+        page.get_by_label("New value of record 2").fill('{"celsius": 25}')
+        page.get_by_label("Reason, for people who read it later").fill("the sun shone on it")
+        page.get_by_role("button", name="Replay what depends on them").click()
+        apply = page.get_by_role("button", name="Apply", exact=True)
+        expect(apply).to_be_disabled()
+        changes = page.locator(".card", has_text="What it changes")
+        expect(changes.locator("tbody tr")).to_have_count(3)
+        expect(changes).to_contain_text("mean/kitchen@2")
+        number = re.search(r"/repairs/(\d+)$", page.url)
+        assert number
+        # Nothing has changed yet.
+        assert own_host.get("logs/mean%2Fkitchen/records?from=2&count=1")["records"][0]["data"] == '{"celsius": 35}'
+        page.get_by_label(f"To apply it, type {number[1]}").fill(number[1])
+        apply.click()
+        back = page.get_by_role("button", name="Roll back")
+        expect(back).to_be_visible()
+        assert own_host.get("logs/mean%2Fkitchen/records?from=2&count=1")["records"][0]["data"] == '{"celsius": 25}'
+        assert own_host.get("logs/alerts")["records"] in (0, 1), "its only record is void"
+        assert own_host.get("logs/alerts/records")["records"] == []
+        back.click()
+        expect(page.locator("main")).to_contain_text("rolls back repair")
+
+
+def test_an_append_and_a_log_that_is_followed(own_host: Host, opens: Opens) -> None:
+    with opens(f"{own_host.url}/ui/farm/logs/raw/cellar") as page:
+        page.get_by_label("Value", exact=True).fill("13.5")
+        page.get_by_role("button", name="Append", exact=True).click()
+        expect(page.locator(".record-row .value")).to_have_text("13.5")
+        page.get_by_role("button", name="Follow").click()
+        expect(page.get_by_role("button", name="Following")).to_be_visible()
+        own_host.append("raw/cellar", b"14.5")
+        expect(page.locator(".record-row:not(.head-row)").first.locator(".value")).to_have_text("14.5")
+
+
+def test_a_host_that_is_gone_and_comes_back(own_host: Host, opens: Opens) -> None:
+    with opens(f"{own_host.url}/ui/farm") as page:
+        expect(page.locator(".tile", has_text="Journal")).to_contain_text("B")
+        page.route("**/v1/**", lambda route: route.abort())
+        expect(page.get_by_role("alert").first).to_contain_text("The host does not answer")
+        page.unroute("**/v1/**")
+        expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_narrow_capability_says_what_it_lacks(own_host: Host, opens: Opens, tmp_path: Path) -> None:
+    own_host.append("raw/cellar", b"12.5")
+    file = tmp_path / "reader.cap"
+    own_host.run("cap", "issue", "--read", "raw/cellar", "--out", str(file))
+    link = own_host.run("dashboard", "--capability", str(file)).strip()
+    assert link.startswith(f"{own_host.url}/ui/farm#cap=mr1_")
+    with opens(link) as page:
+        expect(page.locator("main")).to_contain_text("You may not see this")
+        assert "cap=" not in page.url, "the capability is not in the address that the browser keeps"
+        expect(page.locator("main")).to_contain_text("MR6132")
+        for screen in ["map", "runs", "failures", "functions", "repairs", "links", "objects"]:
+            page.goto(f"{own_host.url}/ui/farm/{screen}")
+            expect(page.get_by_role("alert").first).to_contain_text("You may not see this")
+        page.goto(f"{own_host.url}/ui/farm/logs/raw/cellar")
+        expect(page.locator(".record-row .value")).to_have_text("12.5")
+        # What it may not do, it is told.
+        page.get_by_label("Value", exact=True).fill("99")
+        page.get_by_role("button", name="Append", exact=True).click()
+        expect(page.locator(".act")).to_contain_text("MR6132")
+        page.get_by_role("button", name="Access").click()
+        page.get_by_role("button", name="Forget it").click()
+        page.goto(f"{own_host.url}/ui/farm/runs")
+        expect(page.locator("main")).to_contain_text("There is no such run")
+    assert own_host.get("logs/raw%2Fcellar")["latest"] == 1
+
+
+def test_the_pages_need_no_capability_and_tell_nothing(host: Host) -> None:
+    answers = [requests.get(f"{host.url}/ui/{path}", timeout=PATIENCE_S) for path in ["", "farm", "nobody/logs/x", "farm/logs/a/b/c/d/e/f/g/h/i/j/k/l/m/n/o"]]
+    assert len({answer.content for answer in answers}) == 1
+    policy = answers[0].headers["content-security-policy"]
+    for part in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"]:
+        assert part in policy
+    assert answers[0].headers["x-content-type-options"] == "nosniff"
+    assert answers[0].headers["referrer-policy"] == "no-referrer"
+    assert answers[0].headers["cross-origin-opener-policy"] == "same-origin"
+    root = requests.get(host.url, headers={"accept": "text/html"}, allow_redirects=False, timeout=PATIENCE_S)
+    assert (root.status_code, root.headers["location"]) == (303, "/ui/")
+    assert "text/plain" in requests.get(host.url, timeout=PATIENCE_S).headers["content-type"]
+
+
+def test_the_command_prints_where_it_is(host: Host) -> None:
+    assert host.run("dashboard").strip() == f"{host.url}/ui/farm"

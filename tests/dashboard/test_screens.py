@@ -1,0 +1,178 @@
+"""Each screen: it shows what the interface answers, in both themes and on a phone, without faults that axe finds."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+
+import pytest
+from conftest import PATIENCE_S, SCREENSHOTS, Host, Opens, faults
+from playwright.sync_api import expect
+
+# Of each screen: its address, and a text that is there once it is loaded.
+SCREENS = {
+    "overview": ("farm", "Last values"),
+    "map": ("farm/map", "sends elsewhere"),
+    "logs": ("farm/logs", "raw/"),
+    "log": ("farm/logs/raw/kitchen?at=2&field=/celsius", "raw/kitchen@2"),
+    "runs": ("farm/runs", "mean/kitchen@1"),
+    "failures": ("farm/failures", "MR3"),
+    "functions": ("farm/functions", "watch"),
+    "function": ("farm/functions/watch", "Definition"),
+    "trace": ("farm/trace/raw/kitchen@4", "What it caused"),
+    "repairs": ("farm/repairs", "Nothing was repaired yet"),
+    "correct": ("farm/repairs/new?log=raw/kitchen&seqno=2", "What they should be"),
+    "links": ("farm/links", "No link to another namespace"),
+    "cluster": ("farm/cluster", "belongs to no cluster"),
+    "objects": ("farm/objects", "There are no shared objects"),
+}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_axe_finds_nothing(host: Host, opens: Opens, screen: str, theme: str) -> None:
+    address, text = SCREENS[screen]
+    with opens(f"{host.url}/ui/{address}", theme=theme) as page:
+        expect(page.locator("main")).to_contain_text(text)
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"{screen}-{theme}.png")
+        assert faults(page) == []
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_phone_shows_it_without_scrolling_sideways(host: Host, opens: Opens, screen: str) -> None:
+    address, text = SCREENS[screen]
+    with opens(f"{host.url}/ui/{address}", phone=True, theme="dark") as page:
+        expect(page.locator("main")).to_contain_text(text)
+        page.screenshot(path=SCREENSHOTS / f"{screen}-phone.png")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert faults(page) == []
+
+
+# What changes something, waits, or has a placeholder is not run.
+UNRUN = re.compile(r"\b(append|create|add|up|init|serve|retry|run \d|apply|rollback)\b|[A-Z]{3}")
+
+
+def test_the_commands_beside_the_screens_work(host: Host, opens: Opens) -> None:
+    commands = set()
+    for address, text in SCREENS.values():
+        with opens(f"{host.url}/ui/{address}") as page:
+            expect(page.locator("main")).to_contain_text(text)
+            commands |= set(page.locator(".cmd code").all_inner_texts())
+    with opens(f"{host.url}/ui/farm/runs/{host.get('runs?limit=1')['runs'][0]['id']}") as page:
+        expect(page.locator("main")).to_contain_text("Attempts")
+        commands |= set(page.locator(".cmd code").all_inner_texts())
+    ran = 0
+    for command in sorted(commands):
+        program, *words = shlex.split(command)
+        assert program == "millrace"
+        if UNRUN.search(command):
+            continue
+        done = subprocess.run([host.binary, *words], cwd=host.place, capture_output=True, text=True, timeout=PATIENCE_S)
+        # The namespace of this test belongs to no cluster.
+        assert done.returncode == 0 or "MR7209" in done.stderr, (command, done.stderr)
+        ran += 1
+    assert ran >= 12, commands
+
+
+def test_the_overview_says_what_the_interface_says(host: Host, opens: Opens) -> None:
+    with opens(f"{host.url}/ui/farm") as page:
+        main = page.locator("main")
+        for reason in host.get("why")["reasons"]:
+            expect(main).to_contain_text(reason["text"].replace("`", ""))
+        newest = host.get("logs/raw%2Fkitchen/records?from=6")["records"][0]
+        card = page.locator(".values a", has_text="raw/kitchen")
+        expect(card).to_contain_text(str(json.loads(newest["data"])["celsius"]))
+        dead = sum(it["dead_kept"] - it["dead_retried"] for it in host.get("functions")["functions"])
+        expect(page.locator(".tile", has_text="Dead letters")).to_contain_text(str(dead))
+
+
+def test_a_log_shows_its_records_newest_first(host: Host, opens: Opens) -> None:
+    with opens(f"{host.url}/ui/farm/logs/raw/kitchen") as page:
+        rows = page.locator(".record-row:not(.head-row)")
+        expect(rows.first).to_contain_text('{"celsius":22')
+        shown = [row.split("\n")[0] for row in rows.all_inner_texts()]
+        assert shown == [str(record["seqno"]) for record in reversed(host.get("logs/raw%2Fkitchen/records")["records"])]
+
+
+def test_a_decoder_that_does_not_fit_says_so(host: Host, opens: Opens) -> None:
+    with opens(f"{host.url}/ui/farm/logs/raw/kitchen?as=number&at=1") as page:
+        expect(page.locator(".one")).to_contain_text("Not number: the bytes are not a number")
+        page.get_by_label("Shown as").select_option("json")
+        expect(page.locator(".one pre")).to_have_text(json.dumps({"celsius": 18, "wet": 36}, indent=2))
+        page.get_by_label("Shown as").select_option("hex")
+        expect(page.locator(".one pre")).to_contain_text("7b 22 63 65 6c 73 69 75 73")
+
+
+def test_the_scroll_bar_is_the_sequence_number(own_host: Host, opens: Opens) -> None:
+    own_host.run("log", "create", "many", "--history", "100000")
+    (own_host.place / "numbers.csv").write_text("number\n" + "".join(f"{number}\n" for number in range(1, 20_001)))
+    own_host.run("log", "import", "many", "numbers.csv")
+    with opens(f"{own_host.url}/ui/farm/logs/many") as page:
+        asked: list[str] = []
+        rows = page.locator(".record-row:not(.head-row)")
+        expect(rows.first.locator(".value")).to_contain_text("20000")
+        page.on("request", lambda request: asked.append(request.url) if "/records" in request.url else None)
+        page.get_by_label("Go to").fill("7000")
+        page.get_by_label("Go to").press("Enter")
+        expect(page.locator(".record-row.chosen .value")).to_contain_text("7000")
+        assert len(asked) == 1, asked
+        page.locator(".scroller").press("End")
+        expect(rows.last.locator(".num")).to_have_text("1")
+        page.locator(".scroller").press("Home")
+        expect(rows.first.locator(".num")).to_have_text("20000")
+
+
+def test_a_trace_shows_causes_and_effects(host: Host, opens: Opens) -> None:
+    trace = host.get("trace/raw%2Fkitchen@4?direction=effects")
+    names = [f"{it['record']['log']}@{it['record']['seqno']}" if "record" in it else it["run"]["function"] for it in trace["branches"]]
+    assert names == ["raw/kitchen@4", "mean", "mean/kitchen@4", "watch", "alerts@1"]
+    up = host.get("trace/alerts@1?direction=causes")
+    assert [it["id"] for it in up["branches"]] == [it["id"] for it in reversed(trace["branches"])]
+    with opens(f"{host.url}/ui/farm/trace/mean/kitchen@4") as page:
+        came, caused = page.locator(".card", has_text="What it came from"), page.locator(".card", has_text="What it caused")
+        expect(came.locator("li")).to_have_count(3)
+        expect(caused.locator("li")).to_have_count(3)
+        expect(caused).to_contain_text("alerts@1")
+        expect(came).to_contain_text("raw/kitchen@4")
+
+
+def test_a_plot_is_a_table_too(host: Host, opens: Opens) -> None:
+    with opens(f"{host.url}/ui/farm/logs/raw/kitchen?field=/celsius") as page:
+        expect(page.locator(".u-over")).to_be_visible()
+        page.keyboard.press("t")
+        values = page.get_by_role("region", name="celsius as a table").locator("tbody tr td:last-child")
+        assert values.all_inner_texts() == ["18", "21", "24", "33", "41", "22"]
+
+
+def test_the_map_shows_what_runs_for_what(host: Host, opens: Opens) -> None:
+    with opens(f"{host.url}/ui/farm/map") as page:
+        expect(page.locator(".map svg .box.function")).to_have_count(2)
+        page.get_by_role("button", name="As a table").click()
+        rows = page.locator("tbody tr").all_inner_texts()
+        arrows = {tuple(row.split("\t")[:3]) for row in rows}
+        assert {("raw/kitchen", "mean", "runs"), ("mean", "mean/kitchen", "appends"), ("watch", "alerts", "appends")} <= arrows
+
+
+def test_the_keyboard_is_enough(host: Host, opens: Opens) -> None:
+    with opens(f"{host.url}/ui/farm") as page:
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        page.keyboard.press("g")
+        page.keyboard.press("l")
+        expect(page.get_by_role("heading", name="Logs")).to_be_visible()
+        page.keyboard.press("/")
+        page.keyboard.type("raw/kitchen@3")
+        page.keyboard.press("Enter")
+        expect(page.locator(".record-row.chosen")).to_contain_text("24")
+        page.locator(".scroller").focus()
+        page.keyboard.press("ArrowUp")
+        expect(page.locator(".record-row.chosen")).to_contain_text("33")
+        assert page.url.endswith("at=4")
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Help")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        page.reload()
+        expect(page.locator(".record-row.chosen")).to_contain_text("33")

@@ -1,0 +1,539 @@
+// One log: a virtual table whose scroll bar is the sequence number, newest first; a plot of a field; one record; an append.
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type Log, type RecordDoc, Refused, ask, enc, follow, of } from "../api";
+import { DECODERS, type Decoder, bytesOf, decode, fields, pretty } from "../decode";
+import { count, grouped, micros, quoted, size } from "../format";
+import { useAsk, useKept } from "../hooks";
+import { Act, Card, Cmd, Empty, Facts, Failure, Field, Head, Loaded, Time, submit } from "../parts";
+import { go, href, setQuery } from "../router";
+import { type Row, Rows } from "../rows";
+import type { ScreenProps } from "../shell";
+
+/** The height of a row, and the most that browsers can scroll through. */
+const ROW = 32;
+const SCROLL_MAX = 6_000_000;
+const VIEW_ROWS = 18;
+
+export function LogScreen({ namespace, route, log: name }: ScreenProps & { log: string }) {
+  const [following, setFollowing] = useState(false);
+  const answer = useAsk<Log>(of(namespace, `logs/${enc(name)}`), following ? 0 : 3000);
+  return (
+    <>
+      <Head
+        title={name}
+        mono
+        cmd={`millrace log tail ${quoted(name)}${answer.data ? ` --from ${Math.max(1, answer.data.earliest, answer.data.latest - 99)}` : ""} --no-follow`}
+      />
+      <Loaded answer={answer}>
+        {(log) =>
+          log.records === 0 && !following ? (
+            <Nothing namespace={namespace} log={log} />
+          ) : (
+            <Records
+              key={log.incarnation}
+              namespace={namespace}
+              log={log}
+              query={route.query}
+              following={following}
+              setFollowing={setFollowing}
+            />
+          )
+        }
+      </Loaded>
+    </>
+  );
+}
+
+const Nothing = ({ namespace, log }: { namespace: string; log: Log }) => (
+  <>
+    <Empty title={log.latest ? "All records have left the log's history" : "The log has no record yet"}>
+      <Cmd>{`millrace log append ${quoted(log.name)} VALUE`}</Cmd>
+    </Empty>
+    <Append namespace={namespace} log={log.name} />
+  </>
+);
+
+interface RecordsProps {
+  namespace: string;
+  log: Log;
+  query: URLSearchParams;
+  following: boolean;
+  setFollowing: (following: boolean) => void;
+}
+
+function Records({ namespace, log, query, following, setFollowing }: RecordsProps) {
+  const [kept, keep] = useKept(`decoder.${namespace}.${log.name}`, "auto");
+  const chosen = query.get("as") ?? kept;
+  const how: Decoder = (DECODERS as readonly string[]).includes(chosen) ? (chosen as Decoder) : "auto";
+  const [live, setLive] = useState(0);
+  const latest = Math.max(log.latest, live);
+  const [, redraw] = useState(0);
+  const [error, setError] = useState<Refused>();
+  const rows = useMemo(() => new Rows(namespace, log.name, (error) => (setError(error), redraw((n) => n + 1))), [namespace, log.name]);
+  useEffect(() => () => rows.close(), [rows]);
+  const chosenAt = Number(query.get("at")) || undefined;
+  const [seen, setSeen] = useState<[number, number]>([Math.max(log.earliest, latest - VIEW_ROWS), latest]);
+
+  useEffect(() => {
+    if (!following) return;
+    const stop = new AbortController();
+    const event = (kind: string, data: string) => {
+      const record = JSON.parse(data) as RecordDoc;
+      if (kind === "failure") return setError(new Refused("", "The log can no longer be followed."));
+      rows.take(record);
+      setLive(record.seqno);
+    };
+    follow(of(namespace, `logs/${enc(log.name)}/tail`, { from: latest + 1 }), stop.signal, event)
+      .catch((error) => stop.signal.aborted || setError(error))
+      .finally(() => stop.signal.aborted || setFollowing(false));
+    return () => stop.abort();
+  }, [following]);
+
+  const jump = async (text: string) => {
+    setError(undefined);
+    try {
+      const at = await place(namespace, log, latest, text.trim());
+      if (typeof at === "string") go(href(namespace, "trace", at));
+      else setQuery({ at });
+    } catch (refused) {
+      setError(refused as Refused);
+    }
+  };
+  const row = chosenAt ? rows.rows.get(chosenAt) : undefined;
+  const found = new Map<string, number>();
+  for (let seqno = seen[1]; seqno >= seen[0] && found.size < 20; seqno -= 1) {
+    const shown = rows.rows.get(seqno);
+    if (shown && !shown.isVoid) fields(decode(shown, how).value).forEach((value, path) => found.set(path, value));
+  }
+  const field = query.get("field") ?? undefined;
+  return (
+    <>
+      <div class="bar">
+        <span class="muted">
+          {count(latest && log.earliest ? latest - log.earliest + 1 : 0, "record")}, {grouped(log.earliest)} to {grouped(latest)}
+          {log.history ? `, keeps ${grouped(log.history)}` : ""}
+          {log.functions.length > 0 && (
+            <>
+              , runs{" "}
+              {log.functions.map((it, at) => (
+                <span key={it}>
+                  {at > 0 && ", "}
+                  <a href={href(namespace, "functions", it)}>{it}</a>
+                </span>
+              ))}
+            </>
+          )}
+        </span>
+        <span class="space" />
+        <Jump onJump={jump} />
+        <Field label="Shown as">
+          <select value={how} onChange={(event) => (keep(event.currentTarget.value), setQuery({ as: event.currentTarget.value }))}>
+            {DECODERS.map((it) => (
+              <option key={it} value={it}>
+                {it}
+              </option>
+            ))}
+          </select>
+        </Field>
+        {found.size > 0 && (
+          <Field label="Plot">
+            <select
+              value={field ?? "-"}
+              onChange={(event) => setQuery({ field: event.currentTarget.value === "-" ? undefined : event.currentTarget.value || "/" })}
+            >
+              <option value="-">nothing</option>
+              {[...found.keys()].map((path) => (
+                <option key={path} value={path || "/"}>
+                  {path.slice(1) || "the value"}
+                </option>
+              ))}
+            </select>
+          </Field>
+        )}
+        <button type="button" class={following ? "primary" : ""} aria-pressed={following} onClick={() => setFollowing(!following)}>
+          {following ? "Following" : "Follow"}
+        </button>
+      </div>
+      {error && <Failure of={error} />}
+      {field !== undefined && (
+        <Plotted
+          namespace={namespace}
+          log={log}
+          latest={latest}
+          how={how}
+          field={field === "/" ? "" : field}
+          end={following ? latest : seen[1]}
+        />
+      )}
+      <div class={`log ${chosenAt ? "with-record" : ""}`}>
+        <Scroller
+          rows={rows}
+          earliest={log.earliest}
+          latest={latest}
+          how={how}
+          at={chosenAt}
+          onSeen={setSeen}
+          onChoose={(seqno) => setQuery({ at: seqno })}
+        />
+        {chosenAt && <One namespace={namespace} log={log.name} seqno={chosenAt} row={row} how={how} latest={latest} />}
+      </div>
+      <Append namespace={namespace} log={log.name} />
+    </>
+  );
+}
+
+function Jump({ onJump }: { onJump: (text: string) => void }) {
+  const [text, set] = useState("");
+  return (
+    <form onSubmit={submit(() => onJump(text))}>
+      <Field label="Go to">
+        <input
+          class="jump"
+          value={text}
+          onInput={(event) => set(event.currentTarget.value)}
+          placeholder="number, time, -1h"
+          title="A sequence number, a time such as 2026-11-28 09:30, a time ago such as -1h, or the id of an event"
+          autocomplete="off"
+        />
+      </Field>
+    </form>
+  );
+}
+
+const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400 };
+
+/** Where a text points to: a number, the first record at a time, or the id of an event. */
+async function place(namespace: string, log: Log, latest: number, text: string): Promise<number | string> {
+  if (/^\d+$/.test(text)) return Math.min(Math.max(Number(text), log.earliest), latest);
+  if (/^[0-9a-f]{12}-[0-9a-f]+-[0-9a-f]+$/.test(text)) return text;
+  const ago = /^-(\d+(?:\.\d+)?)\s*([smhd])$/.exec(text);
+  const wanted = ago ? Date.now() - Number(ago[1]) * UNITS[ago[2]] * 1000 : Date.parse(text);
+  if (Number.isNaN(wanted))
+    throw new Refused("", `'${text}' is no sequence number, time or event`, "Write 1200, 2026-11-28 09:30, -1h, or the id of an event.");
+  // Clocks grow along a log.
+  let [low, high] = [log.earliest, latest];
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2);
+    const { records } = await ask<{ records: RecordDoc[] }>(of(namespace, `logs/${enc(log.name)}/records`, { from: middle, count: 1 }));
+    const found = records[0];
+    if (!found || found.seqno > high) high = middle;
+    else if (Date.parse(found.time) < wanted) low = found.seqno + 1;
+    else high = middle;
+  }
+  return Math.min(low, latest);
+}
+
+interface ScrollerProps {
+  rows: Rows;
+  earliest: number;
+  latest: number;
+  how: Decoder;
+  at: number | undefined;
+  onSeen: (seen: [number, number]) => void;
+  onChoose: (seqno: number) => void;
+}
+
+/** Row 0 is the newest record. Beyond what a browser can scroll through, the scroll bar is coarser, and wheel and keys still move by rows. */
+function Scroller({ rows, earliest, latest, how, at, onSeen, onChoose }: ScrollerProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const total = Math.max(0, latest - Math.max(1, earliest) + 1);
+  const [first, setFirst] = useState(0);
+  const [room, setRoom] = useState(VIEW_ROWS);
+  const height = Math.min(total * ROW, SCROLL_MAX);
+  const most = Math.max(0, total - room);
+  const own = useRef(-1);
+  const scrollFor = (row: number) => (most === 0 ? 0 : (row / most) * (height - room * ROW));
+  const move = (row: number) => {
+    const next = Math.min(Math.max(0, row), most);
+    setFirst(next);
+    if (box.current) {
+      own.current = Math.round(scrollFor(next));
+      box.current.scrollTop = own.current;
+    }
+  };
+  useLayoutEffect(() => {
+    const sized = () => box.current && setRoom(Math.max(1, Math.floor((box.current.clientHeight - ROW) / ROW)));
+    sized();
+    addEventListener("resize", sized);
+    return () => removeEventListener("resize", sized);
+  }, []);
+  const last = useRef(latest);
+  useEffect(() => {
+    // What is looked at stays where it is while newer records come; at the top, they push it down.
+    const grown = latest - last.current;
+    last.current = latest;
+    if (grown > 0 && first > 0) move(first + grown);
+  }, [latest]);
+  useEffect(() => {
+    if (!at) return;
+    const row = latest - at;
+    if (row < first || row >= first + room) move(row - Math.floor(room / 3));
+  }, [at]);
+  const top = Math.floor(first);
+  const newest = latest - top;
+  const oldest = Math.max(Math.max(1, earliest), newest - room);
+  useEffect(() => {
+    if (total === 0) return;
+    const timer = setTimeout(() => rows.want(Math.max(Math.max(1, earliest), oldest - room), Math.min(latest, newest + 5)), 30);
+    onSeen([oldest, newest]);
+    return () => clearTimeout(timer);
+  }, [oldest, newest, rows, total === 0]);
+
+  const scrolled = () => {
+    const scroll = box.current?.scrollTop ?? 0;
+    if (Math.abs(scroll - own.current) <= 1) return;
+    own.current = -1;
+    const span = height - room * ROW;
+    setFirst(span <= 0 ? 0 : Math.round((scroll / span) * most));
+  };
+  const wheel = (event: WheelEvent) => {
+    if (total * ROW <= SCROLL_MAX || event.ctrlKey) return;
+    event.preventDefault();
+    move(first + Math.sign(event.deltaY) * Math.max(1, Math.round(Math.abs(event.deltaY) / ROW)));
+  };
+  const listener = useRef(wheel);
+  listener.current = wheel;
+  useEffect(() => {
+    const heard = (event: WheelEvent) => listener.current(event);
+    box.current?.addEventListener("wheel", heard, { passive: false });
+    return () => box.current?.removeEventListener("wheel", heard);
+  }, []);
+  const key = (event: KeyboardEvent) => {
+    const chosen = at ?? newest;
+    const moves: Record<string, () => void> = {
+      ArrowDown: () => onChoose(Math.max(Math.max(1, earliest), chosen - 1)),
+      ArrowUp: () => onChoose(Math.min(latest, chosen + 1)),
+      PageDown: () => move(first + room - 1),
+      PageUp: () => move(first - room + 1),
+      Home: () => move(0),
+      End: () => move(most),
+    };
+    const act = moves[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  };
+  const shown = Array.from({ length: Math.min(room + 1, newest - Math.max(1, earliest) + 1) }, (_, n) => newest - n);
+  return (
+    <div
+      class="scroller"
+      style={{ "--digits": `${Math.max(6, String(latest).length)}ch` }}
+      ref={box}
+      onScroll={scrolled}
+      onKeyDown={key}
+      tabIndex={0}
+      role="grid"
+      aria-label="Records, newest first"
+      aria-rowcount={total}
+    >
+      <div class="scroll-space" style={{ height: `${height + ROW}px` }}>
+        <div class="scroll-view">
+          <div class="record-row head-row" role="row">
+            <span role="columnheader">Number</span>
+            <span role="columnheader">Time</span>
+            <span role="columnheader">Value</span>
+          </div>
+          {shown.map((seqno) => {
+            const row = rows.rows.get(seqno);
+            const decoded = row && !row.isVoid ? decode(row, row.cut ? (how === "hex" ? "hex" : "text") : how) : undefined;
+            return (
+              <div
+                key={seqno}
+                role="row"
+                aria-rowindex={latest - seqno + 1}
+                aria-selected={seqno === at}
+                class={`record-row ${seqno === at ? "chosen" : ""}`}
+                onClick={() => onChoose(seqno)}
+              >
+                <span role="gridcell" class="num">
+                  {seqno}
+                </span>
+                <span role="gridcell">{row?.time ? <Time of={row.time} /> : ""}</span>
+                <span role="gridcell" class={`mono value ${row?.isVoid ? "muted" : ""}`}>
+                  {decoded?.wrong && (
+                    <span class="tag warn" title={decoded.wrong}>
+                      not {how}
+                    </span>
+                  )}
+                  {row?.cut && <span class="tag">{size(row.bytes)}</span>}
+                  {row ? (
+                    row.isVoid ? (
+                      "removed by a repair"
+                    ) : (
+                      decoded?.line || <span class="muted">empty</span>
+                    )
+                  ) : (
+                    <span class="muted">…</span>
+                  )}
+                </span>
+              </div>
+            );
+          })}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function One({
+  namespace,
+  log,
+  seqno,
+  row,
+  how,
+  latest,
+}: {
+  namespace: string;
+  log: string;
+  seqno: number;
+  row: Row | undefined;
+  how: Decoder;
+  latest: number;
+}) {
+  const decoded = row && !row.isVoid ? decode(row, how) : undefined;
+  const save = async () => {
+    if (!row) return;
+    const whole = row.cut
+      ? await ask<RecordDoc>(of(namespace, `logs/${enc(log)}/records`, { from: seqno, count: 1 })).then(
+          (it) => (it as unknown as { records: RecordDoc[] }).records[0],
+        )
+      : row;
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([bytesOf(whole) as BlobPart]));
+    link.download = `${log.replaceAll("/", "-")}-${seqno}`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+  return (
+    <section class="card one" aria-label={`Record ${seqno}`}>
+      <div class="card-head">
+        <h2 class="mono">
+          {log}@{seqno}
+        </h2>
+        <button type="button" class="ghost" onClick={() => setQuery({ at: undefined })}>
+          Close
+        </button>
+      </div>
+      <Cmd>{`millrace log get ${quoted(log)} ${seqno}`}</Cmd>
+      {row?.isVoid && <p class="muted">A repair removed this record.</p>}
+      {!row && <p class="muted">…</p>}
+      {row && !row.isVoid && (
+        <>
+          {decoded?.wrong && (
+            <p class="warn">
+              Not {how}: {decoded.wrong}.
+            </p>
+          )}
+          <pre class="value-box" tabIndex={0}>
+            {pretty(row, row.cut && how !== "hex" && row.data !== undefined ? "text" : how)}
+          </pre>
+          {row.cut && <p class="muted">The beginning of {size(row.bytes)}.</p>}
+          <Facts
+            of={[
+              ["Time", <Time of={row.time} />],
+              ["Size", size(row.bytes)],
+              [
+                "Event",
+                <a class="mono" href={href(namespace, "trace", row.id)}>
+                  {row.id}
+                </a>,
+              ],
+              [
+                "Caused by",
+                row.cause ? (
+                  <a class="mono" href={href(namespace, "trace", row.cause)}>
+                    {row.cause}
+                  </a>
+                ) : (
+                  "a client"
+                ),
+              ],
+            ]}
+          />
+          <div class="acts">
+            <a class="button" href={href(namespace, "trace", row.id)}>
+              Causes and effects
+            </a>
+            <a class="button" href={href(namespace, "repairs", "new", { log, seqno })}>
+              Correct it
+            </a>
+            <button type="button" onClick={() => void save()}>
+              Save
+            </button>
+          </div>
+        </>
+      )}
+      <div class="acts">
+        <button type="button" class="ghost" disabled={seqno >= latest} onClick={() => setQuery({ at: seqno + 1 })}>
+          Newer
+        </button>
+        <button type="button" class="ghost" disabled={seqno <= 1} onClick={() => setQuery({ at: seqno - 1 })}>
+          Older
+        </button>
+      </div>
+    </section>
+  );
+}
+
+function Append({ namespace, log }: { namespace: string; log: string }) {
+  const [text, set] = useState("");
+  const append = () => ask<{ seqno: number }>(of(namespace, `logs/${enc(log)}/records`), { method: "POST", body: text });
+  return (
+    <Card title="Append a record">
+      <Field label="Value">
+        <textarea rows={2} class="mono" value={text} onInput={(event) => set(event.currentTarget.value)} spellcheck={false} />
+      </Field>
+      <div class="acts">
+        <Act label="Append" kind="primary" act={append} done="Appended" />
+      </div>
+      <Cmd>{`millrace log append ${quoted(log)} ${text.startsWith("-") ? "-- " : ""}${text ? quoted(text) : "VALUE"}`}</Cmd>
+    </Card>
+  );
+}
+
+/** How many records are in a plot. */
+const PLOTTED = 500;
+
+function Plotted({
+  namespace,
+  log,
+  latest,
+  how,
+  field,
+  end,
+}: {
+  namespace: string;
+  log: Log;
+  latest: number;
+  how: Decoder;
+  field: string;
+  end: number;
+}) {
+  const from = Math.max(1, log.earliest, Math.min(end, latest) - PLOTTED + 1);
+  // Rounded, so that scrolling by a row does not ask again.
+  const start = latest - from < PLOTTED ? from : Math.max(1, log.earliest, Math.floor(from / 100) * 100);
+  const answer = useAsk<{ records: RecordDoc[] }>(of(namespace, `logs/${enc(log.name)}/records`, { from: start, count: PLOTTED }));
+  const points = useMemo(
+    () =>
+      (answer.data?.records ?? []).flatMap((record) => {
+        const value = fields(decode(record, how).value).get(field);
+        return value === undefined ? [] : [{ seqno: record.seqno, at: micros(record.time) / 1e6, value, time: record.time }];
+      }),
+    [answer.data, how, field],
+  );
+  const [Plot, setPlot] = useState<typeof import("../plot").Plot>();
+  useEffect(() => void import("../plot").then((it) => setPlot(() => it.Plot)), []);
+  return (
+    <Card
+      title={field.slice(1) || "value"}
+      more={<span class="muted">{answer.error ? "" : count(points.length, "record")}; t shows a table</span>}
+    >
+      {answer.error && <Failure of={answer.error} />}
+      {Plot && points.length > 0 ? (
+        <Plot points={points} label={field.slice(1) || "value"} onChoose={(seqno) => setQuery({ at: seqno })} />
+      ) : (
+        <p class="muted">{answer.data ? "No number here." : "…"}</p>
+      )}
+    </Card>
+  );
+}

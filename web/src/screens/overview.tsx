@@ -1,0 +1,303 @@
+// Is it alive, is it behind, what is the last value: one screen, also for a phone.
+import { useEffect, useState } from "preact/hooks";
+import { type Fn, type Log, type RecordDoc, type Status, type Why, ask, beginning, of } from "../api";
+import { decode, fields } from "../decode";
+import { count, duration, grouped, number, size } from "../format";
+import { useAsk, useNow } from "../hooks";
+import { Card, Cmd, Empty, Failure, Head, Icon, Loaded, Prose, Time } from "../parts";
+import { href } from "../router";
+import type { ScreenProps } from "../shell";
+import { Spark } from "../spark";
+
+/** How many logs have their last values shown, and how many logs are looked at for that. */
+const VALUES = 9;
+const LOOKED_AT = 300;
+const POINTS = 60;
+
+const BAD = new Set([
+  "no_host",
+  "host_failed",
+  "refusing",
+  "disk_low",
+  "definition_damaged",
+  "bound_log_missing",
+  "stopped",
+  "uncounted",
+  "dead",
+  "outbox_dead",
+  "amendments_dead",
+  "busy",
+]);
+const CALM = new Set([
+  "idle",
+  "running",
+  "pending",
+  "starting",
+  "queued",
+  "done",
+  "cancelled",
+  "link_idle",
+  "never_bound",
+  "nothing_bound",
+]);
+export type Tone = "bad" | "warn" | "calm";
+export const toneOf = (reason: Why["reasons"][number]): Tone => {
+  if (reason.reason === "dead_letters") return reason.waiting ? "bad" : "calm";
+  if (BAD.has(reason.reason)) return "bad";
+  return CALM.has(reason.reason) ? "calm" : "warn";
+};
+
+export const Reasons = ({ namespace, of: reasons, plain }: { namespace: string; of: Why["reasons"]; plain?: boolean }) => (
+  <ul class="reasons">
+    {reasons.map((reason, at) => (
+      <li key={at} class={toneOf(reason)}>
+        <Icon name={toneOf(reason) === "calm" ? "done" : "failures"} size={16} />
+        <span>
+          <Prose>{reason.text}</Prose>
+          {reason.function && !plain && (
+            <>
+              {" "}
+              <a
+                href={href(
+                  namespace,
+                  reason.reason === "dead_letters" ? "failures" : "functions",
+                  reason.reason === "dead_letters" ? "" : reason.function,
+                  reason.reason === "dead_letters" ? { function: reason.function } : {},
+                )}
+              >
+                {reason.reason === "dead_letters" ? "Failures" : "Function"}
+              </a>
+            </>
+          )}
+          {reason.repair !== undefined && <a href={href(namespace, "repairs", String(reason.repair))}> The repair</a>}
+        </span>
+      </li>
+    ))}
+  </ul>
+);
+
+export default function Overview({ namespace }: ScreenProps) {
+  const now = useNow();
+  const status = useAsk<Status>(of(namespace, "status"), 2000);
+  const why = useAsk<Why>(of(namespace, "why"), 3000);
+  const functions = useAsk<{ functions: Fn[] }>(of(namespace, "functions"), 3000);
+  const logs = useAsk<{ logs: Log[]; next: string | null }>(of(namespace, "logs", { newest: "true", limit: LOOKED_AT }), 2000);
+  const sum = (part: (it: Fn) => number) => functions.data?.functions.reduce((total, it) => total + part(it), 0);
+  const problems = why.data?.reasons.filter((reason) => toneOf(reason) !== "calm") ?? [];
+  const rest = why.data?.reasons.filter((reason) => toneOf(reason) === "calm") ?? [];
+  const isWell = status.data?.healthy && !status.data.blocked && problems.length === 0;
+  const records = useRate(logs.data?.logs.reduce((total, log) => total + log.latest, 0));
+  if (status.error?.status === 404) return <Failure of={status.error} />;
+  return (
+    <>
+      <Head title="Overview" cmd="millrace why">
+        {status.data && !status.error && (
+          <span class={`pill ${status.data.healthy && !status.data.blocked ? (isWell ? "good" : "warn") : "bad"}`}>
+            {isWell ? "All is well" : problems.length ? count(problems.length, "problem") : "Checking"}
+          </span>
+        )}
+      </Head>
+      {status.error && <Failure of={status.error} />}
+      {status.data?.failure && <Failure of={{ code: "", detail: status.data.failure }} />}
+      {status.data?.blocked && <Failure of={{ code: "", detail: status.data.blocked }} />}
+      <div class="tiles">
+        <Tile name="Records a second" value={records === undefined ? "–" : number(records)} />
+        <Tile name="Pending runs" value={sum((it) => it.pending)} link={href(namespace, "runs", "", { state: "pending" })} />
+        <Tile
+          name="Dead letters"
+          value={sum((it) => Math.max(0, it.dead_kept - it.dead_retried))}
+          tone={sum((it) => Math.max(0, it.dead_kept - it.dead_retried)) ? "bad" : undefined}
+          link={href(namespace, "failures")}
+        />
+        <Tile
+          name="Journal"
+          value={status.data ? size(status.data.tail - status.data.first) : undefined}
+          note={
+            status.data && status.data.durability === "disk" && status.data.tail - status.data.durable > 1 << 20
+              ? `${size(status.data.tail - status.data.durable)} not on disk yet`
+              : status.data && `durability ${status.data.durability}`
+          }
+        />
+        <Tile
+          name="Host"
+          value={status.data ? duration(status.data.uptime_ms) : undefined}
+          note={
+            status.data?.host
+              ? `pid ${status.data.host.pid}, sandbox ${status.data.host.sandbox?.level ?? "unknown"}`
+              : status.data
+                ? "runs no functions"
+                : undefined
+          }
+        />
+      </div>
+      {problems.length > 0 && (
+        <Card title="Problems" class="problems">
+          <Reasons namespace={namespace} of={problems} />
+        </Card>
+      )}
+      {why.error && !why.data && <Failure of={why.error} />}
+      <Card title="Last values" more={<a href={href(namespace, "logs")}>All logs</a>}>
+        <Loaded answer={logs}>{({ logs }) => <Values namespace={namespace} logs={logs} now={now} />}</Loaded>
+      </Card>
+      <div class="columns">
+        <Card title="Functions" more={<a href={href(namespace, "functions")}>All functions</a>}>
+          <Loaded answer={functions}>
+            {({ functions }) =>
+              functions.length === 0 ? (
+                <Empty title="No function is deployed">
+                  <Cmd>millrace up</Cmd>
+                </Empty>
+              ) : (
+                <ul class="lines">
+                  {functions.slice(0, 8).map((it) => (
+                    <li key={it.name}>
+                      <a href={href(namespace, "functions", it.name)}>{it.name}</a>
+                      <span class="muted">{it.on?.join(", ")}</span>
+                      <span class="right">
+                        {it.pending > 0 && <span class="warn">{grouped(it.pending)} pending </span>}
+                        {it.dead > 0 && <span class="bad">{grouped(it.dead)} failed </span>}
+                        <span class="muted">{grouped(it.done)} runs</span>
+                      </span>
+                    </li>
+                  ))}
+                </ul>
+              )
+            }
+          </Loaded>
+        </Card>
+        <Card title="Activity">
+          <Loaded answer={why}>
+            {() => (rest.length ? <Reasons namespace={namespace} of={rest.slice(0, 12)} /> : <p class="muted">Nothing waits.</p>)}
+          </Loaded>
+        </Card>
+      </div>
+    </>
+  );
+}
+
+const Tile = ({
+  name,
+  value,
+  note,
+  link,
+  tone,
+}: {
+  name: string;
+  value: string | number | undefined;
+  note?: string;
+  link?: string;
+  tone?: string;
+}) => {
+  const inner = (
+    <>
+      <span class="tile-name">{name}</span>
+      <strong class={tone}>{value === undefined ? "–" : typeof value === "number" ? grouped(value) : value}</strong>
+      {note && <span class="muted">{note}</span>}
+    </>
+  );
+  return link ? (
+    <a class="tile" href={link}>
+      {inner}
+    </a>
+  ) : (
+    <div class="tile">{inner}</div>
+  );
+};
+
+/** How fast a counter grows. */
+export function useRate(counter: number | undefined): number | undefined {
+  const [state, set] = useState<{ at: number; counter: number; rate?: number }>();
+  useEffect(() => {
+    if (counter === undefined) return;
+    const at = performance.now();
+    set((before) => {
+      if (!before) return { at, counter };
+      const seconds = (at - before.at) / 1000;
+      // The mean of some seconds, so that it does not flicker.
+      const rate = Math.max(0, counter - before.counter) / seconds;
+      return seconds < 4 ? { ...before, rate } : { at, counter, rate };
+    });
+  }, [counter]);
+  return state?.rate === undefined ? undefined : Number(state.rate.toFixed(1));
+}
+
+interface Series {
+  latest: number;
+  records: RecordDoc[];
+}
+
+function Values({ namespace, logs, now }: { namespace: string; logs: Log[]; now: number }) {
+  const shown = logs
+    .filter((log) => log.records > 0 && !log.name.startsWith("_") && !log.name.startsWith("dead/"))
+    .sort((a, b) => (b.last_append ?? "").localeCompare(a.last_append ?? ""))
+    .slice(0, VALUES)
+    .sort((a, b) => a.name.localeCompare(b.name));
+  const [series, set] = useState<Record<string, Series>>({});
+  const stale = shown.filter((log) => series[log.name]?.latest !== log.latest);
+  useEffect(() => {
+    const stop = new AbortController();
+    void (async () => {
+      for (const log of stale) {
+        try {
+          const first = Math.max(log.earliest, log.latest - POINTS + 1, 1);
+          // What is there is not asked for again.
+          const known = (series[log.name]?.records ?? []).filter((record) => record.seqno >= first);
+          const from = Math.max(first, (known.at(-1)?.seqno ?? 0) + 1);
+          let { records } = await ask<{ records: RecordDoc[] }>(
+            of(namespace, `logs/${encodeURIComponent(log.name)}/records`, { from, count: log.latest - from + 1 }),
+            { signal: stop.signal },
+          );
+          // An answer ends before a record that does not fit into it: of that, the beginning is enough.
+          if (records.at(-1)?.seqno !== log.latest)
+            records = [
+              await beginning(of(namespace, `logs/${encodeURIComponent(log.name)}/records/${log.latest}`), log.latest, stop.signal),
+            ];
+          // Another log of the same name begins anew.
+          records = [...(log.latest > (series[log.name]?.latest ?? 0) ? known : []), ...records];
+          set((all) => ({ ...all, [log.name]: { latest: log.latest, records } }));
+        } catch {
+          if (stop.signal.aborted) return;
+          set((all) => ({ ...all, [log.name]: { latest: log.latest, records: [] } }));
+        }
+      }
+    })();
+    return () => stop.abort();
+  }, [stale.map((log) => `${log.name}@${log.latest}`).join()]);
+  if (shown.length === 0) {
+    return (
+      <Empty title="No log has a record yet">
+        <Cmd>millrace log append LOG VALUE</Cmd>
+      </Empty>
+    );
+  }
+  return (
+    <ul class="values">
+      {shown.map((log) => {
+        const records = series[log.name]?.records ?? [];
+        const last = records.at(-1);
+        const decoded = last && decode(last, "auto");
+        const [pointer, value] = decoded ? ([...fields(decoded.value)][0] ?? []) : [];
+        const points = pointer === undefined ? [] : records.flatMap((record) => fields(decode(record, "auto").value).get(pointer) ?? []);
+        return (
+          <li key={log.name}>
+            <a href={href(namespace, "logs", log.name)}>
+              <span class="value-name">
+                <span class="mono">{log.name}</span>
+                <Time of={log.last_append} now={now} />
+              </span>
+              {value !== undefined && pointer !== undefined ? (
+                <span class="value-line">
+                  <strong>{number(value)}</strong>
+                  {pointer && <span class="muted">{pointer.slice(1)}</span>}
+                </span>
+              ) : (
+                <span class="value-text mono">{decoded?.line ?? "…"}</span>
+              )}
+              {points.length > 2 && <Spark of={points} />}
+            </a>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
