@@ -48,16 +48,6 @@ typedef struct mrw_empty { uint8_t nothing; } mrw_empty; /* a message without ke
 
 #include "messages.h"
 
-typedef struct mrw_attach {
-    mrw_bytes device;
-    uint64_t namespace_id;
-    uint32_t epoch;
-    uint64_t first, next, jumped_ms;
-} mrw_attach;
-typedef struct mrw_attached { uint64_t sequence; } mrw_attached;
-typedef struct mrw_entries { uint32_t sector, at; mrw_bytes bytes; } mrw_entries;
-typedef struct mrw_entered { uint64_t sequence; } mrw_entered;
-
 /* The fields of every message. */
 typedef struct mrw_heading {
     uint64_t request; /* the request that the message makes or answers; 0: it concerns the whole connection */

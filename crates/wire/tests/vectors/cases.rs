@@ -375,7 +375,7 @@ fn devices() -> Vec<Case> {
     let none = EventId::NONE;
     let attach = Attach { device: "kitchen", namespace: 7, epoch: 3, first: 1, next: 70_000, jumped_ms: 0 };
     vec![
-        lent!("attach", heading(2, NOW, none), attach.clone()),
+        lent!("attach", heading(2, NOW, none), Attach { ..attach.clone() }),
         owned("attached", heading(2, NOW, none), Attached { sequence: 69_000 }),
         lent!("entries", heading(3, NOW, none), Entries { sector: 12, at: 40, bytes: b"\x05\0burst" }),
         owned("entered", heading(3, NOW, none), Entered { sequence: 69_010 }),
