@@ -1,8 +1,8 @@
 //! What no bytes from the network may do. Used by the fuzzers and, on the committed corpus, by an ordinary test.
 
-use millrace_wire::{Address, LogName, Name, protocol::*};
+use millrace_wire::{Address, LogName, Name, message_of_type, protocol::*};
 
-const GOLDEN: &str = include_str!("../spec/vectors/wire.json");
+const GOLDEN: [&str; 2] = [include_str!("../spec/vectors/wire.json"), include_str!("../spec/vectors/messages.json")];
 
 /// Bytes as they may arrive: refused, or read as messages that, written again, are read as the same.
 pub fn frames(input: &[u8]) {
@@ -47,8 +47,12 @@ pub fn names(input: &[u8]) {
 }
 
 fn golden(choice: usize) -> Vec<u8> {
-    let frames: Vec<&str> =
-        GOLDEN.lines().filter_map(|line| line.rsplit_once("\"hex\": \"")).map(|(_, hex)| hex).collect();
+    let frames: Vec<&str> = GOLDEN
+        .iter()
+        .flat_map(|file| file.lines())
+        .filter_map(|line| line.rsplit_once("\"hex\": \""))
+        .map(|(_, hex)| hex)
+        .collect();
     let hex = frames[choice % frames.len()].trim_end_matches(['"', '}', ',']);
     let mut bytes: Vec<u8> =
         (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).expect("hexadecimal")).collect();
@@ -56,48 +60,17 @@ fn golden(choice: usize) -> Vec<u8> {
     bytes
 }
 
-macro_rules! again {
-    ($frame:expr, $type:ty) => {
-        if let Ok(message) = $frame.message::<$type>() {
-            let mut bytes = Vec::new();
-            encode(&mut bytes, $frame.heading, &message);
-            let (frame, used) = split(&bytes, usize::MAX).expect("it was just written").expect("as a whole");
-            assert_eq!((frame.kind, frame.heading, used), ($frame.kind, $frame.heading, bytes.len()));
-            assert_eq!(frame.message::<$type>().expect("it was just written"), message);
-        }
-    };
-}
-
 fn message(frame: &Frame<'_>) {
-    match frame.kind {
-        1 => again!(frame, Hello<'_>),
-        2 => again!(frame, Welcome<'_>),
-        3 => again!(frame, Failure<'_>),
-        4 => again!(frame, Ping),
-        5 => again!(frame, Pong),
-        16 => again!(frame, Append<'_>),
-        17 => again!(frame, Appended),
-        18 => again!(frame, AppendMany<'_>),
-        19 => again!(frame, AppendedMany),
-        20 => again!(frame, Get<'_>),
-        21 => again!(frame, Record<'_>),
-        22 => again!(frame, Range<'_>),
-        23 => again!(frame, Records<'_>),
-        24 => again!(frame, Latest<'_>),
-        25 => again!(frame, Seqno),
-        26 => again!(frame, Tail<'_>),
-        27 => again!(frame, Credit),
-        28 => again!(frame, Cancel),
-        29 => again!(frame, Ended),
-        30 => again!(frame, CreateLog<'_>),
-        31 => again!(frame, Done),
-        32 => again!(frame, RemoveLog<'_>),
-        34 => again!(frame, Show<'_>),
-        35 => again!(frame, Document<'_>),
-        48 => again!(frame, Link<'_>),
-        49 => again!(frame, Linked),
-        50 => again!(frame, Deliver<'_>),
-        51 => again!(frame, Delivered),
-        _ => {}
+    macro_rules! again {
+        ($type:ident) => {
+            if let Ok(message) = frame.message::<$type>() {
+                let mut bytes = Vec::new();
+                encode(&mut bytes, frame.heading, &message);
+                let (again, used) = split(&bytes, usize::MAX).expect("it was just written").expect("as a whole");
+                assert_eq!((again.kind, again.heading, used), (frame.kind, frame.heading, bytes.len()));
+                assert_eq!(again.message::<$type>().expect("it was just written"), message);
+            }
+        };
     }
+    message_of_type!(frame.kind, again, ());
 }

@@ -105,7 +105,7 @@ __attribute__((format(printf, 3, 4)))
 #endif
 int mrc_fail(mrc_client *client, int number, const char *format, ...);
 /* The same for an error that a host sent; returns 0 if its code is invalid. */
-int mrc_fail_as(mrc_client *client, mrw_bytes code, mrw_bytes detail, mrw_retry retry);
+int mrc_fail_as(mrc_client *client, mrw_bytes code, mrw_bytes detail, mrw_optional_u32 retry_after_ms);
 
 /* client.c */
 /* Connects a client that uses a namespace's files to the host that serves them. */

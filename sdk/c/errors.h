@@ -1,5 +1,4 @@
-/* errors.h - every error code as a refusal. Generated from spec/errors.toml: MILLRACE_BLESS=1 cargo test -p
- * millrace-tests --test c_client */
+/* errors.h - every error code as a refusal. Generated from spec/errors.toml by `cargo run -p millrace-generate`. */
 #ifndef MILLRACE_ERRORS_H
 #define MILLRACE_ERRORS_H
 

@@ -70,7 +70,7 @@ int mrc_fail(mrc_client *client, int number, const char *format, ...) {
     return number;
 }
 
-int mrc_fail_as(mrc_client *client, mrw_bytes code, mrw_bytes detail, mrw_retry retry) {
+int mrc_fail_as(mrc_client *client, mrw_bytes code, mrw_bytes detail, mrw_optional_u32 retry_after_ms) {
     const char *digits = (const char *)code.at + 2;
     size_t size = detail.size < sizeof client->error.detail ? detail.size : sizeof client->error.detail - 1;
     int number = 0, i;
@@ -82,7 +82,7 @@ int mrc_fail_as(mrc_client *client, mrw_bytes code, mrw_bytes detail, mrw_retry 
     if (number == 0) return 0;
     memcpy(client->error.detail, detail.at, size);
     note(&client->error, -number, size);
-    client->error.may_retry = retry.given;
-    client->error.retry_after_ms = retry.after_ms;
+    client->error.may_retry = retry_after_ms.given;
+    client->error.retry_after_ms = retry_after_ms.value;
     return -number;
 }

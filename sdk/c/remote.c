@@ -209,7 +209,7 @@ static int failed(mrc_client *client, const mrw_frame *frame) {
     mrw_failure failure;
     int status = mrw_decode(frame, MRW_FAILURE, &failure);
     if (status < 0) return mrc_remote_lost(client, status, "a failure that cannot be read");
-    status = mrc_fail_as(client, failure.code, failure.detail, failure.retry);
+    status = mrc_fail_as(client, failure.code, failure.detail, failure.retry_after_ms);
     return status < 0 ? status : mrc_remote_lost(client, MRC_FRAME_MALFORMED, "a failure without a code");
 }
 
@@ -460,7 +460,7 @@ static int shake_hands(mrc_client *client) {
     int status;
     memset(&hello, 0, sizeof hello);
     hello.oldest = hello.newest = MRW_VERSION;
-    hello.name = text_of(client->place.name);
+    hello.namespace_name = text_of(client->place.name);
     hello.client = text_of(client->program);
     /* A channel says by itself what is spoken in it. */
     if (!client->secure) {

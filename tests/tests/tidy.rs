@@ -1,6 +1,5 @@
 //! Enforces the rules of the repository: the imports between crates, sizes, the files with `unsafe`, and texts that must not be committed.
 
-use millrace_wire::{ErrorKind, catalogue};
 use std::{
     collections::BTreeMap,
     fs,
@@ -12,6 +11,7 @@ use std::{
 /// import `features`, which has no code.
 const ARROWS: &[(&str, &[&str])] = &[
     ("features", &[]),
+    ("generate", &[]),
     ("wire", &[]),
     ("threads", &["wire"]),
     ("journal", &["wire", "threads"]),
@@ -295,75 +295,6 @@ fn every_promise_names_tests_that_exist() {
         }
     }
     assert!(named >= 80, "only {named} tests are named");
-}
-
-/// A name in the style of constants: `NotFound` as `NOT_FOUND`.
-fn constant(name: &str) -> String {
-    let mut constant = String::new();
-    for (at, c) in name.char_indices() {
-        if at > 0 && c.is_uppercase() {
-            constant.push('_');
-        }
-        constant.extend(c.to_uppercase());
-    }
-    constant
-}
-
-/// The files that are generated from the catalogue of errors, except those that the build of `wire` generates.
-#[test]
-fn the_errors_are_those_of_the_catalogue() {
-    let mut page = String::from(
-        "# Errors\n\nGenerated from `spec/errors.toml`. `millrace error CODE` prints one of them. Each entry ends with the status of an\n\
-         HTTP answer, the exit code of a command, and the exception class of the Python package.\n",
-    );
-    let mut java = String::new();
-    let mut classes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    let mut lost = Vec::new();
-    for (code, id, cause, remedy) in catalogue() {
-        java += &format!("{id}\t{}\t{cause}\t{remedy}\n", constant(&format!("{:?}", code.kind())));
-        let class = match code.kind() {
-            ErrorKind::Function => "FunctionFailed".to_owned(),
-            ErrorKind::Storage => "StorageFailed".to_owned(),
-            kind => format!("{kind:?}"),
-        };
-        let (status, exit) = (code.http_status(), code.exit_code());
-        let retry = code.error("").retry_after_ms().map(|ms| format!(" · try again after {ms} ms")).unwrap_or_default();
-        page += &format!("\n## {id} {code:?}\n\n{cause}\n\n{remedy}\n\n");
-        page += &format!("*HTTP {status} · exit code {exit} · `millrace.{class}`{retry}*\n");
-        if code.is_lost() {
-            lost.push(format!("{id:?}"));
-        }
-        let class: &'static str = class.leak();
-        classes.entry(class).or_default().push(&id[2..]);
-    }
-    let mut table = String::from("_KINDS = {\n");
-    for (class, numbers) in classes {
-        table += "    **dict.fromkeys((\n";
-        for numbers in numbers.chunks(16) {
-            table += &format!("        {},\n", numbers.join(", "));
-        }
-        table += &format!("    ), {class}),\n");
-    }
-    table += "}\n";
-    table +=
-        &format!("#: The errors after which another connection may help.\nLOST = frozenset(({}))\n", lost.join(", "));
-    let errors = text("sdk/python/millrace/_errors/__init__.py");
-    let (before, behind) = errors.split_once("# fmt: off\n").expect("a mark where the table starts");
-    let (_, behind) = behind.split_once("# fmt: on\n").expect("a mark where the table ends");
-    let errors = format!("{before}# fmt: off\n{table}# fmt: on\n{behind}");
-    let made = [
-        ("docs/reference/errors.md", page),
-        ("sdk/python/millrace/_errors/__init__.py", errors),
-        ("sdk/java/src/main/resources/io/millrace/errors.tsv", java),
-    ];
-    for (file, made) in made {
-        if std::env::var_os("MILLRACE_BLESS").is_some() {
-            fs::write(root().join(file), &made).expect("the tree is writable");
-        } else {
-            let there = fs::read_to_string(root().join(file)).unwrap_or_default();
-            assert!(there == made, "{file} is not up to date: run the test with MILLRACE_BLESS=1");
-        }
-    }
 }
 
 /// The names of types that several modules of a crate declare. A name says what its type is without its module: this list only gets shorter.

@@ -10,7 +10,7 @@ mod json;
 #[path = "vectors/lies.rs"]
 mod lies;
 
-use millrace_wire::{Code, protocol};
+use millrace_wire::{Code, message_of_type, protocol};
 use std::{fmt::Write, fs, path::PathBuf};
 
 const ABOUT: &str = "Golden frames of spec/protocol/wire.md, made by crates/wire/tests/vectors.rs. \
@@ -92,15 +92,30 @@ fn what_is_written_is_read_as_it_was_wherever_it_is_cut() {
     }
 }
 
+/// The frames of `messages.json`, whose generator encodes by itself.
 #[test]
-fn every_message_has_cases() {
-    let cases = cases::all().into_iter().chain(cases::others());
-    let types: Vec<u64> = cases.map(|case| json::Reader::new(&case.bytes[4..]).kind()).collect();
-    let known: Vec<u64> =
-        (1..=7).chain(16..=32).chain([34, 35, 44, 45, 48, 49, 50, 51]).chain((64..=68).chain(70..=73)).collect();
-    for kind in known {
-        assert!(types.contains(&kind), "no case has type {kind}");
+fn the_smallest_and_the_fullest_frame_of_each_message_are_written_and_read() {
+    let file: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(path("messages.json")).expect("it is there"))
+            .expect("the file is JSON");
+    let mut seen = 0;
+    for golden in file["frames"].as_array().expect("a list") {
+        let (name, digits) = (&golden["name"], golden["hex"].as_str().expect("text"));
+        let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal");
+        let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+        let (frame, used) = protocol::split(&bytes, protocol::FRAME_MAX_BYTES).expect("a frame").expect("a whole one");
+        let mut written = Vec::new();
+        macro_rules! again {
+            ($type:ident) => {{
+                let message = frame.message::<protocol::$type>().unwrap_or_else(|error| panic!("{name}: {error}"));
+                protocol::encode(&mut written, frame.heading, &message);
+            }};
+        }
+        message_of_type!(frame.kind, again, panic!("there is no message for {name}"));
+        assert_eq!((used, hex(&written)), (bytes.len(), digits.to_owned()), "{name}");
+        seen += 1;
     }
+    assert!(seen > 120, "only {seen} frames");
 }
 
 #[test]

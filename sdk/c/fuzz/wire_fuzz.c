@@ -7,32 +7,32 @@
 #define ELEMENTS_MAX 4096
 
 typedef union message {
-    mrw_welcome welcome; mrw_append_many append_many; mrw_appended_many appended_many; mrw_records records;
-    mrw_link link; mrw_deliver deliver; mrw_delivered delivered;
+    mrw_hello hello; mrw_welcome welcome; mrw_append append; mrw_append_many append_many; mrw_records records; mrw_link link;
+    mrw_deliver deliver; mrw_delivered delivered;
 } message;
 
-static union { mrw_new_record new_records[ELEMENTS_MAX]; mrw_appended appended[ELEMENTS_MAX];
-               mrw_record records[ELEMENTS_MAX]; mrw_step steps[ELEMENTS_MAX]; mrw_item items[ELEMENTS_MAX]; } elements;
+#define MEMBER(name) mrw_##name name[ELEMENTS_MAX];
+static union { MRW_ELEMENTS(MEMBER) uint8_t bytes[1]; } elements;
 
 /* Takes the elements out and puts their structs in their place; false if there are too many of them to try. */
 static bool unpack(uint8_t type, message *of) {
-    mrw_array *array = type == MRW_APPEND_MANY ? &of->append_many.records : type == MRW_APPENDED_MANY ?
-        &of->appended_many.records : type == MRW_RECORDS ? &of->records.records : type == MRW_LINK ? &of->link.path :
-        type == MRW_DELIVER ? &of->deliver.items : NULL;
-    uint32_t count, i;
-    if (array == NULL) return true;
-    count = array->count;
-    if (count > ELEMENTS_MAX) return false;
-    for (i = 0; i < count; i++) {
-        bool taken = type == MRW_APPEND_MANY ? mrw_take_new_record(array, &elements.new_records[i]) :
-            type == MRW_APPENDED_MANY ? mrw_take_appended(array, &elements.appended[i]) :
-            type == MRW_RECORDS ? mrw_take_record(array, &elements.records[i]) :
-            type == MRW_LINK ? mrw_take_step(array, &elements.steps[i]) : mrw_take_item(array, &elements.items[i]);
-        if (!taken) abort(); /* all of them were read before */
+    const mrw_shape *shape = mrw_shape_of(type);
+    unsigned at;
+    for (at = 0; at < shape->count; at++) {
+        const mrw_field *field = &shape->fields[at];
+        mrw_array *array = (mrw_array *)((uint8_t *)of + field->offset);
+        uint32_t count, i;
+        if (field->kind != MRW_ARRAY) continue;
+        count = array->count;
+        if (count > ELEMENTS_MAX) return false;
+        for (i = 0; i < count; i++) {
+            /* All of them were read before. */
+            if (!mrw_take(array, field->of, elements.bytes + (size_t)i * field->of->size)) abort();
+        }
+        if (array->count != 0 || array->packed.size != 0) abort();
+        array->count = count;
+        array->items = &elements;
     }
-    if (array->count != 0 || array->packed.size != 0) abort();
-    array->count = count;
-    array->items = &elements;
     return true;
 }
 

@@ -1,5 +1,5 @@
 /* Checks the codec against the golden frames: each is written exactly, read as what it means, or refused. */
-#include "wire/wire.h"
+#include "wire/shapes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ typedef union message {
     mrw_appended_many appended_many; mrw_records records; mrw_link link; mrw_deliver deliver; mrw_delivered delivered;
     mrw_record record; mrw_get get;
 } message;
-static union { mrw_new_record new_records[64]; mrw_appended appended[64]; mrw_record records[64]; mrw_step steps[64];
-               mrw_item items[64]; } elements;
+#define MEMBER(name) mrw_##name name[64];
+static union { MRW_ELEMENTS(MEMBER) uint8_t bytes[1]; } elements;
 static int failures;
 
 static void fail(const char *name, const char *what) {
@@ -35,34 +35,18 @@ static void fail(const char *name, const char *what) {
 
 /* Takes the elements out of an array that was read, so that they can be written from their structs. */
 static void unpack(uint8_t type, message *of) {
-    mrw_array *array = NULL;
-    size_t count = 0;
-    switch (type) {
-    case MRW_APPEND_MANY:
-        array = &of->append_many.records;
-        while (count < 64 && mrw_take_new_record(array, &elements.new_records[count])) count++;
-        break;
-    case MRW_APPENDED_MANY:
-        array = &of->appended_many.records;
-        while (count < 64 && mrw_take_appended(array, &elements.appended[count])) count++;
-        break;
-    case MRW_RECORDS:
-        array = &of->records.records;
-        while (count < 64 && mrw_take_record(array, &elements.records[count])) count++;
-        break;
-    case MRW_LINK:
-        array = &of->link.path;
-        while (count < 64 && mrw_take_step(array, &elements.steps[count])) count++;
-        break;
-    case MRW_DELIVER:
-        array = &of->deliver.items;
-        while (count < 64 && mrw_take_item(array, &elements.items[count])) count++;
-        break;
-    default: return;
+    const mrw_shape *shape = mrw_shape_of(type);
+    unsigned at;
+    for (at = 0; at < shape->count; at++) {
+        const mrw_field *field = &shape->fields[at];
+        mrw_array *array = (mrw_array *)((uint8_t *)of + field->offset);
+        uint32_t count = 0;
+        if (field->kind != MRW_ARRAY) continue;
+        while (count < 64 && mrw_take(array, field->of, elements.bytes + (size_t)count * field->of->size)) count++;
+        if (array->count != 0) fail("array", "elements are left");
+        array->count = count;
+        array->items = &elements;
     }
-    if (array->count != 0) fail("array", "elements are left");
-    array->count = (uint32_t)count;
-    array->items = &elements;
 }
 
 static size_t write_frame(uint8_t *bytes, size_t capacity, uint8_t type, const mrw_heading *heading, const void *of) {

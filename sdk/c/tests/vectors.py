@@ -1,16 +1,38 @@
-"""Turns spec/vectors into tables of C: `vectors.py wire.json > vectors.inc`, `vectors.py capability.json > channel.inc`."""
+"""Turns spec/vectors into tables of C: `vectors.py wire.json messages.json > vectors.inc`, `vectors.py capability.json > channel.inc`."""
 
 import json
 import sys
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
 
-STRUCTS = {
-    1: "hello", 2: "welcome", 3: "failure", 4: "empty", 5: "empty",
-    16: "append", 17: "appended", 18: "append_many", 19: "appended_many", 20: "get", 21: "record", 22: "range",
-    23: "records", 24: "latest", 25: "seqno", 26: "tail", 27: "credit", 28: "empty", 29: "empty", 30: "create_log",
-    31: "empty", 32: "remove_log", 140: "set_log", 141: "cancel_run", 34: "show", 35: "document", 48: "link", 49: "linked", 50: "deliver", 51: "delivered",
+ROOT = Path(__file__).parents[3]
+
+
+class Field(NamedTuple):
+    """A key of a message, as in spec/messages.toml."""
+
+    key: str
+    kind: str
+    optional: bool
+
+
+def fields_of(table: dict[str, Any]) -> dict[str, Field]:
+    found = {}
+    for field in table["fields"]:
+        key, kind = field.split(": ")
+        found[key.rstrip("?~=")] = Field(key.rstrip("?~="), kind, key.endswith("?"))
+    return found
+
+
+SPEC = tomllib.loads((ROOT / "spec/messages.toml").read_text())
+SECTIONS = {section["name"]: section for section in SPEC["section"]}
+MESSAGES = {
+    message["type"]: (name, fields_of(message))
+    for name, message in SPEC["message"].items()
+    if "c" in message.get("in", SECTIONS[message["section"]]["in"])
 }
-ELEMENTS = {(18, "records"): "new_record", (19, "records"): "appended", (23, "records"): "record",
-            (48, "path"): "step", (50, "items"): "item"}
+MAPS = {name: fields_of(table) for name, table in (SPEC["map"] | SPEC["message"]).items()}
 
 
 def quoted(data: bytes) -> str:
@@ -29,42 +51,46 @@ def id_of(value: str) -> str:
     return "{{" + ", ".join(str(byte) for byte in bytes.fromhex(value)) + "}}"
 
 
-def member(kind: int, key: str, value: object) -> str:
+def member(field: Field, value: Any) -> str:
     """A member of a message's struct and its value."""
-    if isinstance(value, list):
-        struct = ELEMENTS[kind, key]
-        elements = ", ".join(fields(kind, element) for element in value)
+    name = {"namespace": "namespace_name" if field.kind == "text" else "namespace_id", "void": "is_void"}.get(field.key, field.key)
+    if field.kind.startswith("["):
+        struct = field.kind[1:-1]
+        elements = ", ".join(fields(MAPS[struct], element) for element in value)
         items = f"(const mrw_{struct}[]){{{elements}}}" if value else "NULL"
-        return f".{key} = {{{len(value)}, {items}, {{NULL, 0}}}}"
-    if key in ("refused", "life"):
-        return f".{key} = {{true, {fields(kind, value)[1:]}"
-    if key == "retry_after_ms":
-        return f".retry = {{true, {value}u}}"
-    if key == "durability":
-        return f".durability = MRW_{str(value).upper()}"
-    if key == "namespace":
-        return f".name = {bytes_of(value.encode())}" if isinstance(value, str) else f".namespace_id = {value}u"
-    if isinstance(value, bool):
-        return f".{'is_void' if key == 'void' else key} = {str(value).lower()}"
-    if isinstance(value, int):
-        return f".{key} = {value}u"
-    if isinstance(value, str):
-        return f".{key} = {bytes_of(value.encode())}"
-    data = value["hex"]
-    return f".{key} = {id_of(data)}" if key in ("id", "cause", "run") else f".{key} = {bytes_of(bytes.fromhex(data))}"
+        made = f"{{{len(value)}, {items}, {{NULL, 0}}}}"
+    elif field.kind in MAPS:
+        made = "{true, " + fields(MAPS[field.kind], value)[1:]
+    elif field.kind.startswith("u") and field.optional:
+        made = f"{{true, {value}u}}"
+    elif field.kind == "durability":
+        made = f"MRW_{value.upper()}"
+    elif field.kind == "flag":
+        made = str(value).lower()
+    elif field.kind == "id":
+        made = id_of(value["hex"])
+    elif field.kind in ("text", "bytes"):
+        made = bytes_of(value.encode() if field.kind == "text" else bytes.fromhex(value["hex"]))
+    else:
+        made = f"{value}u"
+    return f".{name} = {made}"
 
 
-def fields(kind: int, message: dict) -> str:
-    return "{" + ", ".join(member(kind, key, value) for key, value in message.items()) + "}"
+def fields(of: dict[str, Field], message: dict[str, Any]) -> str:
+    return "{" + ", ".join(member(of[key], value) for key, value in message.items()) + "}"
 
 
-def frame(vector: dict) -> str:
-    struct, kind = STRUCTS[vector["type"]], vector["type"]
+def frame(vector: dict[str, Any]) -> str:
+    name, of = MESSAGES[vector["type"]]
     cause = ", " + id_of(vector["cause"]["hex"]) if vector["cause"] else ""
     heading = f"{{{vector['request']}u, {vector['hlc']}u{cause}}}"
-    message = fields(kind, vector["message"]) if vector["message"] else "{0}"
-    return (f'{{"{vector["name"]}", {bytes_of(bytes.fromhex(vector["hex"]))}, {kind}, {heading}, '
-            f"&(const mrw_{struct}){message}}},")
+    message = fields(of, vector["message"]) if vector["message"] else "{0}"
+    # A message without keys has no struct of its own.
+    struct = name if of else "empty"
+    return (
+        f'{{"{vector["name"]}", {bytes_of(bytes.fromhex(vector["hex"]))}, {vector["type"]}, {heading}, '
+        f"&(const mrw_{struct}){message}}},"
+    )
 
 
 def hexed(digits: str) -> str:
@@ -108,17 +134,18 @@ def capabilities(vectors: dict) -> None:
 
 
 def main() -> None:
-    with open(sys.argv[1], encoding="utf-8") as file:
-        vectors = json.load(file)
+    vectors: dict[str, Any] = {}
+    for name in sys.argv[1:]:
+        for key, value in json.loads(Path(name).read_text(encoding="utf-8")).items():
+            vectors[key] = vectors[key] + value if isinstance(vectors.get(key), list) else value
     if "channels" in vectors:
         capabilities(vectors)
         return
     for table in ("frames", "readable"):
         print(f"static const vector {table}[] = {{")
         for vector in vectors[table]:
-            # The client in C shows no capabilities and repairs nothing: it has none of these messages.
-            shows = vector["type"] in (6, 7, 44, 45, 84) or "capabilities" in vector["message"] or "slot" in vector
-            if not shows:
+            # The client in C has only some of the messages, and no slots.
+            if vector["type"] in MESSAGES and "slot" not in vector:
                 print(frame(vector))
         print("};")
     print("static const refusal refused[] = {")

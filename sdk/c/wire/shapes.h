@@ -13,7 +13,7 @@ typedef enum mrw_kind {
     MRW_BIN,
     MRW_ID,
     MRW_LEVEL, /* a durability */
-    MRW_RETRY,
+    MRW_OPTIONAL_U32,
     MRW_MAP, /* a struct whose first member is true if the map is present */
     MRW_ARRAY
 } mrw_kind;
@@ -40,9 +40,10 @@ struct mrw_shape {
     uint16_t size; /* of the struct */
 };
 
-extern const mrw_shape mrw_shape_appended, mrw_shape_record, mrw_shape_new_record, mrw_shape_step, mrw_shape_item;
-
 /* The shape of a type of message, NULL if there is none. */
 const mrw_shape *mrw_shape_of(uint8_t type);
+
+/* Reads the next element of an array, which has this shape; returns false after the last one. */
+bool mrw_take(mrw_array *from, const mrw_shape *shape, void *element);
 
 #endif

@@ -36,13 +36,9 @@ static bool decode_level(mrw_reader *from, uint8_t *level) {
 
 /* Checks every element, so that taking them later cannot fail. */
 static bool decode_array(mrw_reader *from, const mrw_shape *of, mrw_array *array, unsigned depth) {
-    union {
-        mrw_appended appended;
-        mrw_record record;
-        mrw_new_record new_record;
-        mrw_step step;
-        mrw_item item;
-    } element;
+#define MEMBER(name) mrw_##name name;
+    union { MRW_ELEMENTS(MEMBER) } element;
+#undef MEMBER
     uint32_t i;
     if (!mrw_read_array(from, &array->count)) return false;
     array->packed.at = from->at;
@@ -74,10 +70,10 @@ static bool decode_field(mrw_reader *from, const mrw_field *field, void *into, u
         memcpy(into, bytes.at, bytes.size);
         return true;
     case MRW_LEVEL: return decode_level(from, into);
-    case MRW_RETRY:
+    case MRW_OPTIONAL_U32:
         if (!decode_uint(from, UINT32_MAX, &number)) return false;
-        ((mrw_retry *)into)->given = true;
-        ((mrw_retry *)into)->after_ms = (uint32_t)number;
+        ((mrw_optional_u32 *)into)->given = true;
+        ((mrw_optional_u32 *)into)->value = (uint32_t)number;
         return true;
     case MRW_MAP:
         if (!decode_map(from, field->of, into, depth)) return false;
@@ -175,7 +171,7 @@ int mrw_split(const void *bytes, size_t size, size_t max_bytes, mrw_frame *frame
     return status < 0 ? status : 1;
 }
 
-static bool take(mrw_array *from, const mrw_shape *shape, void *element) {
+bool mrw_take(mrw_array *from, const mrw_shape *shape, void *element) {
     mrw_reader reader;
     if (from->count == 0) return false;
     reader.at = from->packed.at;
@@ -187,14 +183,6 @@ static bool take(mrw_array *from, const mrw_shape *shape, void *element) {
     return true;
 }
 
-bool mrw_take_appended(mrw_array *from, mrw_appended *element) { return take(from, &mrw_shape_appended, element); }
-bool mrw_take_record(mrw_array *from, mrw_record *element) { return take(from, &mrw_shape_record, element); }
-bool mrw_take_new_record(mrw_array *from, mrw_new_record *element) {
-    return take(from, &mrw_shape_new_record, element);
-}
-bool mrw_take_step(mrw_array *from, mrw_step *element) { return take(from, &mrw_shape_step, element); }
-bool mrw_take_item(mrw_array *from, mrw_item *element) { return take(from, &mrw_shape_item, element); }
-
 /* ------------------------------------------------------------------------------------------------------ writing */
 
 static bool has_value(const mrw_field *field, const void *at) {
@@ -205,9 +193,12 @@ static bool has_value(const mrw_field *field, const void *at) {
     case MRW_ID: return !is_zero(at, sizeof(mrw_id));
     case MRW_LEVEL: return *(const uint8_t *)at != MRW_AS_NAMESPACE;
     case MRW_FLAG: return *(const bool *)at;
-    case MRW_RETRY: return ((const mrw_retry *)at)->given;
+    case MRW_OPTIONAL_U32: return ((const mrw_optional_u32 *)at)->given;
     case MRW_MAP: return *(const bool *)at;
-    case MRW_U16: case MRW_U32: case MRW_U64: case MRW_ARRAY: break; /* none of ours is left out */
+    case MRW_U16: return !is_zero(at, sizeof(uint16_t));
+    case MRW_U32: return !is_zero(at, sizeof(uint32_t));
+    case MRW_U64: return !is_zero(at, sizeof(uint64_t));
+    case MRW_ARRAY: return ((const mrw_array *)at)->count > 0;
     }
     return true;
 }
@@ -227,7 +218,7 @@ static void encode_scalar(mrw_writer *to, const mrw_field *field, const void *at
         mrw_write_bin(to, bytes);
         break;
     case MRW_LEVEL: mrw_write_text(to, level_names[*(const uint8_t *)at % 3]); break;
-    case MRW_RETRY: mrw_write_uint(to, ((const mrw_retry *)at)->after_ms); break;
+    case MRW_OPTIONAL_U32: mrw_write_uint(to, ((const mrw_optional_u32 *)at)->value); break;
     case MRW_MAP: case MRW_ARRAY: break; /* hold others: see encode_map */
     }
 }

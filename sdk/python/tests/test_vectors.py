@@ -16,6 +16,8 @@ from conftest import ROOT, Host
 import millrace
 
 GOLDEN = json.loads((ROOT / "spec/vectors/wire.json").read_text())
+#: The smallest and the fullest frame of each message, too.
+FRAMES = GOLDEN["frames"] + json.loads((ROOT / "spec/vectors/messages.json").read_text())["frames"]
 FRAME_MAX_BYTES = 16_842_752
 
 
@@ -73,7 +75,7 @@ def elements_of(golden: dict[str, Any]) -> list[Any]:
     )
 
 
-@pytest.mark.parametrize("golden", GOLDEN["frames"], ids=lambda golden: str(golden["name"]))
+@pytest.mark.parametrize("golden", FRAMES, ids=lambda golden: str(golden["name"]))
 def test_a_golden_frame_is_read_and_written_exactly(golden: dict[str, Any]) -> None:
     frame = bytes.fromhex(golden["hex"])
     assert read(frame) == elements_of(golden)

@@ -11,12 +11,12 @@ const SECONDS_MAX: u32 = 60;
 
 /// The golden frames, as the bytes of files: `bytes` makes one or more of each.
 fn seeds(place: &Place, bytes: impl Fn(&[u8]) -> Vec<Vec<u8>>) {
-    let text = fs::read_to_string(root().join("spec/vectors/wire.json")).expect("the golden frames are there");
-    let vectors: Value = serde_json::from_str(&text).expect("they are JSON");
     let folder = place.path().join("seeds");
     fs::create_dir(&folder).expect("a folder is made");
-    for table in ["frames", "readable", "refused"] {
-        for vector in vectors[table].as_array().expect("a list") {
+    for file in ["wire.json", "messages.json"] {
+        let text = fs::read_to_string(root().join("spec/vectors").join(file)).expect("the golden frames are there");
+        let vectors: Value = serde_json::from_str(&text).expect("they are JSON");
+        for vector in ["frames", "readable", "refused"].iter().filter_map(|table| vectors[table].as_array()).flatten() {
             let digits = vector["hex"].as_str().expect("hexadecimal");
             let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal");
             let frame: Vec<u8> = (0..digits.len()).step_by(2).map(pair).collect();

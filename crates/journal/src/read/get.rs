@@ -385,7 +385,10 @@ pub(crate) fn damaged(position: u64, what: impl std::fmt::Display) -> Error {
 
 #[cold]
 fn void(log: &Log, seqno: u64) -> Error {
-    Code::RecordVoid.error(format!("log '{}' no longer has record {seqno}: a repair removed it", log.name()))
+    Code::RecordVoid.error(format!(
+        "log '{}' no longer has record {seqno}: a repair removed it, or its device had dropped it",
+        log.name()
+    ))
 }
 
 fn above_tail(log: &Log, seqno: u64) -> Error {

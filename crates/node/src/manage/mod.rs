@@ -3,6 +3,8 @@
 
 pub mod bundle;
 pub mod uploads;
+#[cfg(test)]
+mod verbs;
 
 use crate::{
     Backfilled, Code, EventId, LogName, Name, Result,
@@ -392,4 +394,47 @@ pub struct StepsDoc {
 pub struct MissingDoc {
     /// Their SHA-256, each once.
     pub missing: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Order, verbs::VERBS};
+    use serde_json::{Map, Value, json};
+
+    fn value(of: &str, name: &str) -> Value {
+        match of {
+            "u64" => json!(7),
+            "flag" => json!(true),
+            "id" => json!("00a1b2c3d4e5-3f-1c"),
+            "object" => json!({}),
+            _ => json!(if name == "on_gap" { "skip" } else { "a" }),
+        }
+    }
+
+    #[test]
+    fn orders_have_the_members_that_the_specification_says() {
+        for (verb, members) in VERBS {
+            let object = |with: &dyn Fn(&str, bool) -> bool| {
+                let mut object = Map::from_iter([("do".to_owned(), json!(verb))]);
+                let members = members.iter().filter(|(name, _, optional)| with(name, *optional));
+                object.extend(members.map(|(name, of, _)| ((*name).to_owned(), value(of, name))));
+                object
+            };
+            let parse = |object: &Map<String, Value>| Order::parse(&Value::Object(object.clone()).to_string());
+            parse(&object(&|_, optional| !optional)).unwrap_or_else(|error| panic!("{verb}: {error}"));
+            let all = object(&|_, _| true);
+            let order = parse(&all).unwrap_or_else(|error| panic!("{verb}: {error}"));
+            // A member that the code does not know would be lost, and one that the specification does not know would be new.
+            let again: Map<String, Value> = serde_json::from_str(&order.text()).expect("an object");
+            let sorted = |object: &Map<String, Value>| {
+                let mut names: Vec<String> = object.keys().cloned().collect();
+                names.sort();
+                names
+            };
+            assert_eq!(sorted(&again), sorted(&all), "{verb}");
+            for (left, _, _) in members.iter().filter(|(_, _, optional)| !optional) {
+                assert!(parse(&object(&|name, _| name != *left)).is_err(), "{verb} without {left}");
+            }
+        }
+    }
 }

@@ -1,20 +1,11 @@
 //! Fencing tokens: what the owner of a lock shows, so that a former owner is refused.
 
+use super::Fence;
 use crate::{Code, Error, Result};
-use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The longest name of a fence: as long as a key of a lock.
 pub const FENCE_NAME_MAX_BYTES: usize = 255;
-
-/// A token that the receiver of an append or a call compares with the highest that it has seen under this name. It refuses a lower one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fence<'b> {
-    /// The name, usually that of a lock.
-    pub name: &'b str,
-    /// The token, from 1.
-    pub token: u64,
-}
 
 impl<'b> Fence<'b> {
     /// The fence of a text `NAME=TOKEN`.

@@ -9,7 +9,7 @@
 //! `length` counts the bytes after it. `cause` is nil or the 16 bytes of an event id; `message` is a map. A sixth element names the
 //! capability that the request uses, by its slot on the connection, 1 to 15. Without it, this is slot 0.
 
-use super::{message::SLOTS, strict::Strict};
+use super::{SLOTS, strict::Strict};
 use crate::{Code, Error, EventId, Hlc, Result};
 use rmp::Marker;
 use serde::{Deserialize, Serialize, de::IgnoredAny};

@@ -11,12 +11,6 @@ impl<'b> Reader<'b> {
         Self { rest: bytes }
     }
 
-    /// The type of a frame's body.
-    pub fn kind(mut self) -> u64 {
-        rmp::decode::read_array_len(&mut self.rest).expect("an array");
-        rmp::decode::read_int(&mut self.rest).expect("a number")
-    }
-
     /// A frame's body as the members of a JSON object.
     pub fn frame(mut self) -> String {
         let elements = rmp::decode::read_array_len(&mut self.rest).expect("an array") as usize;

@@ -2,7 +2,7 @@
 
 use super::{Case, cases};
 use crate::lent;
-use millrace_wire::{Code, Durability, EventId, Hlc, Result, protocol::*};
+use millrace_wire::{Code, Durability, EventId, Hlc, Result, message_of_type, protocol::*};
 
 /// A frame that must be refused.
 pub struct Lie {
@@ -23,19 +23,12 @@ impl Lie {
 }
 
 fn read(frame: Frame<'_>) -> Result<()> {
-    match frame.kind {
-        1 => frame.message::<Hello<'_>>().map(drop),
-        3 => frame.message::<Failure<'_>>().map(drop),
-        4 => frame.message::<Ping>().map(drop),
-        16 => frame.message::<Append<'_>>().map(drop),
-        17 => frame.message::<Appended>().map(drop),
-        18 => frame.message::<AppendMany<'_>>().map(drop),
-        20 => frame.message::<Get<'_>>().map(drop),
-        21 => frame.message::<Record<'_>>().map(drop),
-        23 => frame.message::<Records<'_>>().map(drop),
-        51 => frame.message::<Delivered>().map(drop),
-        kind => panic!("no lie is told with type {kind}"),
+    macro_rules! read {
+        ($type:ident) => {
+            frame.message::<$type>().map(drop)
+        };
     }
+    message_of_type!(frame.kind, read, panic!("no lie is told with type {}", frame.kind))
 }
 
 /// Puts the length before a body.

@@ -29,6 +29,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Optional, Union
 
+from millrace import _messages
 from millrace import executor as _executor
 from millrace import objects as _objects
 from millrace._open import PathOrAddress
@@ -118,7 +119,7 @@ class _Space:
             message["application"] = self.application
         if resume:
             message["resume"] = True
-        await self._wire.insist(_wire.SESSION, message)
+        await self._wire.insist(_messages.SESSION, message)
 
     async def _renew(self) -> None:
         refused = False
@@ -223,8 +224,8 @@ class _Space:
         over = left <= 0
         wait_ms = int(min(_spaces._SLICE_S if over else left, _spaces._SLICE_S) * 1000) + 1
         asked = {**message, "wait_ms": wait_ms, **({"give_up": True} if over else {})}
-        kind, answer = await self._wire.insist(_wire.CALL, asked)
-        if kind == _wire.RAISED:
+        kind, answer = await self._wire.insist(_messages.CALL, asked)
+        if kind == _messages.RAISED:
             return answer["incarnation"], None, _spaces._raised(answer["class"], answer.get("text", ""))
         if answer.get("waiting"):
             return None
@@ -314,7 +315,7 @@ class Connection:
     ) -> int:
         """Appends a record to a log of the host's namespace, and returns its number: see `millrace.Connection.append`."""
         message = {"log": log, "data": _encode(data), "key": key or f"append:{os.urandom(12).hex()}", **_fence(fence)}
-        _, answer = await self._wire.insist(_wire.APPEND, message)
+        _, answer = await self._wire.insist(_messages.APPEND, message)
         return int(answer["seqno"])
 
     async def delete(self, reference: Object) -> bool:
@@ -499,13 +500,13 @@ class Executor:
         _executor._check(tasks, bodies)
         message: dict[str, Any] = {"pool": sync._pool, "tasks": tasks, "key": f"task:{os.urandom(12).hex()}"}
         message |= {"bodies": True} if bodies else {}
-        _, answer = await self._connection._wire.insist(_wire.INVOKE, message)
+        _, answer = await self._connection._wire.insist(_messages.INVOKE, message)
         return int(answer["first"])
 
     async def _revoke(self, sync: _executor.Executor, invoking: asyncio.Future[int], future: TaskFuture) -> None:
         with contextlib.suppress(Error):
             number = await invoking
-            await self._connection._wire.insist(_wire.REVOKE, {"pool": sync._pool, "task": number})
+            await self._connection._wire.insist(_messages.REVOKE, {"pool": sync._pool, "task": number})
         if future._parts is not None:
             await asyncio.to_thread(future._free)
 

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from millrace._errors import LOST
+from millrace._messages import CALL, CHALLENGE, FAILURE, HELLO, PING, PONG, WELCOME
 from millrace._records import _native
 from millrace._worker import Error
 from millrace.objects import _spaces, _values
 
-HELLO, WELCOME, FAILURE, PING, PONG, CHALLENGE = 1, 2, 3, 4, 5, 6
-APPEND = 16
-SESSION, CALL, RETURNED, RAISED, INVOKE, REVOKE = 64, 66, 67, 68, 70, 72
 _VERSION = 2
 #: The longest frame that a host sends, unless WELCOME says less.
 _FRAME_BYTES_MAX = 16_842_752

@@ -18,6 +18,7 @@ from conftest import Host
 
 import millrace
 import millrace.aio
+from millrace import _messages
 from millrace.aio import _wire
 from millrace.executor._results import TaskFuture
 from millrace.objects import _spaces, _values
@@ -203,7 +204,7 @@ def test_a_call_that_is_cancelled_while_it_is_sent_is_revoked() -> None:
         sent, answered, revoked = asyncio.Event(), asyncio.Event(), []
 
         async def insist(kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-            if kind == _wire.REVOKE:
+            if kind == _messages.REVOKE:
                 revoked.append(message["task"])
                 return kind, {}
             sent.set()
@@ -240,7 +241,7 @@ def test_a_frame_that_cannot_be_read_ends_the_requests_that_wait(tmp_path: Path)
         async def host(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readexactly(4)
             await reader.readexactly(struct.unpack("<I", await reader.readexactly(4))[0])
-            body = _values.encode([_wire.WELCOME, 1, 0, None, {}])
+            body = _values.encode([_messages.WELCOME, 1, 0, None, {}])
             writer.write(struct.pack("<I", len(body)) + body)
             await reader.readexactly(4)
             writer.write(frame)
@@ -254,7 +255,7 @@ def test_a_frame_that_cannot_be_read_ends_the_requests_that_wait(tmp_path: Path)
             async with await asyncio.start_unix_server(host, path):
                 wire = _wire.Wire([path])
                 with pytest.raises(_wire.Lost):
-                    await asyncio.wait_for(wire.ask(_wire.PING, {}), _PATIENCE_S)
+                    await asyncio.wait_for(wire.ask(_messages.PING, {}), _PATIENCE_S)
                 await wire.close()
 
     asyncio.run(main())

@@ -1,20 +1,21 @@
-//! Requests for changes of a namespace's functions, relays and logs, and the upload of code.
+// Generated from spec/messages.toml by `cargo run -p millrace-generate`.
+//! Functions, relays and code.
 
-use super::Message;
-use crate::{Durability, EventId};
+use crate::{Durability, EventId, protocol::Message};
 use serde::{Deserialize, Serialize};
 
-/// The most bytes of a file that one [`Upload`] carries.
-pub const UPLOAD_PART_MAX_BYTES: usize = 1 << 20;
-
-/// Asks for a change: what HTTP takes with `POST /v1/namespaces/NAME/manage`. Answered with a [`super::Document`].
+/// Requests a change. Answered with [`super::Document`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manage<'b> {
-    /// The JSON text.
+    /// The JSON text, as in the body of `POST /v1/namespaces/NAME/manage`.
     pub json: &'b str,
 }
 
-/// Appends a record that runs one function. Answered with [`InvokedFunction`].
+impl Message for Manage<'_> {
+    const TYPE: u8 = 110;
+}
+
+/// Appends a record that runs one function. Answered with [`super::InvokedFunction`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvokeFunction<'b> {
     /// The function.
@@ -22,18 +23,23 @@ pub struct InvokeFunction<'b> {
     /// The record's bytes.
     #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
-    /// The log to append to; by default the one that the function is bound to, or `invoke/FUNCTION` if it is bound to none.
+    /// The log to append to; by default the only one that the function is bound to, or, if it is bound to none, `invoke/FUNCTION`, which is
+    /// created if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<&'b str>,
-    /// When the answer is due; by default as the namespace says.
+    /// The durability that the answer requires; by default the namespace's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
-    /// The idempotency key.
+    /// The idempotency key, 1 to 128 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
 }
 
-/// The answer to [`InvokeFunction`].
+impl Message for InvokeFunction<'_> {
+    const TYPE: u8 = 111;
+}
+
+/// The answer to [`super::InvokeFunction`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvokedFunction<'b> {
     /// The log that the record was appended to.
@@ -44,6 +50,10 @@ pub struct InvokedFunction<'b> {
     pub id: EventId,
 }
 
+impl Message for InvokedFunction<'_> {
+    const TYPE: u8 = 112;
+}
+
 /// A part of a file that the host said it lacks. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upload<'b> {
@@ -52,21 +62,9 @@ pub struct Upload<'b> {
     pub sha256: &'b [u8],
     /// Where the part begins: how many bytes of the file were sent before.
     pub offset: u64,
-    /// The part, at most [`UPLOAD_PART_MAX_BYTES`].
+    /// The part, 1 byte to 1 MiB.
     #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
-}
-
-impl Message for Manage<'_> {
-    const TYPE: u8 = 110;
-}
-
-impl Message for InvokeFunction<'_> {
-    const TYPE: u8 = 111;
-}
-
-impl Message for InvokedFunction<'_> {
-    const TYPE: u8 = 112;
 }
 
 impl Message for Upload<'_> {

@@ -1,9 +1,10 @@
-//! Messages between hosts of a cluster, and requests of clients about a cluster's topics.
+// Generated from spec/messages.toml by `cargo run -p millrace-generate`.
+//! Clusters and topics.
 
-use super::Message;
+use crate::protocol::Message;
 use serde::{Deserialize, Serialize};
 
-/// Messages between replicas of groups. Has no answer: what is lost is sent again.
+/// Messages for the replicas of groups on the receiving host. Lost messages are sent again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupMessages<'b> {
     /// The messages, in order.
@@ -11,17 +12,11 @@ pub struct GroupMessages<'b> {
     pub messages: Vec<GroupMessage<'b>>,
 }
 
-/// A message for one replica.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GroupMessage<'b> {
-    /// The group.
-    pub group: u32,
-    /// The message for the replica.
-    #[serde(borrow, with = "serde_bytes")]
-    pub data: &'b [u8],
+impl Message for GroupMessages<'_> {
+    const TYPE: u8 = 96;
 }
 
-/// Asks to be a host of the cluster. Answered with a [`super::Document`].
+/// Asks to be a host of the cluster. Answered with [`super::Document`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinCluster<'b> {
     /// The identity of the namespace that joins.
@@ -30,16 +25,20 @@ pub struct JoinCluster<'b> {
     pub address: &'b str,
     /// The name under which it is served there.
     pub name: &'b str,
-    /// The site it is at.
+    /// The site that it is at.
     pub site: &'b str,
 }
 
-/// Makes a topic; one with the same history is left as it is. Answered with [`super::Done`].
+impl Message for JoinCluster<'_> {
+    const TYPE: u8 = 97;
+}
+
+/// Creates a topic; one with the same history is left as it is. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateTopic<'b> {
     /// Its name.
     pub topic: &'b str,
-    /// How many of its newest records stay readable.
+    /// How many of its newest records stay readable, as in CREATE LOG.
     pub history: u64,
     /// The hosts that must have a record on disk before its publish is acknowledged: `quorum`, a majority of the group, or `leader`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,17 +51,11 @@ pub struct CreateTopic<'b> {
     pub engine: Option<&'b str>,
 }
 
-/// Removes a topic with its records, subscriptions and feeds. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoveTopic<'b> {
-    /// Its name, which can be used again.
-    pub topic: &'b str,
-    /// Discards the records that wait on this host to be published to the topic, and leaves the topic as it is.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub waiting: bool,
+impl Message for CreateTopic<'_> {
+    const TYPE: u8 = 98;
 }
 
-/// Publishes a record. Answered with [`super::Seqno`], its index, once a majority of the group's disks have it.
+/// Publishes a record. Answered with [`super::Seqno`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishTopic<'b> {
     /// The topic.
@@ -70,16 +63,20 @@ pub struct PublishTopic<'b> {
     /// The record's bytes.
     #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
-    /// The idempotency key: a record with a key that the topic remembers is there already.
+    /// The idempotency key, 1 to 128 bytes: the topic remembers its last 10 000 keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
     /// The hosts that must have the record on disk before the answer: `quorum`, `leader`, or `local`, which is the host that is asked; by
-    /// default as the topic was created. With `leader` and `local` the answer is 0, because the index is not known yet.
+    /// default as the topic was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<&'b str>,
 }
 
-/// Reads one record of a topic. Answered with [`super::Record`], whose number is the index.
+impl Message for PublishTopic<'_> {
+    const TYPE: u8 = 99;
+}
+
+/// Reads one record of a topic. Answered with [`super::Record`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetTopic<'b> {
     /// The topic.
@@ -88,18 +85,26 @@ pub struct GetTopic<'b> {
     pub index: u64,
 }
 
+impl Message for GetTopic<'_> {
+    const TYPE: u8 = 100;
+}
+
 /// Reads a range of records of a topic. Answered with [`super::Records`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeTopic<'b> {
     /// The topic.
     pub topic: &'b str,
-    /// The first.
+    /// The first record.
     pub from: u64,
-    /// Maximum number of records; the answer has as many as fit a frame, and where to continue.
+    /// The maximum number of records; the answer has as many as fit a frame, and the position at which to continue.
     pub count: u32,
 }
 
-/// Asks for the index of a topic's newest record, or waits until it is above one. Answered with [`super::Seqno`].
+impl Message for RangeTopic<'_> {
+    const TYPE: u8 = 101;
+}
+
+/// Requests the index of a topic's newest record, or waits until it is above a given one. Answered with [`super::Seqno`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatestTopic<'b> {
     /// The topic.
@@ -107,9 +112,13 @@ pub struct LatestTopic<'b> {
     /// Wait until it is above this.
     #[serde(default)]
     pub above: u64,
-    /// How long at most; then the answer is what it is.
+    /// How long to wait at most; then the answer is the current index.
     #[serde(default)]
     pub wait_ms: u32,
+}
+
+impl Message for LatestTopic<'_> {
+    const TYPE: u8 = 102;
 }
 
 /// Runs a function of this host's namespace for every record of a topic from now on. Answered with [`super::Done`].
@@ -121,13 +130,21 @@ pub struct SubscribeTopic<'b> {
     pub function: &'b str,
 }
 
-/// Ends that. Answered with [`super::Done`].
+impl Message for SubscribeTopic<'_> {
+    const TYPE: u8 = 103;
+}
+
+/// Ends what SUBSCRIBE began. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnsubscribeTopic<'b> {
     /// The topic.
     pub topic: &'b str,
     /// The function.
     pub function: &'b str,
+}
+
+impl Message for UnsubscribeTopic<'_> {
+    const TYPE: u8 = 104;
 }
 
 /// Publishes the records of a log of this host's namespace to a topic from now on. Answered with [`super::Done`].
@@ -139,7 +156,11 @@ pub struct FeedTopic<'b> {
     pub log: &'b str,
 }
 
-/// Ends that. Answered with [`super::Done`].
+impl Message for FeedTopic<'_> {
+    const TYPE: u8 = 105;
+}
+
+/// Ends what FEED began. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfeedTopic<'b> {
     /// The topic.
@@ -148,25 +169,8 @@ pub struct UnfeedTopic<'b> {
     pub log: &'b str,
 }
 
-/// Copies a topic to a new log of this host's namespace, to which nothing else is appended. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MirrorTopic<'b> {
-    /// The topic.
-    pub topic: &'b str,
-    /// The log.
-    pub log: &'b str,
-    /// How many of its newest records stay readable; as many as those of the topic if it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub history: Option<u64>,
-}
-
-/// Ends that; the log stays. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnmirrorTopic<'b> {
-    /// The topic.
-    pub topic: &'b str,
-    /// The log.
-    pub log: &'b str,
+impl Message for UnfeedTopic<'_> {
+    const TYPE: u8 = 106;
 }
 
 /// Transfers the leadership of a group to a host. Answered with [`super::Done`].
@@ -179,6 +183,10 @@ pub struct LeadGroup<'b> {
     pub group: Option<&'b str>,
 }
 
+impl Message for LeadGroup<'_> {
+    const TYPE: u8 = 107;
+}
+
 /// Removes a host from the cluster. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveHost<'b> {
@@ -187,36 +195,6 @@ pub struct RemoveHost<'b> {
     /// Groups in which it votes and which no longer answer: they are given up, with their topics.
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     pub lose: Vec<&'b str>,
-}
-
-/// Says how many hosts are to vote. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetVoters<'b> {
-    /// 1, 3 or 5.
-    pub voters: u64,
-    /// The group; the first one if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<&'b str>,
-}
-
-/// Makes a group; one that is there as it is to be is left as it is. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CreateGroup<'b> {
-    /// Its name.
-    pub group: &'b str,
-    /// The identities of the hosts that vote in it; none to have them chosen.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<u64>,
-    /// How many hosts vote, if they are chosen: 1, 3 or 5.
-    #[serde(default)]
-    pub voters: u64,
-}
-
-/// Removes a group without topics. Answered with [`super::Done`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoveGroup<'b> {
-    /// Its name.
-    pub group: &'b str,
 }
 
 impl Message for RemoveHost<'_> {
@@ -233,32 +211,102 @@ pub struct PreferSite<'b> {
     pub group: Option<&'b str>,
 }
 
-macro_rules! numbered {
-    ($($number:literal $type:ident)*) => { $(
-        impl Message for $type<'_> {
-            const TYPE: u8 = $number;
-        }
-    )* };
+impl Message for PreferSite<'_> {
+    const TYPE: u8 = 109;
 }
 
-numbered! {
-    96 GroupMessages
-    97 JoinCluster
-    98 CreateTopic
-    99 PublishTopic
-    100 GetTopic
-    101 RangeTopic
-    102 LatestTopic
-    103 SubscribeTopic
-    104 UnsubscribeTopic
-    105 FeedTopic
-    106 UnfeedTopic
-    107 LeadGroup
-    109 PreferSite
-    146 SetVoters
-    147 CreateGroup
-    148 RemoveGroup
-    153 MirrorTopic
-    154 UnmirrorTopic
-    155 RemoveTopic
+/// Sets how many hosts vote. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetVoters<'b> {
+    /// The number of voters, 1, 3 or 5; reached once the cluster has as many hosts.
+    pub voters: u64,
+    /// The group; the first one if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<&'b str>,
+}
+
+impl Message for SetVoters<'_> {
+    const TYPE: u8 = 146;
+}
+
+/// Creates a group; one that is already as requested is left as it is. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateGroup<'b> {
+    /// Its name.
+    pub group: &'b str,
+    /// The identities of the hosts that vote in it; none to have them chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<u64>,
+    /// How many hosts vote, if they are chosen: 1, 3 or 5.
+    #[serde(default)]
+    pub voters: u64,
+}
+
+impl Message for CreateGroup<'_> {
+    const TYPE: u8 = 147;
+}
+
+/// Removes a group without topics. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveGroup<'b> {
+    /// Its name.
+    pub group: &'b str,
+}
+
+impl Message for RemoveGroup<'_> {
+    const TYPE: u8 = 148;
+}
+
+/// Copies a topic, under its indexes, to a new log of this host's namespace, to which nothing else is appended. Answered with
+/// [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The log.
+    pub log: &'b str,
+    /// How many of its newest records stay readable, as in CREATE LOG; as many as those of the topic if it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<u64>,
+}
+
+impl Message for MirrorTopic<'_> {
+    const TYPE: u8 = 153;
+}
+
+/// Ends what MIRROR began. The log stays, and accepts appends again. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmirrorTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The log.
+    pub log: &'b str,
+}
+
+impl Message for UnmirrorTopic<'_> {
+    const TYPE: u8 = 154;
+}
+
+/// Removes a topic with its records, subscriptions and feeds. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveTopic<'b> {
+    /// Its name, which can be used again.
+    pub topic: &'b str,
+    /// Discard the records that wait on this host to be published to the topic, and leave the topic as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waiting: bool,
+}
+
+impl Message for RemoveTopic<'_> {
+    const TYPE: u8 = 155;
+}
+
+/// A message for one replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMessage<'b> {
+    /// The group; 0 is the host itself.
+    pub group: u32,
+    /// The message for the replica.
+    #[serde(borrow, with = "serde_bytes")]
+    pub data: &'b [u8],
 }

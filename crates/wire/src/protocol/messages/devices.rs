@@ -1,22 +1,23 @@
-//! Messages between a device and a host: the journal of the device goes to the host as it is in flash. `spec/formats/device.md` describes it.
+// Generated from spec/messages.toml by `cargo run -p millrace-generate`.
+//! Devices.
 
-use super::Message;
+use crate::protocol::Message;
 use serde::{Deserialize, Serialize};
 
-/// Begins to send the journal of a device. The answer is [`Attached`].
+/// Begins to send the journal of a device. Answered with [`super::Attached`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach<'b> {
-    /// The device's name: its logs are NAME/LOG at the host.
+    /// The device's name, one segment of a log's name: its logs are NAME/LOG at the host.
     pub device: &'b str,
     /// The identity of its namespace.
     pub namespace: u64,
-    /// The epoch of its last start.
+    /// The epoch of the newest OPEN in its flash, 0 if there is none.
     pub epoch: u32,
     /// The sequence of the oldest entry that it has.
     pub first: u64,
     /// The sequence of the first entry that is not in its flash.
     pub next: u64,
-    /// By how many milliseconds its clock was corrected since its last start.
+    /// By how many milliseconds its clock was corrected since that OPEN.
     #[serde(default)]
     pub jumped_ms: u64,
 }
@@ -25,11 +26,10 @@ impl Message for Attach<'_> {
     const TYPE: u8 = 52;
 }
 
-/// The answer to [`Attach`].
+/// The answer to [`super::Attach`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// The sequence of the last entry that the host has, 0 if it has none. The device continues with the sector that has it, from the
-    /// sector's header on.
+    /// The sequence of the last entry that the host has; 0 if none.
     pub sequence: u64,
 }
 
@@ -37,14 +37,14 @@ impl Message for Attached {
     const TYPE: u8 = 53;
 }
 
-/// A part of a sector. The answer is [`Entered`].
+/// A part of a sector. Answered with [`super::Entered`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entries<'b> {
     /// The sector's serial number.
     pub sector: u32,
-    /// The offset of the part in the sector. The first part is the header alone; bytes between bursts may be left out.
+    /// The offset of the part in the sector.
     pub at: u32,
-    /// Its bytes.
+    /// What is there.
     #[serde(borrow, with = "serde_bytes")]
     pub bytes: &'b [u8],
 }
@@ -53,10 +53,10 @@ impl Message for Entries<'_> {
     const TYPE: u8 = 54;
 }
 
-/// The answer to [`Entries`], once what they complete is durable.
+/// The answer to [`super::Entries`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entered {
-    /// The sequence of the last entry that the host has.
+    /// The sequence of the last entry that is committed and durable.
     pub sequence: u64,
 }
 

@@ -1,0 +1,85 @@
+// Generated from spec/messages.toml by `cargo run -p millrace-generate`.
+//! The verbs of MANAGE.
+
+/// Each verb and its members: name, type, and whether it may be missing.
+#[rustfmt::skip]
+pub const VERBS: &[(&str, &[(&str, &str, bool)])] = &[
+    ("retry", &[
+        ("run", "id", false),
+    ]),
+    ("retry-function", &[
+        ("function", "text", false),
+    ]),
+    ("backfill", &[
+        ("function", "text", false),
+        ("log", "text", true),
+        ("from", "u64", true),
+        ("to", "u64", true),
+        ("missed", "flag", true),
+    ]),
+    ("trim-log", &[
+        ("log", "text", false),
+        ("before", "u64", true),
+        ("force", "flag", true),
+    ]),
+    ("remove-function", &[
+        ("function", "text", false),
+        ("force", "flag", true),
+    ]),
+    ("add-relay", &[
+        ("from", "text", false),
+        ("to", "text", false),
+        ("name", "text", true),
+        ("start", "u64", true),
+        ("on_gap", "text", true),
+    ]),
+    ("remove-relay", &[
+        ("name", "text", false),
+        ("force", "flag", true),
+    ]),
+    ("resume-relay", &[
+        ("name", "text", false),
+        ("skip", "flag", true),
+        ("start", "u64", true),
+    ]),
+    ("reset-outbox", &[
+        ("peer", "text", false),
+        ("skip", "flag", true),
+    ]),
+    ("retry-outbox", &[
+        ("peer", "text", false),
+    ]),
+    ("remove-peer", &[
+        ("peer", "text", false),
+        ("force", "flag", true),
+    ]),
+    ("rotate-cluster-secret", &[
+    ]),
+    ("set-relay", &[
+        ("name", "text", false),
+        ("from", "text", true),
+        ("to", "text", true),
+    ]),
+    ("set-outbox", &[
+        ("peer", "text", false),
+        ("to", "text", false),
+    ]),
+    ("up", &[
+        ("file", "text", false),
+        ("origin", "text", false),
+        ("text", "text", false),
+        ("functions", "object", false),
+        ("force", "flag", true),
+        ("dry_run", "flag", true),
+        ("take_over", "flag", true),
+    ]),
+    ("down", &[
+        ("file", "text", false),
+        ("origin", "text", false),
+        ("text", "text", false),
+        ("functions", "object", false),
+        ("logs", "flag", true),
+        ("force", "flag", true),
+        ("take_over", "flag", true),
+    ]),
+];
