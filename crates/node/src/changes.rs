@@ -193,6 +193,9 @@ pub(crate) struct Withdrawal {
     pub logs: Vec<LogName>,
 }
 
+/// Which functions of an application are meant.
+type Wanted<'w> = &'w dyn Fn(&FunctionDeclaration) -> bool;
+
 /// The changes that an application makes to a namespace.
 #[derive(Clone, Copy)]
 pub struct Changes<'a> {
@@ -247,7 +250,7 @@ impl<'a> Changes<'a> {
     fn check_beside(
         &self,
         dir: &Path,
-        wanted: &dyn Fn(&FunctionDeclaration) -> bool,
+        wanted: Wanted<'_>,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Vec<Definition>> {
         let beside = dir.parent().unwrap_or(Path::new("")).join(functions::CHECKED);
@@ -263,7 +266,7 @@ impl<'a> Changes<'a> {
     fn prepare(
         &self,
         dir: &Path,
-        (checked, wanted): (&[Definition], &dyn Fn(&FunctionDeclaration) -> bool),
+        (checked, wanted): (&[Definition], Wanted<'_>),
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> (Vec<Definition>, Vec<Error>) {
         let (mut definitions, mut errors) = (Vec::new(), Vec::new());
