@@ -67,8 +67,10 @@ static mrw_bytes text_of(const char *text) {
 }
 
 static void greet(mrd_uplink *uplink) {
-    mrw_hello hello = {MRW_VERSION, MRW_VERSION, {NULL, 0}, {NULL, 0}};
-    hello.name = text_of("");
+    mrw_hello hello;
+    memset(&hello, 0, sizeof hello);
+    hello.oldest = hello.newest = MRW_VERSION;
+    hello.namespace_name = text_of("");
     hello.client = text_of("millrace device");
     uplink->state = GREETING;
     say(uplink, MRW_HELLO, &hello, true);

@@ -41,7 +41,9 @@ static int check_reading(mrc_client *client, const mrc_reading *how) {
 /* The message of an append, once all of it is checked. */
 static int make_append(mrc_client *client, const char *log, const void *data, size_t size,
                        const mrc_append_options *how, mrw_append *append) {
-    int status = mrc_check_log(client, log, &append->log);
+    int status;
+    memset(append, 0, sizeof *append);
+    status = mrc_check_log(client, log, &append->log);
     if (status == 0) status = check_append(client, data, size, how);
     append->data.at = data;
     append->data.size = size;

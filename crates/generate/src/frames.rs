@@ -111,9 +111,9 @@ fn pack(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Number(number) => match *number {
             0..=0x7f => out.push(*number as u8),
-            0..=0xff => out.extend([0xcc, *number as u8]),
-            0..=0xffff => head(0xcd, 2, *number, out),
-            0..=0xffff_ffff => head(0xce, 4, *number, out),
+            0x80..=0xff => out.extend([0xcc, *number as u8]),
+            0x100..=0xffff => head(0xcd, 2, *number, out),
+            0x1_0000..=0xffff_ffff => head(0xce, 4, *number, out),
             _ => head(0xcf, 8, *number, out),
         },
         Value::Flag(flag) => out.push(0xc2 | u8::from(*flag)),

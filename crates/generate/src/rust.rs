@@ -204,8 +204,9 @@ fn attributes(schema: &Schema, map: &Map, field: &Field) -> Vec<&'static str> {
 /// `crates/node/src/manage/verbs.rs`: what a test compares with the code that reads the JSON of MANAGE.
 pub fn verbs(schema: &Schema) -> String {
     let mut out = format!(
-        "{ABOUT}//! The verbs of MANAGE.\n\n/// Each verb and its members: name, type, and whether it may be missing.\n\
-         #[rustfmt::skip]\npub const VERBS: &[(&str, &[(&str, &str, bool)])] = &[\n"
+        "{ABOUT}//! The verbs of MANAGE.\n\n/// A member: its name, its type, and whether it may be missing.\n\
+         pub type Member = (&'static str, &'static str, bool);\n\n/// Each verb and its members.\n\
+         #[rustfmt::skip]\npub const VERBS: &[(&str, &[Member])] = &[\n"
     );
     for verb in &schema.verbs {
         out += &format!("    (\"{}\", &[\n", verb.name);

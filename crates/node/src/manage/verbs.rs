@@ -1,9 +1,12 @@
 // Generated from spec/messages.toml by `cargo run -p millrace-generate`.
 //! The verbs of MANAGE.
 
-/// Each verb and its members: name, type, and whether it may be missing.
+/// A member: its name, its type, and whether it may be missing.
+pub type Member = (&'static str, &'static str, bool);
+
+/// Each verb and its members.
 #[rustfmt::skip]
-pub const VERBS: &[(&str, &[(&str, &str, bool)])] = &[
+pub const VERBS: &[(&str, &[Member])] = &[
     ("retry", &[
         ("run", "id", false),
     ]),

@@ -188,7 +188,7 @@ impl Driver {
                 let sealed = rotation.map(|rotation| seal(&public, &rotation.key));
                 sealed
                     .transpose()
-                    .and_then(|sealed| Ok(sealed.and_then(|sealed| Some(Said::Give(digest, sealed.try_into().ok()?)))))
+                    .map(|sealed| sealed.and_then(|sealed| Some(Said::Give(digest, sealed.try_into().ok()?))))
             }
             Said::Give(digest, sealed) => self.given(host, digest, &sealed),
             Said::Took(digest) => {
