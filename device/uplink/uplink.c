@@ -228,7 +228,7 @@ static void refused(mrd_uplink *uplink, const mrw_frame *frame) {
     size_t size = failure.detail.size < sizeof uplink->detail - 1 ? failure.detail.size : sizeof uplink->detail - 1;
     memcpy(uplink->detail, failure.detail.at, size);
     uplink->detail[size] = 0;
-    hang_up(uplink, code_of(failure.code), failure.retry.given ? failure.retry.after_ms : 0);
+    hang_up(uplink, code_of(failure.code), failure.retry_after_ms.given ? failure.retry_after_ms.value : 0);
 }
 
 static void entered(mrd_uplink *uplink, uint64_t sequence) {
