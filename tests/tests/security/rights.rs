@@ -11,11 +11,11 @@ use millrace_tests::{
 use millrace_wire::{
     EventId, Hlc,
     protocol::{
-        self, Append, AppendMany, Call, Cancel, CancelRun, CreateGroup, CreateLog, CreateTopic, Credit, Deliver,
-        Failure, FeedTopic, Frame, Get, GetTopic, GroupMessages, Hello, InvokeFunction, Item, JoinCluster, Latest,
-        LatestTopic, LeadGroup, Link, Manage, Message, MirrorTopic, NewRecord, Ping, Pong, PreferSite, Present,
-        PublishTopic, Range, RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog, RemoveTopic, Repair, SetLog,
-        SetVoters, Show, SubscribeTopic, Tail, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic, Upload,
+        self, Append, AppendMany, Attach, Call, Cancel, CancelRun, CreateGroup, CreateLog, CreateTopic, Credit,
+        Deliver, Entries, Failure, FeedTopic, Frame, Get, GetTopic, GroupMessages, Hello, InvokeFunction, Item,
+        JoinCluster, Latest, LatestTopic, LeadGroup, Link, Manage, Message, MirrorTopic, NewRecord, Ping, Pong,
+        PreferSite, Present, PublishTopic, Range, RangeTopic, Redeem, RemoveGroup, RemoveHost, RemoveLog, RemoveTopic,
+        Repair, SetLog, SetVoters, Show, SubscribeTopic, Tail, UnfeedTopic, UnmirrorTopic, UnsubscribeTopic, Upload,
     },
 };
 use std::collections::BTreeSet;
@@ -31,6 +31,8 @@ const FREE: &[(u8, &str)] = &[
     (Present::TYPE, "shows another capability, and its proof"),
     (Credit::TYPE, "of a tail of the same connection, whose every step is checked"),
     (Cancel::TYPE, "of a request of the same connection"),
+    (Attach::TYPE, "of a device: the right to append to its logs, see tests/tests/devices"),
+    (Entries::TYPE, "of a device that is attached over the same connection"),
     (Upload::TYPE, "of a deployment that was announced with all of its rights over the same connection"),
 ];
 /// Messages that no grant permits: those for holders of an invitation, and those for hosts of the cluster.

@@ -93,6 +93,7 @@ fn operations(run: EventId) -> Vec<Operation> {
         of("GET", "/v1/namespaces/{namespace}/repairs/{repair}/sent", "repairs/1/sent", &["repair=namespace"]),
         of("POST", repairs, "repairs", &["repair=fixed"]).with(r#"{"do":"abandon","repair":1}"#),
         of("GET", "/v1/namespaces/{namespace}/journal", "journal", read),
+        of("GET", "/v1/namespaces/{namespace}/trace/{event}", "trace/raw@1", read),
         of("GET", "/v1/namespaces/{namespace}/objects", "objects", observe),
         of("GET", "/v1/namespaces/{namespace}/objects/{key}", "objects/x", observe),
         of("GET", "/v1/namespaces/{namespace}/cluster", "cluster", observe),

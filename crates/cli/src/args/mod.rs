@@ -658,6 +658,8 @@ mod tests {
                 }
             } else if let Some(sub) = command.find_subcommand(word) {
                 command = sub;
+            } else if !word.chars().any(char::is_lowercase) {
+                // A placeholder, such as FILE.
             } else if command.has_subcommands() && !positional && !word.starts_with('-') {
                 // A value of a global option may be before the command.
                 positional = true;
