@@ -87,9 +87,9 @@ impl Session {
         self.stream.write_all(&framed(self.request, message)).unwrap();
     }
 
-    /// Looks at what comes next for the last request.
+    /// Looks at what comes next for the last request, or for the connection as a whole, which is request 0.
     fn next<R>(&mut self, look: impl FnOnce(&Frame<'_>) -> R) -> R {
-        self.next_of(&[self.request], look)
+        self.next_of(&[0, self.request], look)
     }
 
     fn next_of<R>(&mut self, requests: &[u64], look: impl FnOnce(&Frame<'_>) -> R) -> R {
