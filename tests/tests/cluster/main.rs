@@ -91,9 +91,12 @@ impl Site {
 
     /// Its id, as `cluster ls` prints it.
     fn id(&self) -> String {
-        let hosts = self.cluster()["hosts"].clone();
-        let own = hosts.as_array().expect("hosts").iter().find(|host| host["here"] == true).cloned();
-        own.expect("it knows itself")["host"].as_str().expect("an id").to_owned()
+        let own = || {
+            let hosts = self.cluster()["hosts"].as_array().cloned().unwrap_or_default();
+            hosts.into_iter().find(|host| host["here"] == true)
+        };
+        eventually("it knows itself", || own().is_some());
+        own().expect("it does")["host"].as_str().expect("an id").to_owned()
     }
 
     fn records(&self) -> Vec<(u64, String)> {
