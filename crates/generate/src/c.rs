@@ -154,7 +154,7 @@ pub fn header(schema: &Schema) -> Result<String, String> {
 /// If a message has a type that C does not have.
 pub fn shapes(schema: &Schema) -> Result<String, String> {
     let part = part(schema);
-    let mut out = format!("/* How each message is written; shapes.c includes it.\n * {ABOUT} */\n");
+    let mut out = format!("/* How each message is written; wire.c includes it.\n * {ABOUT} */\n");
     for map in &part.maps {
         if map.fields.is_empty() {
             continue;

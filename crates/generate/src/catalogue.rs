@@ -71,7 +71,7 @@ pub struct Entry {
 /// What is wrong with the file.
 pub fn parse(text: &str) -> Result<Vec<Entry>, String> {
     let codes: BTreeMap<String, toml::Table> =
-        toml::from_str(text).map_err(|error| format!("every value stands in an [MRnnnn] table: {error}"))?;
+        toml::from_str(text).map_err(|error| format!("every value must be in a table [MRnnnn]: {error}"))?;
     codes.into_iter().map(|(id, entry)| read(&id, &entry).map_err(|error| format!("[{id}] {error}"))).collect()
 }
 

@@ -41,7 +41,7 @@ pub fn files(root: &Path) -> Result<Vec<(String, String)>, String> {
         ("sdk/c/wire/shapes.inc".into(), c::shapes(&schema).map_err(of_messages)?),
         within("sdk/java/src/main/java/io/millrace/internal/Messages.java", &|text| languages::java(&schema, text))?,
         ("crates/node/src/manage/verbs.rs".into(), rust::verbs(&schema)),
-        ("sdk/python/millrace/_messages.py".into(), languages::python(&schema)),
+        ("sdk/python/millrace/aio/_messages.py".into(), languages::python(&schema)),
     ];
     let rust = rust::files(&schema).into_iter();
     files.extend(rust.map(|(name, text)| (format!("crates/wire/src/protocol/messages/{name}"), text)));

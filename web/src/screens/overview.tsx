@@ -4,10 +4,9 @@ import { type Fn, type Log, type RecordDoc, type Status, type Why, ask, beginnin
 import { decode, fields } from "../decode";
 import { count, duration, grouped, number, size } from "../format";
 import { useAsk, useNow } from "../hooks";
-import { Card, Cmd, Empty, Failure, Head, Icon, Loaded, Prose, Time } from "../parts";
+import { Card, Cmd, Empty, Failure, Head, Icon, Loaded, Prose, Spark, Time } from "../parts";
 import { href } from "../router";
 import type { ScreenProps } from "../shell";
-import { Spark } from "../spark";
 
 /** How many logs have their last values shown, and how many logs are looked at for that. */
 const VALUES = 9;

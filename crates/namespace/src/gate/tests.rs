@@ -102,7 +102,7 @@ fn gate(far: &[Arc<Far>]) -> (Arc<Gate>, Arc<All>, Position) {
     let end = journal.commit(|tx| tx.create_log(&"raw".parse().unwrap(), 10)).unwrap().end;
     let gate = Gate::new(journal);
     let marks = Arc::new(All(far.to_vec(), AtomicBool::new(true)));
-    gate.turn(); // From now on it flushes only when it is told to.
+    gate.turn(); // After this call, it flushes only in later calls of `turn`.
     gate.set_marks(marks.clone());
     (gate, marks, end)
 }

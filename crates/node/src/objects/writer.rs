@@ -102,7 +102,7 @@ impl Writer {
         self.failure.clone().map_or(Ok(()), Err)
     }
 
-    /// The disk refuses records. Whoever has waited for it for too long gets an error, though its step is written later. Further calls that
+    /// The disk refuses records. A call that has waited too long gets an error, although its step is written later. Further calls that
     /// would change an object are refused until then.
     fn refuse(&mut self, space: &mut Space, error: Error) -> Vec<Waker> {
         let since = *self.refused.get_or_insert_with(Instant::now);

@@ -29,7 +29,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Optional, Union
 
-from millrace import _messages
+from millrace.aio import _messages
 from millrace import executor as _executor
 from millrace import objects as _objects
 from millrace._open import PathOrAddress

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from millrace._errors import LOST
-from millrace._messages import CALL, CHALLENGE, FAILURE, HELLO, PING, PONG, WELCOME
+from millrace.aio._messages import CALL, CHALLENGE, FAILURE, HELLO, PING, PONG, WELCOME
 from millrace._records import _native
 from millrace._worker import Error
 from millrace.objects import _spaces, _values

@@ -18,7 +18,7 @@ from conftest import Host
 
 import millrace
 import millrace.aio
-from millrace import _messages
+from millrace.aio import _messages
 from millrace.aio import _wire
 from millrace.executor._results import TaskFuture
 from millrace.objects import _spaces, _values

@@ -79,7 +79,7 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     out.line(format!("newest entry  {} of epoch {}, {}", show::grouped(state.sequence), state.epoch, last(&device)))?;
     out.line(format!("records       {}", show::grouped(state.records)))?;
     out.line(format!(
-        "runs          {}, of which {} were given up",
+        "runs          {}, and {} given up",
         show::grouped(state.runs),
         show::grouped(state.dead)
     ))?;

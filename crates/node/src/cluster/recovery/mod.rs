@@ -49,12 +49,12 @@ pub struct RecoveredGroup {
     pub voted: bool,
     /// Its topics.
     pub topics: Vec<RecoveredTopic>,
-    /// Topics that the cluster has in this group, of which this host has nothing.
+    /// Topics of this group. The host has no replica of it, and so none of their records.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
 
-/// A group of which this host has nothing.
+/// A group without a replica on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostGroup {
     /// Its name.
@@ -133,7 +133,7 @@ impl Recovery {
         Ok(Recovery { namespace, facts, own, boot, kept, groups, lost, forgotten, was_removed, _lock: lock })
     }
 
-    /// A group of which there is a log here.
+    /// A group whose log is on this host.
     fn open(
         namespace: &Namespace,
         own: u64,

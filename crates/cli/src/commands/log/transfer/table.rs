@@ -34,7 +34,7 @@ enum Shape {
     Value(usize),
 }
 
-/// Where in a cell a byte of CSV is, as far as quotes matter.
+/// Whether a byte of CSV is inside or outside of quotes, or after the closing quote.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Start,
