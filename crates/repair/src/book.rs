@@ -277,7 +277,7 @@ pub struct PartOf {
 }
 
 impl PartOf {
-    /// Whether both name the same repair. A number or a time that one of them does not have is not compared.
+    /// Whether both name the same repair. Their times are compared only if both have one.
     pub fn is(&self, other: &Self) -> bool {
         let is_number = (&self.namespace, self.repair) == (&other.namespace, other.repair);
         is_number && self.at_us.zip(other.at_us).is_none_or(|(at_us, of_other)| at_us == of_other)

@@ -34,7 +34,7 @@ enum Shape {
     Value(usize),
 }
 
-/// Whether a byte of CSV is inside or outside of quotes, or after the closing quote.
+/// The place of a byte of CSV in its cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Start,
