@@ -636,36 +636,40 @@ mod tests {
         let mut command = Cli::command();
         command.build();
         let mut command = &command;
-        let mut positional = false;
         let reported = reported
             .split(['|', '&', ';', '<', '>', '#', '`', ')'])
             .next()
             .unwrap_or("")
             .trim_start_matches("millrace");
         let reported = reported.split("  ").next().unwrap_or("");
-        for word in reported.split_whitespace().map(|word| word.trim_end_matches([',', '.', ':', '\''])) {
+        let mut words = reported.split_whitespace().map(|word| word.trim_end_matches([',', '.', ':', '\'']));
+        while let Some(word) = words.next() {
             if word == "help" && command.get_name() == "millrace" || word == "COMMAND" {
                 continue;
             }
             if word == "--" {
                 return None;
             }
-            if let Some(option) = word.strip_prefix("--") {
-                let name = option.split('=').next().unwrap_or(option);
-                let known = command.get_arguments().any(|arg| arg.get_long() == Some(name)) || name == "help";
-                if !known {
+            if let Some(option) = word.strip_prefix('-') {
+                let name = option.trim_start_matches('-').split('=').next().unwrap_or(option);
+                let is_it = |arg: &&clap::Arg| match option.starts_with('-') {
+                    true => arg.get_long() == Some(name),
+                    false => arg.get_short().is_some_and(|short| name.starts_with(short)),
+                };
+                let Some(arg) = command.get_arguments().find(is_it) else {
+                    if name == "help" || !option.starts_with('-') {
+                        continue;
+                    }
                     return Some(format!("--{name} of {}", command.get_name()));
+                };
+                // Its value is the next word.
+                if arg.get_action().takes_values() && !option.contains('=') {
+                    words.next();
                 }
             } else if let Some(sub) = command.find_subcommand(word) {
                 command = sub;
-            } else if !word.chars().any(char::is_lowercase) {
-                // A placeholder, such as FILE.
-            } else if command.has_subcommands() && !positional && !word.starts_with('-') {
-                // A value of a global option may be before the command.
-                positional = true;
-                if !reported.contains("-n ") && !reported.contains("--namespace ") {
-                    return Some(format!("{word} of {}", command.get_name()));
-                }
+            } else if command.has_subcommands() {
+                return Some(format!("{word} of {}", command.get_name()));
             }
         }
         None

@@ -78,11 +78,7 @@ fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
     out.line(format!("identity      {identity}"))?;
     out.line(format!("newest entry  {} of epoch {}, {}", show::grouped(state.sequence), state.epoch, last(&device)))?;
     out.line(format!("records       {}", show::grouped(state.records)))?;
-    out.line(format!(
-        "runs          {}, and {} given up",
-        show::grouped(state.runs),
-        show::grouped(state.dead)
-    ))?;
+    out.line(format!("runs          {}, and {} given up", show::grouped(state.runs), show::grouped(state.dead)))?;
     out.line(format!("starts        {}", show::grouped(state.starts)))?;
     let (records, entries) = (show::count(state.lost_records, "record"), show::grouped(state.lost_entries));
     out.line(format!(
