@@ -420,7 +420,9 @@ pub(super) fn is_permanent(code: Code) -> bool {
 /// Whether the sender can act on it, or has to wait.
 fn is_for_sender(code: Code) -> bool {
     let waits = matches!(code, Code::LogNotFound | Code::FunctionNotFound | Code::ClockAhead | Code::LinkOutOfOrder);
-    waits || is_permanent(code) || code.transient().is_some()
+    // A thread that may wait for the journal's lock tries again; the sender is told nothing of it.
+    let is_blocked = code == Code::JournalBlocked;
+    waits || is_permanent(code) || (code.transient().is_some() && !is_blocked)
 }
 
 fn refusal(error: &Error) -> Refused {
@@ -455,7 +457,7 @@ mod tests {
         ];
         let waits = [LogNotFound, FunctionNotFound, ClockAhead, LinkOutOfOrder];
         let room = [Busy, RoomExhausted, OutboxFull, PublishBufferFull, RepairWaits];
-        let disk = [DiskFull, ReadOnly, Io, AppendUncertain, JournalFull, JournalBlocked];
+        let disk = [DiskFull, ReadOnly, Io, AppendUncertain, JournalFull];
         let told = [&permanent[..], &waits, &room, &disk].concat();
         for (code, ..) in millrace_wire::catalogue() {
             assert_eq!(is_permanent(code), permanent.contains(&code), "{code:?}");

@@ -93,6 +93,8 @@ def test_locks_and_permits_of_a_session_that_has_ended_are_lost_and_say_so(farm:
         lock.acquire()
         permits.acquire(n=2)
         changed.acquire()
+        # A session of the application stays, and with it the objects.
+        assert not other.Lock("door").acquire(blocking=False)
         expire(one)
         assert permits.value == 3
         for use in (lock.release, permits.release, changed.wait, changed.notify, changed.release):
