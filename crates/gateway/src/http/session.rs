@@ -210,6 +210,13 @@ impl Session {
             Place::Repairs { namespace } if request.method() == Method::POST => {
                 repairs::ask(self, &namespace, request).await
             }
+            Place::Function { namespace, function } if request.method() == Method::POST => {
+                runs::call(self, &namespace, &function, request).await
+            }
+            Place::Function { namespace, function } => {
+                let function = utf8_percent_encode(&function, NON_ALPHANUMERIC);
+                self.document(&namespace, &format!("functions/{function}"), query).await
+            }
             Place::Cancel { namespace, run } => runs::cancel(self, &namespace, &run, query).await,
             Place::Manage { namespace } => manage::ask(self, &namespace, request).await,
             Place::Repairs { namespace } => self.document(&namespace, "repairs", query).await,
