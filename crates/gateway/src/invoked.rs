@@ -5,9 +5,6 @@ use millrace_wire::{EventId, Hlc, Result, protocol::InvokeFunction};
 use std::{future::Future, time::Duration};
 use tokio::time::{Instant, timeout_at};
 
-/// How often the right to run the function is checked again while its caller waits.
-const LOOK: Duration = Duration::from_secs(2);
-
 /// A request that runs a function. `data` also has the memory that it takes.
 pub(crate) struct Invocation<D> {
     pub function: String,
@@ -42,24 +39,15 @@ pub(crate) async fn invoke<D: AsRef<[u8]> + Send + 'static>(
         access.invoke_function(&invoke, AppendOptions { cause: *cause, clock: *clock, ..AppendOptions::default() })
     };
     let (log, receipt) = access.submit(append).await.await?;
-    let (run, _) = match access.invoked(&function, receipt.id) {
+    let (run, end) = match access.invoked(&function, receipt.id) {
         Ok(invoked) => invoked,
         Err(error) => return access.refuse(error, None).await,
     };
-    let ended = async {
-        loop {
-            // Without the right, the read below refuses.
-            let Ok((_, end)) = access.invoked(&function, receipt.id) else { return };
-            let step = until.min(Instant::now() + LOOK);
-            if timeout_at(step, end).await.is_ok() || step == until {
-                return;
-            }
-        }
-    };
     tokio::select! {
-        () = ended => {}
+        _ = timeout_at(until, end) => {}
         _ = stops => {}
     }
+    // The caller may have lost the right to run the function meanwhile: then this refuses.
     let run = access.invoked_run(&function, run).await?;
     Ok(Invoked { log, receipt, run })
 }

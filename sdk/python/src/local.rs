@@ -299,8 +299,8 @@ impl LocalNamespace {
         let options = AppendOptions { durability, key, cause: event(py, cause)?, ..AppendOptions::default() };
         let wait = seconds(py, "wait", wait)?;
         let name: Name = function.parse().or_raise(py)?;
-        let (_, receipt) =
-            self.detached(py, |namespace| invoke::invoke(namespace, &name, log, data.as_bytes(), options))?;
+        let payload = data.as_bytes();
+        let (_, receipt) = self.detached(py, |namespace| invoke::invoke(namespace, &name, log, payload, options))?;
         let started = Instant::now();
         loop {
             let left = wait.saturating_sub(started.elapsed());

@@ -395,8 +395,8 @@ impl RemoteNamespace {
         let durability = arguments::durability(py, durability)?;
         let options = AppendOptions { durability, key, cause: event(py, cause)?, ..AppendOptions::default() };
         let wait = seconds(py, "wait", wait)?;
-        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-        let invoked = self.ask(py, |client| client.call_function(function, log, data.as_bytes(), options, wait_ms))?;
+        let (wait_ms, payload) = (u32::try_from(wait.as_millis()).unwrap_or(u32::MAX), data.as_bytes());
+        let invoked = self.ask(py, |client| client.call_function(function, log, payload, options, wait_ms))?;
         let Some(run) = invoked.run else {
             let detail = "the host runs a version of Millrace that does not report results";
             return Err(refuse(py, Code::MessageUnknown, detail));

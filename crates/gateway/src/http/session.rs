@@ -157,8 +157,19 @@ impl Session {
         {
             return append::one(self, namespace, log, request).await;
         }
+        let of_topic = match &place {
+            Place::Topic { namespace, .. }
+            | Place::TopicRecords { namespace, .. }
+            | Place::TopicRecord { namespace, .. }
+            | Place::TopicTail { namespace, .. } => Some(namespace.to_string()),
+            _ => None,
+        };
         // Apart from the above, what is waited for is kept elsewhere, so that an append's future stays small.
-        Box::pin(self.other(place, request)).await
+        let answered = Box::pin(self.other(place, request)).await;
+        answered.map_err(|error| match of_topic.and_then(|namespace| self.access(&namespace).ok()) {
+            Some(access) => access.hinted_topic(error),
+            None => error,
+        })
     }
 
     async fn other(&self, place: Place<'_>, request: Request<Incoming>) -> Result<Response> {

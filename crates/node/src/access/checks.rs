@@ -74,6 +74,8 @@ impl Rates for Buckets {
 
 /// Names that are compared with one that was not found, at most.
 const NAMES_MAX: usize = 1000;
+/// The same for topics, each of which takes longer to find.
+const TOPICS_MAX: usize = 200;
 /// The longest name that is compared with others.
 const NAME_MAX_BYTES: usize = 64;
 
@@ -109,6 +111,22 @@ impl Access {
             Kind::Log => self.sees(name),
             _ => self.caller.chain().is_none() || self.may(Right::Observe, Resource::function(name)),
         })
+    }
+
+    /// The same for a topic that is not found.
+    #[must_use]
+    pub fn hinted_topic(&self, error: Error) -> Error {
+        let given = error.detail().strip_prefix("no topic '").and_then(|rest| rest.strip_suffix('\''));
+        let (Code::TopicNotFound, Some(given), Some(cluster)) = (error.code(), given, self.served.cluster()) else {
+            return error;
+        };
+        // Only those who may list topics are told of one.
+        if given.len() > NAME_MAX_BYTES || !self.sees_all() {
+            return error;
+        }
+        let topics = cluster.topics("", TOPICS_MAX);
+        let hint = suggestion(given, topics.iter().map(|topic| &*topic.topic));
+        if hint.is_empty() { error } else { error.code().error(format!("{}{hint}", error.detail())) }
     }
 
     /// Whether lists show the caller the namespace as a whole.

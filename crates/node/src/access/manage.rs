@@ -63,7 +63,7 @@ impl Access {
     /// The run of a function that a record started, and what waits for its end. Only the host uses it; the caller gets what
     /// [`Access::invoked_run`] reads.
     pub fn invoked(&self, function: &str, record: EventId) -> Result<(EventId, End)> {
-        self.check(Right::Run, Resource::function(function))?;
+        self.still_runs(function)?;
         let run = self.namespace().run_of(record, function)?.ok_or_else(|| no_run(function))?;
         let catalog = self.namespace().journal().catalog()?;
         let function = catalog.function(function).ok_or_else(|| no_function(function))?;
@@ -72,7 +72,13 @@ impl Access {
 
     /// The run of a function that the caller has invoked, as it is now.
     pub fn invoked_run(&self, function: &str, run: EventId) -> Gated<RunView> {
-        self.inspect_with(Right::Run, Resource::function(function), |namespace| namespace.run(run))
+        self.inspect_if(|| self.still_runs(function), |namespace| namespace.run(run))
+    }
+
+    /// Whether the caller may still run a function that it has invoked. The rate of its capability has counted the request.
+    fn still_runs(&self, function: &str) -> Result<()> {
+        let on = Resource::function(function);
+        if self.may(Right::Run, on) { Ok(()) } else { self.check(Right::Run, on) }
     }
 
     pub(super) fn definition_of(&self, function: &Name) -> Result<Arc<Definition>> {
