@@ -355,8 +355,9 @@ impl Settling<'_, '_> {
                         None => Ending::well(&publication.ended.output),
                         Some(error) => Ending::dead(error, &publication.ended.output),
                     };
+                    let result = if publication.dead.is_none() { &*effects.result } else { &[] };
                     let (effects, fired) = (tx.next_sequence() - begun, run.fired.sequence());
-                    let mut end = End { effects, fired, ..ending.to_end() };
+                    let mut end = End { effects, fired, result, ..ending.to_end() };
                     if publication.dead.as_ref().is_some_and(|error| error.code() == Code::RecordVoid) {
                         end.outcome = Outcome::Cancelled;
                     }

@@ -12,7 +12,7 @@
 
 use super::{functions::tasks::Pool, starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
-use millrace_namespace::{View, definition::Rights, fence::Used, names::check_public};
+use millrace_namespace::{RunResult, View, definition::Rights, fence::Used, names::check_public};
 use millrace_runtime::{Asked, HostCalls, Replay};
 use millrace_wire::{Address, Code, Error, EventId, LogName, Result};
 use std::{
@@ -75,6 +75,8 @@ pub(super) struct Effects {
     pub reads: Reads,
     /// The answers that a streamed run got since its last append.
     pub calls: Vec<Unrecorded>,
+    /// The result, as a DONE has it; empty if there is none.
+    pub result: Vec<u8>,
     noted: Noted,
     /// Logs that were asked for and did not exist.
     missed: HashSet<(String, u64)>,
@@ -165,6 +167,11 @@ impl<'a> Stage<'a> {
     /// The last answers of a streamed run.
     pub fn reported(&mut self, run: usize, calls: Vec<Unrecorded>) {
         self.effects[run].calls = calls;
+    }
+
+    /// The result of a run.
+    pub fn concluded(&mut self, run: usize, result: Vec<u8>) {
+        self.effects[run].result = result;
     }
 
     /// The effects of a run.
@@ -348,6 +355,10 @@ impl HostCalls for RunCalls<'_, '_> {
 
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
         self.starter.secret(name)
+    }
+
+    fn result(&mut self, result: &[u8]) {
+        self.stage.borrow_mut().concluded(self.run, RunResult::admitted(result).to_bytes());
     }
 
     fn call(&mut self, call: &[u8]) -> Asked {

@@ -18,6 +18,7 @@ use super::{
 };
 use millrace_journal::{Kind, Position};
 use millrace_namespace::{
+    RunResult,
     admission::{Publish, Room, Stage},
     definition::Rights,
     gate::{Of, Site},
@@ -89,6 +90,8 @@ pub(super) struct StreamedCalls<'a> {
     made: usize,
     appends: usize,
     unrecorded: Vec<Unrecorded>,
+    /// The result, as a DONE has it.
+    result: Vec<u8>,
     stop: Option<Stop>,
 }
 
@@ -126,7 +129,7 @@ impl<'a> StreamedCalls<'a> {
             Ok(recorded) => (recorded, None),
             Err(error) => (Vec::new(), Some(Stop::Hopeless(error))),
         };
-        Self { shared, batch, run, recorded, made: 0, appends: 0, unrecorded: Vec::new(), stop }
+        Self { shared, batch, run, recorded, made: 0, appends: 0, unrecorded: Vec::new(), result: Vec::new(), stop }
     }
 
     /// Whether the run cannot even be begun.
@@ -134,8 +137,8 @@ impl<'a> StreamedCalls<'a> {
         self.stop.is_some()
     }
 
-    /// The outcome of the run, and the calls that are journaled with its end.
-    pub fn end(self, outcome: Outcome) -> (Fate, Vec<Unrecorded>) {
+    /// The outcome of the run, and the calls and the result that are journaled with its end.
+    pub fn end(self, outcome: Outcome) -> (Fate, Vec<Unrecorded>, Vec<u8>) {
         let fate = match (self.stop, outcome) {
             (Some(Stop::Hopeless(error)), _) => Fate::Hopeless(error),
             (Some(Stop::Failed(error)), _) => Fate::Failed(error),
@@ -152,7 +155,7 @@ impl<'a> StreamedCalls<'a> {
                 ))),
             },
         };
-        (fate, self.unrecorded)
+        (fate, self.unrecorded, self.result)
     }
 
     fn stopped<T>(&mut self, stop: Stop) -> Result<T> {
@@ -286,6 +289,10 @@ impl<'a> StreamedCalls<'a> {
 }
 
 impl HostCalls for StreamedCalls<'_> {
+    fn result(&mut self, result: &[u8]) {
+        self.result = RunResult::admitted(result).to_bytes();
+    }
+
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         let question = Question::Append { to: log.into(), data: Fingerprint::of(payload) };
         if let Some(Answer::Number(seqno)) = self.recall(&question)? {

@@ -392,8 +392,9 @@ impl Shared {
             executor.run(&mut [Call { invocation, host: &mut calls }], &mut watching);
         }
         let Completion { outcome, output, elapsed } = watching.completion;
-        let (fate, reported) = calls.end(outcome);
+        let (fate, reported, result) = calls.end(outcome);
         stage.borrow_mut().reported(0, reported);
+        stage.borrow_mut().concluded(0, result);
         self.settle(batch, stage, vec![Ended { index: 0, fate, output, elapsed }]);
         elapsed
     }

@@ -13,7 +13,7 @@ mod why;
 pub use error::ErrorDoc;
 pub use functions::{DefinitionDoc, FunctionDoc, FunctionsDoc};
 pub use logs::{LogDoc, LogsDoc};
-pub use runs::{AttemptDoc, RecordName, RunDoc, RunsDoc};
+pub use runs::{AttemptDoc, RecordName, ResultDoc, RunDoc, RunsDoc};
 pub use text::{counted, id_text, rfc3339};
 pub use why::{LinkReason, Reason, ReasonDoc, WhyDoc, low_space};
 

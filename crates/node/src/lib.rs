@@ -21,6 +21,7 @@ pub mod devices;
 pub mod documents;
 mod facts;
 mod host;
+pub mod invoke;
 pub mod manage;
 mod objects;
 pub mod pools;
@@ -33,11 +34,11 @@ mod why;
 pub use access::{
     Access, Served,
     blocked::{Blocked, Obstacle},
-    default_name,
+    default_name, hinted,
     limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
     objects::{CallRight, ShownObject},
     submit::{SUBMISSION_PATIENCE, Submitted},
-    watch::Growth,
+    watch::{End, Growth},
 };
 pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
 pub use host::{Host, HostOptions};
@@ -59,8 +60,8 @@ pub use millrace_links as links;
 pub use millrace_namespace::{
     AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, DeadLetters, Definition, Ending, Free, FunctionSpec,
     FunctionStat, Gate, Gated, Holder, LogStat, Marks, Namespace, Need, NewRecord, Of, Receipt, Record, RecordRef,
-    Retried, RetriedAll, RunError, RunFilter, RunPage, RunState, RunView, Runtime, Shows, Site, Stretch, Watermark,
-    check_directory,
+    ResultKind, Retried, RetriedAll, RunError, RunFilter, RunPage, RunResult, RunState, RunView, Runtime, Shows, Site,
+    Stretch, Watermark, check_directory,
     definition::{
         AmendPolicy, BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES,
         PENDING_MAX, RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,

@@ -89,6 +89,8 @@ pub trait HostCalls {
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
         Err(Code::RightMissing.error(format!("the function may not read secret '{}'", name.escape_debug())))
     }
+    /// The result of the run, if it ends well: a byte that says what it is, and its bytes. The last one counts.
+    fn result(&mut self, _result: &[u8]) {}
     /// The next call that the worker is to run within this run, and its number.
     fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
         None

@@ -1,6 +1,6 @@
 //! One process per run: the record on standard input, the exit status as the outcome. So a shell script is a function.
 //!
-//! It appends by writing to descriptor 3, one line `LOG<TAB>TEXT` per record. A run ends with its process: all other processes of its group
+//! It appends by writing to descriptor 3, one line `LOG<TAB>TEXT` per record; a line `<TAB>TEXT` is its result. A run ends with its process: all other processes of its group
 //! are then killed.
 
 use crate::{
@@ -234,5 +234,11 @@ fn append(line: &[u8], call: &mut Call<'_>) -> Result<()> {
         let shown = head(&String::from_utf8_lossy(line).escape_debug().to_string(), 80);
         return Err(Code::WorkerProtocol.error(format!("a line on descriptor 3 is not LOG, tab, text: \"{shown}\"")));
     };
+    if log.is_empty() {
+        // Text, if it is UTF-8; otherwise bytes.
+        let kind = u8::from(std::str::from_utf8(text).is_err());
+        call.host.result(&[&[kind], text].concat());
+        return Ok(());
+    }
     call.host.append(log, text).map(drop)
 }

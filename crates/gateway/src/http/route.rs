@@ -80,6 +80,11 @@ pub(super) enum Place<'p> {
     Repairs {
         namespace: Cow<'p, str>,
     },
+    /// A function: its document, or a run of it.
+    Function {
+        namespace: Cow<'p, str>,
+        function: Cow<'p, str>,
+    },
     /// Cancels a run.
     Cancel {
         namespace: Cow<'p, str>,
@@ -111,6 +116,9 @@ impl<'p> Place<'p> {
             ["v1", "namespaces", namespace, "batch"] => Place::Batch { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "manage"] => Place::Manage { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "repairs"] => Place::Repairs { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "functions", function] if !function.is_empty() => {
+                Place::Function { namespace: segment(namespace)?, function: segment(function)? }
+            }
             ["v1", "namespaces", namespace, "runs", run, "cancel"] => {
                 Place::Cancel { namespace: segment(namespace)?, run: segment(run)? }
             }
@@ -153,7 +161,9 @@ impl<'p> Place<'p> {
             Place::Batch { .. } | Place::Manage { .. } | Place::Cancel { .. } => "POST",
             Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Place::Topic { .. } => "GET, HEAD, PUT, DELETE",
-            Place::Records { .. } | Place::TopicRecords { .. } | Place::Repairs { .. } => "GET, HEAD, POST",
+            Place::Records { .. } | Place::TopicRecords { .. } | Place::Repairs { .. } | Place::Function { .. } => {
+                "GET, HEAD, POST"
+            }
             _ => "GET, HEAD",
         }
     }
@@ -216,6 +226,9 @@ mod tests {
         let cancel = Place::Cancel { namespace: "farm".into(), run: "1-0-1c".into() };
         assert_eq!(Place::of("/v1/namespaces/farm/runs/1-0-1c/cancel").unwrap(), cancel);
         assert_eq!(cancel.allowed(), "POST");
+        let function = Place::Function { namespace: "farm".into(), function: "greet".into() };
+        assert_eq!(Place::of("/v1/namespaces/farm/functions/greet").unwrap(), function);
+        assert_eq!(Place::of("/v1/namespaces/farm/functions").unwrap(), document("functions"));
         assert_eq!(Place::of("/").unwrap(), Place::Root);
         for (path, file) in [("/ui", ""), ("/ui/", ""), ("/ui/farm/logs/raw/kitchen", "farm/logs/raw/kitchen")] {
             assert_eq!(Place::of(path).unwrap(), Place::Dashboard { file });

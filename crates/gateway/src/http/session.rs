@@ -157,8 +157,19 @@ impl Session {
         {
             return append::one(self, namespace, log, request).await;
         }
+        let of_topic = match &place {
+            Place::Topic { namespace, .. }
+            | Place::TopicRecords { namespace, .. }
+            | Place::TopicRecord { namespace, .. }
+            | Place::TopicTail { namespace, .. } => Some(namespace.to_string()),
+            _ => None,
+        };
         // Apart from the above, what is waited for is kept elsewhere, so that an append's future stays small.
-        Box::pin(self.other(place, request)).await
+        let answered = Box::pin(self.other(place, request)).await;
+        answered.map_err(|error| match of_topic.and_then(|namespace| self.access(&namespace).ok()) {
+            Some(access) => access.hinted_topic(error),
+            None => error,
+        })
     }
 
     async fn other(&self, place: Place<'_>, request: Request<Incoming>) -> Result<Response> {
@@ -209,6 +220,13 @@ impl Session {
             Place::TopicTail { namespace, topic } => tail::topic::follow(self, &namespace, &topic, &request).await,
             Place::Repairs { namespace } if request.method() == Method::POST => {
                 repairs::ask(self, &namespace, request).await
+            }
+            Place::Function { namespace, function } if request.method() == Method::POST => {
+                runs::call(self, &namespace, &function, request).await
+            }
+            Place::Function { namespace, function } => {
+                let function = utf8_percent_encode(&function, NON_ALPHANUMERIC);
+                self.document(&namespace, &format!("functions/{function}"), query).await
             }
             Place::Cancel { namespace, run } => runs::cancel(self, &namespace, &run, query).await,
             Place::Manage { namespace } => manage::ask(self, &namespace, request).await,

@@ -2,7 +2,8 @@
 
 use super::Access;
 use crate::{
-    Free, Gated,
+    Free, Gated, Namespace,
+    application::suggestion,
     audit::{Act, Audited},
     secrets::{Authority, now_s, random_id, revoke_as},
 };
@@ -12,7 +13,7 @@ use millrace_security::{
     check::{check, target},
     token::{Action, Kind, Now, Principal, Purpose, Rates, Resource, Right},
 };
-use millrace_wire::{Code, Defence, Hex, NamespaceId, Result, protocol::Fence};
+use millrace_wire::{Code, Defence, Error, Hex, NamespaceId, Result, protocol::Fence};
 use sha2::{Digest, Sha256};
 use std::{
     borrow::Cow,
@@ -71,7 +72,63 @@ impl Rates for Buckets {
     }
 }
 
+/// Names that are compared with one that was not found, at most.
+const NAMES_MAX: usize = 1000;
+/// The same for topics, each of which takes longer to find.
+const TOPICS_MAX: usize = 200;
+/// The longest name that is compared with others.
+const NAME_MAX_BYTES: usize = 64;
+
+/// The same error; if it says that there is no log or function of a name, with the name that was probably meant, among those that `sees`
+/// permits to tell.
+pub fn hinted(error: Error, namespace: &Namespace, sees: impl Fn(Kind, &str) -> bool) -> Error {
+    let (kind, begins) = match error.code() {
+        Code::LogNotFound => (Kind::Log, "no log '"),
+        Code::FunctionNotFound => (Kind::Function, "no function '"),
+        _ => return error,
+    };
+    let given = error.detail().strip_prefix(begins).and_then(|rest| rest.strip_suffix('\''));
+    let (Some(given), Ok(catalog)) = (given, namespace.journal().catalog()) else { return error };
+    // Longer names take long to compare.
+    if given.len() > NAME_MAX_BYTES {
+        return error;
+    }
+    let names: Vec<&str> = match kind {
+        Kind::Log => {
+            catalog.logs().map(|log| &**log.name()).filter(|name| !name.starts_with('_')).take(NAMES_MAX).collect()
+        }
+        _ => catalog.functions().map(|function| &**function.name()).take(NAMES_MAX).collect(),
+    };
+    let near = |name: &&str| name.len().abs_diff(given.len()) <= given.len() / 3 + 1 && sees(kind, name);
+    let hint = suggestion(given, names.into_iter().filter(near));
+    if hint.is_empty() { error } else { error.code().error(format!("{}{hint}", error.detail())) }
+}
+
 impl Access {
+    /// The same error, with a hint that tells the caller no name that lists do not show it.
+    pub(super) fn hinted(&self, error: Error) -> Error {
+        hinted(error, self.namespace(), |kind, name| match kind {
+            Kind::Log => self.sees(name),
+            _ => self.caller.chain().is_none() || self.may(Right::Observe, Resource::function(name)),
+        })
+    }
+
+    /// The same for a topic that is not found.
+    #[must_use]
+    pub fn hinted_topic(&self, error: Error) -> Error {
+        let given = error.detail().strip_prefix("no topic '").and_then(|rest| rest.strip_suffix('\''));
+        let (Code::TopicNotFound, Some(given), Some(cluster)) = (error.code(), given, self.served.cluster()) else {
+            return error;
+        };
+        // Only those who may list topics are told of one.
+        if given.len() > NAME_MAX_BYTES || !self.sees_all() {
+            return error;
+        }
+        let topics = cluster.topics("", TOPICS_MAX);
+        let hint = suggestion(given, topics.iter().map(|topic| &*topic.topic));
+        if hint.is_empty() { error } else { error.code().error(format!("{}{hint}", error.detail())) }
+    }
+
     /// Whether lists show the caller the namespace as a whole.
     pub fn sees_all(&self) -> bool {
         self.may(Right::Observe, Resource::NAMESPACE)

@@ -28,6 +28,7 @@ use crate::{
 };
 use blocked::{Blocked, Monitor};
 use checks::Buckets;
+pub use checks::hinted;
 use denials::Denials;
 use limits::Limits;
 use millrace_journal::{Durability, Log};
@@ -150,7 +151,7 @@ impl Access {
 
     /// Passes a result through the gate: a success has its own position to wait for.
     fn out<T>(&self, result: Result<Gated<T>>, durability: Option<Durability>) -> Gated<T> {
-        result.unwrap_or_else(|error| self.refuse(error, durability))
+        result.unwrap_or_else(|error| self.refuse(self.hinted(error), durability))
     }
 
     /// An error, which waits at the gate like other errors of this namespace.

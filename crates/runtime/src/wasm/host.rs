@@ -9,7 +9,7 @@ use std::{fmt::Write, ops::Range};
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Result};
 
 /// What `define` defines.
-pub(super) const OFFERED: [(&str, &str); 13] = [
+pub(super) const OFFERED: [(&str, &str); 14] = [
     ("millrace", "append"),
     ("millrace", "attempt"),
     ("millrace", "cause"),
@@ -21,6 +21,7 @@ pub(super) const OFFERED: [(&str, &str); 13] = [
     ("millrace", "publish"),
     ("millrace", "random"),
     ("millrace", "record"),
+    ("millrace", "result"),
     ("millrace", "secret"),
     ("millrace", "seqno"),
 ];
@@ -236,6 +237,16 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
         let log = text(slice(memory, log, log_len)?)?;
         Ok(state.host().latest(log).map_or_else(|error| number(&error), u64::cast_signed))
     })?;
+    linker.func_wrap(
+        "millrace",
+        "result",
+        |mut caller: Caller<'_, State>, kind: u32, at: u32, len: u32| -> Result<i32> {
+            let (memory, state) = memory(&mut caller)?;
+            let kind = u8::try_from(kind).unwrap_or(u8::MAX); // the host refuses kinds that it does not know
+            state.host().result(&[&[kind], slice(memory, at, len)?].concat());
+            Ok(0)
+        },
+    )?;
     linker.func_wrap("millrace", "now", |mut caller: Caller<'_, State>| {
         caller.data_mut().host().now_ns().cast_signed()
     })?;

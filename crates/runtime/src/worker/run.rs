@@ -55,7 +55,7 @@ impl Run {
                     put_answer(outbox, seqno.as_ref().map(|seqno| &seqno[..]).map_err(Clone::clone));
                 }
             }
-            Kind::Done => return self.done(frame).map(Some),
+            Kind::Done => return self.done(frame, call).map(Some),
             Kind::Output => self.output.push(frame.payload),
             Kind::Get => {
                 let got = call.host.get(text(frame.name)?, frame.number);
@@ -103,7 +103,7 @@ impl Run {
         true
     }
 
-    fn done(&mut self, frame: &Frame<'_>) -> Result<Outcome> {
+    fn done(&mut self, frame: &Frame<'_>, call: &mut Call<'_>) -> Result<Outcome> {
         if frame.number != self.serial {
             let detail = format!("DONE of run {}, while run {} is in progress", frame.number, self.serial);
             return Err(Code::WorkerProtocol.error(detail));
@@ -112,7 +112,12 @@ impl Run {
             return Ok(Outcome::Failed(refused));
         }
         Ok(match frame.name {
-            b"" => Outcome::Done,
+            b"" => {
+                if !frame.payload.is_empty() {
+                    call.host.result(frame.payload);
+                }
+                Outcome::Done
+            }
             code => {
                 let number = std::str::from_utf8(code).ok().and_then(|id| id.strip_prefix("MR")?.parse().ok());
                 Outcome::Failed(stated(number.unwrap_or(0), frame.payload, Code::FunctionFailed))
