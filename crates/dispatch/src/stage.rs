@@ -10,9 +10,14 @@
 //! another process appends to such a log meanwhile, those seqnos change, and a run that depends on them is executed again:
 //! [`Stage::depends`] reports this to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
-use super::{functions::tasks::Pool, starter::Starter, streamed::Unrecorded};
+use super::{starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
-use millrace_namespace::{View, definition::Rights, fence::Used, names::check_public};
+use millrace_namespace::{
+    View,
+    definition::{Rights, Writable},
+    fence::Used,
+    tasks::Pool,
+};
 use millrace_runtime::{Asked, HostCalls, Replay};
 use millrace_wire::{Address, Code, Error, EventId, LogName, Result};
 use std::{
@@ -45,20 +50,17 @@ impl Target {
     }
 }
 
-impl Target<LogName> {
+impl<'n> Target<Writable<'n>> {
     /// The target of this name or address for a function with these rights. The rights are checked before the log is looked up, so that a
     /// refusal does not reveal whether it exists.
-    pub fn named(to: &str, rights: &Rights) -> Result<Self> {
+    pub fn named(to: &'n str, rights: &Rights, pool: Option<&Pool>) -> Result<Self> {
         if Address::claims(to) {
             let address: Address = to.parse()?;
             millrace_namespace::outbox::check_target(&address)?;
             rights.check_send(&address)?;
             return Ok(Target::Address(address));
         }
-        check_public(to)?;
-        let name: LogName = to.parse()?;
-        rights.check_append(&name)?;
-        Ok(Target::Log(name))
+        rights.writable(to, pool).map(Target::Log)
     }
 }
 
@@ -183,16 +185,10 @@ impl<'a> Stage<'a> {
         self.effects[run] = Effects { reads, noted, ..Effects::default() };
     }
 
-    fn log(&self, name: &str) -> Result<Log> {
-        self.view.log(name)
-    }
-
     /// The log that a run reads; a missing log or a missing right is recorded.
     fn log_read(&mut self, run: usize, name: &str, seqno: u64) -> Result<Log> {
-        let of_pool = self.pool.as_ref().is_some_and(|pool| pool.reads(name));
-        let granted =
-            if of_pool { Ok(()) } else { name.parse::<LogName>().and_then(|name| self.rights.check_read(&name)) };
-        let found = granted.and_then(|()| self.log(name));
+        let readable = self.rights.readable(name, self.pool.as_ref());
+        let found = readable.and_then(|readable| self.view.log(readable));
         if let Err(error) = &found {
             let bytes_max = self.reads_max_bytes;
             let effects = &mut self.effects[run];
@@ -219,12 +215,9 @@ impl<'a> Stage<'a> {
     }
 
     fn target(&self, log: &str) -> Result<Target> {
-        if self.pool.as_ref().is_some_and(|pool| pool.appends(log)) {
-            return self.log(log).map(Target::Log);
-        }
-        match Target::named(log, self.rights)? {
+        match Target::named(log, self.rights, self.pool.as_ref())? {
             Target::Address(address) => Ok(Target::Address(address)),
-            Target::Log(name) => self.log(&name).map(Target::Log),
+            Target::Log(writable) => self.view.log(writable).map(Target::Log),
         }
     }
 

@@ -3,7 +3,6 @@
 use super::{
     HostEvent, Shared,
     engine::{Claimed, Engine, Millis, Trigger},
-    functions::tasks::Pool,
     pool::{Pool as Threads, Rest, no_thread},
     publish::{Ended, Fate},
     stage::{RunCalls, Stage},
@@ -12,7 +11,7 @@ use super::{
     streamed::StreamedCalls,
 };
 use millrace_journal::{Attempt, Catalog, Function, Position};
-use millrace_namespace::runs::pending::RecordOf;
+use millrace_namespace::{runs::pending::RecordOf, tasks::Pool};
 use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome, Progress, Replay, Rest as Onward};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use std::{
