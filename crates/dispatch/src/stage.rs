@@ -10,7 +10,10 @@
 //! another process appends to such a log meanwhile, those seqnos change, and a run that depends on them is executed again:
 //! [`Stage::depends`] reports this to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
-use super::{starter::Starter, streamed::Unrecorded};
+use super::{
+    starter::{Objects, Starter},
+    streamed::Unrecorded,
+};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
 use millrace_namespace::{
     View,
@@ -18,7 +21,7 @@ use millrace_namespace::{
     fence::Used,
     tasks::Pool,
 };
-use millrace_runtime::{Asked, HostCalls, Replay};
+use millrace_runtime::{Asked, LogCalls, ObjectCalls, Replay};
 use millrace_wire::{Address, Code, Error, EventId, LogName, Result};
 use std::{
     cell::RefCell,
@@ -308,12 +311,9 @@ pub(super) struct RunCalls<'s, 'a> {
     pub starter: &'s Starter,
     /// The record that it runs on.
     pub record: &'s [u8],
-    /// The run's id, if it is a task and has called shared objects.
-    pub id: EventId,
-    pub called: bool,
 }
 
-impl HostCalls for RunCalls<'_, '_> {
+impl LogCalls for RunCalls<'_, '_> {
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         let mut stage = self.stage.borrow_mut();
         if stage.pool.as_ref().is_some_and(|pool| pool.appends(log)) {
@@ -342,24 +342,30 @@ impl HostCalls for RunCalls<'_, '_> {
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
         self.starter.secret(name)
     }
+}
 
+/// Answers the calls of one task to shared objects.
+pub(super) struct TaskCalls<'s> {
+    pub objects: &'s dyn Objects,
+    /// The pool whose task it is.
+    pub pool: &'s str,
+    pub run: EventId,
+    /// Whether it has called an object.
+    pub called: bool,
+}
+
+impl ObjectCalls for TaskCalls<'_> {
     fn call(&mut self, call: &[u8]) -> Asked {
-        let stage = self.stage.borrow();
-        match self.starter.objects().zip(stage.pool.as_ref()) {
-            Some((objects, pool)) => {
-                self.called = true;
-                objects.call(self.id, &pool.name, call)
-            }
-            None => Asked::Now(Err(Code::ObjectCallInvalid.error("only tasks of an executor can call shared objects"))),
-        }
+        self.called = true;
+        self.objects.call(self.run, self.pool, call)
     }
 }
 
-impl RunCalls<'_, '_> {
+impl TaskCalls<'_> {
     /// The attempt is over, and whether it ended well.
     pub fn over(&self, well: bool) {
-        if let Some(objects) = self.starter.objects().filter(|_| self.called) {
-            objects.left(self.id, well);
+        if self.called {
+            self.objects.left(self.run, well);
         }
     }
 }

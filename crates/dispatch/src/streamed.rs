@@ -24,7 +24,7 @@ use millrace_namespace::{
     outbox::NewMessage,
     runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
 };
-use millrace_runtime::{HostCalls, Outcome};
+use millrace_runtime::{LogCalls, Outcome};
 use millrace_wire::{Code, Error, EventId, LogName, Result};
 use std::collections::BTreeMap;
 
@@ -286,7 +286,7 @@ impl<'a> StreamedCalls<'a> {
     }
 }
 
-impl HostCalls for StreamedCalls<'_> {
+impl LogCalls for StreamedCalls<'_> {
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         let question = Question::Append { to: log.into(), data: Fingerprint::of(payload) };
         if let Some(Answer::Number(seqno)) = self.recall(&question)? {

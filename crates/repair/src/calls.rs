@@ -10,7 +10,7 @@ use millrace_namespace::{
     definition::{Checked, Readable, Rights},
     outbox::{self, message, state::State},
 };
-use millrace_runtime::{HostCalls, Replay};
+use millrace_runtime::{LogCalls, Replay};
 use millrace_wire::{Address, Code, Error, LogName, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -200,7 +200,7 @@ pub fn newest(past: &Past, overlay: &Overlay, log: u32, fired: &Fired) -> Result
     }
 }
 
-impl HostCalls for Calls<'_> {
+impl LogCalls for Calls<'_> {
     fn append(&mut self, name: &str, payload: &[u8]) -> Result<Option<u64>> {
         if Address::claims(name) {
             return self.send(name, payload);
