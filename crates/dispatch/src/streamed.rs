@@ -20,12 +20,12 @@ use millrace_journal::{Kind, Position};
 use millrace_namespace::{
     RunResult,
     admission::{Publish, Room, Stage},
-    definition::Rights,
+    definition::{Checked, Readable, Rights, Writable},
     gate::{Of, Site},
     outbox::NewMessage,
     runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
 };
-use millrace_runtime::{HostCalls, Outcome};
+use millrace_runtime::{LogCalls, Outcome};
 use millrace_wire::{Code, Error, EventId, LogName, Result};
 use std::collections::BTreeMap;
 
@@ -199,7 +199,7 @@ impl<'a> StreamedCalls<'a> {
     }
 
     /// Appends now, together with the run's previous answers.
-    fn publish(&mut self, target: &Target<LogName>, question: Question, data: &[u8]) -> Result<u64> {
+    fn publish(&mut self, target: &Target<Writable<'_>>, question: Question, data: &[u8]) -> Result<u64> {
         let shared = self.shared;
         let (function, cause, fired) = (self.batch.function, self.run.claimed.trigger.run, self.run.fired);
         let ordinal = self.appends as u16; // at most APPENDS_MAX
@@ -223,7 +223,8 @@ impl<'a> StreamedCalls<'a> {
             }
             let mut publish = Publish::new(&shared.namespace, tx);
             let appended = match target {
-                Target::Log(name) => {
+                Target::Log(writable) => {
+                    let name = writable.name();
                     let log = millrace_namespace::found(tx.catalog().log(name), name)?.clone();
                     let bound = publish.bindings().of_log(log.id());
                     feeds_itself = bound.iter().any(|bound| bound.function == function);
@@ -269,26 +270,26 @@ impl<'a> StreamedCalls<'a> {
         &self.batch.starter.definition().spec.rights
     }
 
-    /// Whether the function may read the log. A recorded answer is repeated whatever the current rights.
-    fn granted(&self, log: &str) -> Result<()> {
-        log.parse::<LogName>().and_then(|name| self.rights().check_read(&name))
+    /// The log, if the function may read it. A recorded answer is repeated whatever the current rights.
+    fn readable<'n>(&self, log: &'n str) -> Result<Readable<'n>> {
+        self.rights().readable(log, None)
     }
 
-    fn read(&self, log: &str, seqno: u64) -> Result<Vec<u8>> {
-        let name: LogName = log.parse()?;
+    fn read(&self, log: Readable<'_>, seqno: u64) -> Result<Vec<u8>> {
+        let name: LogName = log.name().parse()?;
         let log = self.shared.namespace.journal().log(&name)?;
         let mut payload = Vec::new();
         self.shared.namespace.journal().get(&log, seqno, &mut payload)?;
         Ok(payload)
     }
 
-    fn newest(&self, log: &str) -> Result<u64> {
-        let name: LogName = log.parse()?;
+    fn newest(&self, log: Readable<'_>) -> Result<u64> {
+        let name: LogName = log.name().parse()?;
         Ok(self.shared.namespace.journal().log(&name)?.latest())
     }
 }
 
-impl HostCalls for StreamedCalls<'_> {
+impl LogCalls for StreamedCalls<'_> {
     fn result(&mut self, result: &[u8]) {
         self.result = RunResult::admitted(result).to_bytes();
     }
@@ -303,7 +304,7 @@ impl HostCalls for StreamedCalls<'_> {
             let error = Code::RunTooWide.error(format!("the run appends more than {APPENDS_MAX} records"));
             return self.stopped(Stop::Failed(error));
         }
-        match Target::named(log, self.rights()) {
+        match Target::named(log, self.rights(), None) {
             Ok(target) => self.publish(&target, question, payload).map(Some),
             Err(error) => self.stopped(Stop::Failed(error)),
         }
@@ -316,7 +317,7 @@ impl HostCalls for StreamedCalls<'_> {
             Some(Answer::Refused(error)) => return Err(error),
             Some(Answer::Bytes(bytes)) => return Ok(bytes),
             Some(_) => {
-                return self.read(log, seqno).or_else(|error| {
+                return self.read(Readable::granted_before(log), seqno).or_else(|error| {
                     let detail = format!(
                         "call {}, {question}, returned a record that can no longer be read: {error}",
                         self.made
@@ -325,7 +326,7 @@ impl HostCalls for StreamedCalls<'_> {
                 });
             }
         }
-        let read = self.granted(log).and_then(|()| self.read(log, seqno));
+        let read = self.readable(log).and_then(|log| self.read(log, seqno));
         let answer = match &read {
             Ok(bytes) if bytes.len() > INLINE_MAX_BYTES => Answer::Stored,
             Ok(bytes) => Answer::Bytes(bytes.clone()),
@@ -342,7 +343,7 @@ impl HostCalls for StreamedCalls<'_> {
             Some(Answer::Refused(error)) => return Err(error),
             _ => {}
         }
-        let newest = self.granted(log).and_then(|()| self.newest(log));
+        let newest = self.readable(log).and_then(|log| self.newest(log));
         let answer =
             newest.as_ref().map_or_else(|error| Answer::Refused(error.clone()), |seqno| Answer::Number(*seqno));
         self.note(question, answer);

@@ -27,6 +27,7 @@ mod objects;
 pub mod pools;
 pub mod repairs;
 pub mod secrets;
+mod slot;
 mod trace;
 pub mod upkeep;
 mod why;

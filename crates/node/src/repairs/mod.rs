@@ -16,7 +16,7 @@ pub use millrace_repair::{
     repairs, sent_page, too_old, undo,
 };
 use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, outcomes, take_due};
-use millrace_runtime::{Completion, HostCalls, Invocation};
+use millrace_runtime::{Completion, Invocation, LogCalls};
 use millrace_wire::{Code, Result};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -44,7 +44,7 @@ impl Runner for Functions {
         &mut self,
         definition: &Arc<Definition>,
         invocation: Invocation<'_>,
-        calls: &mut dyn HostCalls,
+        calls: &mut dyn LogCalls,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Completion> {
         self.0.run(definition, invocation, calls, goes_on)
