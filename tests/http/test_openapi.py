@@ -24,8 +24,8 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-# A tail has no end; test_tail.py follows it.
-schema = schemathesis.openapi.from_dict(DESCRIPTION).exclude(path_regex="/tail$")
+# A tail has no end; test_tail.py and test_live.py follow them.
+schema = schemathesis.openapi.from_dict(DESCRIPTION).exclude(path_regex="/(tail|live)$")
 schema.config.generation.update(modes=list(schemathesis.GenerationMode))
 WAIT_MS = 20
 
@@ -92,14 +92,15 @@ def test_it_describes_everything_that_is_told(own_host: Host) -> None:
     repairs = host.url + "/v1/namespaces/farm/repairs"
     correction = {"do": "open", "log": "out", "corrections": [{"seqno": 1, "data": "corrected"}]}
     repair = requests.post(repairs, json=correction, timeout=PATIENCE_S).json()["repair"]
+    plan = requests.post(repairs, json={**correction, "do": "plan"}, timeout=PATIENCE_S).json()["plan"]
     checked = 0
     for path, item in DESCRIPTION["paths"].items():
-        if "get" not in item or path.endswith("/tail"):
+        if "get" not in item or path.endswith(("/tail", "/live")):
             continue
         content = item["get"]["responses"]["200"].get("content", {})
         schema_of = content.get("application/json", {}).get("schema", {})
         names = {"namespace": "farm", "log": "out", "seqno": "1", "function": "copy", "run": "latest", "target": "copy"}
-        names |= {"repair": str(repair), "topic": "news", "index": "1", "event": "out@1"}
+        names |= {"repair": str(repair), "topic": "news", "index": "1", "event": "out@1", "plan": str(plan)}
         for name, value in names.items():
             path = path.replace("{%s}" % name, value)
         if path.endswith("/objects/{key}"):  # Only clients of the wire protocol create objects.

@@ -95,6 +95,12 @@ impl Effects {
         self.noted.iter()
     }
 
+    /// How many records the run read of each log.
+    pub fn records_read(&self) -> impl Iterator<Item = (u32, u64)> {
+        let records = self.noted.0.iter().filter(|((_, what), _)| *what == What::Record);
+        records.map(|((log, _), ranges)| (*log, ranges.iter().map(|(from, end)| end - from).sum()))
+    }
+
     /// An error if what was just noted is one read too many.
     fn check_width(&self, bytes_max: usize) -> Result<()> {
         if self.reads.bytes() > bytes_max {

@@ -23,7 +23,10 @@ use millrace_namespace::{
     definition::{Checked, Readable, Rights, Writable},
     gate::{Of, Site},
     outbox::NewMessage,
-    runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
+    runs::{
+        call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
+        flows::{Flow, Way},
+    },
 };
 use millrace_runtime::{LogCalls, Outcome};
 use millrace_wire::{Code, Error, EventId, LogName, Result};
@@ -211,6 +214,7 @@ impl<'a> StreamedCalls<'a> {
         }
         let mut superseded = false;
         let mut feeds_itself = false;
+        let mut to = None;
         let committed = journal.commit(|tx| {
             state.fold(tx.tail())?;
             if !state.engine.holds(function, cause, Some(fired)) {
@@ -226,6 +230,7 @@ impl<'a> StreamedCalls<'a> {
                 Target::Log(writable) => {
                     let name = writable.name();
                     let log = millrace_namespace::found(tx.catalog().log(name), name)?.clone();
+                    to = Some(log.id());
                     let bound = publish.bindings().of_log(log.id());
                     feeds_itself = bound.iter().any(|bound| bound.function == function);
                     let stage = Stage { cause, ordinal, room: Room::Run, named: None, ending: None };
@@ -257,6 +262,8 @@ impl<'a> StreamedCalls<'a> {
         };
         let folded = state.fold(committed.end);
         drop(state);
+        let flows = to.map(|log| (Flow { function, log, way: Way::Appends }, 1));
+        shared.namespace.flows().count(flows.into_iter());
         self.unrecorded.clear();
         self.made += 1;
         self.appends += 1;

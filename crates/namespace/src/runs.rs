@@ -8,6 +8,7 @@
 //! journal. Only [`fold`] interprets the entries.
 
 pub mod call;
+pub mod flows;
 pub mod fold;
 mod list;
 pub mod pending;

@@ -27,6 +27,7 @@ mod objects;
 pub mod pools;
 pub mod repairs;
 pub mod secrets;
+mod series;
 mod slot;
 mod trace;
 pub mod upkeep;
@@ -68,6 +69,7 @@ pub use millrace_namespace::{
         PENDING_MAX, RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,
     },
     keys::{KEY_MAX_BYTES, KEYS_MAX},
+    runs::flows::{FLOWS_MAX, Flow, Flows, Way},
 };
 pub use millrace_security::token;
 pub use millrace_security::{
@@ -79,5 +81,6 @@ pub use millrace_wire::{
     Result, history,
 };
 pub use objects::{Answer, Answered, Objects, Waiting};
+pub use series::{SERIES_RECORDS_MAX, Span, rate, series};
 pub use trace::{ENTRIES_MAX, Trace, TraceBranch, TraceFilter, Traced, trace};
 pub use why::{Why, why};

@@ -4,11 +4,11 @@ use super::Access;
 use crate::{
     Free, Gated, Namespace,
     application::suggestion,
-    audit::{Act, Audited},
+    audit::{Act, Audited, audit},
     secrets::{Authority, now_s, random_id, revoke_as},
 };
 use millrace_namespace::keys::KEY_MAX_BYTES;
-use millrace_security::token::{AuthorityId, Key, Keys, Rate, Rules, Token, TokenId};
+use millrace_security::token::{AuthorityId, Grant, Key, Keys, Rate, Rights, Rules, Token, TokenId};
 use millrace_security::{
     check::{check, target},
     token::{Action, Kind, Now, Principal, Purpose, Rates, Resource, Right},
@@ -19,7 +19,7 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// The maximum number of rates that are counted at once.
@@ -167,6 +167,33 @@ impl Access {
         self.free(redeem(), Free::Capability)
     }
 
+    /// An error unless the caller is the user who runs the host, who needs no capability.
+    pub fn is_owner(&self) -> Result<()> {
+        match self.caller.chain() {
+            None => Ok(()),
+            Some(_) => Err(Code::CapabilityDenied.error("only the user who runs the host gets codes of links")),
+        }
+    }
+
+    /// Issues a capability with all rights that ends after this time, to a page of the owner's.
+    pub fn issue_session(&self, time: Duration) -> Gated<Token> {
+        let issue = || {
+            self.is_owner()?;
+            let end = u32::try_from(time.as_secs()).ok().and_then(|seconds| now_s().checked_add(seconds));
+            let rules = Rules {
+                grants: vec![Grant::namespace(Rights::ALL)],
+                not_after: Some(end.unwrap_or(u32::MAX)),
+                ids: vec![TokenId(random_id()?)],
+                label: Some(b"dashboard"[..].into()),
+                ..Rules::default()
+            };
+            let token = Authority::ensure(self.namespace().dir())?.issue(&rules)?;
+            audit(self.namespace(), &Audited::by_owner(Act::Issue).of(&rules.ids).about("dashboard"))?;
+            Ok(token)
+        };
+        self.free(issue(), Free::Capability)
+    }
+
     /// Whether the caller has this right.
     pub(super) fn check(&self, right: Right, on: Resource<'_>) -> Result<()> {
         self.check_action(&Action::new(right, on))
@@ -229,6 +256,12 @@ impl Access {
         self.caller.chain().is_none()
             || self.may(Right::Observe, Resource::NAMESPACE)
             || SHOWS.into_iter().any(|right| self.may(right, Resource::log(log)))
+    }
+
+    /// Whether lists show the caller anything: the namespace, or one of its logs.
+    pub fn sees_some(&self) -> bool {
+        let of_logs = || self.namespace().logs().is_ok_and(|logs| logs.iter().any(|log| self.sees(&log.name)));
+        self.sees_all() || of_logs()
     }
 
     /// Whether the caller may do everything in the namespace.

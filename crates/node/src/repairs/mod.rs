@@ -1,6 +1,7 @@
 //! Repairs: the host replays and applies requested repairs in a thread of its own; without a host, the caller does so.
 
 mod ask;
+mod plan;
 
 pub use ask::{Ask, NewCode, Page, Reported, is_moving, page};
 use millrace_dispatch::{Again, Environment, Isolation, dead_letter};
@@ -18,6 +19,7 @@ pub use millrace_repair::{
 use millrace_repair::{Attempts, DeadLetter, Due, Runner, drive, outcomes, take_due};
 use millrace_runtime::{Completion, Invocation, LogCalls};
 use millrace_wire::{Code, Result};
+pub(crate) use plan::Plans;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
