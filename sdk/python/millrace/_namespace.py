@@ -15,6 +15,8 @@ from millrace._views import Deployed, FunctionStat, LogStat, Run, Why
 from millrace._worker import NotFound
 
 if TYPE_CHECKING:
+    import duckdb
+
     from millrace._log import Log
     from millrace._worker import Handler
     from millrace.codecs import Codec
@@ -288,6 +290,30 @@ class Namespace(ABC):
 
         self.bounds(name)
         return Log(self, name, codec or Bytes())
+
+    def sql(
+        self,
+        query: str,
+        parameters: Union[Sequence[Any], Mapping[str, Any], None] = None,
+        *,
+        decode: Optional[Mapping[str, Union[str, Codec[Any]]]] = None,
+        memory: str = "1GB",
+    ) -> duckdb.DuckDBPyRelation:
+        """Answers a query in SQL over logs; returns DuckDB's relation, with `df()`, `pl()`, `arrow()` and `fetchall()`.
+
+            ns.sql('select time, value.celsius::double from "raw/kitchen" where time > ?', [since]).df()
+
+        Each log is a view with the columns seqno, time, id, cause, data and value, which is the decoded data: JSON, text or bytes, as
+        the newest record is. `decode={"raw/kitchen": "text"}` chooses another decoder: "json", "text", "number", "bytes", or a codec. A record that
+        cannot be decoded is an error; after "json?", "text?" or "number?" its value is NULL. `runs` and `events` are views, too. Times are in UTC.
+
+        Conditions that compare `seqno` and `time` with constants decide which records are read; all logs are read as of one moment. If records
+        that the query asks for have left the history of their log, there is a warning, `millrace.sql.MissingRecords`. Beyond `memory`, DuckDB
+        writes to temporary files. Needs the packages of `pip install 'millrace[sql]'`.
+        """
+        from millrace.sql import query as answer
+
+        return answer(self, query, parameters, decode=decode, memory=memory)
 
     def create_topic(
         self,
