@@ -192,9 +192,9 @@ fn read(namespace: &Namespace, plan: &Plan) -> Result<Table> {
 }
 
 /// The settings of functions now, with their revisions and how many of their runs are executed at once.
-type Functions = HashMap<u32, (Settings, u32, u32)>;
+type SettingsNow = HashMap<u32, (Settings, u32, u32)>;
 
-fn functions(namespace: &Namespace) -> Result<Functions> {
+fn functions(namespace: &Namespace) -> Result<SettingsNow> {
     let catalog = namespace.journal().catalog()?;
     let mut functions = HashMap::new();
     for stat in namespace.functions()? {
@@ -353,7 +353,7 @@ fn find(namespace: &Namespace, request: Request, plan: &Plan) -> Result<PlanFoun
 fn estimate(
     found: &Discovery,
     table: &Table,
-    functions: &Functions,
+    functions: &SettingsNow,
     corrected: u64,
     corrected_bytes: u64,
 ) -> EstimateDoc {
