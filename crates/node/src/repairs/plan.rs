@@ -374,6 +374,9 @@ fn estimate(
     EstimateDoc { time_us: longest.max(all / workers), workers, bytes, pinned_bytes: 0 }
 }
 
+/// The function, reason and log by which runs are alike.
+type AlikeRuns = (u32, Reason, u32);
+
 struct Shown<'a> {
     table: &'a Table,
     found: &'a Discovery,
@@ -386,7 +389,7 @@ impl Shown<'_> {
 
     /// Runs of a kind, by function, reason and log.
     fn groups(&self, of: impl Fn(&Candidate) -> bool, word: impl Fn(Reason) -> &'static str) -> Vec<ReplayDoc> {
-        let mut groups: BTreeMap<(u32, Reason, u32), (u64, Option<(u64, u64)>)> = BTreeMap::new();
+        let mut groups: BTreeMap<AlikeRuns, (u64, Option<(u64, u64)>)> = BTreeMap::new();
         for run in self.found.candidates.iter().filter(|run| of(run)) {
             let function = self.table.row(run.run).subject;
             let (runs, range) = groups.entry((function, run.reason, run.log)).or_default();
