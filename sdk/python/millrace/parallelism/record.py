@@ -259,10 +259,11 @@ def _invocation(row: Any, index: int, source: str) -> Invocation:
     where = f"{source}: invocations[{index}]"
     if not isinstance(row, dict):
         raise RunError(f"{where} is no object; remove it")
-    id, sent = _text(row, "id", where), _number(row, "sent_ms", where)
+    id = _text(row, "id", where)
     if id is None:
         raise RunError(f"{where}: 'id' is missing; give it one that no other record has, or remove the record")
     where = f"{where} ({id})"
+    sent = _number(row, "sent_ms", where)
     if sent is None:
         raise RunError(f"{where}: 'sent_ms' is missing; remove the record, and lower experiment.invocations by one")
     extra = row.get("extra")

@@ -48,7 +48,7 @@ class Log(Platform):
         elif name not in functions or REQUESTS not in functions[name].on:
             raise RunError(
                 f"--on log: '{place}' has no function '{name}' for the log {REQUESTS}; on the host's machine, run "
-                f"`millrace function deploy {name} --runtime python --code {task.__file__} --handler task:on_record --on {REQUESTS}`"
+                f"`millrace function deploy {name} --runtime python --code {task.__file__} --handler task:on_record --on {REQUESTS} --concurrency 8`"
             )
         begin = await self._namespace.latest(RESULTS) + 1
         self._reader = asyncio.create_task(self._read(begin))
