@@ -45,6 +45,8 @@ def _column(numbers: Metrics) -> dict[str, str]:
         cold = "not recorded"
     elif not numbers.cold:
         cold = "none"
+    elif numbers.cold_is_beyond_warm and (numbers.cold_median_ms or 0) <= 0:
+        cold = f"{numbers.cold}, no longer than warm"
     else:
         beyond = "" if numbers.cold_is_beyond_warm else " (in all)"
         cold = f"{numbers.cold}: median {time(numbers.cold_median_ms)}, p95 {time(numbers.cold_p95_ms)}{beyond}"

@@ -119,8 +119,11 @@ def on_record(record: Any, ctx: Any) -> None:
 
 
 def lines() -> None:
-    """A process that gets requests on standard input and answers on standard output, one per line."""
+    """A process that gets requests on standard input and answers on standard output, one per line. An empty line is answered by one."""
     for line in sys.stdin:
+        if not line.strip():
+            print(flush=True)
+            continue
         try:
             answer = run(json.loads(line))
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Processes of this machine, one for each invocation that finds none idle: how parallel its processors allow the task to be."""
+"""Processes of this machine, one for each invocation, which all wait before the first is sent: the ideal, as far as its processors go."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 from millrace.parallelism import task
 from millrace.parallelism.platforms import Answer, Platform, failure, now_ms, returned
+from millrace.parallelism.record import RunError
 
 
 class Local(Platform):
-    """Instances are processes, which stay for later invocations."""
+    """Instances are processes. One that was used last is used first."""
 
     name = "local"
     is_asynchronous = False
@@ -23,9 +24,19 @@ class Local(Platform):
 
     async def start(self) -> None:
         self._idle, self._all = [], []
+        try:
+            self._idle = [await self._make() for _ in range(self.experiment.invocations)]
+        except OSError as error:
+            raise RunError(f"--on local: only {len(self._all)} processes can be started ({error.strerror}); choose fewer invocations") from None
+        for process in self._idle:
+            # It answers an empty line when it has loaded the task.
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(b"\n")
+            await process.stdout.readline()
 
     async def invoke(self, request: Mapping[str, Any]) -> Answer:
         try:
+            # There are fewer if some of them ended.
             process = self._idle.pop() if self._idle else await self._make()
         except OSError as error:
             return failure("refused", f"no process can be started: {error.strerror}", answered_ms=now_ms())
