@@ -40,6 +40,8 @@
 #ifndef MR_RECORD_MAX
 #define MR_RECORD_MAX 65536
 #endif
+/* The longest result of a run. */
+#define MR_RESULT_MAX 1048576
 
 #define MR_LOG_NAME_MAX 255
 #define MR_RUN_ID_MAX 40
@@ -102,6 +104,16 @@ int64_t mr_secret(const char *name, void *buffer, size_t capacity);
 /* Adds to the run's output. */
 void mr_print(const char *text);
 
+/* What the bytes of a result are. */
+#define MR_TEXT 0
+#define MR_BYTES 1
+#define MR_JSON 2
+
+/* Sets the result of the run, which is the answer to the caller who invoked the function: text or JSON in UTF-8, or any
+ * bytes, at most MR_RESULT_MAX of them. The last result counts, and only if handle returns 0. Returns 0, or
+ * MR_CALL_INVALID if it is too long. */
+int mr_result(int kind, const void *data, size_t size);
+
 /* Writes the run's id, which is the cause of all records that it appends, as text that ends in zero. */
 void mr_run_id(char buffer[MR_RUN_ID_MAX + 1]);
 
@@ -121,6 +133,7 @@ static inline size_t mr_length_(const char *text) {
 #define MR_IMPORT_(name) __attribute__((import_module("millrace"), import_name(#name)))
 
 MR_IMPORT_(append) int32_t mr_host_append_(const char *, size_t, const void *, size_t);
+MR_IMPORT_(result) int32_t mr_host_result_(uint32_t, const void *, size_t);
 MR_IMPORT_(publish) int64_t mr_host_publish_(const char *, size_t, const void *, size_t);
 MR_IMPORT_(get) int64_t mr_host_get_(const char *, size_t, int64_t, void *, size_t);
 MR_IMPORT_(latest) int64_t mr_host_latest_(const char *, size_t);
@@ -136,6 +149,11 @@ MR_IMPORT_(cause) int32_t mr_host_cause_(char *, size_t);
 
 static char mr_log_[MR_LOG_NAME_MAX + 1];
 static unsigned char mr_data_[MR_RECORD_MAX] __attribute__((aligned(16)));
+
+int mr_result(int kind, const void *data, size_t size) {
+    if (size > MR_RESULT_MAX) return MR_CALL_INVALID;
+    return mr_host_result_((uint32_t)kind, data, size);
+}
 
 int mr_append(const char *log, const void *data, size_t size) {
     return mr_host_append_(log, mr_length_(log), data, size);
@@ -212,6 +230,9 @@ static int mr_streamed_;
 /* The run's record, apart from what arrives meanwhile. */
 static char mr_log_[MR_LOG_NAME_MAX + 1];
 static unsigned char mr_data_[MR_RECORD_MAX] __attribute__((aligned(16)));
+/* The run's result, which goes with its DONE. */
+static unsigned char mr_result_[1 + MR_RESULT_MAX];
+static size_t mr_result_size_;
 
 /* Without a host there is nothing left to do. */
 static void mr_quit_(void) { _exit(0); }
@@ -343,6 +364,14 @@ int64_t mr_publish(const char *log, const void *data, size_t size) {
     return length > MR_LOG_NAME_MAX ? -1001 : size > MR_PAYLOAD_MAX_ ? MR_RECORD_TOO_LONG : 0;
 }
 
+int mr_result(int kind, const void *data, size_t size) {
+    if (size > MR_RESULT_MAX) return MR_CALL_INVALID;
+    mr_result_[0] = (unsigned char)kind;
+    if (size > 0) memcpy(mr_result_ + 1, data, size);
+    mr_result_size_ = 1 + size;
+    return 0;
+}
+
 int mr_append(const char *log, const void *data, size_t size) {
     int64_t published = mr_publish(log, data, size);
     return published < 0 ? (int)published : 0;
@@ -438,7 +467,7 @@ static void mr_done_(uint64_t serial, int status) {
     size_t at = mr_length_(text), count = 0;
     uint32_t left = status < 0 ? 0u - (uint32_t)status : (uint32_t)status;
     if (status == 0) {
-        mr_frame_(MR_DONE_, serial, NULL, 0, NULL, 0);
+        mr_frame_(MR_DONE_, serial, NULL, 0, mr_result_, mr_result_size_);
     } else if (status == MR_STATUS_RECORD_TOO_LONG) {
         mr_frame_(MR_DONE_, serial, "MR3124", 6, too_long, sizeof too_long - 1);
     } else {
@@ -473,6 +502,7 @@ static void mr_run_one_(void) {
         record.data = mr_data_;
         memcpy(mr_data_, from + MR_RUN_FIXED_ + head.name_length, record.size);
         mr_begin_ += kept;
+        mr_result_size_ = 0;
         status = handle(&record);
     } else {
         mr_begin_ += MR_HEAD_;

@@ -26,6 +26,7 @@ mod stage;
 mod starter;
 mod state;
 pub mod status;
+mod steps;
 mod streamed;
 #[cfg(test)]
 mod tests;
@@ -34,15 +35,12 @@ mod worker;
 
 pub use again::{Again, dead_letter};
 use engine::Millis;
-pub use functions::{
-    cancel::cancel_gated as cancel_run,
-    method_workers::{METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step},
-    tasks::cancel as cancel_task,
-};
+pub use functions::{cancel::cancel_gated as cancel_run, tasks::cancel as cancel_task};
 use millrace_journal::{Function, Maintained};
 use millrace_namespace::Namespace;
 pub use millrace_runtime::{
-    Asked, HostCalls, Isolation, Later, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise,
+    Asked, Isolation, Later, Level, LogCalls, ObjectCalls, SUPERVISOR, SecretBytes, Shortcoming, StepCalls, StepWork,
+    supervise,
 };
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
@@ -59,6 +57,7 @@ use std::{
     thread::{self, JoinHandle, Thread},
     time::{Duration, Instant},
 };
+pub use steps::{METHOD_WORKERS_MAX, MethodWorker, MethodWorkers, Step};
 
 /// How often at most the status file is written.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);

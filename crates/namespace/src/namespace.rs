@@ -16,6 +16,7 @@ use crate::{
     names,
     outbox::NewMessage,
     runs::{
+        flows::Flows,
         fold::Fold,
         pending::{Pending, pending},
     },
@@ -58,6 +59,7 @@ struct Inner {
     keys: Keys,
     fence: Fence,
     measures: Measures,
+    flows: Flows,
 }
 
 /// A record as it is read.
@@ -139,7 +141,17 @@ impl Namespace {
     pub fn over(journal: Journal) -> Self {
         let gate = Gate::new(journal.clone());
         let (bindings, keys, fence) = (BindingsCache::default(), Keys::default(), Fence::default());
-        Self { inner: Arc::new(Inner { journal, bindings, gate, keys, fence, measures: Measures::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                journal,
+                bindings,
+                gate,
+                keys,
+                fence,
+                measures: Measures::default(),
+                flows: Flows::default(),
+            }),
+        }
     }
 
     /// The one gate that holds what leaves.
@@ -150,6 +162,11 @@ impl Namespace {
     /// How long appends and runs take in this process.
     pub fn measures(&self) -> &Measures {
         &self.inner.measures
+    }
+
+    /// How many records flow between logs and functions in this process.
+    pub fn flows(&self) -> &Flows {
+        &self.inner.flows
     }
 
     /// The journal underneath.

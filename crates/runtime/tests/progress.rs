@@ -4,8 +4,8 @@ mod common;
 
 use common::{Host, RUN, limits, no_env, worker};
 use millrace_runtime::{
-    Call, Completion, EventId, Executor, Invocation, Limits, Outcome, ProcessExecutor, Progress, PythonExecutor,
-    PythonSpec, Rest, WasmEngine, WasmExecutor,
+    Completion, EventId, Executor, Invocation, Limits, Outcome, ProcessExecutor, Progress, PythonExecutor, PythonSpec,
+    Rest, Run, WasmEngine, WasmExecutor,
 };
 use std::{
     cell::Cell,
@@ -55,12 +55,16 @@ fn follow(executor: &mut dyn Executor, flag: &Path, rest: Rest) -> Vec<Outcome> 
 fn followed(executor: &mut dyn Executor, flag: &Path, rest: Rest) -> Follower {
     let woken = Rc::new(Cell::new(false));
     let mut hosts = [(); 3].map(|()| Waiting(woken.clone()));
-    let mut batch: Vec<Call<'_>> = hosts
+    let mut batch: Vec<Run<'_>> = hosts
         .iter_mut()
         .zip([&b"a"[..], b"slow", b"c"])
         .map(|(host, payload)| {
             let run = EventId::from_bits(RUN);
-            Call { invocation: Invocation { log: "in", seqno: 1, payload, run, attempt: 1, streamed: false }, host }
+            Run {
+                invocation: Invocation { log: "in", seqno: 1, payload, run, attempt: 1, streamed: false },
+                logs: host,
+                objects: None,
+            }
         })
         .collect();
     let mut follower = Follower { ends: Vec::new(), woken, flag: flag.to_owned(), rest, over: Vec::new() };
@@ -72,7 +76,7 @@ fn followed(executor: &mut dyn Executor, flag: &Path, rest: Rest) -> Follower {
 /// A namespace whose log `woken` has a record once the follower was woken.
 struct Waiting(Rc<Cell<bool>>);
 
-impl millrace_runtime::HostCalls for Waiting {
+impl millrace_runtime::LogCalls for Waiting {
     fn append(&mut self, _: &str, _: &[u8]) -> millrace_runtime::Result<Option<u64>> {
         Ok(None)
     }
@@ -151,10 +155,10 @@ fn a_worker_cannot_say_of_a_run_that_it_could_not_start() {
         let mut outcomes = Vec::new();
         let invocation =
             Invocation { log: "in", seqno: 1, payload: b"", run: EventId::from_bits(RUN), attempt: 1, streamed: false };
-        executor
-            .run(&mut [Call { invocation, host: &mut Host::default() }], &mut |_: usize, completion: Completion| {
-                outcomes.push(completion.outcome)
-            });
+        executor.run(
+            &mut [Run { invocation, logs: &mut Host::default(), objects: None }],
+            &mut |_: usize, completion: Completion| outcomes.push(completion.outcome),
+        );
         assert!(matches!(outcomes[..], [Outcome::Failed(_)]), "{outcomes:?}");
     }
 }

@@ -5,8 +5,8 @@ mod common;
 
 use common::{c_to_native, c_to_wasm, failed, impatient, limits, no_env, process, script, worker};
 use millrace_runtime::{
-    Call, Code, Completion, EventId, Executor, HostCalls, Invocation, Limits, OneshotExecutor, Outcome, ProcessSpec,
-    PythonExecutor, PythonSpec, Result, WasmEngine, WasmExecutor,
+    Code, Completion, EventId, Executor, Invocation, Limits, LogCalls, OneshotExecutor, Outcome, ProcessSpec,
+    PythonExecutor, PythonSpec, Result, Run, WasmEngine, WasmExecutor,
 };
 use std::{
     fs,
@@ -26,7 +26,7 @@ struct Script {
     appends: u64,
 }
 
-impl HostCalls for Script {
+impl LogCalls for Script {
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         let text = String::from_utf8_lossy(payload);
         self.calls.push(format!("append {log} {text}"));
@@ -72,7 +72,7 @@ fn attempt(executor: &mut dyn Executor, streamed: bool, attempt: u32, record: &[
     let run = EventId::from_bits(common::RUN);
     let invocation = Invocation { log: "in", seqno: 3, payload: record, run, attempt, streamed };
     let mut ends = Vec::new();
-    executor.run(&mut [Call { invocation, host: &mut host }], &mut |_: usize, completion: Completion| {
+    executor.run(&mut [Run { invocation, logs: &mut host, objects: None }], &mut |_: usize, completion: Completion| {
         ends.push(completion)
     });
     assert_eq!(ends.len(), 1);
@@ -358,12 +358,16 @@ fn a_worker_of_version_1_runs_atomic_functions_and_is_never_sent_a_streamed_run(
 
     // Behind an atomic run, which is done, and before one, which goes to the next batch.
     let mut hosts = [Script::default(), Script::default(), Script::default()];
-    let mut batch: Vec<Call<'_>> = hosts
+    let mut batch: Vec<Run<'_>> = hosts
         .iter_mut()
         .zip([false, true, false])
         .map(|(host, streamed)| {
             let run = EventId::from_bits(common::RUN);
-            Call { invocation: Invocation { log: "in", seqno: 1, payload: b"", run, attempt: 1, streamed }, host }
+            Run {
+                invocation: Invocation { log: "in", seqno: 1, payload: b"", run, attempt: 1, streamed },
+                logs: host,
+                objects: None,
+            }
         })
         .collect();
     let mut ends = Vec::new();

@@ -15,6 +15,8 @@ from millrace._views import Deployed, FunctionStat, LogStat, Run, Why
 from millrace._worker import NotFound
 
 if TYPE_CHECKING:
+    import duckdb
+
     from millrace._log import Log
     from millrace._worker import Handler
     from millrace.codecs import Codec
@@ -152,6 +154,19 @@ class Namespace(ABC):
         """Removes a log; raises `Conflict` if a function is bound to it, or if its records have pending runs."""
 
     @abstractmethod
+    def call_function(
+        self,
+        function: str,
+        data: object,
+        wait: float,
+        log: Optional[str] = None,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        cause: Optional[str] = None,
+    ) -> tuple[str, str, bytes, str, str]:
+        """The basis of `invoke`."""
+
+    @abstractmethod
     def cancel_run(self, id: str) -> None:
         """Cancels a run that has not ended; raises `Conflict` if it has.
 
@@ -276,6 +291,30 @@ class Namespace(ABC):
         self.bounds(name)
         return Log(self, name, codec or Bytes())
 
+    def sql(
+        self,
+        query: str,
+        parameters: Union[Sequence[Any], Mapping[str, Any], None] = None,
+        *,
+        decode: Optional[Mapping[str, Union[str, Codec[Any]]]] = None,
+        memory: str = "1GB",
+    ) -> duckdb.DuckDBPyRelation:
+        """Answers a query in SQL over logs; returns DuckDB's relation, with `df()`, `pl()`, `arrow()` and `fetchall()`.
+
+            ns.sql('select time, value.celsius::double from "raw/kitchen" where time > ?', [since]).df()
+
+        Each log is a view with the columns seqno, time, id, cause, data and value, which is the decoded data: JSON, text or bytes, as
+        the newest record is. `decode={"raw/kitchen": "text"}` chooses another decoder: "json", "text", "number", "bytes", or a codec. A record that
+        cannot be decoded is an error; after "json?", "text?" or "number?" its value is NULL. `runs` and `events` are views, too. Times are in UTC.
+
+        Conditions that compare `seqno` and `time` with constants decide which records are read; all logs are read as of one moment. If records
+        that the query asks for have left the history of their log, there is a warning, `millrace.sql.MissingRecords`. Beyond `memory`, DuckDB
+        writes to temporary files. Needs the packages of `pip install 'millrace[sql]'`.
+        """
+        from millrace.sql import query as answer
+
+        return answer(self, query, parameters, decode=decode, memory=memory)
+
     def create_topic(
         self,
         name: str,
@@ -381,6 +420,27 @@ class Namespace(ABC):
     def run(self, id: str) -> Run:
         """One run: what caused it, what it read and appended, how it ended."""
         return _views.run(self._ask(f"runs/{id}"))
+
+    def invoke(
+        self,
+        function: str,
+        value: object = b"",
+        *,
+        wait: float = 30.0,
+        log: Optional[str] = None,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        cause: Optional[str] = None,
+    ) -> Any:
+        """Runs a function for a record and returns what the function returned.
+
+        `value` is the record: bytes, text, or anything that JSON can express. It is appended to the log that the function is bound to, or to
+        `log`, or, if the function is bound to none, to `invoke/FUNCTION`. If the function fails for good, its error is raised. If the run
+        has not ended after `wait` seconds (at most 300 through a host), `TimedOut` is raised; its attribute `run` is the run's id, and
+        `run(id).result` is the result once there is one. With a `key`, a repeated call answers with the result of the first one.
+        """
+        answer = self.call_function(function, value, wait, log, durability, key, cause)
+        return _views.answer(function, wait, answer)
 
     def why(self, target: str = "") -> Why:
         """Explains why a function, a log, a run, or (without a target) anything in the namespace waits."""

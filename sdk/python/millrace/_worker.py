@@ -38,7 +38,7 @@ from millrace._errors import (
     Unavailable as Unavailable,
     error_of as error_of,
 )
-from millrace._errors._explain import explain, tell_dropped
+from millrace._errors._explain import explain, result_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -636,7 +636,7 @@ def _stream(channel: _Channel, fd: int) -> io.TextIOWrapper:
 
 def _work(channel: _Channel, handler: Handler) -> None:
     """Runs the handler for every RUN frame. Each run's frames are written before the next run begins."""
-    stdout, stderr, is_told = sys.stdout, sys.stderr, False
+    stdout, stderr = sys.stdout, sys.stderr
     fixed, head = _RUN_FIXED.unpack_from, _HEAD.pack
     next_run, close, flush = channel.next_run, channel.close, channel.flush
     channel.flush(head(4, _HELLO, 0, 0, _PROTOCOL_VERSION) + _WINDOW_BYTES.to_bytes(4, "little"))
@@ -647,8 +647,8 @@ def _work(channel: _Channel, handler: Handler) -> None:
         context = Context(channel, run_high << 64 | run_low, attempt, flags & _STREAMED != 0)
         try:
             returned = handler(Record(body[34:log_end].decode(), seqno, body[log_end:]), context)
-            is_told = is_told or returned is not None and tell_dropped(returned, stdout)
-            done = head(0, _DONE, 0, 0, serial)
+            result = b"" if returned is None else result_of(returned, stdout)
+            done = head(len(result), _DONE, 0, 0, serial) + result
         except BaseException as error:
             code = _OUT_OF_MEMORY if isinstance(error, MemoryError) else _RAISED
             message = explain(error).encode(errors="backslashreplace")

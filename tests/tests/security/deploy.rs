@@ -123,7 +123,7 @@ fn each_change_takes_its_right() {
     let dead = hub.place.run(["--json", "run", "ls", "--state", "dead"]).ok().object();
     let dead = dead["id"].as_str().unwrap().to_owned();
     let changes: [(&[&str], &[&str]); 9] = [
-        (&["function", "invoke", "shout", "--data", "x"], &["run=function:shout", "append=raw"]),
+        (&["function", "invoke", "shout", "x", "--no-wait"], &["run=function:shout", "append=raw"]),
         (&["run", "retry", &dead], &["run=function:shout"]),
         (&["run", "retry", "--function", "shout"], &["run=function:shout"]),
         (&["function", "backfill", "shout"], &["run=function:shout"]),

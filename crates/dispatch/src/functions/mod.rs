@@ -6,7 +6,6 @@
 
 pub(crate) mod cancel;
 mod listing;
-pub(crate) mod method_workers;
 mod store;
 pub(crate) mod tasks;
 mod tree;

@@ -11,6 +11,7 @@
 
 mod api;
 mod connection;
+mod login;
 mod response;
 mod route;
 mod session;
@@ -53,6 +54,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) use api::metrics::Sample;
 pub use connection::cors::{ORIGINS_MAX, Origin};
+pub(crate) use login::Codes;
 pub(crate) use response::raw_refusal as refusal;
 
 /// Serves one connection until either side has had enough.

@@ -4,12 +4,12 @@
 //! refuses returns the error's code as a negative number: -2105 for MR2105.
 
 use super::lend::Lent;
-use crate::{Code, Error, HostCalls, Invocation, Limits, Outcome, Rest, appends::Appends, output::Output};
+use crate::{Code, Error, Invocation, Limits, LogCalls, Outcome, Rest, appends::Appends, output::Output};
 use std::{fmt::Write, ops::Range};
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Result};
 
 /// What `define` defines.
-pub(super) const OFFERED: [(&str, &str); 13] = [
+pub(super) const OFFERED: [(&str, &str); 14] = [
     ("millrace", "append"),
     ("millrace", "attempt"),
     ("millrace", "cause"),
@@ -21,6 +21,7 @@ pub(super) const OFFERED: [(&str, &str); 13] = [
     ("millrace", "publish"),
     ("millrace", "random"),
     ("millrace", "record"),
+    ("millrace", "result"),
     ("millrace", "secret"),
     ("millrace", "seqno"),
 ];
@@ -70,7 +71,7 @@ impl State {
 
     /// Called regularly during a run. An error if the run should end at once.
     pub(super) fn tick(&mut self) -> crate::Result<()> {
-        match crate::wake_if_due(self.lent.progress()) {
+        match crate::wake_if_due(self.lent.watch()) {
             Rest::Run => Ok(()),
             Rest::Leave => {
                 self.rest = Rest::Leave;
@@ -84,12 +85,12 @@ impl State {
         self.lent.invocation()
     }
 
-    pub(super) fn host(&mut self) -> &mut dyn HostCalls {
-        self.lent.host()
+    pub(super) fn logs(&mut self) -> &mut dyn LogCalls {
+        self.lent.logs()
     }
 
     fn append(&mut self, log: &str, payload: &[u8]) -> crate::Result<Option<u64>> {
-        self.appends.append(self.lent.host(), log, payload)
+        self.appends.append(self.lent.logs(), log, payload)
     }
 }
 
@@ -197,7 +198,7 @@ fn define_record(linker: &mut Linker<State>) -> Result<()> {
     Ok(())
 }
 
-/// The imports that [`HostCalls`](crate::HostCalls) answers.
+/// The imports that [`LogCalls`](crate::LogCalls) answers.
 fn define_calls(linker: &mut Linker<State>) -> Result<()> {
     linker.func_wrap(
         "millrace",
@@ -225,7 +226,7 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
         |mut caller: Caller<'_, State>, log: u32, log_len: u32, seqno: i64, at: u32, cap: u32| -> Result<i64> {
             let (memory, state) = memory(&mut caller)?;
             let log = text(slice(memory, log, log_len)?)?;
-            match state.host().get(log, seqno.cast_unsigned()) {
+            match state.logs().get(log, seqno.cast_unsigned()) {
                 Ok(payload) => Ok(i64::from(copy_out(memory, at, cap, &payload)?)),
                 Err(error) => Ok(number(&error)),
             }
@@ -234,10 +235,20 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
     linker.func_wrap("millrace", "latest", |mut caller: Caller<'_, State>, log: u32, log_len: u32| -> Result<i64> {
         let (memory, state) = memory(&mut caller)?;
         let log = text(slice(memory, log, log_len)?)?;
-        Ok(state.host().latest(log).map_or_else(|error| number(&error), u64::cast_signed))
+        Ok(state.logs().latest(log).map_or_else(|error| number(&error), u64::cast_signed))
     })?;
+    linker.func_wrap(
+        "millrace",
+        "result",
+        |mut caller: Caller<'_, State>, kind: u32, at: u32, len: u32| -> Result<i32> {
+            let (memory, state) = memory(&mut caller)?;
+            let kind = u8::try_from(kind).unwrap_or(u8::MAX); // the host refuses kinds that it does not know
+            state.logs().result(&[&[kind], slice(memory, at, len)?].concat());
+            Ok(0)
+        },
+    )?;
     linker.func_wrap("millrace", "now", |mut caller: Caller<'_, State>| {
-        caller.data_mut().host().now_ns().cast_signed()
+        caller.data_mut().logs().now_ns().cast_signed()
     })?;
     linker.func_wrap("millrace", "random", |mut caller: Caller<'_, State>, at: u32, len: u32| -> Result<i32> {
         let (memory, state) = memory(&mut caller)?;
@@ -255,7 +266,7 @@ fn define_secret(linker: &mut Linker<State>) -> Result<()> {
         |mut caller: Caller<'_, State>, name: u32, name_len: u32, at: u32, cap: u32| -> Result<i64> {
             let (memory, state) = memory(&mut caller)?;
             let name = text(slice(memory, name, name_len)?)?;
-            match state.host().secret(name) {
+            match state.logs().secret(name) {
                 Ok(value) => Ok(i64::from(copy_out(memory, at, cap, &value)?)),
                 Err(error) => Ok(number(&error)),
             }
@@ -270,6 +281,6 @@ pub(super) fn random(memory: &mut [u8], state: &mut State, at: u32, len: u32) ->
     if bytes.len() > RANDOM_MAX_BYTES {
         return Err(Code::HostCallInvalid.error(format!("{len} random bytes at once; the limit is {RANDOM_MAX_BYTES}")));
     }
-    state.host().random(bytes);
+    state.logs().random(bytes);
     Ok(())
 }

@@ -117,8 +117,8 @@ pub(super) fn put_run(to: &mut Vec<u8>, serial: u64, invocation: &Invocation<'_>
 }
 
 /// Writes the REENTER of a call that runs within the run.
-pub(super) fn put_reenter(to: &mut Vec<u8>, number: u64, call: &[u8]) {
-    put_head(to, REENTER, number, 0, call.len());
+pub(super) fn put_reenter(to: &mut Vec<u8>, number: u32, call: &[u8]) {
+    put_head(to, REENTER, u64::from(number), 0, call.len());
     to.extend_from_slice(call);
 }
 

@@ -2,9 +2,11 @@
 
 use super::frame::{Frame, Kind, put_answer, put_return};
 use crate::{
-    Asked, Call, Code, Completion, Error, Later, Limits, Outcome, Result,
+    Asked, Code, Completion, Error, Later, Limits, Outcome, Result,
     appends::Appends,
+    calls::no_objects,
     output::{Output, head},
+    step::Host,
 };
 use std::time::Instant;
 
@@ -15,7 +17,7 @@ const CALLS_MAX: usize = 256;
 /// The longest message a worker may give for a failure.
 const MESSAGE_MAX_BYTES: usize = 8 << 10;
 
-pub(super) struct Run {
+pub(super) struct Open {
     serial: u64,
     pub(super) begun: Instant,
     pub(super) output: Output,
@@ -24,7 +26,7 @@ pub(super) struct Run {
     pub(super) later: Vec<(u64, Box<dyn Later>)>,
 }
 
-impl Run {
+impl Open {
     pub(super) fn new(serial: u64, limits: &Limits) -> Self {
         Self {
             serial,
@@ -43,36 +45,36 @@ impl Run {
     pub(super) fn handle(
         &mut self,
         frame: &Frame<'_>,
-        call: &mut Call<'_>,
+        (host, streamed): (&mut dyn Host, bool),
         outbox: &mut Vec<u8>,
     ) -> Result<Option<Outcome>> {
         match frame.kind {
             Kind::Append => {
-                let appended = self.appends.append(call.host, text(frame.name)?, frame.payload);
+                let appended = self.appends.append(host.logs(), text(frame.name)?, frame.payload);
                 // In an atomic run the worker does not wait for an answer: a refusal appears when the run ends.
-                if call.invocation.streamed {
+                if streamed {
                     let seqno = appended.map(|seqno| seqno.unwrap_or(0).to_le_bytes());
                     put_answer(outbox, seqno.as_ref().map(|seqno| &seqno[..]).map_err(Clone::clone));
                 }
             }
-            Kind::Done => return self.done(frame).map(Some),
+            Kind::Done => return self.done(frame, host).map(Some),
             Kind::Output => self.output.push(frame.payload),
             Kind::Get => {
-                let got = call.host.get(text(frame.name)?, frame.number);
+                let got = host.logs().get(text(frame.name)?, frame.number);
                 put_answer(outbox, got.as_deref().map_err(Clone::clone));
             }
             Kind::Latest => {
-                let latest = call.host.latest(text(frame.name)?).map(u64::to_le_bytes);
+                let latest = host.logs().latest(text(frame.name)?).map(u64::to_le_bytes);
                 put_answer(outbox, latest.as_ref().map(|seqno| &seqno[..]).map_err(Clone::clone));
             }
-            Kind::Now => put_answer(outbox, Ok(&call.host.now_ns().to_le_bytes())),
+            Kind::Now => put_answer(outbox, Ok(&host.logs().now_ns().to_le_bytes())),
             Kind::Random => {
                 if frame.number > RANDOM_MAX_BYTES {
                     let detail = format!("{} random bytes at once; the limit is {RANDOM_MAX_BYTES}", frame.number);
                     put_answer(outbox, Err(Code::HostCallInvalid.error(detail)));
                 } else {
                     let mut bytes = vec![0; frame.number as usize];
-                    call.host.random(&mut bytes);
+                    host.logs().random(&mut bytes);
                     put_answer(outbox, Ok(&bytes));
                 }
             }
@@ -82,11 +84,18 @@ impl Run {
             Kind::Call if self.later.len() >= CALLS_MAX => {
                 return Err(Code::WorkerProtocol.error(format!("more than {CALLS_MAX} calls wait at the same time")));
             }
-            Kind::Call => match call.host.call(frame.payload) {
+            Kind::Call => match host
+                .objects()
+                .map_or_else(|| Asked::Now(Err(no_objects())), |objects| objects.call(frame.payload))
+            {
                 Asked::Now(answer) => put_called(outbox, frame.number, &answer),
                 Asked::Later(later) => self.later.push((frame.number, later)),
             },
-            Kind::Reentered => call.host.reentered(frame.number, frame.payload),
+            Kind::Reentered => {
+                if let (Some(objects), Ok(number)) = (host.objects(), u32::try_from(frame.number)) {
+                    objects.called_back(number, frame.payload);
+                }
+            }
             Kind::Hello | Kind::Refuse => {
                 return Err(Code::WorkerProtocol.error(format!("a {:?} frame in the middle of a run", frame.kind)));
             }
@@ -103,7 +112,7 @@ impl Run {
         true
     }
 
-    fn done(&mut self, frame: &Frame<'_>) -> Result<Outcome> {
+    fn done(&mut self, frame: &Frame<'_>, host: &mut dyn Host) -> Result<Outcome> {
         if frame.number != self.serial {
             let detail = format!("DONE of run {}, while run {} is in progress", frame.number, self.serial);
             return Err(Code::WorkerProtocol.error(detail));
@@ -112,7 +121,12 @@ impl Run {
             return Ok(Outcome::Failed(refused));
         }
         Ok(match frame.name {
-            b"" => Outcome::Done,
+            b"" => {
+                if !frame.payload.is_empty() {
+                    host.logs().result(frame.payload);
+                }
+                Outcome::Done
+            }
             code => {
                 let number = std::str::from_utf8(code).ok().and_then(|id| id.strip_prefix("MR")?.parse().ok());
                 Outcome::Failed(stated(number.unwrap_or(0), frame.payload, Code::FunctionFailed))

@@ -12,12 +12,13 @@
 
 use super::{
     frame::{self, Frame, Kind},
-    run::Run,
+    run::Open,
 };
 use crate::{
-    Call, Code, Completion, Error, Limits, Outcome, Progress, Rest, Result,
+    Code, Completion, Error, Invocation, Limits, Outcome, Progress, Rest, Result, Run, Watch, Watching,
     child::{Process, Scratch, read_some, readable},
     output::{Output, head, tail},
+    step::Host,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -89,14 +90,14 @@ impl Session {
     }
 
     /// Runs the batch, and reports the runs that end in it.
-    pub(super) fn run(&mut self, batch: &mut [Call<'_>], limits: &Limits, progress: &mut dyn Progress) -> Ended {
+    pub(super) fn run(&mut self, batch: &mut [Run<'_>], limits: &Limits, progress: &mut dyn Progress) -> Ended {
         let (mut sent, mut under_way_bytes, mut rest) = (0, 0, Rest::Run);
         for current in 0..batch.len() {
             if rest != Rest::Run {
                 self.serial += sent as u64;
                 return Ended::Left { reported: current, sent };
             }
-            let mut run = Run::new(self.serial + 1 + (current as u64), limits);
+            let mut run = Open::new(self.serial + 1 + (current as u64), limits);
             let ended = loop {
                 // Every pass first sends ahead what the window allows.
                 while sent < batch.len() && (rest == Rest::Run || sent == current) {
@@ -112,8 +113,9 @@ impl Session {
                     under_way_bytes += bytes;
                     sent += 1;
                 }
-                match self.wires.step(&mut run, &mut batch[current], limits, progress.wake_at()) {
-                    Ok(None) => match crate::wake_if_due(progress) {
+                let streamed = batch[current].invocation.streamed;
+                match self.wires.step(&mut run, (&mut batch[current], streamed), limits, progress.wake_at()) {
+                    Ok(None) => match crate::wake_if_due(&mut Watching(progress)) {
                         Rest::Run => {}
                         Rest::Leave => rest = Rest::Leave,
                         Rest::Stop => {
@@ -136,6 +138,31 @@ impl Session {
         self.serial += batch.len() as u64;
         self.wires.inbox.shrink();
         Ended::All
+    }
+
+    /// Runs one step. With an error, the session is of no more use.
+    pub(super) fn step(
+        &mut self,
+        invocation: &Invocation<'_>,
+        host: &mut dyn Host,
+        limits: &Limits,
+        watch: &mut dyn Watch,
+    ) -> Result<Outcome> {
+        self.serial += 1;
+        let mut step = Open::new(self.serial, limits);
+        frame::put_run(&mut self.wires.outbox.bytes, self.serial, invocation);
+        let fault = loop {
+            match self.wires.step(&mut step, (host, false), limits, watch.wake_at()) {
+                Ok(None) if crate::wake_if_due(watch) == Rest::Stop => break Fault::Error(crate::cancelled()),
+                Ok(None) => {}
+                Ok(Some(outcome)) => {
+                    self.wires.inbox.shrink();
+                    return Ok(outcome);
+                }
+                Err(fault) => break fault,
+            }
+        };
+        Err(self.wires.explain(fault, &mut step.output, Code::WorkerDied))
     }
 }
 
@@ -171,8 +198,8 @@ impl Wires {
     /// Handles the frames that arrived and, if the run continues, waits for more, for an answer, or until `wake_at`.
     fn step(
         &mut self,
-        run: &mut Run,
-        call: &mut Call<'_>,
+        run: &mut Open,
+        (host, streamed): (&mut dyn Host, bool),
         limits: &Limits,
         wake_at: Option<Instant>,
     ) -> Result<Option<Outcome>, Fault> {
@@ -180,7 +207,7 @@ impl Wires {
         while !self.outbox.is_full()
             && let Some((frame, bytes)) = Frame::parse(self.inbox.unread())?
         {
-            if call.invocation.streamed && self.outbox.holds_answer() && frame.kind != Kind::Output {
+            if streamed && self.outbox.holds_answer() && frame.kind != Kind::Output {
                 let detail = format!(
                     "{:?} before the answer to the previous call; a streamed run must wait for each answer",
                     frame.kind
@@ -188,7 +215,7 @@ impl Wires {
                 return Err(Code::WorkerProtocol.error(detail).into());
             }
             let held = self.outbox.bytes.len();
-            let outcome = run.handle(&frame, call, &mut self.outbox.bytes)?;
+            let outcome = run.handle(&frame, (&mut *host, streamed), &mut self.outbox.bytes)?;
             if self.outbox.bytes.len() > held {
                 self.outbox.answered = self.outbox.bytes.len();
             }
@@ -198,12 +225,12 @@ impl Wires {
             }
         }
         while !self.outbox.is_full()
-            && let Some((number, call)) = call.host.reenter()
+            && let Some((number, call)) = host.objects().and_then(|objects| objects.callback())
         {
             frame::put_reenter(&mut self.outbox.bytes, number, &call);
         }
-        let reenters = call.host.reenters().map(|fd| (fd, None));
-        let later = run.later.iter().map(|(_, later)| (later.fd(), later.until())).chain(reenters);
+        let callbacks = host.look_at_objects().and_then(|objects| objects.callbacks()).map(|fd| (fd, None));
+        let later = run.later.iter().map(|(_, later)| (later.fd(), later.until())).chain(callbacks);
         // While the outbox is full, answers stay where they are.
         let later: Vec<_> = later.filter(|_| !self.outbox.is_full()).collect();
         self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at, &later)?;
@@ -423,7 +450,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Asked, EventId, HostCalls, Invocation, Later, child};
+    use crate::{Asked, EventId, Later, LogCalls, ObjectCalls, child};
     use rustix::net::SocketType;
     use std::{collections::HashMap, rc::Rc};
 
@@ -440,19 +467,19 @@ mod tests {
         }
     }
 
-    /// Answers every `get` with a record that fills the outbox of the test.
-    struct Records(u64);
+    /// Answers every `get` with this record, and counts.
+    struct Records(Vec<u8>, u64);
 
     const OUTBOX_BYTES: usize = 4 << 10;
 
-    impl HostCalls for Records {
+    impl LogCalls for Records {
         fn append(&mut self, _: &str, _: &[u8]) -> Result<Option<u64>> {
             Ok(None)
         }
 
         fn get(&mut self, _: &str, _: u64) -> Result<Vec<u8>> {
-            self.0 += 1;
-            Ok(vec![b'r'; 2 * OUTBOX_BYTES])
+            self.1 += 1;
+            Ok(self.0.clone())
         }
 
         fn latest(&mut self, _: &str) -> Result<u64> {
@@ -470,8 +497,8 @@ mod tests {
     struct Callee {
         answers: HashMap<u8, Rc<Pipe>>,
         reenters: Rc<Pipe>,
-        within: Option<(u64, Vec<u8>)>,
-        ran: Vec<(u64, Vec<u8>)>,
+        within: Option<(u32, Vec<u8>)>,
+        ran: Vec<(u32, Vec<u8>)>,
     }
 
     /// Readable once it is set.
@@ -501,25 +528,7 @@ mod tests {
         }
     }
 
-    impl HostCalls for Callee {
-        fn append(&mut self, _: &str, _: &[u8]) -> Result<Option<u64>> {
-            Ok(None)
-        }
-
-        fn get(&mut self, _: &str, _: u64) -> Result<Vec<u8>> {
-            Ok(b"got".to_vec())
-        }
-
-        fn latest(&mut self, _: &str) -> Result<u64> {
-            Ok(0)
-        }
-
-        fn now_ns(&mut self) -> u64 {
-            0
-        }
-
-        fn random(&mut self, _: &mut [u8]) {}
-
+    impl ObjectCalls for Callee {
         fn call(&mut self, call: &[u8]) -> Asked {
             match self.answers.get(&call[0]) {
                 Some(pipe) => Asked::Later(Box::new(Awaited(call[0], pipe.clone()))),
@@ -527,15 +536,15 @@ mod tests {
             }
         }
 
-        fn reenter(&mut self) -> Option<(u64, Vec<u8>)> {
+        fn callback(&mut self) -> Option<(u32, Vec<u8>)> {
             readable(self.reenters.0.as_fd(), Duration::ZERO).then(|| self.within.take()).flatten()
         }
 
-        fn reenters(&self) -> Option<BorrowedFd<'_>> {
+        fn callbacks(&self) -> Option<BorrowedFd<'_>> {
             self.within.as_ref().map(|_| self.reenters.0.as_fd())
         }
 
-        fn reentered(&mut self, number: u64, answer: &[u8]) {
+        fn called_back(&mut self, number: u32, answer: &[u8]) {
             self.ran.push((number, answer.to_vec()));
         }
     }
@@ -557,12 +566,13 @@ mod tests {
         };
         let invocation =
             Invocation { log: "in", seqno: 1, payload: b"", run: EventId::from_bits(1), attempt: 1, streamed: false };
-        let (limits, mut run) = (Limits::default(), Run::new(1, &Limits::default()));
-        let mut call = Call { invocation, host: &mut host };
+        let (limits, mut run) = (Limits::default(), Open::new(1, &Limits::default()));
+        let mut logs = Records(b"got".to_vec(), 0);
+        let mut call = Run { invocation, logs: &mut logs, objects: Some(&mut host) };
         let mut received = Vec::new();
-        let mut step = |call: &mut Call<'_>, wires: &mut Wires| {
+        let mut step = |call: &mut Run<'_>, wires: &mut Wires| {
             // What arrives in one pass is handled in the next one.
-            let pass = |_| wires.step(&mut run, call, &limits, Some(Instant::now()));
+            let pass = |_| wires.step(&mut run, (&mut *call, false), &limits, Some(Instant::now()));
             let stepped = (0..3).map(pass).find(|stepped| stepped.is_err()).unwrap_or(Ok(None));
             let mut bytes = [0; 256];
             while let Ok((count @ 1.., _)) = rustix::net::recv(&theirs, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -616,18 +626,18 @@ mod tests {
         }
         assert_eq!(rustix::io::write(&theirs, &asked), Ok(asked.len()));
         let limits = Limits::default();
-        let mut host = Records(0);
+        let mut host = Records(vec![b'r'; 2 * OUTBOX_BYTES], 0);
         let run = EventId::from_bits(1);
         let invocation = Invocation { log: "in", seqno: 1, payload: b"", run, attempt: 1, streamed: false };
-        let mut call = Call { invocation, host: &mut host };
-        let mut run = Run::new(1, &limits);
+        let mut call = Run { invocation, logs: &mut host, objects: None };
+        let mut run = Open::new(1, &limits);
         let outcome = loop {
-            match wires.step(&mut run, &mut call, &limits, None) {
+            match wires.step(&mut run, (&mut call, false), &limits, None) {
                 Ok(None) => {}
                 Ok(Some(outcome)) => break outcome,
                 Err(fault) => panic!("{}", wires.explain(fault, &mut run.output, Code::WorkerDied)),
             }
         };
-        assert_eq!((outcome, host.0), (Outcome::Done, 2));
+        assert_eq!((outcome, host.1), (Outcome::Done, 2));
     }
 }

@@ -2,8 +2,8 @@
 #![allow(dead_code, missing_docs, reason = "every test binary uses a part")]
 
 use millrace_runtime::{
-    Call, Code, Completion, EventId, Executor, HostCalls, Invocation, Limits, Outcome, ProcessExecutor, ProcessSpec,
-    Result,
+    Code, Completion, EventId, Executor, Invocation, Limits, LogCalls, Outcome, ProcessExecutor, ProcessSpec, Result,
+    Run,
 };
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ pub struct Host {
     pub appended: Vec<(String, Vec<u8>)>,
 }
 
-impl HostCalls for Host {
+impl LogCalls for Host {
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         if log.starts_with("refused/") {
             return Err(Code::LogNotFound.error(format!("no log '{log}'")));
@@ -65,11 +65,11 @@ pub type Ended = (Completion, Vec<(String, Vec<u8>)>);
 pub fn run(executor: &mut dyn Executor, records: &[&[u8]]) -> Vec<Ended> {
     let mut hosts = vec![Host::default(); records.len()];
     let mut completions = Vec::new();
-    let mut batch: Vec<Call<'_>> = records
+    let mut batch: Vec<Run<'_>> = records
         .iter()
         .zip(&mut hosts)
         .zip(1..)
-        .map(|((payload, host), seqno)| Call {
+        .map(|((payload, host), seqno)| Run {
             invocation: Invocation {
                 log: "raw/kitchen",
                 seqno,
@@ -78,7 +78,8 @@ pub fn run(executor: &mut dyn Executor, records: &[&[u8]]) -> Vec<Ended> {
                 attempt: 1,
                 streamed: false,
             },
-            host,
+            logs: host,
+            objects: None,
         })
         .collect();
     executor.run(&mut batch, &mut |i: usize, completion: Completion| {
