@@ -115,7 +115,7 @@ impl Zygote {
             Ok(answer) => match answer.split_first_chunk() {
                 Some((code, [])) if *code == [0; 4] => Ok(Arc::new(Self { conversation: Mutex::new(conversation) })),
                 Some((code, message)) => {
-                    let error = super::run::stated(u32::from_le_bytes(*code).into(), message, Code::PythonUnusable);
+                    let error = super::run::stated(u32::from_le_bytes(*code), message, Code::PythonUnusable);
                     Err(error.code().error(format!("{}{}", error.detail(), last(&output))))
                 }
                 None => Err(Code::PythonUnusable.error("the interpreter's first message is too short")),
