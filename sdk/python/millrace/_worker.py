@@ -38,7 +38,7 @@ from millrace._errors import (
     Unavailable as Unavailable,
     error_of as error_of,
 )
-from millrace._errors._explain import explain, tell_dropped
+from millrace._errors._explain import explain, plain, tell_dropped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def encode(data: object) -> bytes:
         return data.encode()
     if isinstance(data, (bytearray, memoryview)):
         return bytes(data)
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    return json.dumps(data, separators=(",", ":"), allow_nan=False, default=plain).encode()
 
 
 class Record(metaclass=abc.ABCMeta):

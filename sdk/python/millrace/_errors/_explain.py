@@ -1,4 +1,4 @@
-"""What is reported of a function's exception, and of a value that it returned."""
+"""What is reported of a function's exception, and of a value that it returned; and what JSON has for scalars of numpy and pandas."""
 
 from __future__ import annotations
 
@@ -32,6 +32,21 @@ def explain(error: BaseException) -> str:
         return f"{summary[:1000]}\n{text}"
     except BaseException:  # A hostile __str__, or no memory left to format with.
         return type(error).__name__
+
+
+def plain(value: Any) -> Any:
+    """What JSON has for a scalar of numpy or pandas, neither of which is needed for that; anything else is refused, as by `json`."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    if package == "pandas" and kind.__name__ in ("NAType", "NaTType"):
+        return None
+    if package == "pandas" and kind.__name__ == "Timestamp":
+        return value.isoformat()
+    if package == "numpy" and getattr(value, "shape", None) == () and kind.__name__ != "ndarray":
+        found = value.item()
+        if isinstance(found, (bool, int, float, str)):
+            return found
+    raise TypeError(f"Object of type {kind.__name__} is not JSON serializable")
 
 
 def tell_dropped(returned: object, output: Any) -> bool:
