@@ -62,13 +62,12 @@ def plan(plan: Plan) -> str:
     if plan.code is not None:
         function, source, since = plan.code
         rows: list[tuple[object, ...]] = [("code of", function), ("new code", source), ("since", since or "the first run that is kept")]
-        shown = _table("plan of a repair: not requested yet", ("", ""), rows)
+        shown = _table("plan of a repair", ("", ""), rows)
     else:
         assert plan.request is not None
         new = plan.request["corrections"]
         rows = [(one["seqno"], "removed" if one.get("void") else one.get("data", one.get("base64"))) for one in new[:_ROWS_MAX]]
-        more = f"; the first {_ROWS_MAX} are shown" if len(new) > _ROWS_MAX else ""
-        shown = _table(f"plan of a repair of log {plan.request['log']}: {len(new)} records, not requested yet{more}", ("seqno", "new"), rows)
+        shown = _table(f"plan of a repair of log {plan.request['log']}: {_first(len(new))}", ("seqno", "new"), rows)
     return shown + (f"<p>{_cell(plan.reason)}</p>" if plan.reason else "")
 
 
@@ -86,8 +85,11 @@ def diff(diff: Diff) -> str:
     rows = [
         (one.log, "new" if one.seqno is None else one.seqno, _data(one.old), _data(one.new)) for one in diff[:_ROWS_MAX]
     ]
-    more = f"; the first {_ROWS_MAX} are shown" if len(diff) > _ROWS_MAX else ""
-    return _table(f"{len(diff)} changed records{more}", ("log", "seqno", "old", "new"), rows)
+    return _table(f"changes of a repair: {_first(len(diff))}", ("log", "seqno", "old", "new"), rows)
+
+
+def _first(count: int) -> str:
+    return f"{count} records" if count <= _ROWS_MAX else f"the first {_ROWS_MAX} of {count} records"
 
 
 def _data(data: Optional[bytes]) -> str:
