@@ -35,7 +35,7 @@ from millrace._errors import (
     Unavailable as Unavailable,
     error_of as error_of,
 )
-from millrace._errors._explain import explain, result_of
+from millrace._errors._explain import explain, plain, result_of
 from millrace._work._channel import APPEND, CLASS, DONE, FIELDS, GET, HELLO, LATEST, NOW, OUTPUT, OVER, RANDOM, Channel
 
 TYPE_CHECKING = False
@@ -181,7 +181,7 @@ def encode(data: object) -> bytes:
         return data.encode()
     if isinstance(data, (bytearray, memoryview)):
         return bytes(data)
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    return json.dumps(data, separators=(",", ":"), allow_nan=False, default=plain).encode()
 
 
 class Record(metaclass=abc.ABCMeta):
