@@ -80,13 +80,18 @@ impl Inner {
 
     /// Calls `each` with the attributes of every definition of a function in the part of the journal that is kept, and of those that were
     /// replaced in it, until it returns an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of `each`, and `EntryDamaged` if the chain of definitions ends before retention has passed it: then nobody knows the older ones.
     pub(crate) fn functions_kept(&self, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
         let mut position = self.control.writer.defined.load(Ordering::Acquire);
         // Each is before the one that names it.
-        while position >= self.control.upkeep.first.load(Ordering::Acquire) {
+        while position > 0 && position >= self.control.upkeep.first.load(Ordering::Acquire) {
             let Some(header) = self.valid_entry_at(position)?.filter(|header| header.folded() == Some(Kind::Define))
             else {
-                return Ok(());
+                let is_passed = position < self.control.upkeep.first.load(Ordering::Acquire);
+                return if is_passed { Ok(()) } else { Err(crate::read::get::damaged(position, "a definition")) };
             };
             let (of, before) = match Definition::decode(self.segments.payload(position, &header)?) {
                 Ok(Definition::Function { attributes, before, .. }) => (Some(attributes), before),
@@ -97,7 +102,7 @@ impl Inner {
                 .chain(before.map(|before| before.attributes))
                 .try_for_each(|attributes| each(&attributes))?;
             if header.seqno >= position {
-                return Ok(());
+                return Err(crate::read::get::damaged(position, "a definition"));
             }
             position = header.seqno;
         }

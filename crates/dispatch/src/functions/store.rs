@@ -86,7 +86,10 @@ pub(crate) fn sweep(namespace: &Namespace, cache: &str, in_use: impl FnOnce() ->
     });
     match is_readable {
         Ok(()) => remove_older(&dir.join(FUNCTIONS), now, CODE_KEPT, |name| !needed.contains(name)),
-        Err(error) if error.code() == Code::DefinitionDamaged => {} // Nobody knows which code it names.
+        // Nobody knows which code it names.
+        Err(error) if matches!(error.code(), Code::DefinitionDamaged | Code::EntryDamaged) => {
+            tracing::warn!(%error, "no code of functions is removed, because a definition cannot be read");
+        }
         Err(error) => return Err(error),
     }
     Ok(())

@@ -189,9 +189,7 @@ impl<'p> Place<'p> {
             | Place::TopicRecords { .. }
             | Place::Repairs { .. }
             | Place::Function { .. }
-            | Place::Capabilities { .. } => {
-                "GET, HEAD, POST"
-            }
+            | Place::Capabilities { .. } => "GET, HEAD, POST",
             _ => "GET, HEAD",
         }
     }

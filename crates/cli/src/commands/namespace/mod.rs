@@ -140,7 +140,12 @@ fn set(args: &RetentionArgs, global: &Global, out: &mut Out) -> Outcome {
         );
     }
     let age = made.retain_age.map_or("none".into(), units::show_duration);
-    Ok(out.line(format!("retain_bytes {}, retain_age {age}", units::show_size(made.retain_bytes)))?)
+    out.line(format!("retain_bytes {}, retain_age {age}", units::show_size(made.retain_bytes)))?;
+    if made.retain_bytes < made.segment_bytes {
+        let segment = units::show_size(made.segment_bytes);
+        out.line(format!("more is kept: only whole segments are dropped, of {segment} each, and never the newest"))?;
+    }
+    Ok(())
 }
 
 fn restore(args: &RestoreArgs, out: &mut Out) -> Outcome {
